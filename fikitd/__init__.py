@@ -1,0 +1,1 @@
+"""fikitd: a daemon that lets several tenants share a machine's GPUs by priority."""
