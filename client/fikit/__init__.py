@@ -1,0 +1,1 @@
+"""fikit: run CUDA work through fikitd."""

@@ -1,0 +1,1 @@
+"""fikitctl: the command line of fikitd."""

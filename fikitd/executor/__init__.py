@@ -1,0 +1,1 @@
+"""Executors: the processes that hold one CUDA context each."""

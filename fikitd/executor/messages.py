@@ -1,0 +1,194 @@
+"""What the daemon says to an executor, and hears from it. Framing and envelope as in fikit.protocol.
+
+An executor listens on a Unix socket of its own (so that a restarted daemon finds it again); one daemon
+connection at a time, the newest wins. Descriptors travel beside the frame that mentions them. Events have
+id 0. All times are nanoseconds of device time.
+"""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from fikit.protocol import Bytes, Count, Failure, Identifier, Level, Name, TraceOperation, Usage
+from msgspec import Struct
+
+
+class Ask(Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """What the daemon sends."""
+
+
+class Answer(Struct, tag_field="type", frozen=True, kw_only=True):
+    """What the executor answers."""
+
+
+class Describe(Ask, tag="describe", frozen=True):
+    """Who are you? The first request of a connection."""
+
+
+class Description(Answer, tag="description", frozen=True):
+    """The executor and its device."""
+
+    executor: Identifier
+    pid: int
+    gpu: int
+    domain: str
+    """The trust domain: ``uid-1000``, or ``job-...`` for an isolated one."""
+    device_name: str
+    device_uuid: str
+    memory_bytes: Bytes
+    time_scale: float
+
+
+class Attach(Ask, tag="attach", frozen=True):
+    """Open a session. Beside it: the executor's end of the lifeline, a pidfd of the tenant."""
+
+    session: Identifier
+    tenant: str
+    uid: int
+    pid: int
+    name: Name
+    job: Identifier | None
+    priority: Level
+    weight: float
+    memory_limit_bytes: Bytes
+
+
+class Attached(Answer, tag="attached", frozen=True):
+    """Descriptors beside it: outbox, inbox."""
+
+
+class End(Ask, tag="end", frozen=True):
+    """End a session, free what it holds; its process gets ``error`` (a CUresult) and ``reason``."""
+
+    session: Identifier
+    error: int
+    reason: str
+
+
+class Change(Ask, tag="change", frozen=True):
+    """Change what is not None."""
+
+    session: Identifier
+    priority: Level | None = None
+    weight: float | None = None
+    paused: bool | None = None
+
+
+class ListAttached(Ask, tag="list_attached", frozen=True):
+    """Every session and its usage; also the heartbeat."""
+
+
+class AttachedSession(Struct, frozen=True, kw_only=True):
+    """A session as its executor knows it: enough for a restarted daemon to take it over."""
+
+    session: Identifier
+    tenant: str
+    uid: int
+    pid: int
+    name: str
+    job: str | None
+    priority: Level
+    weight: float
+    paused: bool
+    memory_limit_bytes: Bytes
+    usage: Usage
+
+
+class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
+    """``loops`` counts turns of the dispatch loop, ``beats`` those of a parked one included."""
+
+    sessions: list[AttachedSession]
+    loops: Count
+    beats: Count
+    busy_ns: Count
+    """Time during which any work was in flight."""
+
+
+class TraceControl(Ask, tag="trace_control", frozen=True):
+    """Start or stop recording operations with device timestamps."""
+
+    on: bool
+
+
+class TakeTrace(Ask, tag="take_trace", frozen=True):
+    """What was recorded since it was last taken, at most ``limit`` operations."""
+
+    limit: Count
+
+
+class Traced(Answer, tag="traced", frozen=True):
+    """Answer to ``TakeTrace``."""
+
+    operations: list[TraceOperation]
+    dropped: Count
+
+
+class KernelProfile(Struct, frozen=True, kw_only=True):
+    """A profile entry: the key, and durations of launches measured on the device."""
+
+    module: str
+    function: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: Bytes
+    samples: Count
+    median_ns: Count
+    p95_ns: Count
+
+
+class TakeProfiles(Ask, tag="take_profiles", frozen=True):
+    """Entries that changed since they were last taken."""
+
+
+class LoadProfiles(Ask, tag="load_profiles", frozen=True):
+    """Take over what earlier executors on this device model learnt."""
+
+    profiles: list[KernelProfile]
+
+
+class ProfilesTaken(Answer, tag="profiles_taken", frozen=True):
+    """Answer to ``TakeProfiles``."""
+
+    profiles: list[KernelProfile]
+
+
+class ForgetProfiles(Ask, tag="forget_profiles", frozen=True):
+    """Forget all entries."""
+
+
+class Stop(Ask, tag="stop", frozen=True):
+    """End every session and exit."""
+
+    reason: str
+
+
+class Ok(Answer, tag="ok", frozen=True):
+    """It was done."""
+
+
+class SessionEnded(Answer, tag="session_ended", frozen=True):
+    """Event: a session is over: closed, its process ended, or it broke a rule (``reason``)."""
+
+    session: Identifier
+    error: int
+    reason: str
+    usage: Usage
+
+
+class DeviceFailed(Answer, tag="device_failed", frozen=True):
+    """Event: the context is lost (a sticky CUDA error); the executor exits after this."""
+
+    error: int
+    reason: str
+
+
+AnyAsk = (
+    Describe | Attach | End | Change | ListAttached | TraceControl | TakeTrace | TakeProfiles
+    | LoadProfiles | ForgetProfiles | Stop
+)  # fmt: skip
+AnyAnswer = (
+    Description | Attached | AttachedSessions | Traced | ProfilesTaken | Ok | SessionEnded
+    | DeviceFailed | Failure
+)  # fmt: skip
+
+ASKS: tuple[type[Ask], ...] = get_args(AnyAsk)

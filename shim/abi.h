@@ -1,0 +1,214 @@
+/* The channel between a session (the tenant's process) and its executor: layout and records.
+ *
+ * Two shared memories, both made and sealed (size) by the executor:
+ *   outbox  the tenant writes: operation ring, staging area, a few flags. The executor trusts nothing
+ *           in it: it copies a record once, then validates the copy.
+ *   inbox   only the executor and the GPU write; the tenant can map it read-only (F_SEAL_FUTURE_WRITE).
+ *           Progress ("marks"), call replies, errors. So the executor may rest on its own marks.
+ * A third descriptor, the lifeline (a stream socket pair), rings the doorbell (one byte, only while the
+ * executor is parked), hands over further descriptors, and ends: whoever sees it closed knows that the
+ * other side is gone.
+ *
+ * Order: records are issued in ring order. Stream operations (LAUNCH to HOST_FUNCTION below) name a stream
+ * of the session (0 = its legacy default stream) and count as one step of it; both sides count, and go on
+ * counting when a handle is used again. mark[stream] in the inbox is the number of steps that have
+ * completed. A record with FIKIT_MARK asks that its step be marked as soon as it completes; without it the
+ * mark moves at the executor's leisure.
+ *
+ * Handles (streams, events, modules, functions, pinned host memory) are numbers the session chooses below
+ * the limits here, so that creating a thing needs no round trip and restoring can recreate it.
+ */
+#ifndef FIKIT_ABI_H
+#define FIKIT_ABI_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define FIKIT_STATIC_ASSERT static_assert
+extern "C" {
+#else
+#define FIKIT_STATIC_ASSERT _Static_assert
+#endif
+
+#define FIKIT_ABI_VERSION 1u
+#define FIKIT_OUTBOX_MAGIC 0x584f464bu /* "KFOX" */
+#define FIKIT_INBOX_MAGIC 0x5849464bu  /* "KFIX" */
+
+enum {
+    FIKIT_RECORD_ALIGN = 64,       /* records start on a cache line and never wrap */
+    FIKIT_MAX_RECORD = 40 * 1024,  /* bytes; CUDA's parameter limit is 32764 */
+    FIKIT_MAX_PARAMETERS = 32764,  /* bytes of kernel parameters */
+    FIKIT_MAX_ATTRIBUTES = 16,     /* launch attributes of one launch */
+    FIKIT_MAX_STREAMS = 1024,      /* stream handles 0..1023; 0 is the legacy default stream */
+    FIKIT_MAX_EVENTS = 65536,      /* event handles */
+    FIKIT_MAX_MODULES = 4096,      /* module handles */
+    FIKIT_MAX_FUNCTIONS = 65536,   /* function handles */
+    FIKIT_MAX_HOST_BUFFERS = 4096, /* pinned host memory handles; 0 is the staging area */
+    FIKIT_MAX_CALL_BYTES = 16384,  /* request payload of a call */
+    FIKIT_MAX_REPLY_BYTES = 65536, /* reply payload of a call */
+    FIKIT_ERROR_TEXT = 256,        /* bytes, NUL-terminated */
+    FIKIT_PAGE = 4096
+};
+
+/* ---- outbox (tenant writes) ---- */
+
+typedef struct {
+    uint32_t magic, version;
+    uint64_t ring_offset, ring_bytes;       /* ring_bytes is a power of two */
+    uint64_t staging_offset, staging_bytes; /* for pageable copies, module images */
+    uint8_t reserved0[FIKIT_RECORD_ALIGN - 40];
+    uint64_t head; /* bytes ever written to the ring (atomic, release) */
+    uint8_t reserved1[FIKIT_RECORD_ALIGN - 8];
+    uint32_t waiters; /* threads of the tenant that sleep on a futex of the inbox (atomic) */
+    uint8_t reserved2[FIKIT_RECORD_ALIGN - 4];
+} fikit_outbox;
+
+/* host_done[stream], at FIKIT_HOST_DONE_OFFSET of the outbox: steps of the stream whose host function has
+ * returned (atomic, release). */
+#define FIKIT_HOST_DONE_OFFSET FIKIT_PAGE
+
+/* ---- inbox (executor and GPU write) ---- */
+
+typedef struct {
+    uint32_t magic, version;
+    uint32_t ended;  /* atomic: 0, or 1 once the session is over; error and text are set before */
+    int32_t error;   /* CUresult that every later call returns */
+    uint64_t tail;   /* bytes ever consumed from the ring (atomic, release) */
+    uint32_t parked; /* atomic; odd: the executor sleeps and wants one doorbell byte for this value */
+    uint32_t wakes;  /* atomic futex word, moved whenever something a waiter may wait for happened */
+    uint8_t reserved0[FIKIT_RECORD_ALIGN - 32];
+    /* The reply of the one outstanding call. */
+    uint64_t call_done; /* atomic, release: number of calls answered */
+    int32_t call_status;
+    uint32_t call_bytes;
+    uint8_t reserved1[FIKIT_RECORD_ALIGN - 16];
+    /* The first asynchronous error since it was last taken (not sticky: a refused launch, say). */
+    uint64_t deferred_count; /* atomic, release: number of deferred errors so far */
+    int32_t deferred_error;
+    uint32_t deferred_stream;
+    uint8_t reserved2[FIKIT_RECORD_ALIGN - 16];
+    char deferred_text[FIKIT_ERROR_TEXT];
+    char error_text[FIKIT_ERROR_TEXT];
+} fikit_inbox;
+
+#define FIKIT_MARKS_OFFSET FIKIT_PAGE /* one mark per stream, a cache line each */
+#define FIKIT_MARK_STRIDE 64
+#define FIKIT_REPLY_OFFSET (FIKIT_MARKS_OFFSET + FIKIT_MAX_STREAMS * FIKIT_MARK_STRIDE)
+#define FIKIT_INBOX_BYTES (FIKIT_REPLY_OFFSET + FIKIT_MAX_REPLY_BYTES)
+
+/* ---- records ---- */
+
+typedef enum {
+    FIKIT_OP_PAD = 0,    /* fills the ring up to its end */
+    FIKIT_OP_LAUNCH = 1, /* the first of the stream operations */
+    FIKIT_OP_COPY = 2,
+    FIKIT_OP_FILL = 3,
+    FIKIT_OP_EVENT_RECORD = 4,
+    FIKIT_OP_EVENT_WAIT = 5,
+    FIKIT_OP_SYNC = 6,          /* nothing but its mark */
+    FIKIT_OP_HOST_FUNCTION = 7, /* the last of them; its step is marked when it may run */
+    FIKIT_OP_STREAM_CREATE = 8,
+    FIKIT_OP_STREAM_DESTROY = 9,
+    FIKIT_OP_EVENT_DESTROY = 10,
+    FIKIT_OP_FREE = 11, /* device memory, once everything issued before has completed */
+    FIKIT_OP_HOST_FREE = 12,
+    FIKIT_OP_CALL = 13,
+    FIKIT_OP_COUNT
+} fikit_op;
+
+enum { FIKIT_MARK = 1u << 0 }; /* record flags */
+
+typedef struct {
+    uint32_t bytes; /* of the record with everything behind it; a multiple of FIKIT_RECORD_ALIGN */
+    uint16_t op;    /* fikit_op */
+    uint16_t flags;
+    uint32_t stream;
+    uint32_t reserved;
+} fikit_record;
+
+/* Followed by `attributes` fikit_attribute, then `parameter_bytes` of parameters as the kernel lays them
+ * out (fikit_reply_function_get). */
+typedef struct {
+    fikit_record record;
+    uint32_t function;
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t shared_bytes;
+    uint32_t parameter_bytes;
+    uint32_t attributes;
+    uint32_t reserved[2];
+} fikit_launch;
+
+typedef struct {
+    uint32_t id; /* CUlaunchAttributeID */
+    uint32_t reserved;
+    uint8_t value[64]; /* CUlaunchAttributeValue */
+} fikit_attribute;
+
+enum { FIKIT_COPY_TO_DEVICE = 0, FIKIT_COPY_TO_HOST = 1, FIKIT_COPY_ON_DEVICE = 2 };
+
+typedef struct {
+    fikit_record record;
+    uint32_t kind;
+    uint32_t host_buffer; /* handle; 0 is the staging area */
+    uint64_t device;      /* the device address (destination for FIKIT_COPY_ON_DEVICE) */
+    uint64_t other;       /* offset in the host buffer, or the source device address */
+    uint64_t size;        /* bytes */
+} fikit_copy;
+
+typedef struct {
+    fikit_record record;
+    uint64_t device;
+    uint64_t count; /* elements */
+    uint32_t value;
+    uint32_t width; /* 1, 2 or 4 bytes */
+} fikit_fill;
+
+enum { FIKIT_EVENT_TIMING = 1u << 0 };
+
+typedef struct {
+    fikit_record record; /* EVENT_RECORD, EVENT_WAIT, EVENT_DESTROY */
+    uint32_t event;
+    uint32_t flags; /* FIKIT_EVENT_TIMING on EVENT_RECORD */
+} fikit_event;
+
+enum { FIKIT_STREAM_NON_BLOCKING = 1u << 0 };
+
+typedef struct {
+    fikit_record record; /* the stream created or destroyed is record.stream */
+    uint32_t flags;
+    int32_t priority; /* CUDA's numbers (lower is more urgent), ranked within the session */
+} fikit_stream;
+
+typedef struct {
+    fikit_record record;
+    uint64_t address; /* FREE: device address; HOST_FREE: handle of the pinned buffer */
+} fikit_free;
+
+/* Followed by `payload_bytes` of the request (calls.h). */
+typedef struct {
+    fikit_record record;
+    uint32_t call; /* fikit_call */
+    uint32_t payload_bytes;
+} fikit_call_record;
+
+FIKIT_STATIC_ASSERT(sizeof(fikit_outbox) == 192, "outbox header: three cache lines");
+FIKIT_STATIC_ASSERT(offsetof(fikit_outbox, head) == 64, "head has a cache line of its own");
+FIKIT_STATIC_ASSERT(offsetof(fikit_outbox, waiters) == 128, "waiters has a cache line of its own");
+FIKIT_STATIC_ASSERT(offsetof(fikit_inbox, call_done) == 64, "replies have a cache line of their own");
+FIKIT_STATIC_ASSERT(offsetof(fikit_inbox, deferred_count) == 128, "deferred errors likewise");
+FIKIT_STATIC_ASSERT(sizeof(fikit_inbox) <= FIKIT_MARKS_OFFSET, "inbox header fits its page");
+FIKIT_STATIC_ASSERT(sizeof(fikit_record) == 16, "record header");
+FIKIT_STATIC_ASSERT(sizeof(fikit_launch) == 64, "a launch is one cache line and its parameters");
+FIKIT_STATIC_ASSERT(sizeof(fikit_attribute) == 72, "launch attribute");
+FIKIT_STATIC_ASSERT(sizeof(fikit_copy) == 48, "copy");
+FIKIT_STATIC_ASSERT(sizeof(fikit_fill) == 40, "fill");
+FIKIT_STATIC_ASSERT(sizeof(fikit_call_record) == 24, "call");
+FIKIT_STATIC_ASSERT(FIKIT_MAX_STREAMS * 8 + FIKIT_PAGE <= 4 * FIKIT_PAGE, "host_done fits its pages");
+
+#ifdef __cplusplus
+}
+#endif
+#undef FIKIT_STATIC_ASSERT
+#endif
