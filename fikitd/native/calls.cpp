@@ -257,6 +257,8 @@ class CallHandler {
         if (name.empty() || request.handle >= FIKIT_MAX_FUNCTIONS) return CUDA_ERROR_INVALID_VALUE;
         SessionFunction function;
         CUresult result = driver_.cuModuleGetFunction_(&function.function, module, name.c_str());
+        // Loaded now rather than lazily at its first launch, which would stop the dispatch thread.
+        if (result == CUDA_SUCCESS) result = driver_.cuFuncLoad_(function.function);
         if (result != CUDA_SUCCESS) return result;
         constexpr size_t most =
             (FIKIT_MAX_REPLY_BYTES - sizeof(fikit_reply_function_get)) / sizeof(fikit_parameter);

@@ -42,6 +42,7 @@ namespace fikit {
     X(cuModuleGetGlobal)                           \
     X(cuFuncGetAttribute)                          \
     X(cuFuncSetAttribute)                          \
+    X(cuFuncLoad)                                  \
     X(cuFuncGetParamInfo)                          \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
     X(cuLaunchKernel)                              \
