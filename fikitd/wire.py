@@ -72,7 +72,9 @@ class Wire:
 
     async def send(self, frame: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send a whole frame; the descriptors stay the caller's. Raises PeerClosed."""
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        rights = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        )
         try:
             sent = await self.socket.sendmsg([frame], rights)
             while sent < len(frame):

@@ -22,7 +22,9 @@ from fikitd.executor.settings import SchedulingSection
 @click.option("--gpu", type=int, required=True, help="The daemon's number of the GPU.")
 @click.option("--device", type=int, required=True, help="The driver's number of the GPU.")
 @click.option("--domain", required=True, help="The trust domain.")
-@click.option("--socket", type=click.Path(path_type=Path), required=True, help="Where to listen for the daemon.")
+@click.option(
+    "--socket", type=click.Path(path_type=Path), required=True, help="Where to listen for the daemon."
+)
 @click.option("--time-scale", type=float, default=1.0, help="Host seconds per device second.")
 @click.option("--settings", default="{}", help="Scheduling settings, as JSON.")
 def main(

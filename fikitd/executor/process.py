@@ -144,7 +144,9 @@ class ExecutorProcess:
                 self._attached.pop(ended.session, None)
                 log.info("session_ended", session=ended.session, reason=ended.reason, error=ended.error)
                 await self._tell(
-                    m.SessionEnded(session=ended.session, error=ended.error, reason=ended.reason, usage=ended.usage)
+                    m.SessionEnded(
+                        session=ended.session, error=ended.error, reason=ended.reason, usage=ended.usage
+                    )
                 )
             error, reason = self._core.failure
             if error:
@@ -170,10 +172,18 @@ class ExecutorProcess:
     async def _attach(self, ask: m.Attach, wire: Wire) -> tuple[m.Answer, list[int]]:
         lifeline, process = wire.take_descriptors(2)
         outbox, inbox = await trio.to_thread.run_sync(
-            self._core.attach, ask.session, ask.priority, ask.weight, ask.memory_limit_bytes, lifeline, process
+            self._core.attach,
+            ask.session,
+            ask.priority,
+            ask.weight,
+            ask.memory_limit_bytes,
+            lifeline,
+            process,
         )
         self._attached[ask.session] = ask
-        log.info("session_attached", session=ask.session, tenant=ask.tenant, pid=ask.pid, priority=ask.priority)
+        log.info(
+            "session_attached", session=ask.session, tenant=ask.tenant, pid=ask.pid, priority=ask.priority
+        )
         return m.Attached(), [outbox, inbox]
 
     async def _end(self, ask: m.End, _: Wire) -> tuple[m.Answer, list[int]]:

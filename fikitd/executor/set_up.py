@@ -85,7 +85,10 @@ def set_up(ordinal: int, partition_share: float) -> Device:
         groups, _, _ = call(driver.cuDevSmResourceSplitByCount, 1, total, 0, wanted)
         description = call(driver.cuDevResourceGenerateDesc, [groups[0]], 1)
         green = call(
-            driver.cuGreenCtxCreate, description, device, driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM
+            driver.cuGreenCtxCreate,
+            description,
+            device,
+            driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM,
         )
         for _ in range(PARTITION_LANES):
             stream = call(driver.cuGreenCtxStreamCreate, green, flags, least)

@@ -17,13 +17,17 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
         float, Meta(gt=0, le=1e6, description="Gated work on the GPU at a time, by its expected duration.")
     ] = 200.0
     partition_block_us: Annotated[
-        float, Meta(ge=0, le=1e6, description="Beside high-priority work, kernels with longer blocks are confined.")
+        float,
+        Meta(ge=0, le=1e6, description="Beside high-priority work, kernels with longer blocks are confined."),
     ] = 20.0
     partition_share: Annotated[
         Share, Meta(description="Share of the multiprocessors they are confined to; 0: no partition.")
     ] = 0.73
     high_memory_ms: Annotated[
-        float, Meta(gt=0, le=1e5, description="A high-priority session counts as active so long after its last work.")
+        float,
+        Meta(
+            gt=0, le=1e5, description="A high-priority session counts as active so long after its last work."
+        ),
     ] = 50.0
     starvation_share: Annotated[
         Share, Meta(description="Share of the time that levels get which would otherwise get nothing.")
