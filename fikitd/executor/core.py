@@ -41,7 +41,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class DispatchCore:
-    """The native loop on a device. Every method may take as long as one turn of the loop; none waits for the GPU."""
+    """The native loop on a device. A method takes as long as a turn of the loop; none waits for the GPU."""
 
     def __init__(self, device: Device, section: SchedulingSection, time_scale: float) -> None:
         bounds = _core.Bounds()
@@ -72,7 +72,7 @@ class DispatchCore:
     def attach(
         self, session: str, level: int, weight: float, memory_limit: int, lifeline: int, process: int
     ) -> tuple[int, int]:
-        """Open a session; takes both descriptors. Returns outbox and inbox. Raises RuntimeError with the reason."""
+        """Open a session; takes both descriptors. Returns outbox and inbox. RuntimeError says what failed."""
         outbox, inbox = self._core.attach(session, level, weight, memory_limit, lifeline, process)
         return outbox, inbox
 

@@ -72,7 +72,7 @@ class ExecutorProcess:
         """Serve until the end. Returns the exit status: 0, or 1 when the context was lost."""
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         await listener.bind(os.fspath(path))
-        path.chmod(0o600)
+        await trio.Path(path).chmod(0o600)
         listener.listen(4)
         with listener:
             async with trio.open_nursery() as nursery:
@@ -81,7 +81,7 @@ class ExecutorProcess:
                 nursery.start_soon(self._accept, listener)
                 await self._over.wait()
                 nursery.cancel_scope.cancel()
-        path.unlink(missing_ok=True)
+        await trio.Path(path).unlink(missing_ok=True)
         return 1 if self._core.failure[0] else 0
 
     async def _accept(self, listener: trio.socket.SocketType) -> None:
