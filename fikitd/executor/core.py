@@ -43,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 class DispatchCore:
     """The native loop on a device. A method takes as long as a turn of the loop; none waits for the GPU."""
 
-    def __init__(self, device: Device, section: SchedulingSection, time_scale: float) -> None:
+    def __init__(self, device: Device, section: SchedulingSection, time_scale: float, board: str) -> None:
         bounds = _core.Bounds()
         bounds.in_flight = int(section.in_flight_us * 1000)
         bounds.partition_block = int(section.partition_block_us * 1000)
@@ -58,6 +58,7 @@ class DispatchCore:
         settings.poll_host_ns = int(section.poll_us * 1000)
         settings.staging_bytes = section.staging_bytes
         settings.host_limit_bytes = section.pinned_limit_bytes
+        settings.board_path = board
         self._device = device  # its streams live as long as the core
         self._core = _core.Core(settings, device.context)
         for lane in device.lanes:
