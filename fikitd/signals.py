@@ -74,8 +74,14 @@ def running_jobs(daemon: Daemon) -> list[Job]:
     return [job for job in daemon.jobs.known.values() if job.state in ("running", "paused")]
 
 
+def idle(daemon: Daemon) -> bool:
+    """Whether nothing runs and nothing is about to."""
+    sessions, jobs = daemon.sessions, daemon.jobs
+    return not (sessions.living or sessions.opening or jobs.starting or running_jobs(daemon))
+
+
 async def until_idle(daemon: Daemon) -> None:
     """Until no session lives and no job runs."""
     with daemon.events.subscribed(lambda uid: True) as subscription:
-        while daemon.sessions.living or daemon.sessions.opening or running_jobs(daemon):
+        while not idle(daemon):
             await subscription.receive.receive()

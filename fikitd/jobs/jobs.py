@@ -52,6 +52,10 @@ class Jobs:
         self._wake = trio.Event()
         self._unsaved: set[int] = set()
         self._followed: dict[int, Process] = {}
+        self._abandoned: set[int] = set()
+        """Foreground jobs whose caller is gone: nobody will report their exit code."""
+        self.starting: set[int] = set()
+        """Admitted, and not yet running."""
         self._next = 1
         self.changed: dict[int, trio.Event] = {}
         """Set, and replaced, whenever the job of that number changes."""
@@ -148,7 +152,11 @@ class Jobs:
                     blocked.add(job.gpu_asked)
                 self._keep(replace(self.known[job.number], reason=refusal.message), quietly=True)
                 continue
-            await self._start(job, device)
+            self.starting.add(job.number)
+            try:
+                await self._start(job, device)
+            finally:
+                self.starting.discard(job.number)
 
     async def _start(self, job: Job, device: DeviceSpec) -> None:
         running = job.moved("running", gpu=device.index, started_unix=time.time(), reason="")
@@ -200,9 +208,9 @@ class Jobs:
         self._followed.pop(job.number, None)
         process.close()
         if job.foreground:
-            await trio.sleep(
-                0 if self.known[job.number].over else RETRY_SECONDS
-            )  # JobFinished may be on its way
+            reported = self.known[job.number].over or job.number in self._abandoned
+            await trio.sleep(0 if reported else RETRY_SECONDS)  # JobFinished may be on its way
+            self._abandoned.discard(job.number)
         ending = Ending(None, UNREPORTED) if job.foreground else await self._processes.ending(job)
         await self._end(job.number, ending)
 
@@ -230,8 +238,8 @@ class Jobs:
 
     async def caller_gone(self, job: Job) -> None:
         """The connection of a foreground job has ended, and so must the job."""
-        process = self._followed.get(job.number)
-        if process is not None:
+        self._abandoned.add(job.number)
+        if job.number in self._followed:
             self._keep(replace(self.known[job.number], reason="its caller went away"))
             await self.kill(self.known[job.number], 15, CALLER_GRACE_MS)
         else:
@@ -247,7 +255,7 @@ class Jobs:
             state = (
                 "killed" if job.kill_asked else "lost" if code is None else "failed" if code else "finished"
             )
-        reason = ending.reason or (job.reason if job.kill_asked else "")
+        reason = job.reason if job.kill_asked and job.reason else ending.reason
         self._keep(job.moved(state, exit_code=code, reason=reason, ended_unix=time.time()))
         self._unsaved.add(number)
         self._tell("job_ended", self.known[number], state=state, exit_code=code, reason=reason)
