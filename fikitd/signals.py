@@ -16,6 +16,8 @@ from fikitd.notify import notify, reloading
 ENDING = (signal.SIGTERM, signal.SIGINT)
 KILL_GRACE_MS = 2000
 KILL_SECONDS = 5.0
+FAREWELL_SECONDS = 0.1
+"""So that who waited for the last job still gets the answer."""
 
 
 async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScope) -> None:
@@ -60,13 +62,23 @@ async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio
         await until_idle(daemon)
     daemon.stopping = True
     with trio.move_on_after(KILL_SECONDS):
-        for job in running_jobs(daemon):
-            await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
-        while jobs := running_jobs(daemon):
-            await daemon.jobs.changes(jobs[0])
+        await end_jobs(daemon)
     await daemon.profiles.collect()
     await daemon.supervisor.stop_all("the daemon is ending")
+    await trio.sleep(FAREWELL_SECONDS)
     whole.cancel()
+
+
+async def end_jobs(daemon: Daemon) -> None:
+    """Kill what runs, and what was being started meanwhile, and wait for its end."""
+    asked: set[int] = set()
+    with daemon.events.subscribed(lambda uid: True) as subscription:
+        while daemon.jobs.starting or running_jobs(daemon):
+            for job in running_jobs(daemon):
+                if job.number not in asked:
+                    asked.add(job.number)
+                    await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
+            await subscription.receive.receive()
 
 
 def running_jobs(daemon: Daemon) -> list[Job]:

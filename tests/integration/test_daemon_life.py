@@ -101,6 +101,7 @@ def test_second_sigterm_ends_jobs_and_executors(stopped_daemon: Daemon) -> None:
     events.send(p.Subscribe())
     client.ask(p.OpenSession(name="stays"))
     job = client.ask(p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")).job
+    next_event(events, "job_started")
     assert stopped_daemon.process is not None
     stopped_daemon.process.send_signal(signal.SIGTERM)
     next_event(events, "daemon_ending")
