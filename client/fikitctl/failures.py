@@ -47,7 +47,7 @@ class ExitCode(IntEnum):
 _OF_REPLY: Final = {"permission": ExitCode.PERMISSION, "not_found": ExitCode.NOT_FOUND}
 
 
-class CommandFailed(Exception):
+class CommandError(Exception):
     """A verb could not do what was asked. ``code`` is a word that scripts may rely on."""
 
     def __init__(self, exit_code: ExitCode, code: str, message: str, hint: str = "") -> None:
@@ -58,53 +58,53 @@ class CommandFailed(Exception):
         self.hint = hint
 
 
-def of_reply(failure: Failure) -> CommandFailed:
+def of_reply(failure: Failure) -> CommandError:
     """What the daemon's refusal means here."""
     exit_code = _OF_REPLY.get(failure.code, ExitCode.REFUSED)
-    return CommandFailed(exit_code, failure.code, failure.message, failure.hint)
+    return CommandError(exit_code, failure.code, failure.message, failure.hint)
 
 
-def not_found(message: str, hint: str = "") -> CommandFailed:
+def not_found(message: str, hint: str = "") -> CommandError:
     """An object that the user named does not exist."""
-    return CommandFailed(ExitCode.NOT_FOUND, "not_found", message, hint)
+    return CommandError(ExitCode.NOT_FOUND, "not_found", message, hint)
 
 
-def refused(message: str, hint: str = "") -> CommandFailed:
+def refused(message: str, hint: str = "") -> CommandError:
     """What was asked cannot be done."""
-    return CommandFailed(ExitCode.REFUSED, "invalid", message, hint)
+    return CommandError(ExitCode.REFUSED, "invalid", message, hint)
 
 
-def unreachable(path: str, error: Exception) -> CommandFailed:
+def unreachable(path: str, error: Exception) -> CommandError:
     """Connecting to the daemon failed with ``error``."""
     if isinstance(error, PermissionError):
         hint = "your user needs to be in the socket's group (fikit by default); see 'fikitctl doctor'"
-        return CommandFailed(ExitCode.PERMISSION, "permission", f"not allowed to use {path}", hint)
+        return CommandError(ExitCode.PERMISSION, "permission", f"not allowed to use {path}", hint)
     hint = "is fikitd running? 'systemctl status fikitd', or choose a socket with -H or FIKIT_SOCKET"
     reason = getattr(error, "strerror", None) or str(error)
-    return CommandFailed(ExitCode.UNREACHABLE, "unreachable", f"no daemon at {path}: {reason}", hint)
+    return CommandError(ExitCode.UNREACHABLE, "unreachable", f"no daemon at {path}: {reason}", hint)
 
 
-def lost(error: Exception) -> CommandFailed:
+def lost(error: Exception) -> CommandError:
     """The connection ended in the middle of a request."""
     hint = "the daemon may be restarting; running work goes on. See 'journalctl -u fikitd'"
-    return CommandFailed(ExitCode.UNREACHABLE, "unreachable", f"the daemon went away: {error}", hint)
+    return CommandError(ExitCode.UNREACHABLE, "unreachable", f"the daemon went away: {error}", hint)
 
 
-def timed_out(seconds: float) -> CommandFailed:
+def timed_out(seconds: float) -> CommandError:
     """``--timeout`` passed."""
-    return CommandFailed(ExitCode.TIMEOUT, "timeout", f"no result within {seconds:g} s")
+    return CommandError(ExitCode.TIMEOUT, "timeout", f"no result within {seconds:g} s")
 
 
-def of_usage(error: click.ClickException) -> CommandFailed:
+def of_usage(error: click.ClickException) -> CommandError:
     """A wrong command line, or a file that cannot be opened."""
     message = error.format_message()
     if not isinstance(error, click.UsageError):
         return refused(message)
     hint = f"see '{error.ctx.command_path} --help'" if error.ctx else "see 'fikitctl --help'"
-    return CommandFailed(ExitCode.USAGE, "usage", message, hint)
+    return CommandError(ExitCode.USAGE, "usage", message, hint)
 
 
-def report(failure: CommandFailed, *, as_json: bool) -> None:
+def report(failure: CommandError, *, as_json: bool) -> None:
     """Say it on standard error."""
     if as_json:
         fields = {"code": failure.code, "message": failure.message, "hint": failure.hint}

@@ -43,7 +43,7 @@ class Invocation:
 
     @contextmanager
     def connected(self) -> Iterator[Control]:
-        """A connection for the length of the block; what goes wrong with it becomes CommandFailed."""
+        """A connection for the length of the block; what goes wrong with it becomes CommandError."""
         from fikit.protocol import ProtocolError
 
         from fikitctl.control import Control, RequestFailed

@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from fikitctl import failures
-from fikitctl.failures import CommandFailed, ExitCode
+from fikitctl.failures import CommandError, ExitCode
 from fikitctl.invocation import Invocation
 from fikitctl.verb import LazyVerbs, shared_options
 
@@ -79,6 +79,11 @@ cli: Final = LazyVerbs(
     callback=_root,
     families=FAMILIES,
     help=_root.__doc__,
+    examples=[
+        "fikitctl run --priority high -- python serve.py",
+        "fikitctl submit --priority low -- python train.py",
+        "fikitctl ps",
+    ],
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     params=[
@@ -110,7 +115,7 @@ def call(arguments: Sequence[str]) -> int:
         failure = failures.of_usage(error)
         failures.report(failure, as_json=as_json)
         return ExitCode.RUN_FAILED if _is_run(error) else failure.exit_code
-    except CommandFailed as failure:
+    except CommandError as failure:
         failures.report(failure, as_json=invocation.as_json)
         return failure.exit_code
     except (click.Abort, KeyboardInterrupt):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal as signals
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -49,7 +49,13 @@ def parse_signal(text: str) -> int:
         raise ValueError(f"{text!r} is no signal: write it like TERM, SIGINT or 9") from None
 
 
-class _Parsed(click.ParamType):
+if TYPE_CHECKING:
+    Parameter = click.ParamType[Any]
+else:  # generic since click 8.4 only
+    Parameter = click.ParamType
+
+
+class _Parsed(Parameter):
     """A click type made of a parsing function that raises ValueError."""
 
     def __init__(self, name: str, parse: Callable[[str], float]) -> None:

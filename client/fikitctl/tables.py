@@ -40,7 +40,7 @@ def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def chosen(columns: Sequence[Column], layout: Layout) -> list[Column]:
-    """The columns to print. Raises CommandFailed for a name that there is not."""
+    """The columns to print. Raises CommandError for a name that there is not."""
     if layout.quiet:
         return [columns[0]]
     if layout.names is None:

@@ -8,8 +8,9 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from fikitctl.failures import CommandFailed
+from fikitctl.failures import CommandError
 from fikitctl.invocation import Invocation
+from fikitctl.quantities import Parameter
 
 _COMPLETION_SECONDS: Final = 0.5
 
@@ -25,7 +26,7 @@ def _known(ctx: click.Context, sessions: bool) -> list[tuple[str, str]]:
     return known
 
 
-class _Target(click.ParamType):
+class _Target(Parameter):
     def __init__(self, name: str, *, sessions: bool) -> None:
         self.name = name
         self._sessions = sessions
@@ -39,10 +40,12 @@ class _Target(click.ParamType):
         except msgspec.ValidationError:
             self.fail(f"{value!r} is no identifier; 'fikitctl ps -q' lists them", param, ctx)
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
         try:
             known = _known(ctx, self._sessions)
-        except CommandFailed:
+        except CommandError:
             return []
         return [CompletionItem(name, help=text) for name, text in known if name.startswith(incomplete)]
 
@@ -59,7 +62,7 @@ def each(targets: tuple[str, ...], action: Callable[[str], None], *, as_json: bo
     for target in targets:
         try:
             action(target)
-        except CommandFailed as failure:
+        except CommandError as failure:
             if len(targets) == 1 or failure.code in ("timeout", "unreachable"):
                 raise
             report(failure, as_json=as_json)

@@ -78,16 +78,27 @@ class Verb(click.Command):
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The examples, one per line."""
-        with formatter.section("Examples"):
-            for example in self.examples:
-                formatter.write(f"  {example}\n")
+        _write_examples(self.examples, formatter)
+
+
+def _write_examples(examples: Sequence[str], formatter: click.HelpFormatter) -> None:
+    with formatter.section("Examples"):
+        for example in examples:
+            formatter.write(f"  {example}\n")
 
 
 class LazyVerbs(click.Group):
     """A group that knows its verbs by ``module:attribute`` and imports them when they are needed."""
 
-    def __init__(self, *arguments: Any, families: Mapping[str, Mapping[str, str]], **attributes: Any) -> None:
+    def __init__(
+        self,
+        *arguments: Any,
+        families: Mapping[str, Mapping[str, str]],
+        examples: Sequence[str] = (),
+        **attributes: Any,
+    ) -> None:
         super().__init__(*arguments, **attributes)
+        self.examples = examples
         self.families = families
         self.places = {verb: place for family in families.values() for verb, place in family.items()}
 
@@ -111,6 +122,10 @@ class LazyVerbs(click.Group):
             rows = [(verb, command.get_short_help_str(70)) for verb, command in commands.items() if command]
             with formatter.section(family):
                 formatter.write_dl(rows)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The examples, one per line."""
+        _write_examples(self.examples, formatter)
 
 
 def confirm(question: str, *, yes: bool) -> bool:

@@ -24,13 +24,11 @@ def _send(invocation: Invocation, request: Request) -> None:
 @targets_argument
 @click.pass_obj
 def pause(invocation: Invocation, targets: tuple[str, ...]) -> int:
-    """Issue nothing more of jobs or sessions until 'resume'.
+    """Hold jobs or sessions back until 'resume'.
 
-    What the GPU has begun is finished; memory stays where it is.
+    Nothing more is issued to the GPU; what it has begun is finished; memory stays where it is.
     """
-    return each(
-        targets, lambda target: _send(invocation, Pause(target=target)), as_json=invocation.as_json
-    )
+    return each(targets, lambda target: _send(invocation, Pause(target=target)), as_json=invocation.as_json)
 
 
 @click.command(cls=Verb, examples=["fikitctl resume job-12", "fikitctl resume job-12 session-3"])
@@ -38,21 +36,24 @@ def pause(invocation: Invocation, targets: tuple[str, ...]) -> int:
 @click.pass_obj
 def resume(invocation: Invocation, targets: tuple[str, ...]) -> int:
     """Undo 'pause'."""
-    return each(
-        targets, lambda target: _send(invocation, Resume(target=target)), as_json=invocation.as_json
-    )
+    return each(targets, lambda target: _send(invocation, Resume(target=target)), as_json=invocation.as_json)
 
 
 @click.command(
     cls=Verb,
-    examples=["fikitctl priority low job-12", "fikitctl priority 3 session-3", "fikitctl priority high job-1 job-2"],
+    examples=[
+        "fikitctl priority low job-12",
+        "fikitctl priority 3 session-3",
+        "fikitctl priority high job-1 job-2",
+    ],
 )
 @click.argument("level", type=PRIORITY, metavar="PRIORITY")
 @targets_argument
 @click.pass_obj
 def priority(invocation: Invocation, level: int, targets: tuple[str, ...]) -> int:
-    """Give jobs or sessions another priority, from their next operation on.
+    """Change the priority of jobs or sessions.
 
+    It holds from their next operation on.
     PRIORITY is high, normal, low, or 0 (highest) to 9.
     """
     return each(
@@ -65,9 +66,15 @@ def priority(invocation: Invocation, level: int, targets: tuple[str, ...]) -> in
 @click.command(
     cls=Verb,
     answer_seconds=None,
-    examples=["fikitctl kill job-12", "fikitctl kill -s INT --grace 30s job-12", "fikitctl kill --yes session-3"],
+    examples=[
+        "fikitctl kill job-12",
+        "fikitctl kill -s INT --grace 30s job-12",
+        "fikitctl kill --yes session-3",
+    ],
 )
-@click.option("-s", "--signal", "number", type=SIGNAL, default="TERM", show_default=True, help="What to send.")
+@click.option(
+    "-s", "--signal", "number", type=SIGNAL, default="TERM", show_default=True, help="What to send."
+)
 @click.option("--grace", type=DURATION, default="5s", show_default=True, help="After this long, SIGKILL.")
 @yes_option
 @targets_argument

@@ -26,7 +26,12 @@ def tenant_columns() -> list[Column]:
         Column("gpu_time", lambda tenant: duration_text(tenant.usage.gpu_ns / 1e9), right=True),
         Column("max_sessions", lambda tenant: str(tenant.max_sessions), right=True, hidden=True),
         Column("launches", lambda tenant: str(tenant.usage.launches), right=True, hidden=True),
-        Column("gate_wait", lambda tenant: duration_text(tenant.usage.gate_wait_ns / 1e9), right=True, hidden=True),
+        Column(
+            "gate_wait",
+            lambda tenant: duration_text(tenant.usage.gate_wait_ns / 1e9),
+            right=True,
+            hidden=True,
+        ),
     ]
 
 

@@ -69,7 +69,9 @@ def work_columns() -> list[Column]:
         Column("uid", lambda work: str(work.uid), right=True, hidden=True),
         Column("limit", lambda work: size_text(work.memory_limit_bytes), right=True, hidden=True),
         Column("launches", lambda work: str(work.usage.launches), right=True, hidden=True),
-        Column("gate_wait", lambda work: duration_text(work.usage.gate_wait_ns / 1e9), right=True, hidden=True),
+        Column(
+            "gate_wait", lambda work: duration_text(work.usage.gate_wait_ns / 1e9), right=True, hidden=True
+        ),
         Column("job", lambda work: work.job or "-", hidden=True),
         Column("command", _command, hidden=True),
         Column("reason", lambda work: getattr(work, "reason", "") or "-", hidden=True),
