@@ -10,7 +10,7 @@ import msgspec
 from fikit import protocol
 
 
-class RequestFailed(Exception):
+class RequestFailed(Exception):  # noqa: N818
     """The daemon refused; ``failure`` says why."""
 
     def __init__(self, failure: protocol.Failure) -> None:

@@ -53,9 +53,13 @@ FAMILIES: Final = {
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        click.echo(f"fikitctl {version('fikitd')}")
+        try:
+            number = version("fikitd")
+        except PackageNotFoundError:
+            number = "(from its source tree)"
+        click.echo(f"fikitctl {number}")
         ctx.exit()
 
 
