@@ -38,8 +38,12 @@ IMPURE: Final = {
 
 
 def files(*folders: str, kinds: tuple[str, ...]) -> list[Path]:
-    found = [path for folder in folders for path in sorted((ROOT / folder).rglob("*")) if path.suffix in kinds]
-    return [path for path in found if not {"build", ".venv", "__pycache__"} & set(path.relative_to(ROOT).parts)]
+    found = [
+        path for folder in folders for path in sorted((ROOT / folder).rglob("*")) if path.suffix in kinds
+    ]
+    return [
+        path for path in found if not {"build", ".venv", "__pycache__"} & set(path.relative_to(ROOT).parts)
+    ]
 
 
 def name_of(path: Path) -> str:
@@ -149,18 +153,28 @@ def test_no_exception_is_out_of_date() -> None:
 
 def test_unit_tests_do_not_sleep() -> None:
     call = re.compile(r"\bsleep" + r"\(")
-    assert [name_of(path) for path in files("tests/unit", kinds=PYTHON) if call.search(path.read_text())] == []
+    assert [
+        name_of(path) for path in files("tests/unit", kinds=PYTHON) if call.search(path.read_text())
+    ] == []
 
 
 def test_documents_name_targets_that_exist() -> None:
     targets = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for document in ("README.md", "CONTRIBUTING.md", ".ci/run"):
-        named = set(re.findall(r"(?:`|^\s*|&& |step )make ([a-z][a-z-]*)", (ROOT / document).read_text(), re.MULTILINE))
+        named = set(
+            re.findall(
+                r"(?:`|^\s*|&& |step )make ([a-z][a-z-]*)", (ROOT / document).read_text(), re.MULTILINE
+            )
+        )
         assert named <= targets, document
     assert {"demo", "test"} <= targets
 
 
 def test_readme_names_verbs_that_exist() -> None:
-    places = set(re.findall(r'^        "([a-z]+)": f"{_COMMANDS}', (ROOT / "client/fikitctl/main.py").read_text(), re.M))
+    places = set(
+        re.findall(
+            r'^        "([a-z]+)": f"{_COMMANDS}', (ROOT / "client/fikitctl/main.py").read_text(), re.M
+        )
+    )
     named = set(re.findall(r"\bfikitctl ([a-z]+)", (ROOT / "README.md").read_text()))
     assert named <= places
