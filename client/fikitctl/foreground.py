@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Final
 
 from fikitctl.failures import CommandError, ExitCode
@@ -39,6 +40,7 @@ class Foreground:
         self.pid = 0
         self._mask: set[int] = set()
         self._terminal: int | None = None
+        self._wants_terminal = False
 
     def __enter__(self) -> Foreground:
         self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
@@ -46,6 +48,8 @@ class Foreground:
 
     def __exit__(self, *_error: object) -> None:
         self._take_terminal()
+        if self._terminal is not None:
+            os.close(self._terminal)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
@@ -84,32 +88,31 @@ class Foreground:
             return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
 
     def _pass_on(self, number: int) -> None:
-        if number == signal.SIGCONT and self._terminal is not None:
+        if number == signal.SIGCONT and self._wants_terminal:
             self._lend_terminal()
         os.killpg(self.pid, number)
 
     def _stopped(self, number: int) -> None:
-        if number in (signal.SIGTTIN, signal.SIGTTOU) and self._lend_terminal():
+        """The child was stopped: by the terminal, then stop like it, so that the shell's fg and bg work."""
+        if number == signal.SIGSTOP:
+            return
+        self._wants_terminal = self._wants_terminal or number != signal.SIGTSTP
+        if number != signal.SIGTSTP and self._lend_terminal():
             os.killpg(self.pid, signal.SIGCONT)
             return
-        lent = self._terminal
         self._take_terminal()
-        self._terminal = lent
         os.kill(os.getpid(), signal.SIGSTOP)
 
     def _lend_terminal(self) -> bool:
         """Make the child's group the terminal's foreground; false where that is not ours to do."""
         try:
-            terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+            if self._terminal is None:
+                self._terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+            if os.tcgetpgrp(self._terminal) != os.getpgrp():
+                return False
+            os.tcsetpgrp(self._terminal, self.pid)
         except OSError:
             return False
-        if os.tcgetpgrp(terminal) != os.getpgrp():
-            os.close(terminal)
-            return False
-        os.tcsetpgrp(terminal, self.pid)
-        if self._terminal is not None:
-            os.close(self._terminal)
-        self._terminal = terminal
         return True
 
     def _take_terminal(self) -> None:
@@ -117,11 +120,7 @@ class Foreground:
         if self._terminal is None:
             return
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
-        try:
-            os.tcsetpgrp(self._terminal, os.getpgrp())
-        except OSError:
-            pass  # the terminal is gone
-        finally:
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU} - self._mask)
-        os.close(self._terminal)
-        self._terminal = None
+        with suppress(OSError):  # the terminal may be gone
+            if os.tcgetpgrp(self._terminal) == self.pid:
+                os.tcsetpgrp(self._terminal, os.getpgrp())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU} - self._mask)

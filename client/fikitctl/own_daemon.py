@@ -10,12 +10,13 @@ from __future__ import annotations
 import ctypes
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -23,6 +24,7 @@ from typing import Final
 
 from fikitctl.failures import CommandError, ExitCode
 
+PROGRAM: Final = (sys.executable, "-c", "from fikitd.main import main; main()")
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _READY_SECONDS: Final = 60.0
@@ -30,34 +32,38 @@ _STOP_SECONDS: Final = 15.0
 
 
 @contextmanager
-def own_daemon(device: str = "auto") -> Iterator[str]:
+def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterator[str]:
     """Start a daemon on ``device``; the path of its socket. Stops it whatever ends the block."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with _signals_raise(), tempfile.TemporaryDirectory(prefix="fikitd-") as directory:
-        place = Path(directory)
+    with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
+        place = Path(tempfile.mkdtemp(prefix="fikitd-"))
         try:
-            yield str(_start(place, device, libc))
+            yield str(_start(place, device, program, libc))
         finally:
-            _stop_children()
+            # Impatience must not leave anything behind.
+            with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                _stop_children()
+                shutil.rmtree(place)
+
+
+def _leave(number: int, _frame: FrameType | None) -> None:
+    """Let a signal unwind like Ctrl-C does."""
+    raise SystemExit(128 + number)
 
 
 @contextmanager
-def _signals_raise() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind like Ctrl-C does."""
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    previous = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+def _handled(handler: Callable[[int, FrameType | None], None] | int, *numbers: int) -> Iterator[None]:
+    previous = {number: signal.signal(number, handler) for number in numbers}
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        for number, earlier in previous.items():
+            signal.signal(number, earlier)
 
 
-def _configuration(place: Path, device: str) -> str:
+def configuration_text(place: Path, device: str) -> str:
+    """The settings of such a daemon, which keeps everything in ``place``."""
     settings = {
         "socket": place / "fikitd.sock",
         "state_directory": place / "state",
@@ -68,8 +74,8 @@ def _configuration(place: Path, device: str) -> str:
     return "\n".join([*lines, "[device]", f'choice = "{device}"', *ceiling, ""])
 
 
-def _start(place: Path, device: str, libc: ctypes.CDLL) -> Path:
-    (place / "fikitd.toml").write_text(_configuration(place, device))
+def _start(place: Path, device: str, program: Sequence[str], libc: ctypes.CDLL) -> Path:
+    (place / "fikitd.toml").write_text(configuration_text(place, device))
     for name in ("state", "run"):
         (place / name).mkdir(mode=0o700)
     parent = os.getpid()
@@ -87,13 +93,7 @@ def _start(place: Path, device: str, libc: ctypes.CDLL) -> Path:
             "FIKIT_SOCKET": str(place / "fikitd.sock"),
         }
         child = subprocess.Popen(
-            [
-                sys.executable,
-                "-c",
-                "from fikitd.main import main; main()",
-                "--config",
-                str(place / "fikitd.toml"),
-            ],
+            [*program, "--config", str(place / "fikitd.toml")],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=log,

@@ -29,7 +29,10 @@ from fikitctl.verb import Verb
 )
 @click.option("--own-daemon", "own", is_flag=True, help="Start a daemon for the demo and stop it afterwards.")
 @click.option(
-    "--device", default="auto", show_default=True, help="With --own-daemon: auto, sim or a GPU's index."
+    "--device",
+    default="auto",
+    show_default=True,
+    help="For --own-daemon: what its setting device.choice takes.",
 )
 @click.pass_obj
 def demo(invocation: Invocation, seconds: float, output: Path | None, own: bool, device: str) -> int:

@@ -155,3 +155,23 @@ def test_the_job_named_by_the_daemon_is_reported(admitting: Daemon) -> None:
     admitting.script[Submit] = Submitted(job=msgspec.structs.replace(JOB, job="job-42"))
     assert run("true").returncode == 0
     assert admitting.of(JobStarted)[0].job == "job-42"
+
+
+def test_ctrl_z_stops_us_with_the_child_and_cont_goes_on(admitting: Daemon) -> None:
+    """What a shell does for fg: see us stopped, then continue our group."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execv(START[0], [*START, "sh", "-c", "echo ready; read line; exit 6"])
+    seen = b""
+    while b"ready" not in seen:
+        seen += os.read(terminal, 1024)
+    while os.tcgetpgrp(terminal) == pid:  # until the child has read, and so was lent the terminal
+        time.sleep(0.01)
+    os.write(terminal, b"\x1a")
+    _, status = os.waitpid(pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    assert os.tcgetpgrp(terminal) == pid
+    os.kill(pid, signal.SIGCONT)
+    os.write(terminal, b"go on\n")
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 6
+    os.close(terminal)
