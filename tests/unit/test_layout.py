@@ -28,6 +28,7 @@ SIMULATOR: Final = re.compile(r"\bsim\b|simcuda|simulat", re.IGNORECASE)
 MAY_NAME_THE_SIMULATOR: Final = {
     "fikitd/device.py": "chooses the device",
     "fikitd/configuration.py": "the setting that device.py reads lists its values",
+    "fikitd/main.py": "so does the option",
 }
 
 IMPURE: Final = {

@@ -70,7 +70,7 @@ class ScriptedDaemon:
 
     def _serve(self, connection: socket.socket) -> None:
         decoder = protocol.Decoder(protocol.AnyRequest)
-        with connection:
+        with connection, contextlib.suppress(ConnectionError):  # the client may leave first
             while data := self._receive(connection):
                 decoder.feed(data)
                 for identifier, request in decoder.frames():
