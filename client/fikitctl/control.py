@@ -1,80 +1,84 @@
-"""A blocking control connection (stands in until the client library's own is here)."""
+"""A blocking control connection: stands in for the client library's own, with the same interface."""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 from fikit import protocol
 
 
-class RequestFailed(Exception):  # noqa: N818
-    """The daemon refused; ``failure`` says why."""
-
-    def __init__(self, failure: protocol.Failure) -> None:
-        super().__init__(failure.message)
-        self.failure = failure
+class UnreachableError(ConnectionError):
+    """No daemon answers, or it went away."""
 
 
-class Control:
-    """One connection: a request, its reply."""
+class RefusedError(Exception):
+    """The daemon refused a request."""
 
-    def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+    def __init__(self, reason: protocol.ErrorCode, message: str, hint: str = "") -> None:
+        super().__init__(f"{message} ({hint})" if hint else message)
+        self.reason = reason
+        self.hint = hint
+
+
+class Connection:
+    """One control connection, greeted."""
+
+    def __init__(self, path: str, *, client: str, timeout: float | None) -> None:
         self._decoder = protocol.Decoder(protocol.AnyReply)
-        self._pending: list[tuple[int, Any]] = []
-        self._next_identifier = 1
-        self.welcome: protocol.Welcome
-
-    @classmethod
-    def connect(cls, path: str) -> Control:
-        """Connect and say hello."""
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._ready: list[tuple[int, Any]] = []
+        self._last = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            connection.connect(path)
-            control = cls(connection)
-            hello = protocol.Hello(version=protocol.PROTOCOL_VERSION, client="fikitctl")
-            control.welcome = control.request(hello)
-        except BaseException:
-            connection.close()
+            self._socket.settimeout(timeout)
+            self._socket.connect(path)
+            self.welcome = self.request(protocol.Hello(version=protocol.PROTOCOL_VERSION, client=client))
+        except UnreachableError:
+            self.close()
             raise
-        return control
+        except OSError as error:
+            self.close()
+            raise UnreachableError(f"no fikitd answers at {path}: {error.strerror or error}") from error
+        except BaseException:
+            self.close()
+            raise
 
     def request(self, body: protocol.Request) -> Any:
         """The reply to ``body``."""
-        return self._reply(self._send(body))
+        return self.receive(self.send(body))
 
-    def events(self, subscription: protocol.Subscribe) -> Iterator[protocol.Event]:
-        """What happens from now on."""
-        identifier = self._send(subscription)
+    def send(self, body: protocol.Request) -> int:
+        """Send a request; its id."""
+        self._last += 1
+        try:
+            self._socket.sendall(protocol.encode(self._last, body))
+        except OSError as error:
+            raise UnreachableError(f"the connection was lost: {error.strerror}") from error
+        return self._last
+
+    def receive(self, identifier: int) -> Any:
+        """The next reply to the request of this id."""
         while True:
-            reply = self._reply(identifier)
-            if isinstance(reply, protocol.Event):
-                yield reply
+            for index, (number, body) in enumerate(self._ready):
+                if number == identifier:
+                    del self._ready[index]
+                    if isinstance(body, protocol.Failure):
+                        raise RefusedError(body.code, body.message, body.hint)
+                    if isinstance(body, protocol.InvalidBody):
+                        raise protocol.ProtocolError(body.message)
+                    return body
+            self._read()
 
     def close(self) -> None:
         """End the connection."""
         self._socket.close()
 
-    def _send(self, body: msgspec.Struct) -> int:
-        identifier, self._next_identifier = self._next_identifier, self._next_identifier + 1
-        self._socket.sendall(protocol.encode(identifier, body))
-        return identifier
-
-    def _reply(self, identifier: int) -> Any:
-        while True:
-            for position, (number, body) in enumerate(self._pending):
-                if number == identifier:
-                    del self._pending[position]
-                    if isinstance(body, protocol.Failure):
-                        raise RequestFailed(body)
-                    if isinstance(body, protocol.InvalidBody):
-                        raise protocol.ProtocolError(body.message)
-                    return body
+    def _read(self) -> None:
+        try:
             data = self._socket.recv(1 << 16)
-            if not data:
-                raise ConnectionResetError("connection closed")
-            self._decoder.feed(data)
-            self._pending += self._decoder.frames()
+        except OSError as error:
+            raise UnreachableError(f"the connection was lost: {error.strerror}") from error
+        if not data:
+            raise UnreachableError("fikitd closed the connection")
+        self._decoder.feed(data)
+        self._ready += self._decoder.frames()

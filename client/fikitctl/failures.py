@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 if TYPE_CHECKING:
-    from fikit.protocol import Failure
+    from fikit.protocol import ErrorCode
 
 
 class ExitCode(IntEnum):
@@ -58,15 +58,10 @@ class CommandError(Exception):
         self.hint = hint
 
 
-def of_reply(failure: Failure) -> CommandError:
-    """What the daemon's refusal means here."""
-    exit_code = _OF_REPLY.get(failure.code, ExitCode.REFUSED)
-    return CommandError(exit_code, failure.code, failure.message, failure.hint)
-
-
-def not_found(message: str, hint: str = "") -> CommandError:
-    """An object that the user named does not exist."""
-    return CommandError(ExitCode.NOT_FOUND, "not_found", message, hint)
+def of_reply(code: ErrorCode, message: str, hint: str) -> CommandError:
+    """What the daemon's refusal means here. ``message`` may have the hint at its end, in brackets."""
+    exit_code = _OF_REPLY.get(code, ExitCode.REFUSED)
+    return CommandError(exit_code, code, message.removesuffix(f" ({hint})"), hint)
 
 
 def refused(message: str, hint: str = "") -> CommandError:
@@ -75,12 +70,13 @@ def refused(message: str, hint: str = "") -> CommandError:
 
 
 def unreachable(path: str, error: Exception) -> CommandError:
-    """Connecting to the daemon failed with ``error``."""
-    if isinstance(error, PermissionError):
+    """Connecting to the daemon failed with ``error``, because of its cause."""
+    cause = error.__cause__ or error
+    if isinstance(cause, PermissionError):
         hint = "your user needs to be in the socket's group (fikit by default); see 'fikitctl doctor'"
         return CommandError(ExitCode.PERMISSION, "permission", f"not allowed to use {path}", hint)
     hint = "is fikitd running? 'systemctl status fikitd', or choose a socket with -H or FIKIT_SOCKET"
-    reason = getattr(error, "strerror", None) or str(error)
+    reason = getattr(cause, "strerror", None) or str(cause)
     return CommandError(ExitCode.UNREACHABLE, "unreachable", f"no daemon at {path}: {reason}", hint)
 
 

@@ -20,7 +20,7 @@ from fikitctl import failures
 if TYPE_CHECKING:
     from fikit.protocol import Request
 
-    from fikitctl.control import Control
+    from fikitctl.control import Connection
 
 
 @dataclass
@@ -42,30 +42,28 @@ class Invocation:
         return own if os.path.exists(own) else "/run/fikitd.sock"
 
     @contextmanager
-    def connected(self) -> Iterator[Control]:
+    def connected(self) -> Iterator[Connection]:
         """A connection for the length of the block; what goes wrong with it becomes CommandError."""
         from fikit.protocol import ProtocolError
 
-        from fikitctl.control import Control, RequestFailed
+        from fikitctl.control import Connection, RefusedError, UnreachableError
 
         try:
-            control = Control.connect(self.path)
-        except OSError as error:
+            connection = Connection(self.path, client="fikitctl", timeout=None)
+        except UnreachableError as error:
             raise failures.unreachable(self.path, error) from error
-        except RequestFailed as error:
-            raise failures.of_reply(error.failure) from error
+        except RefusedError as error:
+            raise failures.of_reply(error.reason, str(error), error.hint) from error
         except ProtocolError as error:
             raise failures.lost(error) from error
         try:
-            yield control
-        except RequestFailed as error:
-            raise failures.of_reply(error.failure) from error
-        except BrokenPipeError:
-            raise
-        except (ConnectionError, ProtocolError) as error:
+            yield connection
+        except RefusedError as error:
+            raise failures.of_reply(error.reason, str(error), error.hint) from error
+        except (UnreachableError, ProtocolError) as error:
             raise failures.lost(error) from error
         finally:
-            control.close()
+            connection.close()
 
     def request(self, body: Request) -> Any:
         """The reply to a single request."""

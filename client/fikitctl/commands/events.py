@@ -45,8 +45,10 @@ def events(invocation: Invocation, follow: bool, count: int | None, kinds: tuple
     """
     printed = 0
     with invocation.connected() as control:
-        for event in control.events(Subscribe()):
-            if kinds and event.kind not in kinds:
+        subscription = control.send(Subscribe())
+        while True:
+            event = control.receive(subscription)
+            if not isinstance(event, Event) or (kinds and event.kind not in kinds):
                 continue
             if invocation.as_json:
                 print_json(event)

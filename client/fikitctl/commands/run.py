@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 import click
-from fikit.protocol import JobFinished, JobStarted, Submit, Submitted
+from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
 from fikitctl.commands.submit import FROM_THE_COMMAND_ON, checked_command, environment_with, work_options
+from fikitctl.control import Connection, RefusedError
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import Invocation, lift_deadline, note
@@ -64,17 +65,33 @@ def _run(invocation: Invocation, request: Submit) -> int:
     with invocation.connected() as control:
         submitted: Submitted = control.request(request)
         lift_deadline()
-        environment = {**request.environment, **submitted.environment}
+        job = submitted.job.job
         with Foreground() as child:
             try:
-                pid = child.start(request.command, environment)
+                pid = child.start(request.command, {**request.environment, **submitted.environment})
             except CommandError as failure:
-                control.request(JobFinished(job=submitted.job.job, exit_code=failure.exit_code))
+                control.request(JobFinished(job=job, exit_code=failure.exit_code))
                 raise
-            control.request(JobStarted(job=submitted.job.job, pid=pid))
+            # Its reply is read later: signals for the child must not wait for the daemon.
+            started = _told(control, JobStarted(job=job, pid=pid))
             exit_code = child.wait()
-        try:
-            control.request(JobFinished(job=submitted.job.job, exit_code=exit_code))
-        except OSError as error:  # the command's result stands, whatever became of the daemon
-            note(f"the daemon went away meanwhile: {error}")
+        ended = _told(control, JobFinished(job=job, exit_code=exit_code))
+        _answered(control, [identifier for identifier in (started, ended) if identifier is not None])
     return exit_code
+
+
+def _told(control: Connection, report: Request) -> int | None:
+    """Send a report; None, with a note, where nobody is there: the command goes on, its result stands."""
+    try:
+        return control.send(report)
+    except ConnectionError as error:
+        note(f"the daemon went away meanwhile: {error}")
+        return None
+
+
+def _answered(control: Connection, identifiers: list[int]) -> None:
+    try:
+        for identifier in identifiers:
+            control.receive(identifier)
+    except (ConnectionError, ProtocolError, RefusedError) as error:
+        note(f"the daemon went away meanwhile: {error}")

@@ -22,7 +22,7 @@ from fikitctl.verb import Verb
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from fikitctl.control import Control
+    from fikitctl.control import Connection
 
 
 def rate_columns() -> list[Column]:
@@ -45,7 +45,7 @@ def rate_columns() -> list[Column]:
 class _Sampler:
     """Looks at the daemon again and again; each look is compared with the one before."""
 
-    def __init__(self, control: Control) -> None:
+    def __init__(self, control: Connection) -> None:
         self._control = control
         self._before: dict[str, Usage] = {}
         self._when = time.monotonic()

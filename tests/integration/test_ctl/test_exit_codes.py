@@ -57,7 +57,7 @@ def test_socket_of_others(fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch) -
     def refuse(*_arguments: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
     assert fikitctl("ps").code == 5
 
 

@@ -355,3 +355,19 @@ def test_trace(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     assert (result.code, result.out) == (0, "")
     assert "2 operations did not fit" in result.err
     assert any(event["ph"] == "X" for event in json.loads(file.read_bytes())["traceEvents"])
+
+
+@pytest.mark.usefixtures("busy")
+def test_identifiers_are_completed(
+    fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("_FIKITCTL_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", "fikitctl show job-")
+    monkeypatch.setenv("COMP_CWORD", "2")
+    with pytest.raises(SystemExit):
+        fikitctl()
+    assert capfd.readouterr().out.split() == ["plain,job-1", "plain,job-2", "plain,job-3"]
+    monkeypatch.setenv("FIKIT_SOCKET", "/nonexistent/socket")
+    with pytest.raises(SystemExit):
+        fikitctl()
+    assert capfd.readouterr() == ("", "")
