@@ -370,4 +370,4 @@ def test_identifiers_are_completed(
     monkeypatch.setenv("FIKIT_SOCKET", "/nonexistent/socket")
     with pytest.raises(SystemExit):
         fikitctl()
-    assert capfd.readouterr() == ("", "")
+    assert capfd.readouterr().out.strip() == ""
