@@ -116,7 +116,7 @@ format: $(VENV)/.lint  ## rewrite the sources as lint wants them
 	$(BIN)/ruff format .
 	$(if $(NATIVE_SOURCES),$(BIN)/clang-format -i $(NATIVE_SOURCES))
 
-# A fuzz target is tests/native/fuzz_NAME.cpp with LLVMFuzzerTestOneInput; its kept inputs are in
+# A fuzz target is fuzz_NAME.cpp somewhere in tests/native, with LLVMFuzzerTestOneInput; its kept inputs are in
 # tests/data/fuzz/NAME. CMake builds it with libFuzzer (FIKIT_FUZZ=libfuzzer) or with a main that runs the
 # kept inputs once (FIKIT_FUZZ=standalone).
 
@@ -138,7 +138,7 @@ sanitize-address sanitize-thread: $(VENV)/.tools
 
 .PHONY: fuzz
 fuzz: $(VENV)/.tools  ## each fuzz target for FUZZ_SECONDS, or over its kept inputs where there is no clang++
-	@targets=($(basename $(notdir $(wildcard tests/native/fuzz_*.cpp))))
+	@targets=($(basename $(notdir $(shell find tests/native -name 'fuzz_*.cpp' 2>/dev/null))))
 	if (($${#targets[@]} == 0)); then echo "== no fuzz targets"; exit 0; fi
 	if command -v clang++ > /dev/null; then mode=libfuzzer compiler=clang++; else mode=standalone compiler=g++; fi
 	echo "== fuzz targets, $$mode"

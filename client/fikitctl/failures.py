@@ -19,12 +19,9 @@ from __future__ import annotations
 import json
 import sys
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import click
-
-if TYPE_CHECKING:
-    from fikit.protocol import ErrorCode
 
 
 class ExitCode(IntEnum):
@@ -58,7 +55,7 @@ class CommandError(Exception):
         self.hint = hint
 
 
-def of_reply(code: ErrorCode, message: str, hint: str) -> CommandError:
+def of_reply(code: str, message: str, hint: str) -> CommandError:
     """What the daemon's refusal means here. ``message`` may have the hint at its end, in brackets."""
     exit_code = _OF_REPLY.get(code, ExitCode.REFUSED)
     return CommandError(exit_code, code, message.removesuffix(f" ({hint})"), hint)

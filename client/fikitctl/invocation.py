@@ -6,7 +6,6 @@ answers a little now and then cannot stretch it.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -18,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 from fikitctl import failures
 
 if TYPE_CHECKING:
+    from fikit.control import Connection
     from fikit.protocol import Request
-
-    from fikitctl.control import Connection
 
 
 @dataclass
@@ -33,20 +31,17 @@ class Invocation:
 
     @property
     def path(self) -> str:
-        """The daemon's socket: the option, FIKIT_SOCKET, the user's own daemon, the machine's."""
-        if self.socket:
-            return self.socket
-        if named := os.environ.get("FIKIT_SOCKET"):
-            return named
-        own = os.path.join(os.environ.get("XDG_RUNTIME_DIR", "/nonexistent"), "fikitd.sock")
-        return own if os.path.exists(own) else "/run/fikitd.sock"
+        """The daemon's socket: the option, or where the client library looks for it."""
+        from fikit.place import default_socket
+
+        return self.socket or str(default_socket())
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
         """A connection for the length of the block; what goes wrong with it becomes CommandError."""
+        from fikit.control import Connection
+        from fikit.errors import RefusedError, UnreachableError
         from fikit.protocol import ProtocolError
-
-        from fikitctl.control import Connection, RefusedError, UnreachableError
 
         try:
             connection = Connection(self.path, client="fikitctl", timeout=None)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 
 import click
+from fikit.control import Connection
+from fikit.errors import RefusedError
 from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
 from fikitctl.commands.submit import FROM_THE_COMMAND_ON, checked_command, environment_with, work_options
-from fikitctl.control import Connection, RefusedError
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import Invocation, lift_deadline, note

@@ -20,9 +20,8 @@ from fikitctl.tables import PLAIN, Column, table
 from fikitctl.verb import Verb
 
 if TYPE_CHECKING:
+    from fikit.control import Connection
     from rich.console import RenderableType
-
-    from fikitctl.control import Connection
 
 
 def rate_columns() -> list[Column]:
