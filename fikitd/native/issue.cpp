@@ -155,7 +155,7 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, bool partition) {
-    if (stream.whole == nullptr && stream.partition == nullptr) session.used.push_back(handle);
+    if (stream.lane == nullptr) session.used.push_back(handle);
     Lane*& kind = partition ? stream.partition : stream.whole;
     if (kind == nullptr) kind = lanes_.borrow(cuda_priority(session, stream), partition);
     if (stream.lane != nullptr && stream.lane != kind && stream.issued > stream.completed)

@@ -145,7 +145,7 @@ struct Session {
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
     std::vector<uint32_t> active;            // streams with steps that have not completed
-    std::vector<uint32_t> used;              // streams that have a lane
+    std::vector<uint32_t> used;              // streams that have had a step
     std::vector<SessionEvent> events;        // by handle, as far as used
     std::vector<SessionFunction> functions;  // likewise (worker)
     std::vector<CUmodule> modules;
