@@ -139,6 +139,12 @@ class Rig {
                                              tenant.function, reply),
                         0);
         });
+        // A worker may still be about to hand the session back after its answer: until a record was read.
+        const uint64_t tail = __atomic_load_n(&tenant.inbox->tail, __ATOMIC_ACQUIRE);
+        uint32_t event = 0;
+        CHECK_EQUAL(tenant->event_create(event), 0);
+        CHECK_EQUAL(tenant->event_destroy(event), 0);
+        turn_until([&] { return __atomic_load_n(&tenant.inbox->tail, __ATOMIC_ACQUIRE) != tail; });
     }
     // Turns until nothing is left to do: no progress for longer than the core delays a mark.
     void settle() {
