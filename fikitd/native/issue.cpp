@@ -50,9 +50,10 @@ const char* check_shape(const fikit_launch& launch, const SessionFunction& funct
 }  // namespace
 
 // The stream of a handle; 0 exists from the start. nullptr: it does not exist, and the session has ended.
+// A destroyed one can still be asked for its mark: another thread of the tenant may be synchronising.
 SessionStream* Core::stream_of(Session& session, uint32_t handle) {
     auto& slot = session.streams[handle];
-    if (slot == nullptr || !slot->created) {
+    if (slot == nullptr || (!slot->created && session.head->record().op != FIKIT_OP_SYNC)) {
         if (handle != 0) {
             end_session(session, CUDA_ERROR_INVALID_HANDLE,
                         "stream " + std::to_string(handle) + " does not exist");
