@@ -190,8 +190,11 @@ inline void launch(Tenant& tenant, uint32_t stream = 0, uint32_t grid = 132) {
     CHECK_EQUAL(tenant->launch(shape_of(tenant.function, stream, grid), nullptr, parameters), 0);
 }
 
-inline std::string deferred(Tenant& tenant, Status expected) {
-    CHECK_EQUAL(tenant->channel().take_deferred(), expected);
+// Turns until the session has an asynchronous error; its text.
+inline std::string deferred(Rig& rig, Tenant& tenant, Status expected) {
+    Status status = 0;
+    rig.turn_until([&] { return (status = tenant->channel().take_deferred()) != 0; });
+    CHECK_EQUAL(status, expected);
     return tenant.inbox->deferred_text;
 }
 

@@ -134,8 +134,7 @@ void impossible_launches_are_refused_by_name() {
         CHECK_EQUAL(tenant->launch(shape, nullptr, parameters), 0);
         rig.while_turning([&] { CHECK_EQUAL(tenant->channel().wait_until([&] {
                                     return tenant->channel().mark(0) >= 1; }, now_ns() + 1'000'000'000), 0); });
-        rig.settle();
-        CHECK_STARTS(deferred(tenant, error), text);
+        CHECK_STARTS(deferred(rig, tenant, error), text);
     };
     LaunchShape shape = shape_of(tenant.function);
     shape.grid[1] = 0;
@@ -162,8 +161,7 @@ void impossible_launches_are_refused_by_name() {
     shape = shape_of(tenant.function);
     shape.attributes = 1;
     CHECK_EQUAL(tenant->launch(shape, &attribute, parameters), 0);
-    rig.settle();
-    CHECK_STARTS(deferred(tenant, CUDA_ERROR_NOT_SUPPORTED), "launch attribute 1 is not supported");
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_NOT_SUPPORTED), "launch attribute 1 is not supported");
     CHECK_EQUAL(launches(), before);
     // The session goes on, and its steps were counted.
     launch(tenant);
@@ -203,6 +201,24 @@ void unknown_streams_end_the_session() {
     CHECK_STARTS(text, "stream 17 does not exist");
     launch(other);
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
+}
+
+// One thread destroys a stream while another synchronises all: the record that asks for the mark comes late.
+void destroyed_streams_can_still_be_waited_for() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    uint32_t stream = 0;
+    CHECK_EQUAL(tenant->stream_create(0, 0, stream), 0);
+    rig.settle();
+    hold_all(rig);
+    launch(tenant, stream);
+    CHECK_EQUAL(tenant->stream_destroy(stream), 0);
+    CHECK_EQUAL(tenant->stream_query(stream), status::not_ready);
+    rig.settle();
+    release_all(rig);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    rig.settle();
+    CHECK_EQUAL(tenant->stream_query(stream), 0);
 }
 
 void bad_records_end_only_their_session() {
@@ -290,6 +306,7 @@ int main(int count, char** arguments) {
         CASE(impossible_launches_are_refused_by_name),
         CASE(allowed_attributes_are_passed_on),
         CASE(unknown_streams_end_the_session),
+        CASE(destroyed_streams_can_still_be_waited_for),
         CASE(bad_records_end_only_their_session),
         CASE(high_priority_is_not_kept_waiting_by_the_gate),
         CASE(a_flood_is_bounded),
