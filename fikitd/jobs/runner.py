@@ -165,7 +165,7 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int) -> NoReturn:
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(spec["directory"])
-        os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606 - the user's command
+        os.execvpe(spec["command"][0], spec["command"], spec["environment"])
     except FileNotFoundError as error:
         code = 127
         os.write(tell, f"{error.strerror}: {error.filename}".encode())
