@@ -106,7 +106,7 @@ class Daemon:
             "FIKIT_SOCKET": str(self.socket),
             "STATE_DIRECTORY": str(self.place / "state"),
             "RUNTIME_DIRECTORY": str(self.place / "run"),
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'client'}",
+
         }
 
     def start(self, **environment: str) -> Daemon:
