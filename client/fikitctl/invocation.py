@@ -34,7 +34,10 @@ class Invocation:
         """The daemon's socket: the option, or where the client library looks for it."""
         from fikit.place import default_socket
 
-        return self.socket or str(default_socket())
+        try:
+            return self.socket or str(default_socket())
+        except PermissionError as error:
+            raise failures.unsafe_place(error) from error
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:
