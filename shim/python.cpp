@@ -3,22 +3,12 @@
 // Methods return CUresult numbers; fikit/errors.py turns them into exceptions. Whatever can wait lets go of
 // the GIL, waits in slices and looks at Python's signals in between, so that Ctrl-C works. The GIL is the
 // outermost lock: nothing takes it while it holds a lock of the producer.
-#include <nanobind/nanobind.h>
-#include <nanobind/stl/pair.h>
-#include <nanobind/stl/string.h>
-#include <nanobind/stl/tuple.h>
-#include <nanobind/stl/vector.h>
-
-#include <cstring>
-#include <memory>
-
-#include "producer.hpp"
+#include "python_channel.hpp"
 #include "python_kernel.hpp"
 #include "python_memory.hpp"
 #include "python_waits.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
+using namespace nanobind::literals;
 
 namespace fikit::python {
 namespace {
@@ -33,115 +23,6 @@ void call_python(void* argument) {
         Py_DECREF(result);
 }
 
-class Channel {
-  public:
-    Channel(int outbox, int inbox, int lifeline) {
-        Producer* producer = nullptr;
-        const Status status = Producer::attach(outbox, inbox, lifeline, producer);
-        if (status != status::success)
-            throw std::runtime_error("the channel cannot be used: error " + std::to_string(status));
-        // Its threads may be waiting for the GIL.
-        producer_.reset(producer, [](Producer* last) {
-            const nb::gil_scoped_release released;
-            delete last;
-        });
-    }
-    Producer* operator->() const { return producer_.get(); }
-    const std::shared_ptr<Producer>& producer() const { return producer_; }
-
-    std::pair<Status, nb::str> failure() const {
-        return with_text([&](auto& text) { return producer_->channel().failed(&text); });
-    }
-    nb::str deferred_text() const {
-        return with_text([&](auto& text) {
-                   producer_->channel().deferred_text(text);
-                   return status::success;
-               })
-            .second;
-    }
-
-  private:
-    template <class Get>
-    static std::pair<Status, nb::str> with_text(const Get& get) {
-        char text[FIKIT_ERROR_TEXT] = "";
-        const Status status = get(text);
-        PyObject* decoded = PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace");
-        if (decoded == nullptr) throw nb::python_error();
-        return {status, nb::steal<nb::str>(decoded)};
-    }
-    std::shared_ptr<Producer> producer_;
-};
-
-template <class Request, class Answer>
-Status ask(const Channel& channel, uint32_t number, const Request& request, Answer& answer,
-           const std::string& behind = {}) {
-    Reply reply = {&answer, sizeof answer, 0};
-    const nb::gil_scoped_release released;
-    return channel->channel().call(number, {&request, sizeof request},
-                                   {behind.data(), static_cast<uint32_t>(behind.size())}, reply);
-}
-
-std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint32_t>> function_get(
-    const Channel& channel, uint32_t module, const std::string& name, const nb::bytes& kinds) {
-    std::vector<uint8_t> room(FIKIT_MAX_REPLY_BYTES);
-    Reply reply = {room.data(), FIKIT_MAX_REPLY_BYTES, 0};
-    uint32_t function = 0;
-    Status status;
-    {
-        const nb::gil_scoped_release released;
-        status =
-            channel->function_get(module, name.data(), static_cast<uint32_t>(name.size()), function, reply);
-    }
-    if (status != status::success) return {status, nullptr, {}, {}};
-    fikit_reply_function_get answer{};
-    std::memcpy(&answer, room.data(), reply.size < sizeof answer ? reply.size : sizeof answer);
-    const size_t count = answer.parameters;
-    if (reply.size < sizeof answer + count * sizeof(fikit_parameter))
-        throw std::runtime_error("the executor's answer to function_get is too short");
-    if (kinds.size() != 0 && kinds.size() != count)
-        throw nb::value_error(("kernel " + name + " has " + std::to_string(count) + " parameters, " +
-                               std::to_string(kinds.size()) + " types were given")
-                                  .c_str());
-    std::vector<Parameter> parameters(count);
-    std::vector<uint32_t> sizes(count);
-    for (size_t index = 0; index < count; ++index) {
-        fikit_parameter layout;
-        std::memcpy(&layout, room.data() + sizeof answer + index * sizeof layout, sizeof layout);
-        if (layout.size > FIKIT_MAX_PARAMETERS || layout.offset > answer.parameter_bytes - layout.size ||
-            layout.size > answer.parameter_bytes || answer.parameter_bytes > FIKIT_MAX_PARAMETERS)
-            throw std::runtime_error("the executor's answer to function_get contradicts itself");
-        sizes[index] = layout.size;
-        parameters[index] = {layout.offset, layout.size,
-                             kinds.size() != 0 ? static_cast<Kind>(kinds.c_str()[index]) : Kind::any};
-    }
-    nb::typed<nb::dict, nb::str, int> attributes;
-    attributes["max_threads"] = answer.max_threads;
-    attributes["shared_bytes"] = answer.shared_bytes;
-    attributes["const_bytes"] = answer.const_bytes;
-    attributes["local_bytes"] = answer.local_bytes;
-    attributes["registers"] = answer.registers;
-    attributes["max_dynamic_shared_bytes"] = answer.max_dynamic_shared_bytes;
-    attributes["ptx_version"] = answer.ptx_version;
-    attributes["binary_version"] = answer.binary_version;
-    Arguments arguments(name, std::move(parameters), answer.parameter_bytes, &as_device_buffer);
-    return {status, new Kernel(channel.producer(), function, std::move(arguments)), attributes, sizes};
-}
-
-std::tuple<Status, uint32_t, nb::bytes> module_load(const Channel& channel, const nb::bytes& image) {
-    std::vector<char> room(FIKIT_MAX_REPLY_BYTES);
-    Reply reply = {room.data(), FIKIT_MAX_REPLY_BYTES, 0};
-    uint32_t module = 0;
-    Status status;
-    {
-        const nb::gil_scoped_release released;
-        status = channel->module_load(image.c_str(), image.size(), module, reply);
-    }
-    const size_t header = sizeof(fikit_reply_module_load);
-    const size_t log = reply.size > header ? reply.size - header : 0;
-    return {status, module, nb::bytes(room.data() + (log != 0 ? header : 0), log)};
-}
-
-// Counts from the arguments on; size 0 to the end of the buffer.
 std::pair<Status, bool> copy_to_device(const Channel& channel, uint32_t stream, uint64_t to,
                                        nb::handle from) {
     const View view(from, PyBUF_SIMPLE);
@@ -215,45 +96,14 @@ std::tuple<Status, uint64_t, uint64_t> memory_information(const Channel& channel
     return {status, answer.free, answer.total};
 }
 
-std::tuple<Status, uint64_t, uint64_t> module_global(const Channel& channel, uint32_t module,
-                                                     const std::string& name) {
-    const fikit_request_module_global request = {module, static_cast<uint32_t>(name.size())};
-    fikit_reply_module_global answer{};
-    const Status status = ask(channel, fikit_call_module_global, request, answer, name);
-    return {status, answer.address, answer.size};
-}
-
-Status module_unload(const Channel& channel, uint32_t module, const std::vector<uint32_t>& functions) {
-    const nb::gil_scoped_release released;
-    const Status status = channel->module_unload(module);
-    if (status == status::success)
-        for (const uint32_t function : functions) channel->function_forget(function);
-    return status;
-}
-
-Status function_set_attribute(const Channel& channel, uint32_t function, int32_t attribute, int32_t value) {
-    const fikit_request_function_set_attribute request = {function, attribute, value, 0};
-    fikit_reply_function_set_attribute answer{};
-    return ask(channel, fikit_call_function_set_attribute, request, answer);
-}
-
-std::pair<Status, int32_t> function_occupancy(const Channel& channel, uint32_t function,
-                                              uint32_t block_threads, uint64_t shared_bytes) {
-    const fikit_request_function_occupancy request = {function, block_threads, shared_bytes};
-    fikit_reply_function_occupancy answer{};
-    const Status status = ask(channel, fikit_call_function_occupancy, request, answer);
-    return {status, answer.blocks_per_multiprocessor};
-}
-
-using ChannelClass = nb::class_<Channel>;
-
 void bind_memory(ChannelClass& channel) {
     channel.def("memory_allocate", &memory_allocate, "size"_a)
         .def(
             "memory_free", [](const Channel& self, uint64_t address) { return self->memory_free(address); },
             "address"_a)
         .def("memory_information", &memory_information, "(status, free, total), in bytes.")
-        .def("host_allocate", &host_allocate, "size"_a, nb::rv_policy::take_ownership)
+        .def("host_allocate", &host_allocate, "size"_a, nb::rv_policy::take_ownership,
+             nb::sig("def host_allocate(self, size: int) -> tuple[int, PinnedMemory | None]"))
         .def("is_pinned", &is_pinned, "buffer"_a)
         .def("copy_to_device", &copy_to_device, "stream"_a, "to"_a, "source"_a,
              "(status, whether the source was pinned and so may not have been read yet)")
@@ -274,17 +124,6 @@ void bind_memory(ChannelClass& channel) {
                 return self->fill(stream, address, count, value, width);
             },
             "stream"_a, "address"_a, "count"_a, "value"_a, "width"_a);
-}
-
-void bind_modules(ChannelClass& channel) {
-    channel.def("module_load", &module_load, "image"_a, "(status, module, log)")
-        .def("module_unload", &module_unload, "module"_a, "functions"_a)
-        .def("module_global", &module_global, "module"_a, "name"_a, "(status, address, size)")
-        .def("function_get", &function_get, "module"_a, "name"_a, "kinds"_a, nb::rv_policy::take_ownership,
-             nb::sig("def function_get(self, module: int, name: str, kinds: bytes) -> "
-                     "tuple[int, Kernel | None, dict[str, int], list[int]]"))
-        .def("function_set_attribute", &function_set_attribute, "function"_a, "attribute"_a, "value"_a)
-        .def("function_occupancy", &function_occupancy, "function"_a, "block_threads"_a, "shared"_a);
 }
 
 void bind_streams(ChannelClass& channel) {

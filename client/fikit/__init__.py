@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "errors": (
-        "CudaError", "FikitError", "MissingExtraError", "OutOfMemoryError", "RefusedError", "SessionLostError",
-        "UnreachableError", "UsageError",
+        "CudaError", "FikitError", "MissingExtraError", "OutOfMemoryError", "RefusedError",
+        "SessionLostError", "UnreachableError", "UsageError",
     ),
     "device": ("Device", "MemoryInformation"),
     "memory": ("Memory", "PinnedMemory"),

@@ -30,7 +30,11 @@ class Connection:
     """
 
     def __init__(
-        self, path: str | os.PathLike[str] | None = None, *, client: str = "fikit", timeout: float | None = 30.0
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        client: str = "fikit",
+        timeout: float | None = 30.0,
     ) -> None:
         self.path = Path(path) if path is not None else default_socket()
         self._decoder = protocol.Decoder(protocol.AnyReply)
@@ -56,10 +60,10 @@ class Connection:
             self._socket.close()
             raise
 
-    def request(self, body: protocol.Request, *, timeout: float | None | object = _UNCHANGED) -> Any:
+    def request(self, body: protocol.Request, *, timeout: float | object | None = _UNCHANGED) -> Any:
         """Send one request and return its reply. Raises RefusedError where the daemon says no.
 
-        ``timeout``, in seconds, replaces the connection's own for this request; None: wait as long as it takes.
+        ``timeout``, in seconds, replaces the connection's own for this request; None: no limit.
         """
         return self.receive(self.send(body), timeout=timeout)
 
@@ -79,7 +83,7 @@ class Connection:
             raise self._lost(error) from error
         return self._last
 
-    def receive(self, identifier: int, *, timeout: float | None | object = _UNCHANGED) -> Any:
+    def receive(self, identifier: int, *, timeout: float | object | None = _UNCHANGED) -> Any:
         """The next reply to one request (a subscription has many). Raises TimeoutError, RefusedError."""
         before = self._socket.gettimeout()
         if timeout is not _UNCHANGED:
@@ -150,4 +154,6 @@ class Connection:
         self._ready.extend(self._decoder.frames())
 
     def _lost(self, error: OSError) -> UnreachableError:
-        return UnreachableError(f"the connection to fikitd at {self.path} was lost: {error.strerror or error}")
+        return UnreachableError(
+            f"the connection to fikitd at {self.path} was lost: {error.strerror or error}"
+        )

@@ -19,7 +19,10 @@ NAMES: Final[dict[int, tuple[str, str]]] = {
     215: ("CUDA_ERROR_UNSUPPORTED_LIMIT", "limit is not supported on this architecture"),
     218: ("CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"),
     221: ("CUDA_ERROR_JIT_COMPILER_NOT_FOUND", "PTX JIT compiler library not found"),
-    222: ("CUDA_ERROR_UNSUPPORTED_PTX_VERSION", "the provided PTX was compiled with an unsupported toolchain"),
+    222: (
+        "CUDA_ERROR_UNSUPPORTED_PTX_VERSION",
+        "the provided PTX was compiled with an unsupported toolchain",
+    ),
     300: ("CUDA_ERROR_INVALID_SOURCE", "device kernel image is invalid"),
     301: ("CUDA_ERROR_FILE_NOT_FOUND", "file not found"),
     302: ("CUDA_ERROR_SHARED_OBJECT_SYMBOL_NOT_FOUND", "shared object symbol not found"),

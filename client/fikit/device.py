@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 # CUdevice_attribute
@@ -18,7 +19,8 @@ class MemoryInformation(NamedTuple):
     total: int
 
 
-class Device(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Device:
     """The GPU behind a session."""
 
     index: int

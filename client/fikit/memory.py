@@ -22,7 +22,8 @@ class Memory(DeviceBuffer):
     """Device memory: ``address`` and ``size`` in bytes. A kernel argument as it is.
 
     Leaving a ``with`` block, or ``free()``, gives it back once everything enqueued before has completed.
-    Host sides of copies are any contiguous objects with the buffer protocol: NumPy arrays, bytes, PinnedMemory.
+    The host side of a copy is any contiguous object with the buffer protocol: a NumPy array, bytes,
+    PinnedMemory.
     """
 
     def __init__(self, core: Core, address: int, size: int, *, owned: bool = True) -> None:
@@ -39,7 +40,7 @@ class Memory(DeviceBuffer):
     ) -> None:
         """Copy all of ``source`` to ``offset`` (bytes). On return the source may be changed.
 
-        With ``wait=False`` and pinned memory, on return nothing may have been read yet: synchronise the stream.
+        With ``wait=False`` pinned memory may not have been read yet on return: synchronise the stream.
         """
         address = self._address(offset, memoryview(source).nbytes)
         status, pinned = self._core.channel.copy_to_device(_handle(stream), address, source)
@@ -52,7 +53,8 @@ class Memory(DeviceBuffer):
     ) -> None:
         """Fill all of ``destination`` from ``offset`` (bytes). On return the data are there.
 
-        With ``wait=False``, which needs pinned memory (UsageError), they are there once the stream has come so far.
+        With ``wait=False``, which needs pinned memory (UsageError), they are there once the stream has
+        come so far.
         """
         address = self._address(offset, memoryview(destination).nbytes)
         if not wait and not self._core.channel.is_pinned(destination):
@@ -74,11 +76,19 @@ class Memory(DeviceBuffer):
         self._core.check(status, "Memory.copy_from_memory")
 
     def fill(
-        self, value: int, *, width: int = 1, count: int | None = None, offset: int = 0, stream: Stream | None = None
+        self,
+        value: int,
+        *,
+        width: int = 1,
+        count: int | None = None,
+        offset: int = 0,
+        stream: Stream | None = None,
     ) -> None:
         """Set ``count`` elements (None: all) of ``width`` bytes (1, 2 or 4) to ``value``. Asynchronous."""
         if width not in _WIDTHS or not 0 <= value < 1 << 8 * width or offset % width:
-            raise UsageError(f"fill: {value} in elements of {width} bytes at {offset} (width 1, 2 or 4; aligned)")
+            raise UsageError(
+                f"fill: {value} in elements of {width} bytes at {offset} (width 1, 2 or 4; aligned)"
+            )
         elements = (self.size - offset) // width if count is None else count
         address = self._address(offset, elements * width)
         self._core.check(

@@ -38,7 +38,11 @@ class Kernel:
     """A kernel of a module. Keep the module alive as long as its kernels."""
 
     def __init__(
-        self, core: Core, kernel: _channel.Kernel, attributes: Mapping[str, int], parameter_sizes: Sequence[int]
+        self,
+        core: Core,
+        kernel: _channel.Kernel,
+        attributes: Mapping[str, int],
+        parameter_sizes: Sequence[int],
     ) -> None:
         self._core = core
         self._kernel = kernel
@@ -64,10 +68,10 @@ class Kernel:
         """Enqueue the kernel; does not wait for it.
 
         ``grid``, ``block``, ``cluster``: an int or up to three; ``shared``: dynamic shared memory, bytes.
-        Arguments: Memory, int, float, bool, NumPy scalars, ctypes objects, or bytes of exactly a parameter's
-        size (structures). Without declared types (``Module.kernel``) the parameter's size and the value's
-        type decide: a float in 8 bytes is a double, in 4 a float. TypeError and OverflowError name the argument.
-        A kernel that fails later is reported by the next synchronising call.
+        Arguments: Memory, int, float, bool, NumPy scalars, ctypes objects, or bytes of exactly a
+        parameter's size (structures). Without declared types (``Module.kernel``) the parameter's size and
+        the value's type decide: a float in 8 bytes is a double, in 4 a float. TypeError and OverflowError
+        name the argument. A kernel that fails later is reported by the next synchronising call.
         """
         self._enqueue(arguments, grid, block, shared, stream, cooperative, cluster, True)
 
@@ -108,7 +112,7 @@ class Kernel:
         return blocks
 
     def set_max_dynamic_shared(self, size: int) -> None:
-        """Allow launches with up to ``size`` bytes of dynamic shared memory (above 48 KiB it must be asked for)."""
+        """Allow launches with up to ``size`` bytes of dynamic shared memory (needed above 48 KiB)."""
         self._set(_MAX_DYNAMIC_SHARED_BYTES, size)
 
     def allow_non_portable_cluster(self) -> None:
@@ -185,5 +189,7 @@ def _kind(declared: str) -> bytes:
         return named[declared]
     match = _TYPE.fullmatch(declared)
     if match is None or declared == "f8":
-        raise UsageError(f"{declared!r} is no parameter type (i8 to i64, u8 to u64, f16 to f64, pointer, bytes, any)")
+        raise UsageError(
+            f"{declared!r} is no parameter type (i8 to i64, u8 to u64, f16 to f64, pointer, bytes, any)"
+        )
     return match["kind"].encode()

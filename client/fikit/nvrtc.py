@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,10 +15,12 @@ class CompileError(FikitError, ValueError):
     code = "compile"
 
 
-def compile_ptx(source: str, *, name: str = "source.cu", architecture: str, options: Sequence[str] = ()) -> bytes:
+def compile_ptx(
+    source: str, *, name: str = "source.cu", architecture: str, options: Sequence[str] = ()
+) -> bytes:
     """PTX for ``architecture`` (``compute_90``, say). Raises CompileError, MissingExtraError."""
     try:
-        from cuda.bindings import nvrtc
+        nvrtc: Any = importlib.import_module("cuda.bindings.nvrtc")
     except ImportError as error:
         raise _missing(error) from error
     try:

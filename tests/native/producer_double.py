@@ -2,9 +2,9 @@
 
     python producer_double.py SOCKET [LOG]
 
-It speaks the control protocol on SOCKET, and for each session consumes a real channel (sealed memfds, lifeline)
-as shim/abi.h and shim/calls.h describe it; the offsets below were written from those headers by hand, so
-they also check the producer's. Operations of all streams run in ring order, at once. Kernels are known by
+It speaks the control protocol on SOCKET, and for each session consumes a real channel (sealed memfds,
+lifeline) as shim/abi.h and shim/calls.h describe it; the offsets below were written from those headers by
+hand, so they also check the producer's. Operations of all streams run in ring order, at once. Kernels are known by
 name (KERNELS); parameter layouts come from the PTX. Each record is written to LOG as a JSON line.
 """
 
@@ -50,7 +50,7 @@ SYS_FUTEX, FUTEX_WAKE = 202, 1
 libc = ctypes.CDLL(None, use_errno=True)
 
 
-class CudaFailure(Exception):
+class CudaError(Exception):
     """A CUresult that an operation or call ends with."""
 
     def __init__(self, status: int, text: str = "") -> None:
@@ -72,7 +72,7 @@ def parameters_of(ptx: str, name: str) -> list[tuple[int, int]]:
     """(offset, size) of each parameter of an entry."""
     found = re.search(rf"\.entry\s+{re.escape(name)}\s*\(([^)]*)\)", ptx)
     if found is None:
-        raise CudaFailure(500)
+        raise CudaError(500)
     layout, end = [], 0
     for declaration in filter(None, (part.strip() for part in found[1].split(","))):
         scalar = re.match(r"\.param\s+(?:\.align\s+(\d+)\s+)?\.[a-z]+(\d+)\s+\w+(?:\[(\d+)\])?", declaration)
@@ -123,7 +123,7 @@ class Executor(threading.Thread):
         try:
             while not self.gone and self.wait_for_work():
                 self.consume()
-        except CudaFailure as failure:  # the context is lost
+        except CudaError as failure:  # the context is lost
             self.put("i", ERROR, failure.status)
             self.inbox[ERROR_TEXT : ERROR_TEXT + len(failure.text)] = failure.text.encode()
             self.put("I", ENDED, 1)
@@ -165,11 +165,10 @@ class Executor(threading.Thread):
 
     def execute(self, operation: str, flags: int, stream: int, record: bytes) -> None:
         entry: dict[str, Any] = {"op": operation, "stream": stream, "flags": flags}
-        is_step = "launch" <= operation or operation in ("copy", "fill")
         is_step = operation in OPERATIONS[1:8]
         try:
             getattr(self, "do_" + operation)(entry, stream, record)
-        except CudaFailure as failure:
+        except CudaError as failure:
             if failure.status >= 700:
                 raise
             self.defer(failure)
@@ -184,7 +183,7 @@ class Executor(threading.Thread):
             self.log.write(json.dumps(entry) + "\n")
             self.log.flush()
 
-    def defer(self, failure: CudaFailure) -> None:
+    def defer(self, failure: CudaError) -> None:
         self.put("i", DEFERRED_ERROR, failure.status)
         text = failure.text.encode() + b"\0"
         self.inbox[DEFERRED_TEXT : DEFERRED_TEXT + len(text)] = text
@@ -194,7 +193,7 @@ class Executor(threading.Thread):
         for base, content in self.memory.items():
             if base <= address and address + size <= base + len(content):
                 return memoryview(content)[address - base : address - base + size]
-        raise CudaFailure(1, f"no memory of this session at {address:#x} + {size}")
+        raise CudaError(1, f"no memory of this session at {address:#x} + {size}")
 
     # --- operations ---
 
@@ -214,7 +213,10 @@ class Executor(threading.Thread):
         parameters = record[at : at + parameter_bytes]
         entry |= {"grid": grid, "block": block, "shared": shared, "parameters": parameters.hex()}
         entry["attributes"] = [
-            [struct.unpack_from("<I", record, 64 + 72 * each)[0], record[72 + 72 * each : 84 + 72 * each].hex()]
+            [
+                struct.unpack_from("<I", record, 64 + 72 * each)[0],
+                record[72 + 72 * each : 84 + 72 * each].hex(),
+            ]
             for each in range(attributes)
         ]
         name, layout = self.functions[function]
@@ -251,7 +253,7 @@ class Executor(threading.Thread):
     def do_free(self, entry: dict[str, Any], stream: int, record: bytes) -> None:
         address = struct.unpack_from("<Q", record, 16)[0]
         if self.memory.pop(address, None) is None:
-            raise CudaFailure(1, f"free of {address:#x}, which is not allocated")
+            raise CudaError(1, f"free of {address:#x}, which is not allocated")
 
     def do_host_free(self, entry: dict[str, Any], stream: int, record: bytes) -> None:
         del self.host[struct.unpack_from("<Q", record, 16)[0]]
@@ -264,7 +266,7 @@ class Executor(threading.Thread):
         status, reply = 0, b""
         try:
             reply = getattr(self, "call_" + CALLS[number])(record[24 : 24 + size])
-        except CudaFailure as failure:
+        except CudaError as failure:
             status, reply = failure.status, failure.text.encode()
         self.inbox[REPLY : REPLY + len(reply)] = reply
         self.put("i", CALL_STATUS, status)
@@ -279,7 +281,7 @@ class Executor(threading.Thread):
     def call_memory_allocate(self, request: bytes) -> bytes:
         (size,) = struct.unpack("<Q", request)
         if size + sum(map(len, self.memory.values())) > TOTAL:
-            raise CudaFailure(2)
+            raise CudaError(2)
         address = self.next_address
         self.next_address += -(-size // 512) * 512 + 512
         self.memory[address] = bytearray(size)
@@ -304,7 +306,7 @@ class Executor(threading.Thread):
         image = bytes(self.host[0][offset : offset + size]).rstrip(b"\0").decode()
         if ".version" not in image:
             log = "ptxas fatal: no .version directive"
-            raise CudaFailure(218, "\x22\0\0\0\0\0\0\0" + log)
+            raise CudaError(218, "\x22\0\0\0\0\0\0\0" + log)
         self.modules[handle] = image
         return struct.pack("<II", 0, 0)
 
@@ -313,7 +315,7 @@ class Executor(threading.Thread):
         return bytes(8)
 
     def call_module_global(self, request: bytes) -> bytes:
-        raise CudaFailure(500)
+        raise CudaError(500)
 
     def call_function_get(self, request: bytes) -> bytes:
         module, handle, size, _ = struct.unpack_from("<IIII", request)
@@ -347,7 +349,7 @@ def axpy(executor: Executor, values: list[bytes]) -> None:
 
 def trap(executor: Executor, values: list[bytes]) -> None:
     """An illegal address."""
-    raise CudaFailure(700, "kernel trap: an illegal address")
+    raise CudaError(700, "kernel trap: an illegal address")
 
 
 def vanish(executor: Executor, values: list[bytes]) -> None:

@@ -103,6 +103,7 @@ void test_attributes_and_limits() {
     two.attributes = FIKIT_MAX_ATTRIBUTES + 1;
     CHECK(producer->launch(two, attributes, "parameters") == status::invalid_value);
     CHECK(producer->synchronize() == status::success);
+    executor.stop();
     CHECK(seen == 1);
 }
 
@@ -184,6 +185,7 @@ void test_copies() {
         CHECK(producer->copy_to_device(number % 3, executor.device_address() + 4 * number, &number, 4) ==
               status::success);
     CHECK(producer->synchronize() == status::success);
+    executor.stop();
     for (uint32_t number = 0; number < 5000; ++number)
         CHECK(reinterpret_cast<uint32_t*>(executor.device())[number] == number);
 }
@@ -205,6 +207,22 @@ void test_copies_from_many_threads() {
             }
         });
     for (auto& worker : workers) worker.join();
+}
+
+void test_copy_threads() {
+    CopyThreads threads;
+    threads.start(4);
+    std::vector<std::thread> users;  // the second one finds the helpers taken, and copies alone
+    for (uint8_t user = 1; user <= 2; ++user)
+        users.emplace_back([&threads, user] {
+            for (size_t bytes = 1; bytes < 6 << 20; bytes = bytes * 2 + 12345) {
+                std::vector<uint8_t> from(bytes, user), to(bytes);
+                from[bytes / 2] = 99;
+                threads.copy(to.data(), from.data(), bytes);
+                CHECK(to == from);
+            }
+        });
+    for (auto& user : users) user.join();
 }
 
 void test_calls_and_pinned_memory() {
@@ -235,7 +253,7 @@ void test_calls_and_pinned_memory() {
     CHECK(pinned);
     CHECK(producer->copy_to_host(0, buffer.address, executor.device_address(), 100, &pinned) ==
           status::success);
-    CHECK(pinned && producer->synchronize() == status::success && executor.device()[999] == 5);
+    CHECK(pinned && producer->synchronize() == status::success && buffer.address[99] == 5);
     uint64_t offset;
     CHECK(producer->find_host_buffer(buffer.address + (1 << 20), 1, offset) == 0);
     CHECK(producer->find_host_buffer(buffer.address + 8, 1 << 20, offset) == 0);
@@ -343,6 +361,7 @@ int main() {
         {"streams and events", test_streams_and_events},
         {"copies", test_copies},
         {"copies from many threads", test_copies_from_many_threads},
+        {"copy threads", test_copy_threads},
         {"calls and pinned memory", test_calls_and_pinned_memory},
         {"host functions", test_host_functions},
         {"errors", test_errors},
