@@ -57,6 +57,7 @@ class Daemon:
     def __post_init__(self) -> None:
         self.supervisor = Supervisor(
             lambda: self.configuration.executor,
+            lambda: self.configuration.scheduling,
             list(self.devices.values()),
             self.directories.runtime,
             self.directories.state,

@@ -47,7 +47,7 @@ def listen_path() -> Path:
     return directory / "fikitd.sock"
 
 
-def find_socket() -> Path:
+def default_socket() -> Path:
     """Where a client looks: ``FIKIT_SOCKET``, the user's own daemon where it listens, else the system's."""
     if named := os.environ.get(VARIABLE):
         return Path(named)

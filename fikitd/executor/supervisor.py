@@ -31,6 +31,7 @@ from fikitd.executor.messages import (
     SessionEnded,
     Stop,
 )
+from fikitd.executor.settings import SchedulingSection
 from fikitd.executor.supervisor_launch import (
     connect,
     domain_owner,
@@ -52,6 +53,7 @@ class Supervisor:
     def __init__(
         self,
         settings: Callable[[], ExecutorSection],
+        scheduling: Callable[[], SchedulingSection],
         devices: list[DeviceSpec],
         runtime: Path,
         state: Path,
@@ -59,6 +61,7 @@ class Supervisor:
         listener: Listener,
     ) -> None:
         self._settings = settings
+        self._scheduling = scheduling
         self._devices = {device.index: device for device in devices}
         self._runtime = runtime
         self._state = state
@@ -170,7 +173,7 @@ class Supervisor:
         )
         try:
             if executor.process is None:
-                executor.process = await start(executor, self._settings(), self._state)
+                executor.process = await start(executor, self._settings(), self._scheduling())
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, executor, executor.process)

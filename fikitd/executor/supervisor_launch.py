@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trio
 
 from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
 from fikitd.executor.connection import ExecutorConnection
+from fikitd.executor.settings import SchedulingSection
 from fikitd.executor.supervisor_state import Executor
 from fikitd.processes import Process, spawn
 
@@ -56,7 +58,7 @@ def domain_owner(domain: str) -> int | None:
     return int(found[1]) if found else None
 
 
-async def start(executor: Executor, settings: ExecutorSection, state: Path) -> Process:
+async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
     """Start the process. Raises OSError."""
     command = settings.command or [sys.executable, "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
@@ -64,8 +66,9 @@ async def start(executor: Executor, settings: ExecutorSection, state: Path) -> P
         "domain": executor.domain,
         "executor": executor.executor,
         "socket": str(executor.socket),
-        "device": executor.device.argument,
-        "state": str(state),
+        "device": str(executor.device.ordinal),
+        "time-scale": str(executor.device.time_scale),
+        "settings": msgspec.json.encode(scheduling).decode(),
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
     environment = {**inherited_environment(), **executor.device.environment}

@@ -1,0 +1,296 @@
+#include "channel.hpp"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sched.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+namespace fikit {
+namespace {
+
+constexpr int64_t slice_ns = 100'000'000;  // between two looks at the lifeline
+constexpr int64_t spin_ns = 30'000;        // longer than an idle GPU's launch and synchronise
+constexpr int64_t descriptor_wait_ns = 10'000'000'000;
+constexpr uint32_t reply_limit = FIKIT_MAX_REPLY_BYTES;
+constexpr uint64_t largest_mapping = uint64_t{1} << 40;
+
+size_t size_of(int descriptor) {
+    struct stat information{};
+    if (fstat(descriptor, &information) != 0 || information.st_size < 0) return 0;
+    return static_cast<size_t>(information.st_size);
+}
+
+bool lies_within(uint64_t offset, uint64_t bytes, uint64_t size) {
+    return offset % FIKIT_RECORD_ALIGN == 0 && bytes <= size && offset <= size - bytes;
+}
+
+// True after a timeout: time to look at the lifeline.
+bool sleep_on(const uint32_t& word, uint32_t value, int64_t nanoseconds) {
+    const timespec wait = {nanoseconds / 1'000'000'000, nanoseconds % 1'000'000'000};
+    return syscall(SYS_futex, &word, FUTEX_WAIT, value, &wait, nullptr, 0) != 0 && errno == ETIMEDOUT;
+}
+
+}  // namespace
+
+int64_t now_ns() {
+    timespec now{};
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+void SpinLock::contend() {
+    // The holder only writes a record; it is away for long only when it was preempted.
+    for (int turn = 1;; ++turn) {
+        if (load_relaxed(taken_) == 0 && __atomic_exchange_n(&taken_, 1u, __ATOMIC_ACQUIRE) == 0) return;
+        if (turn % 128 == 0)
+            sched_yield();
+        else
+            relax();
+    }
+}
+
+Status Channel::attach(int outbox, int inbox, int lifeline) {
+    lifeline_ = lifeline;
+    const Status status = map(outbox, inbox);
+    if (outbox >= 0) close(outbox);
+    if (inbox >= 0) close(inbox);
+    return status;
+}
+
+Status Channel::map(int outbox, int inbox) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    void* guard = mmap(nullptr, page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (guard == MAP_FAILED) return status::operating_system;
+    guard_ = static_cast<Guard*>(guard);
+    if (madvise(guard, page, MADV_WIPEONFORK) != 0) return status::operating_system;
+    guard_->alive = 1;
+
+    outbox_size_ = size_of(outbox);
+    inbox_size_ = size_of(inbox);
+    const size_t least = FIKIT_HOST_DONE_OFFSET + FIKIT_MAX_STREAMS * sizeof(uint64_t);
+    if (outbox_size_ < least || outbox_size_ > largest_mapping) return status::invalid_value;
+    if (inbox_size_ < FIKIT_INBOX_BYTES || inbox_size_ > largest_mapping) return status::invalid_value;
+    void* out = mmap(nullptr, outbox_size_, PROT_READ | PROT_WRITE, MAP_SHARED, outbox, 0);
+    if (out == MAP_FAILED) return status::operating_system;
+    outbox_bytes_ = static_cast<uint8_t*>(out);
+    outbox_ = static_cast<fikit_outbox*>(out);
+    void* in = mmap(nullptr, inbox_size_, PROT_READ, MAP_SHARED, inbox, 0);
+    if (in == MAP_FAILED) return status::operating_system;
+    inbox_bytes_ = static_cast<const uint8_t*>(in);
+    inbox_ = static_cast<const fikit_inbox*>(in);
+    // A child has no use for them, and must not be able to write to its parent's ring.
+    madvise(out, outbox_size_, MADV_DONTFORK);
+    madvise(in, inbox_size_, MADV_DONTFORK);
+
+    if (outbox_->magic != FIKIT_OUTBOX_MAGIC || outbox_->version != FIKIT_ABI_VERSION ||
+        inbox_->magic != FIKIT_INBOX_MAGIC || inbox_->version != FIKIT_ABI_VERSION)
+        return status::invalid_value;
+    const uint64_t ring_bytes = outbox_->ring_bytes;
+    if ((ring_bytes & (ring_bytes - 1)) != 0 || ring_bytes < 2 * FIKIT_MAX_RECORD ||
+        outbox_->ring_offset < least || !lies_within(outbox_->ring_offset, ring_bytes, outbox_size_) ||
+        outbox_->staging_offset < least ||
+        !lies_within(outbox_->staging_offset, outbox_->staging_bytes, outbox_size_))
+        return status::invalid_value;
+    ring_ = outbox_bytes_ + outbox_->ring_offset;
+    ring_mask_ = ring_bytes - 1;
+    head_ = load_relaxed(outbox_->head);
+    tail_seen_ = load_acquire(inbox_->tail);
+    staging_offset_ = outbox_->staging_offset;
+    staging_bytes_ = outbox_->staging_bytes;
+    calls_ = load_acquire(inbox_->call_done);
+    deferred_taken_ = load_acquire(inbox_->deferred_count);
+    may_spin_ = sysconf(_SC_NPROCESSORS_ONLN) > 1;
+    return status::success;
+}
+
+Channel::~Channel() {
+    const bool parent = guard_ != nullptr && !forked();
+    // In a child the two were never mapped (MADV_DONTFORK), and something else may be there by now.
+    if (parent && outbox_bytes_ != nullptr) munmap(outbox_bytes_, outbox_size_);
+    if (parent && inbox_bytes_ != nullptr) munmap(const_cast<uint8_t*>(inbox_bytes_), inbox_size_);
+    if (guard_ != nullptr) munmap(guard_, static_cast<size_t>(sysconf(_SC_PAGESIZE)));
+    if (lifeline_ >= 0) close(lifeline_);
+}
+
+// Called with the lock held; returns with it held only on success.
+Status Channel::wait_for_room(uint32_t bytes, int64_t deadline) {
+    for (;;) {
+        const uint64_t seen = tail_seen_;
+        lock_.unlock();
+        const Status status = wait_until([&] { return load_acquire(inbox_->tail) != seen; }, deadline);
+        if (status != status::success) return status;
+        lock_.lock();
+        if (fit(bytes)) return status::success;
+    }
+}
+
+Status Channel::wait(bool (*done)(const void*), const void* context, int64_t deadline, bool spin) const {
+    if (done(context)) return usable();
+    if (spin && may_spin_ && deadline > 0) {
+        const int64_t until = now_ns() + spin_ns;
+        do {
+            for (int turn = 0; turn < 32; ++turn) {
+                if (done(context)) return status::success;
+                relax();
+            }
+        } while (now_ns() < until);
+    }
+    uint32_t& waiters = outbox_->waiters;
+    __atomic_fetch_add(&waiters, 1u, __ATOMIC_SEQ_CST);
+    Status status = status::success;
+    for (bool look = true;;) {
+        const uint32_t wakes = load_ordered(inbox_->wakes);
+        if (done(context)) break;
+        if (look && hung_up()) fail();
+        if ((status = usable()) != status::success) {
+            if (done(context)) status = status::success;  // it came before the end
+            break;
+        }
+        const int64_t left = deadline == forever ? slice_ns : deadline - now_ns();
+        if (left <= 0) {
+            status = status::not_ready;
+            break;
+        }
+        look = sleep_on(inbox_->wakes, wakes, left < slice_ns ? left : slice_ns);
+    }
+    __atomic_fetch_sub(&waiters, 1u, __ATOMIC_SEQ_CST);
+    return status;
+}
+
+bool Channel::hung_up() const {
+    pollfd entry = {lifeline_, POLLRDHUP, 0};
+    return poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
+}
+
+void Channel::fail() const {
+    int none = 0;
+    __atomic_compare_exchange_n(&failure_, &none, status::launch_failed, false, __ATOMIC_RELEASE,
+                                __ATOMIC_RELAXED);
+}
+
+void Channel::end() {
+    if (forked()) return;
+    store_release(failure_, static_cast<int>(status::context_is_destroyed));
+    shutdown(lifeline_, SHUT_RDWR);
+}
+
+Status Channel::failed(char (*text)[FIKIT_ERROR_TEXT]) const {
+    const auto explain = [&](const char* reason) {
+        if (text == nullptr) return;
+        const size_t length = strnlen(reason, FIKIT_ERROR_TEXT - 1);
+        memcpy(*text, reason, length);
+        (*text)[length] = '\0';
+    };
+    if (forked()) {
+        explain("the session belongs to the parent of this forked process");
+        return status::not_initialized;
+    }
+    const Status status = load_acquire(failure_);
+    if (status == status::context_is_destroyed) {
+        explain("the session is closed");
+        return status;
+    }
+    if (load_acquire(inbox_->ended) != 0) {
+        explain(inbox_->error_text);
+        return inbox_->error != status::success ? inbox_->error : status::launch_failed;
+    }
+    if (status != status::success) explain("the executor is gone");
+    return status;
+}
+
+Status Channel::take_deferred(char (*text)[FIKIT_ERROR_TEXT]) {
+    if (load_acquire(inbox_->deferred_count) == load_relaxed(deferred_taken_)) return status::success;
+    const Locked lock(deferred_mutex_);
+    for (;;) {  // again when another error came in meanwhile
+        const uint64_t count = load_acquire(inbox_->deferred_count);
+        if (count == deferred_taken_) return status::success;
+        const Status status = load_relaxed(inbox_->deferred_error);
+        if (text != nullptr) {
+            memcpy(*text, inbox_->deferred_text, FIKIT_ERROR_TEXT);
+            (*text)[FIKIT_ERROR_TEXT - 1] = '\0';
+        }
+        if (load_acquire(inbox_->deferred_count) != count) continue;
+        store_relaxed(deferred_taken_, count);
+        return status;
+    }
+}
+
+void Channel::send_doorbell(uint32_t parked) {
+    store_relaxed(rung_, parked);
+    const char byte = 0;
+    const int error = send(lifeline_, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
+                          ? errno
+                          : 0;  // full: bytes enough are there
+    if (error == EPIPE || error == ECONNRESET) fail();
+}
+
+Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor) {
+    const uint64_t payload = uint64_t{request.size} + behind.size;
+    if (payload > FIKIT_MAX_CALL_BYTES) return status::invalid_value;
+    if (const Status status = usable()) return status;
+    const Locked lock(call_mutex_);
+    const auto bytes = static_cast<uint32_t>((sizeof(fikit_call_record) + payload + FIKIT_RECORD_ALIGN - 1) /
+                                             FIKIT_RECORD_ALIGN * FIKIT_RECORD_ALIGN);
+    void* room = nullptr;
+    if (const Status status = reserve(bytes, room)) return status;
+    *static_cast<fikit_call_record*>(room) = {
+        .record = {.bytes = bytes, .op = FIKIT_OP_CALL, .flags = 0, .stream = 0, .reserved = 0},
+        .call = number,
+        .payload_bytes = static_cast<uint32_t>(payload)};
+    auto* at = static_cast<uint8_t*>(room) + sizeof(fikit_call_record);
+    if (request.size != 0) memcpy(at, request.data, request.size);
+    if (behind.size != 0) memcpy(at + request.size, behind.data, behind.size);
+    commit();
+    return answer(++calls_, reply, descriptor);
+}
+
+Status Channel::answer(uint64_t number, Reply& reply, int* descriptor) {
+    if (const Status status = wait_until([&] { return load_acquire(inbox_->call_done) >= number; }, forever))
+        return status;
+    const uint32_t sent = load_relaxed(inbox_->call_bytes);
+    const uint32_t size = sent < reply_limit ? sent : reply_limit;
+    reply.size = size < reply.capacity ? size : reply.capacity;
+    if (reply.size != 0) memcpy(reply.data, inbox_bytes_ + FIKIT_REPLY_OFFSET, reply.size);
+    const Status status = load_relaxed(inbox_->call_status);
+    if (status == status::success && descriptor != nullptr) return receive_descriptor(*descriptor);
+    return status;
+}
+
+// One byte with one descriptor. If it does not come, what follows could no longer be told apart: the
+// session is over.
+Status Channel::receive_descriptor(int& descriptor) {
+    pollfd entry = {lifeline_, POLLIN, 0};
+    const int64_t deadline = now_ns() + descriptor_wait_ns;
+    for (;;) {
+        char byte = 0;
+        iovec data = {&byte, 1};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+        msghdr message{};
+        message.msg_iov = &data;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        const ssize_t got = recvmsg(lifeline_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+        if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
+            memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+            return status::success;
+        }
+        const bool nothing_yet = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
+        if (!nothing_yet || now_ns() >= deadline) {
+            fail();
+            return failed();
+        }
+        poll(&entry, 1, 100);
+    }
+}
+
+}  // namespace fikit

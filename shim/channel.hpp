@@ -1,0 +1,194 @@
+// The tenant's end of a channel: the mappings, the operation ring, waiting, calls and the session's end.
+//
+// Invariants
+//  - The launch path (reserve .. commit) makes no system call, allocates nothing and takes one spin lock
+//    that is never held across anything that can block: a thread that finds the ring full lets go of it.
+//  - Every wait ends: it watches for its condition, for the end of the session and for a hang-up of the
+//    lifeline, in slices of at most 100 ms, and returns not_ready once its deadline has passed.
+//  - After fork() the child's copy is dead: the guard page is wiped in the child (MADV_WIPEONFORK), so every
+//    operation there returns not_initialized, as CUDA does for an inherited context.
+//  - Nothing throws.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi.h"
+#include "shared.hpp"
+#include "status.hpp"
+
+namespace fikit {
+
+inline constexpr int64_t forever = INT64_MAX;
+int64_t now_ns();  // CLOCK_MONOTONIC
+
+class SpinLock {
+  public:
+    void lock() {
+        if (__atomic_exchange_n(&taken_, 1u, __ATOMIC_ACQUIRE) != 0) contend();
+    }
+    void unlock() { store_release(taken_, 0u); }
+
+  private:
+    void contend();
+    uint32_t taken_ = 0;
+};
+
+struct Bytes {
+    const void* data = nullptr;
+    uint32_t size = 0;
+};
+
+struct Reply {
+    void* data = nullptr;
+    uint32_t capacity = 0;
+    uint32_t size = 0;  // set by call(): at most capacity
+};
+
+class Channel {
+  public:
+    Channel() = default;
+    Channel(const Channel&) = delete;
+    Channel& operator=(const Channel&) = delete;
+    ~Channel();
+
+    // Takes over the descriptors, also when it fails.
+    Status attach(int outbox, int inbox, int lifeline);
+
+    // Room for a record of `bytes` (a multiple of FIKIT_RECORD_ALIGN). On success the ring's lock is held:
+    // the caller fills the record in, without blocking or failing, and calls commit().
+    Status reserve(uint32_t bytes, void*& record, int64_t deadline = forever) {
+        if (const Status status = usable()) [[unlikely]]
+            return status;
+        lock_.lock();
+        if (!fit(bytes)) [[unlikely]]
+            if (const Status status = wait_for_room(bytes, deadline)) return status;
+        record = ring_ + (head_ & ring_mask_);
+        reserved_ = bytes;
+        return status::success;
+    }
+    void commit() {
+        head_ += reserved_;
+        store_ordered(outbox_->head, head_);  // before the load of `parked`: one side sees the other
+        lock_.unlock();
+        ring_doorbell();
+    }
+    // Wakes a parked executor after anything it may wait for was written to the outbox.
+    void ring_doorbell() {
+        const uint32_t parked = load_ordered(inbox_->parked);
+        if ((parked & 1u) != 0 && load_relaxed(rung_) != parked) [[unlikely]]
+            send_doorbell(parked);
+    }
+
+    // One request and its answer; the only outstanding one, so other threads wait their turn. Returns the
+    // call's own status, or why there was no answer (failed() tells which). With `descriptor`, a successful
+    // call also receives the descriptor that follows on the lifeline.
+    Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr);
+
+    uint64_t mark(uint32_t stream) const {
+        const uint8_t* line = inbox_bytes_ + FIKIT_MARKS_OFFSET + size_t{stream} * FIKIT_MARK_STRIDE;
+        return load_acquire(*reinterpret_cast<const uint64_t*>(line));
+    }
+    uint64_t& host_done(uint32_t stream) const {
+        return *reinterpret_cast<uint64_t*>(outbox_bytes_ + FIKIT_HOST_DONE_OFFSET + size_t{stream} * 8);
+    }
+
+    // Until `done(context)`: spins briefly, then sleeps. not_ready: the deadline passed.
+    template <class Done>
+    Status wait_until(const Done& done, int64_t deadline, bool spin = true) const {
+        return wait([](const void* context) { return (*static_cast<const Done*>(context))(); }, &done,
+                    deadline, spin);
+    }
+
+    // success, or why the session can no longer be used.
+    Status usable() const {
+        if (load_relaxed(guard_->alive) == 0) [[unlikely]]
+            return status::not_initialized;
+        if ((load_relaxed(failure_) | static_cast<int>(load_acquire(inbox_->ended))) != 0) [[unlikely]]
+            return failed();
+        return status::success;
+    }
+    // The sticky error, 0 while there is none; `text`, if given, gets its NUL-terminated explanation.
+    Status failed(char (*text)[FIKIT_ERROR_TEXT] = nullptr) const;
+    // The asynchronous error that was not reported yet, or success.
+    Status take_deferred(char (*text)[FIKIT_ERROR_TEXT] = nullptr);
+    // Ends the session from this side. The mappings stay until the destructor.
+    void end();
+    bool forked() const { return load_relaxed(guard_->alive) == 0; }
+
+    uint8_t* staging() const { return outbox_bytes_ + staging_offset_; }
+    uint64_t staging_bytes() const { return staging_bytes_; }
+
+  private:
+    struct Guard {
+        uint32_t alive;
+    };
+
+    bool fit(uint32_t bytes);
+    Status wait_for_room(uint32_t bytes, int64_t deadline);
+    Status wait(bool (*done)(const void*), const void* context, int64_t deadline, bool spin) const;
+    bool hung_up() const;
+    Status answer(uint64_t number, Reply& reply, int* descriptor);
+    Status receive_descriptor(int& descriptor);
+    void send_doorbell(uint32_t parked);
+    void fail() const;
+    Status map(int outbox, int inbox);
+
+    alignas(64) SpinLock lock_;
+    uint32_t reserved_ = 0;
+    uint64_t head_ = 0;
+    uint64_t tail_seen_ = 0;
+    uint32_t rung_ = 0;        // the value of `parked` that was answered last
+    mutable int failure_ = 0;  // CUresult found out on this side
+    Guard* guard_ = nullptr;   // a page of its own
+    fikit_outbox* outbox_ = nullptr;
+    const fikit_inbox* inbox_ = nullptr;
+    uint8_t* ring_ = nullptr;
+    uint64_t ring_mask_ = 0;
+
+    uint8_t* outbox_bytes_ = nullptr;
+    const uint8_t* inbox_bytes_ = nullptr;
+    size_t outbox_size_ = 0;
+    size_t inbox_size_ = 0;
+    uint64_t staging_offset_ = 0;
+    uint64_t staging_bytes_ = 0;
+    int lifeline_ = -1;
+    bool may_spin_ = true;
+    pthread_mutex_t call_mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    uint64_t calls_ = 0;
+    pthread_mutex_t deferred_mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    uint64_t deferred_taken_ = 0;
+};
+
+// Scoped pthread mutex: std::mutex would bring libstdc++'s exceptions.
+class Locked {
+  public:
+    explicit Locked(pthread_mutex_t& mutex) : mutex_(mutex) { pthread_mutex_lock(&mutex_); }
+    ~Locked() { pthread_mutex_unlock(&mutex_); }
+    Locked(const Locked&) = delete;
+    Locked& operator=(const Locked&) = delete;
+
+  private:
+    pthread_mutex_t& mutex_;
+};
+
+inline bool Channel::fit(uint32_t bytes) {
+    const uint64_t size = ring_mask_ + 1;
+    const uint64_t to_end = size - (head_ & ring_mask_);
+    const uint64_t pad = to_end < bytes ? to_end : 0;
+    if (head_ + pad + bytes - tail_seen_ > size) [[unlikely]] {
+        tail_seen_ = load_acquire(inbox_->tail);
+        if (head_ + pad + bytes - tail_seen_ > size) return false;
+    }
+    if (pad != 0) [[unlikely]] {
+        auto* record = reinterpret_cast<fikit_record*>(ring_ + (head_ & ring_mask_));
+        *record = {
+            .bytes = static_cast<uint32_t>(pad), .op = FIKIT_OP_PAD, .flags = 0, .stream = 0, .reserved = 0};
+        head_ += pad;  // published with the record behind it
+    }
+    return true;
+}
+
+}  // namespace fikit

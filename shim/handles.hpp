@@ -1,0 +1,47 @@
+// The session's own numbers for its streams, events, modules, functions and pinned buffers. The one freed
+// longest ago is given out first, so the executor has the most time to be done with a number.
+#pragma once
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include <cstdint>
+
+#include "channel.hpp"
+
+namespace fikit {
+
+template <uint32_t Limit>
+class Handles {
+  public:
+    Handles() = default;
+    Handles(const Handles&) = delete;
+    Handles& operator=(const Handles&) = delete;
+    ~Handles() { free(freed_); }
+
+    // 0 is never given out: it means none, or the default stream, or the staging area.
+    uint32_t take() {
+        const Locked lock(mutex_);
+        if (freed_ == nullptr) freed_ = static_cast<uint32_t*>(malloc(Limit * sizeof(uint32_t)));
+        if (freed_ == nullptr) return 0;
+        if (next_ < Limit) return next_++;
+        if (waiting_ == 0) return 0;
+        const uint32_t handle = freed_[first_];
+        first_ = (first_ + 1) % Limit;
+        --waiting_;
+        return handle;
+    }
+    void give_back(uint32_t handle) {
+        const Locked lock(mutex_);
+        freed_[(first_ + waiting_++) % Limit] = handle;
+    }
+
+  private:
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    uint32_t* freed_ = nullptr;
+    uint32_t first_ = 0;
+    uint32_t waiting_ = 0;
+    uint32_t next_ = 1;
+};
+
+}  // namespace fikit

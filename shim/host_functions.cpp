@@ -1,0 +1,109 @@
+#include "host_functions.hpp"
+
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace fikit {
+namespace {
+void wake(uint32_t& word) {
+    __atomic_fetch_add(&word, 1u, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, &word, FUTEX_WAKE_PRIVATE, 1, nullptr, nullptr, 0);
+}
+}  // namespace
+
+HostFunctions::~HostFunctions() {
+    store_ordered(stop_, 1u);
+    if (running_) {
+        wake(added_);
+        pthread_join(thread_, nullptr);
+    }
+    while (first_ != nullptr) {
+        Entry* const entry = first_;
+        first_ = entry->next;
+        free(entry);
+    }
+}
+
+Status HostFunctions::prepare(HostFunction function, void* argument, Entry*& entry) {
+    const Locked lock(mutex_);
+    if (!running_) {
+        sigset_t all, before;
+        sigfillset(&all);
+        pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
+        running_ = pthread_create(&thread_, nullptr, &run, this) == 0;
+        pthread_sigmask(SIG_SETMASK, &before, nullptr);
+        if (!running_) return status::operating_system;
+    }
+    entry = static_cast<Entry*>(malloc(sizeof(Entry)));
+    if (entry == nullptr) return status::out_of_memory;
+    *entry = {.next = nullptr, .function = function, .argument = argument, .step = 0, .stream = 0};
+    return status::success;
+}
+
+void HostFunctions::add(Entry* entry, uint32_t stream, uint64_t step) {
+    entry->stream = stream;
+    entry->step = step;
+    {
+        const Locked lock(mutex_);
+        *last_ = entry;
+        last_ = &entry->next;
+    }
+    wake(added_);
+}
+
+void HostFunctions::discard(Entry* entry) { free(entry); }
+
+// The queue is short: functions are rare. A stream's functions are in it in the order of their steps.
+HostFunctions::Entry* HostFunctions::take_ready() {
+    const Locked lock(mutex_);
+    for (Entry** link = &first_; *link != nullptr; link = &(*link)->next) {
+        Entry* const entry = *link;
+        if (channel_.mark(entry->stream) < entry->step) continue;
+        *link = entry->next;
+        if (last_ == &entry->next) last_ = link;
+        return entry;
+    }
+    return nullptr;
+}
+
+bool HostFunctions::any_ready() const {
+    const Locked lock(mutex_);
+    for (const Entry* entry = first_; entry != nullptr; entry = entry->next)
+        if (channel_.mark(entry->stream) >= entry->step) return true;
+    return false;
+}
+
+void* HostFunctions::run(void* self) {
+    static_cast<HostFunctions*>(self)->serve();
+    return nullptr;
+}
+
+void HostFunctions::serve() {
+    while (load_ordered(stop_) == 0) {
+        const uint32_t seen = load_ordered(added_);
+        if (Entry* const entry = take_ready()) {
+            entry->function(entry->argument);
+            store_ordered(channel_.host_done(entry->stream), entry->step);
+            channel_.ring_doorbell();
+            free(entry);
+            continue;
+        }
+        bool waiting = false;
+        {
+            const Locked lock(mutex_);
+            waiting = first_ != nullptr;
+        }
+        if (!waiting) {
+            syscall(SYS_futex, &added_, FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
+            continue;
+        }
+        const Status status = channel_.wait_until([&] { return any_ready() || load_ordered(stop_) != 0; },
+                                                  forever, /*spin=*/false);
+        if (status != status::success) return;  // the session is over
+    }
+}
+
+}  // namespace fikit

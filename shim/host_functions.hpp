@@ -1,0 +1,56 @@
+// Functions of the program that run in the order of a stream (cuLaunchHostFunc).
+//
+// The executor marks a HOST_FUNCTION step when the function may run, and lets the stream go on once
+// host_done has reached that step. One service thread, started with the first function, runs them one after
+// the other, as the driver does. When the session ends, functions that have not run never will.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+
+#include "channel.hpp"
+
+namespace fikit {
+
+using HostFunction = void (*)(void*);
+
+class HostFunctions {
+  public:
+    explicit HostFunctions(Channel& channel) : channel_(channel) {}
+    HostFunctions(const HostFunctions&) = delete;
+    HostFunctions& operator=(const HostFunctions&) = delete;
+    ~HostFunctions();
+
+    struct Entry {
+        Entry* next;
+        HostFunction function;
+        void* argument;
+        uint64_t step;
+        uint32_t stream;
+    };
+
+    // The thread runs, and there is memory for the entry: what follows cannot fail.
+    Status prepare(HostFunction function, void* argument, Entry*& entry);
+    // Called for each stream in the order of its steps.
+    void add(Entry* entry, uint32_t stream, uint64_t step);
+    static void discard(Entry* entry);
+    void abandon() { running_ = false; }  // in a forked child, which has no such thread
+
+  private:
+    static void* run(void* self);
+    void serve();
+    Entry* take_ready();
+    bool any_ready() const;
+
+    Channel& channel_;
+    mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t thread_ = {};
+    bool running_ = false;
+    uint32_t stop_ = 0;
+    uint32_t added_ = 0;  // futex word
+    Entry* first_ = nullptr;
+    Entry** last_ = &first_;
+};
+
+}  // namespace fikit

@@ -1,0 +1,153 @@
+// What a program does with a session: stream operations, copies, events, pinned memory, waiting.
+//
+// The client library and the libcuda stand-in are both thin layers over this class. It counts the steps of
+// every stream as the executor does; a step has completed once the executor's mark has reached it (and, for
+// a host function, once the function has returned). Status values are CUresults; whoever synchronises also
+// takes the deferred errors. Thread-safe. Nothing throws, nothing waits without an end (channel.hpp).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "abi.h"
+#include "calls.h"
+#include "channel.hpp"
+#include "copy_threads.hpp"
+#include "handles.hpp"
+#include "host_functions.hpp"
+#include "records.hpp"
+#include "staging.hpp"
+
+namespace fikit {
+
+struct LaunchShape {
+    uint32_t function;
+    uint32_t stream;
+    uint32_t grid[3];
+    uint32_t block[3];
+    uint32_t shared_bytes;
+    uint32_t parameter_bytes;
+    uint32_t attributes;
+};
+
+struct HostBuffer {
+    uint8_t* address;
+    uint64_t size;
+    uint64_t device_address;
+};
+
+class Producer {
+  public:
+    // Takes over the descriptors, also when it fails. `producer` is null after a failure.
+    static Status attach(int outbox, int inbox, int lifeline, Producer*& producer);
+    Producer(const Producer&) = delete;
+    Producer& operator=(const Producer&) = delete;
+    ~Producer();
+
+    Channel& channel() { return channel_; }
+
+    // Stream operations. With a deadline in the past, not_ready instead of waiting for room in the ring.
+    Status launch(const LaunchShape& shape, const fikit_attribute* attributes, const void* parameters,
+                  int64_t deadline = forever);
+    Status copy_on_device(uint32_t stream, uint64_t to, uint64_t from, uint64_t bytes);
+    // Host memory may be pinned (asynchronous) or not. From pageable memory: on return the source has been
+    // read. To pageable memory: on return the data are there. `pinned`, if given, says which it was.
+    Status copy_to_device(uint32_t stream, uint64_t to, const void* from, uint64_t bytes,
+                          bool* pinned = nullptr);
+    Status copy_to_host(uint32_t stream, void* to, uint64_t from, uint64_t bytes, bool* pinned = nullptr);
+    Status fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width);
+    Status host_function(uint32_t stream, HostFunction function, void* argument);
+
+    Status stream_create(uint32_t flags, int32_t priority, uint32_t& stream);
+    Status stream_destroy(uint32_t stream);
+    // not_ready while work is left; never waits.
+    Status stream_query(uint32_t stream);
+    Status stream_synchronize(uint32_t stream, int64_t deadline = forever);
+    Status synchronize(int64_t deadline = forever);
+
+    Status event_create(uint32_t& event);
+    Status event_destroy(uint32_t event);
+    Status event_record(uint32_t event, uint32_t stream, bool timing);
+    Status event_wait(uint32_t event, uint32_t stream);
+    Status event_query(uint32_t event);
+    Status event_synchronize(uint32_t event, int64_t deadline = forever);
+    Status event_elapsed(uint32_t start, uint32_t end, double& milliseconds);
+
+    Status memory_allocate(uint64_t bytes, uint64_t& address, uint64_t& charged);
+    Status memory_free(uint64_t address);
+    Status host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer);
+    Status host_free(uint32_t handle);
+    // The pinned buffer in which the range lies, or 0.
+    uint32_t find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const;
+
+    // `log` gets the JIT's words when the load fails.
+    Status module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log);
+    Status module_unload(uint32_t module);
+    Status function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,
+                        Reply& reply);
+    // Once its module is unloaded, its number may be used again.
+    void function_forget(uint32_t function);
+
+    Status call(uint32_t number, Bytes request, Reply& reply) {
+        return channel_.call(number, request, {}, reply);
+    }
+
+  private:
+    struct Stream {
+        uint64_t steps;   // issued so far
+        uint64_t marked;  // the last one that asked for its mark
+        uint64_t host;    // the last one that is a host function
+    };
+
+    Producer() : staging_(channel_), host_functions_(channel_) {}
+
+    // Space for the record and its step. Between the two calls the ring is locked.
+    template <class Record>
+    Status begin(uint32_t op, uint32_t stream, Record*& record, int64_t deadline = forever);
+    uint64_t finish(fikit_record& record, bool mark);
+
+    bool reached(uint32_t stream, uint64_t step) const;
+    bool idle(uint32_t stream) const;
+    Status ask_for_mark(uint32_t stream, uint64_t& step);
+    Status wait_for(uint32_t stream, uint64_t step, int64_t deadline);
+    Status enqueue_copy(uint32_t kind, uint32_t stream, uint32_t buffer, uint64_t device, uint64_t other,
+                        uint64_t bytes, bool mark, uint64_t& step);
+    Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
+    Status acquire_image(uint64_t bytes, Piece& piece);
+    Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
+
+    Channel channel_;
+    Staging staging_;
+    CopyThreads copy_threads_;
+    HostFunctions host_functions_;
+    Stream streams_[FIKIT_MAX_STREAMS] = {};  // written under the ring's lock
+    uint32_t streams_used_ = 1;               // no stream at or above this was ever used
+
+    // By event: stream in the upper 12 bits, step below; 0: never recorded. Anonymous memory, so only what
+    // is used takes any.
+    uint64_t* events_ = nullptr;
+
+    mutable pthread_mutex_t host_buffers_mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    HostBuffer* host_buffers_ = nullptr;  // by handle; likewise
+    uint32_t host_buffers_used_ = 1;
+
+    Handles<FIKIT_MAX_STREAMS> stream_handles_;
+    Handles<FIKIT_MAX_EVENTS> event_handles_;
+    Handles<FIKIT_MAX_HOST_BUFFERS> host_buffer_handles_;
+    Handles<FIKIT_MAX_MODULES> module_handles_;
+    Handles<FIKIT_MAX_FUNCTIONS> function_handles_;
+};
+
+template <class Record>
+Status Producer::begin(uint32_t op, uint32_t stream, Record*& record, int64_t deadline) {
+    if (stream >= FIKIT_MAX_STREAMS) return status::invalid_value;
+    constexpr uint32_t bytes = whole_lines(sizeof(Record));
+    void* room;
+    if (const Status status = channel_.reserve(bytes, room, deadline)) return status;
+    record = static_cast<Record*>(room);
+    *header_of(record) = {
+        .bytes = bytes, .op = static_cast<uint16_t>(op), .flags = 0, .stream = stream, .reserved = 0};
+    return status::success;
+}
+
+}  // namespace fikit

@@ -1,0 +1,193 @@
+// What needs an answer of the executor, and pinned host memory.
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "producer.hpp"
+
+namespace fikit {
+namespace {
+
+template <class Request>
+Bytes bytes_of(const Request& request) {
+    return {&request, sizeof request};
+}
+template <class Answer>
+Reply reply_into(Answer& answer) {
+    return {&answer, sizeof answer, 0};
+}
+
+}  // namespace
+
+Status Producer::memory_allocate(uint64_t bytes, uint64_t& address, uint64_t& charged) {
+    const fikit_request_memory_allocate request = {bytes};
+    fikit_reply_memory_allocate answer{};
+    Reply reply = reply_into(answer);
+    const Status status = call(fikit_call_memory_allocate, bytes_of(request), reply);
+    address = answer.address;
+    charged = answer.size;
+    return status;
+}
+
+Status Producer::memory_free(uint64_t address) {
+    fikit_free* record;
+    if (const Status status = begin(FIKIT_OP_FREE, 0, record)) return status;
+    record->address = address;
+    channel_.commit();
+    return status::success;
+}
+
+Status Producer::event_elapsed(uint32_t start, uint32_t end, double& milliseconds) {
+    const uint32_t both[] = {start, end};
+    for (const uint32_t event : both) {
+        if (const Status status = event_query(event)) return status;
+        if (load_acquire(events_[event]) == 0) return status::invalid_handle;
+    }
+    const fikit_request_event_elapsed request = {start, end};
+    fikit_reply_event_elapsed answer{};
+    Reply reply = reply_into(answer);
+    const Status status = call(fikit_call_event_elapsed, bytes_of(request), reply);
+    milliseconds = answer.milliseconds;
+    return status;
+}
+
+// --- pinned host memory ---
+
+Status Producer::map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address,
+                                 HostBuffer& buffer) const {
+    // A file that could shrink would turn a later access into SIGBUS.
+    const int seals = fcntl(descriptor, F_GET_SEALS);
+    struct stat information{};
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &information) != 0 ||
+        static_cast<uint64_t>(information.st_size) < bytes)
+        return status::operating_system;
+    void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    if (address == MAP_FAILED) return status::operating_system;
+    buffer = {.address = static_cast<uint8_t*>(address), .size = bytes, .device_address = device_address};
+    return status::success;
+}
+
+Status Producer::host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer) {
+    if (bytes == 0) return status::invalid_value;
+    handle = host_buffer_handles_.take();
+    if (handle == 0) return status::out_of_memory;
+    const fikit_request_host_allocate request = {handle, 0, bytes};
+    fikit_reply_host_allocate answer{};
+    Reply reply = reply_into(answer);
+    int descriptor = -1;
+    Status status = channel_.call(fikit_call_host_allocate, bytes_of(request), {}, reply, &descriptor);
+    if (status != status::success) {
+        host_buffer_handles_.give_back(handle);
+        return status;
+    }
+    status = answer.size < bytes ? status::operating_system
+                                 : map_host_buffer(descriptor, answer.size, answer.device_address, buffer);
+    close(descriptor);
+    if (status != status::success) {
+        fikit_free* record;
+        if (begin(FIKIT_OP_HOST_FREE, 0, record) == status::success) {
+            record->address = handle;
+            channel_.commit();
+        }
+        host_buffer_handles_.give_back(handle);
+        return status;
+    }
+    const Locked lock(host_buffers_mutex_);
+    host_buffers_[handle] = buffer;
+    if (handle >= host_buffers_used_) store_release(host_buffers_used_, handle + 1);
+    return status::success;
+}
+
+Status Producer::host_free(uint32_t handle) {
+    if (handle == 0 || handle >= FIKIT_MAX_HOST_BUFFERS) return status::invalid_handle;
+    HostBuffer buffer;
+    {
+        const Locked lock(host_buffers_mutex_);
+        buffer = host_buffers_[handle];
+        host_buffers_[handle] = {};
+    }
+    if (buffer.address == nullptr) return status::invalid_handle;
+    munmap(buffer.address, buffer.size);
+    fikit_free* record;
+    if (const Status status = begin(FIKIT_OP_HOST_FREE, 0, record)) return status;
+    record->address = handle;
+    channel_.commit();
+    host_buffer_handles_.give_back(handle);
+    return status::success;
+}
+
+uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const {
+    if (load_acquire(host_buffers_used_) == 1) return 0;
+    const auto* at = static_cast<const uint8_t*>(address);
+    const Locked lock(host_buffers_mutex_);
+    for (uint32_t handle = 1; handle < host_buffers_used_; ++handle) {
+        const HostBuffer& buffer = host_buffers_[handle];
+        if (buffer.address == nullptr || at < buffer.address || at >= buffer.address + buffer.size) continue;
+        offset = static_cast<uint64_t>(at - buffer.address);
+        return bytes <= buffer.size - offset ? handle : 0;
+    }
+    return 0;
+}
+
+// --- modules and functions ---
+
+// The image travels in the staging area, in one piece.
+Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
+    if (bytes == 0) return status::invalid_value;
+    if (bytes > staging_.largest_run()) return status::out_of_memory;
+    if (staging_.acquire_run(bytes, piece)) return status::success;
+    staging_.wish_run();
+    Status status = status::not_ready;
+    bool got = false;
+    while (status == status::not_ready) {
+        uint32_t user = 0;
+        uint64_t step = 0;
+        if (staging_.oldest_user(user, step) && load_relaxed(streams_[user].marked) < step)
+            if ((status = ask_for_mark(user, step)) != status::success) break;
+        status = channel_.wait_until([&] { return got = staging_.acquire_run(bytes, piece); },
+                                     now_ns() + 10'000'000);
+    }
+    staging_.end_run_wish();
+    return got ? status::success : status;
+}
+
+Status Producer::module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log) {
+    module = module_handles_.take();
+    if (module == 0) return status::out_of_memory;
+    Piece piece;
+    Status status = acquire_image(bytes, piece);
+    if (status == status::success) {
+        memcpy(channel_.staging() + piece.offset, image, bytes);
+        const fikit_request_module_load request = {
+            .handle = module, .reserved = 0, .staging_offset = piece.offset, .size = bytes};
+        status = call(fikit_call_module_load, bytes_of(request), log);
+        staging_.release(piece);
+    }
+    if (status != status::success) module_handles_.give_back(module);
+    return status;
+}
+
+Status Producer::module_unload(uint32_t module) {
+    const fikit_request_module_unload request = {module, 0};
+    Reply reply;
+    const Status status = call(fikit_call_module_unload, bytes_of(request), reply);
+    if (status == status::success) module_handles_.give_back(module);
+    return status;
+}
+
+Status Producer::function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,
+                              Reply& reply) {
+    function = function_handles_.take();
+    if (function == 0) return status::out_of_memory;
+    const fikit_request_function_get request = {module, function, name_bytes, 0};
+    const Status status =
+        channel_.call(fikit_call_function_get, bytes_of(request), {name, name_bytes}, reply);
+    if (status != status::success) function_handles_.give_back(function);
+    return status;
+}
+
+void Producer::function_forget(uint32_t function) { function_handles_.give_back(function); }
+
+}  // namespace fikit
