@@ -1,9 +1,13 @@
-"""docs/protocol.md, written from the protocol's own structs: ``python -m fikitd.api.reference > docs/protocol.md``."""
+"""Writes docs/protocol.md from the protocol's own structs.
+
+Run ``python -m fikitd.api.reference > docs/protocol.md``; a test holds the page to the structs.
+"""
 
 from __future__ import annotations
 
 import inspect
 import sys
+import types
 from typing import Any, get_args, get_type_hints
 
 import msgspec
@@ -37,7 +41,7 @@ def type_text(hint: Any) -> str:
     if not arguments:
         return repr(hint) if isinstance(hint, str) else name
     parts = [type_text(argument) for argument in arguments]
-    if name in ("UnionType", "Union", "Optional", "Literal"):
+    if isinstance(hint, types.UnionType) or name in ("Union", "Optional", "Literal"):
         return " or ".join(parts)
     return f"{name} of {', '.join(parts)}"
 

@@ -1,4 +1,4 @@
-"""One job's parent: ``python -m fikitd.jobs.runner DIRECTORY``. Outlives the daemon, as containerd's shims do.
+"""One job's parent: ``python -m fikitd.jobs.runner DIRECTORY``. Outlives the daemon, like containerd's shims.
 
 It switches to the submitting user only in the child, so the user can change neither the output files nor
 the exit code. It is the command's parent, so the signal it sends always reaches the right process group.

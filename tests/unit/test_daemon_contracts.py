@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import tomllib
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pytest
 from fikit import protocol
@@ -49,7 +50,7 @@ def test_default_text_is_the_default() -> None:
 
 
 def test_job_states() -> None:
-    assert set(TRANSITIONS) == set(protocol.JobRecord.__annotations__["state"].split('"')[1::2])
+    assert set(TRANSITIONS) == set(get_args(get_type_hints(protocol.JobRecord)["state"]))
     assert set(OVER) == {"finished", "failed", "killed", "lost"}
     job = Job(
         number=1,
