@@ -12,7 +12,7 @@ from fikit.protocol import PROTOCOL_VERSION, AnyReply, Hello, ProtocolError, Wel
 from fikitd.daemon import Daemon
 from fikitd.errors import Unavailable
 from fikitd.notify import notify, watchdog_seconds
-from fikitd.wire import PeerClosed, Wire
+from fikitd.wire import PeerClosedError, Wire
 
 STALE_BEATS: Final = 3
 
@@ -60,7 +60,7 @@ async def api_answers(daemon: Daemon) -> bool:
         while not (frames := await wire.receive()):
             pass
         return isinstance(frames[0][1], Welcome)
-    except (OSError, PeerClosed, ProtocolError):
+    except (OSError, PeerClosedError, ProtocolError):
         return False
     finally:
         wire.close()
