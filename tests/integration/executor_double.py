@@ -218,7 +218,7 @@ class Double:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", type=int)
-    for name in ("domain", "executor", "socket", "device", "time-scale", "settings"):
+    for name in ("domain", "executor", "socket", "device", "time-scale", "board", "settings"):
         parser.add_argument(f"--{name}")
     Double(parser.parse_args()).run()
 
