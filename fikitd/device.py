@@ -33,6 +33,7 @@ class DeviceSpec:
     """The driver library to load; None: the system's libcuda.so.1."""
     time_scale: float
     environment: dict[str, str] = field(default_factory=dict)
+    simulated: bool = False
 
 
 @dataclass(frozen=True)

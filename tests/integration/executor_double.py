@@ -1,4 +1,4 @@
-"""An honest stand-in for an executor: the real messages on a real socket, real memories and lifelines, no GPU.
+"""A stand-in for an executor: the real messages on a real socket, real memories and lifelines, no GPU.
 
 It speaks fikitd.executor.messages as the real one must, from a process of its own, so that all of the
 daemon's behaviour can be tested without a device. What a test wants of it goes through session names:
