@@ -61,7 +61,7 @@ def domain_owner(domain: str) -> int | None:
 
 async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
     """Start the process. Raises OSError."""
-    command = settings.command or [sys.executable, "-m", "fikitd.executor"]
+    command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
         "gpu": str(executor.device.index),
         "domain": executor.domain,

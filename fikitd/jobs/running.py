@@ -64,7 +64,7 @@ class JobProcesses:
     async def start(self, job: Job) -> Process:
         """Start the runner. Raises OSError."""
         place = self.place(job)
-        command = [sys.executable, "-m", "fikitd.jobs.runner", str(place)]
+        command = [sys.executable, "-P", "-m", "fikitd.jobs.runner", str(place)]
         return await spawn(command, inherited_environment(), place / "runner.log")
 
     async def find(self, job: Job) -> Process | None:

@@ -98,7 +98,7 @@ class Daemon:
         self.config.write_text(settings + extra)
 
     def command(self) -> list[str]:
-        return [sys.executable, "-c", "from fikitd.main import main; main()", "--config", str(self.config)]
+        return [sys.executable, "-P", "-c", "from fikitd.main import main; main()", "--config", str(self.config)]
 
     def environment(self) -> dict[str, str]:
         return {

@@ -107,7 +107,7 @@ def program(daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     def start(text: str) -> subprocess.Popen[str]:
         running.append(
             subprocess.Popen(
-                [sys.executable, "-c", prologue + text],
+                [sys.executable, "-P", "-c", prologue + text],
                 env={**os.environ, "FIKIT_SOCKET": str(daemon.socket)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
