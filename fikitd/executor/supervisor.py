@@ -31,7 +31,6 @@ from fikitd.executor.messages import (
     SessionEnded,
     Stop,
 )
-from fikitd.executor.settings import SchedulingSection
 from fikitd.executor.supervisor_launch import (
     connect,
     domain_owner,
@@ -236,6 +235,7 @@ class Supervisor:
             self._listener.session_ended(executor, event)
         elif isinstance(event, DeviceFailed):
             executor.failure = f"its device failed: {event.reason}"
+            executor.state = "failed"  # a new one serves whoever comes now
             self._events.tell(
                 "device_failed",
                 uid=executor.uid,

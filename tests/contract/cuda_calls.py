@@ -144,9 +144,13 @@ class Cuda:
         """Return a kernel of KERNELS."""
         return self.cuModuleGetFunction(self.module, name.encode())
 
-    def launch(self, name: str, *values: Any, grid: int = 1, block: int = 1, stream: Any = 0, shared: int = 0) -> None:
+    def launch(
+        self, name: str, *values: Any, grid: int = 1, block: int = 1, stream: Any = 0, shared: int = 0
+    ) -> None:
         """Launch a kernel of KERNELS; integers are u64, ctypes values what they are."""
-        self.launch_function(self.function(name), *values, grid=grid, block=block, stream=stream, shared=shared)
+        self.launch_function(
+            self.function(name), *values, grid=grid, block=block, stream=stream, shared=shared
+        )
 
     def launch_function(
         self, function: Any, *values: Any, grid: int = 1, block: int = 1, stream: Any = 0, shared: int = 0

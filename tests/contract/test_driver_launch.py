@@ -75,7 +75,15 @@ def test_shared_memory_has_to_be_allowed(cuda, fails):
 
 @pytest.mark.parametrize(
     ("block", "shared", "blocks"),
-    [(1024, 0, 2), (256, 0, 8), (64, 0, 32), (32, 0, 32), (1, 0, 32), (128, 100 << 10, 2), (128, 227 << 10, 1)],
+    [
+        (1024, 0, 2),
+        (256, 0, 8),
+        (64, 0, 32),
+        (32, 0, 32),
+        (1, 0, 32),
+        (128, 100 << 10, 2),
+        (128, 227 << 10, 1),
+    ],
 )
 def test_occupancy(cuda, block, shared, blocks):
     function = cuda.function("nothing")
@@ -114,8 +122,14 @@ def test_a_library_is_a_module_without_a_context(cuda):
     ("image", "error"),
     [
         (b"this is no image at all, whatever it is\0" * 8, "INVALID_IMAGE"),
-        (b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken() { nonsense; }\n", "INVALID_PTX"),
-        (b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken() { bra NOWHERE; }\n", "INVALID_PTX"),
+        (
+            b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken() { nonsense; }\n",
+            "INVALID_PTX",
+        ),
+        (
+            b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken() { bra NOWHERE; }\n",
+            "INVALID_PTX",
+        ),
         (b".version 99.0\n.target sm_90\n.address_size 64\n", "UNSUPPORTED_PTX_VERSION"),
     ],
 )
@@ -124,7 +138,9 @@ def test_images_that_are_none(cuda, fails, image, error):
 
 
 def test_what_is_wrong_with_ptx_goes_to_the_log(cuda, fails):
-    text = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n  frobnicate.u32;\n}\n"
+    text = (
+        b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n  frobnicate.u32;\n}\n"
+    )
     log = bytearray(4096)
     option = cuda.CUjit_option
     fails(
@@ -157,7 +173,18 @@ def test_a_cooperative_grid_must_fit(cuda, fails):
     function = cuda.function("nothing")
     cuda.cuLaunchCooperativeKernel(function, 264, 1, 1, 1024, 1, 1, 0, 0, 0)
     fails(
-        "COOPERATIVE_LAUNCH_TOO_LARGE", cuda.cuLaunchCooperativeKernel, function, 265, 1, 1, 1024, 1, 1, 0, 0, 0
+        "COOPERATIVE_LAUNCH_TOO_LARGE",
+        cuda.cuLaunchCooperativeKernel,
+        function,
+        265,
+        1,
+        1,
+        1024,
+        1,
+        1,
+        0,
+        0,
+        0,
     )
 
 

@@ -132,7 +132,12 @@ def test_what_a_pointer_is(cuda, fails):
     assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 9)) == address
     assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 9)) == 4096
     local = ctypes.c_int()
-    fails("INVALID_VALUE", cuda.cuPointerGetAttribute, kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ctypes.addressof(local))
+    fails(
+        "INVALID_VALUE",
+        cuda.cuPointerGetAttribute,
+        kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        ctypes.addressof(local),
+    )
 
 
 def test_granularity_is_two_mebibytes(cuda):
