@@ -538,7 +538,9 @@ Body = TypeVar("Body", bound=Struct)
 
 def encode(identifier: int, body: Struct) -> bytes:
     """One frame. Raises ProtocolError when it would exceed MAX_FRAME_BYTES."""
-    packed: bytes = msgpack.packb({"id": identifier, "body": msgspec.to_builtins(body, builtin_types=(bytes,))})
+    packed: bytes = msgpack.packb(
+        {"id": identifier, "body": msgspec.to_builtins(body, builtin_types=(bytes,))}
+    )
     if len(packed) > MAX_FRAME_BYTES:
         raise ProtocolError(f"frame of {len(packed)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
     return packed

@@ -1,0 +1,69 @@
+"""``python -m fikitd.executor``: started by the daemon, one for each GPU and trust domain."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+import msgspec
+import structlog
+import trio
+
+from fikitd.executor.core import DispatchCore
+from fikitd.executor.process import ExecutorProcess
+from fikitd.executor.set_up import SetUpFailed, set_up
+from fikitd.scheduling.settings import SchedulingSection
+
+
+@click.command()
+@click.option("--executor", required=True, help="Its name.")
+@click.option("--gpu", type=int, required=True, help="The daemon's number of the GPU.")
+@click.option("--device", type=int, required=True, help="The driver's number of the GPU.")
+@click.option("--domain", required=True, help="The trust domain.")
+@click.option(
+    "--socket", type=click.Path(path_type=Path), required=True, help="Where to listen for the daemon."
+)
+@click.option("--time-scale", type=float, default=1.0, help="Host seconds per device second.")
+@click.option("--board", default="", help="The file that this GPU's executors share.")
+@click.option("--settings", default="{}", help="Scheduling settings, as JSON.")
+def main(
+    executor: str,
+    gpu: int,
+    device: int,
+    domain: str,
+    socket: Path,
+    time_scale: float,
+    board: str,
+    settings: str,
+) -> None:
+    """Hold one CUDA context and run the dispatch core on it."""
+    structlog.configure(
+        processors=[structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+    log = structlog.get_logger()
+    try:
+        section = msgspec.json.decode(settings, type=SchedulingSection)
+        ready = set_up(device, section.partition_share)
+        core = DispatchCore(ready, section, time_scale, board)
+    except (SetUpFailed, RuntimeError, msgspec.ValidationError) as error:
+        log.error("start_failed", reason=str(error))
+        sys.exit(1)
+
+    async def serve() -> int:
+        process = ExecutorProcess(
+            core, ready, executor=executor, gpu=gpu, domain=domain, time_scale=time_scale
+        )
+        return await process.run(socket)
+
+    status = trio.run(serve)
+    sys.stderr.flush()
+    if status:
+        os._exit(status)  # the driver's own clean-up of a lost context may wait for ever
+    core.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""The dispatch core, typed. The only module that imports the native one."""
+
+from __future__ import annotations
+
+import msgspec
+from fikit.protocol import TraceOperation, Usage
+
+from fikitd import _core
+from fikitd.executor.messages import KernelProfile
+from fikitd.executor.set_up import Device
+from fikitd.scheduling.settings import SchedulingSection
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A session that is over."""
+
+    session: str
+    error: int
+    reason: str
+    usage: Usage
+
+
+class SessionState(msgspec.Struct, frozen=True):
+    """What the core knows of a session."""
+
+    session: str
+    priority: int
+    weight: float
+    paused: bool
+    memory_limit_bytes: int
+    usage: Usage
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """Every session, and how far the loop has turned."""
+
+    sessions: list[SessionState]
+    loops: int
+    beats: int
+    busy_ns: int
+
+
+class DispatchCore:
+    """The native loop on a device. A method takes as long as a turn of the loop; none waits for the GPU."""
+
+    def __init__(self, device: Device, section: SchedulingSection, time_scale: float, board: str) -> None:
+        bounds = _core.Bounds()
+        bounds.in_flight = int(section.in_flight_us * 1000)
+        bounds.partition_block = int(section.partition_block_us * 1000)
+        bounds.high_memory = int(section.high_memory_ms * 1_000_000)
+        bounds.starvation_share = section.starvation_share
+        settings = _core.Settings()
+        settings.driver_path = device.driver_path
+        settings.policy = section.policy
+        settings.bounds = bounds
+        settings.time_scale = time_scale
+        settings.spin_host_ns = int(section.spin_us * 1000)
+        settings.poll_host_ns = int(section.poll_us * 1000)
+        settings.staging_bytes = section.staging_bytes
+        settings.host_limit_bytes = section.pinned_limit_bytes
+        settings.board_path = board
+        self._device = device  # its streams live as long as the core
+        self._core = _core.Core(settings, device.context)
+        for lane in device.lanes:
+            self._core.add_lane(lane.stream, lane.cuda_priority, lane.multiprocessors)
+        self._core.set_monitor(device.monitor)
+        self._core.start()
+
+    def stop(self) -> None:
+        """End the loop and its workers. Blocking."""
+        self._core.stop()
+
+    def attach(
+        self, session: str, level: int, weight: float, memory_limit: int, lifeline: int, process: int
+    ) -> tuple[int, int]:
+        """Open a session; takes both descriptors. Returns outbox and inbox. RuntimeError says what failed."""
+        outbox, inbox = self._core.attach(session, level, weight, memory_limit, lifeline, process)
+        return outbox, inbox
+
+    def end(self, session: str, error: int, reason: str) -> bool:
+        """End a session; False if there is none such."""
+        found: bool = self._core.end(session, error, reason)
+        return found
+
+    def change(self, session: str, level: int | None, weight: float | None, paused: bool | None) -> bool:
+        """Change what is not None; False if there is no such session."""
+        found: bool = self._core.change(session, level, weight, paused)
+        return found
+
+    def snapshot(self) -> Snapshot:
+        """The sessions now."""
+        return msgspec.convert(self._core.snapshot(), Snapshot)
+
+    def take_profiles(self) -> list[KernelProfile]:
+        """Profile entries that changed since they were last taken."""
+        return msgspec.convert(self._core.take_profiles(), list[KernelProfile])
+
+    def load_profile(self, profile: KernelProfile) -> None:
+        """Take over an entry, unless the kernel has been measured here already."""
+        most = (1 << 32) - 1
+        self._core.load_profile(
+            profile.module,
+            profile.function,
+            list(profile.grid),
+            list(profile.block),
+            profile.shared_bytes,
+            min(profile.samples, most),
+            min(profile.median_ns, most),
+            min(profile.p95_ns, most),
+        )
+
+    def forget_profiles(self) -> None:
+        """Forget every entry."""
+        self._core.forget_profiles()
+
+    def set_trace(self, on: bool) -> None:
+        """Start or stop recording."""
+        self._core.set_trace(on)
+
+    def take_trace(self, limit: int) -> tuple[list[TraceOperation], int]:
+        """Recorded operations, and how many were lost."""
+        operations, dropped = self._core.take_trace(limit)
+        return [TraceOperation(*operation) for operation in operations], dropped
+
+    @property
+    def notification(self) -> int:
+        """A descriptor that is readable when a session has ended or the device has failed."""
+        descriptor: int = self._core.notification
+        return descriptor
+
+    def take_ended(self) -> list[Ended]:
+        """The sessions that ended since this was last asked."""
+        return msgspec.convert(self._core.take_ended(), list[Ended])
+
+    @property
+    def failure(self) -> tuple[int, str]:
+        """The sticky CUresult that ended the context, and its text; (0, "") while it lives."""
+        return self._core.failure, self._core.failure_text

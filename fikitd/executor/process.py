@@ -1,0 +1,254 @@
+"""The executor process: listens for the daemon, hands descriptors and wishes to the core, tells what ended.
+
+It needs no daemon: sessions go on while none is connected, and the next one finds everything in
+ListAttached. It ends when it is told to, when the context is lost, or when it has had neither a daemon nor
+a session for a while.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import structlog
+import trio
+from fikit.protocol import Failure, InvalidBody, ProtocolError, encode
+
+from fikitd.executor import messages as m
+from fikitd.executor.core import DispatchCore
+from fikitd.executor.set_up import Device
+from fikitd.wire import PeerClosedError, Wire, close_all
+
+LONELY_SECONDS: Final = 60.0
+"""Without a daemon and without a session an executor ends after this long."""
+log = structlog.get_logger()
+
+
+class Refused(Exception):
+    """The daemon asked for something that cannot be done; the message says why."""
+
+
+class ExecutorProcess:
+    """One executor: a core, the sessions' names, and at most one daemon connection."""
+
+    def __init__(
+        self, core: DispatchCore, device: Device, *, executor: str, gpu: int, domain: str, time_scale: float
+    ) -> None:
+        self._core = core
+        self._description = m.Description(
+            executor=executor,
+            pid=os.getpid(),
+            gpu=gpu,
+            domain=domain,
+            device_name=device.name,
+            device_uuid=device.uuid,
+            memory_bytes=device.memory_bytes,
+            time_scale=time_scale,
+        )
+        self._attached: dict[str, m.Attach] = {}
+        self._wire: Wire | None = None
+        self._sending = trio.Lock()
+        self._over = trio.Event()
+        self._heard = trio.current_time()
+        self._handlers: dict[type[m.Ask], Callable[[Any, Wire], Awaitable[tuple[m.Answer, list[int]]]]] = {
+            m.Describe: self._describe,
+            m.Attach: self._attach,
+            m.End: self._end,
+            m.Change: self._change,
+            m.ListAttached: self._list,
+            m.TraceControl: self._trace,
+            m.TakeTrace: self._take_trace,
+            m.TakeProfiles: self._take_profiles,
+            m.LoadProfiles: self._load_profiles,
+            m.ForgetProfiles: self._forget_profiles,
+            m.Stop: self._stop,
+        }
+
+    async def run(self, path: Path) -> int:
+        """Serve until the end. Returns the exit status: 0, or 1 when the context was lost."""
+        listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        await listener.bind(os.fspath(path))
+        await trio.Path(path).chmod(0o600)
+        listener.listen(4)
+        with listener:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch_core)
+                nursery.start_soon(self._watch_loneliness)
+                nursery.start_soon(self._accept, listener)
+                await self._over.wait()
+                nursery.cancel_scope.cancel()
+        await trio.Path(path).unlink(missing_ok=True)
+        return 1 if self._core.failure[0] else 0
+
+    async def _accept(self, listener: trio.socket.SocketType) -> None:
+        async with trio.open_nursery() as nursery:
+            while True:
+                stream, _ = await listener.accept()
+                if self._wire is not None:
+                    self._wire.close()  # the newest daemon wins
+                self._wire = Wire(stream, m.AnyAsk)
+                nursery.start_soon(self._converse, self._wire)
+
+    async def _converse(self, wire: Wire) -> None:
+        try:
+            while True:
+                for identifier, ask in await wire.receive():
+                    self._heard = trio.current_time()
+                    await self._answer(wire, identifier, ask)
+        except (PeerClosedError, ProtocolError, trio.ClosedResourceError) as reason:
+            log.info("daemon_gone", reason=str(reason))
+        finally:
+            wire.close()
+            if self._wire is wire:
+                self._wire = None
+
+    async def _answer(self, wire: Wire, identifier: int, ask: m.Ask | InvalidBody) -> None:
+        descriptors: list[int] = []
+        answer: m.Answer | Failure
+        if isinstance(ask, InvalidBody):
+            answer = Failure(code="invalid", message=ask.message)
+        else:
+            try:
+                answer, descriptors = await self._handlers[type(ask)](ask, wire)
+            except (Refused, RuntimeError) as refusal:
+                answer = Failure(code="unavailable", message=str(refusal))
+        try:
+            await self._send(wire, identifier, answer, descriptors)
+        finally:
+            close_all(descriptors)
+        if isinstance(ask, m.Stop):
+            self._over.set()
+
+    async def _send(self, wire: Wire, identifier: int, body: msgspec.Struct, descriptors: list[int]) -> None:
+        async with self._sending:
+            await wire.send(encode(identifier, body), descriptors)
+
+    async def _tell(self, event: m.SessionEnded | m.DeviceFailed) -> None:
+        """Send an event, if a daemon listens; one that comes later sees it in ListAttached."""
+        if self._wire is None:
+            return
+        with trio.move_on_after(5):
+            try:
+                await self._send(self._wire, 0, event, [])
+            except (PeerClosedError, trio.ClosedResourceError):
+                log.info("event_unheard", event_type=type(event).__name__)
+
+    async def _watch_core(self) -> None:
+        while True:
+            await trio.lowlevel.wait_readable(self._core.notification)
+            for ended in self._core.take_ended():
+                self._attached.pop(ended.session, None)
+                log.info("session_ended", session=ended.session, reason=ended.reason, error=ended.error)
+                await self._tell(
+                    m.SessionEnded(
+                        session=ended.session, error=ended.error, reason=ended.reason, usage=ended.usage
+                    )
+                )
+            error, reason = self._core.failure
+            if error:
+                log.error("device_failed", error=error, reason=reason)
+                await self._tell(m.DeviceFailed(error=error, reason=reason))
+                self._over.set()
+                return
+
+    async def _watch_loneliness(self) -> None:
+        while True:
+            await trio.sleep(LONELY_SECONDS / 4)
+            if self._wire is not None or self._attached:
+                self._heard = trio.current_time()
+            elif trio.current_time() - self._heard > LONELY_SECONDS:
+                log.info("lonely", seconds=LONELY_SECONDS)
+                self._over.set()
+
+    # --- one handler for each ask -------------------------------------------------------------
+
+    async def _describe(self, _: m.Describe, __: Wire) -> tuple[m.Answer, list[int]]:
+        return self._description, []
+
+    async def _attach(self, ask: m.Attach, wire: Wire) -> tuple[m.Answer, list[int]]:
+        lifeline, process = wire.take_descriptors(2)
+        outbox, inbox = await trio.to_thread.run_sync(
+            self._core.attach,
+            ask.session,
+            ask.priority,
+            ask.weight,
+            ask.memory_limit_bytes,
+            lifeline,
+            process,
+        )
+        self._attached[ask.session] = ask
+        log.info(
+            "session_attached", session=ask.session, tenant=ask.tenant, pid=ask.pid, priority=ask.priority
+        )
+        return m.Attached(), [outbox, inbox]
+
+    async def _end(self, ask: m.End, _: Wire) -> tuple[m.Answer, list[int]]:
+        if not await trio.to_thread.run_sync(self._core.end, ask.session, ask.error, ask.reason):
+            raise Refused(f"there is no session {ask.session}")
+        return m.Ok(), []
+
+    async def _change(self, ask: m.Change, _: Wire) -> tuple[m.Answer, list[int]]:
+        known = await trio.to_thread.run_sync(
+            self._core.change, ask.session, ask.priority, ask.weight, ask.paused
+        )
+        if not known:
+            raise Refused(f"there is no session {ask.session}")
+        return m.Ok(), []
+
+    async def _list(self, _: m.ListAttached, __: Wire) -> tuple[m.Answer, list[int]]:
+        snapshot = await trio.to_thread.run_sync(self._core.snapshot)
+        sessions = []
+        for state in snapshot.sessions:
+            attach = self._attached.get(state.session)
+            if attach is None:
+                continue
+            sessions.append(
+                m.AttachedSession(
+                    session=state.session,
+                    tenant=attach.tenant,
+                    uid=attach.uid,
+                    pid=attach.pid,
+                    name=attach.name,
+                    job=attach.job,
+                    priority=state.priority,
+                    weight=state.weight,
+                    paused=state.paused,
+                    memory_limit_bytes=state.memory_limit_bytes,
+                    usage=state.usage,
+                )
+            )
+        return (
+            m.AttachedSessions(
+                sessions=sessions, loops=snapshot.loops, beats=snapshot.beats, busy_ns=snapshot.busy_ns
+            ),
+            [],
+        )
+
+    async def _trace(self, ask: m.TraceControl, _: Wire) -> tuple[m.Answer, list[int]]:
+        await trio.to_thread.run_sync(self._core.set_trace, ask.on)
+        return m.Ok(), []
+
+    async def _take_trace(self, ask: m.TakeTrace, _: Wire) -> tuple[m.Answer, list[int]]:
+        operations, dropped = await trio.to_thread.run_sync(self._core.take_trace, ask.limit)
+        return m.Traced(operations=operations, dropped=dropped), []
+
+    async def _take_profiles(self, _: m.TakeProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
+        return m.ProfilesTaken(profiles=await trio.to_thread.run_sync(self._core.take_profiles)), []
+
+    async def _load_profiles(self, ask: m.LoadProfiles, _: Wire) -> tuple[m.Answer, list[int]]:
+        for profile in ask.profiles:
+            await trio.to_thread.run_sync(self._core.load_profile, profile)
+        return m.Ok(), []
+
+    async def _forget_profiles(self, _: m.ForgetProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
+        await trio.to_thread.run_sync(self._core.forget_profiles)
+        return m.Ok(), []
+
+    async def _stop(self, ask: m.Stop, _: Wire) -> tuple[m.Answer, list[int]]:
+        for session in list(self._attached):
+            await trio.to_thread.run_sync(self._core.end, session, 4, ask.reason)  # CUDA_ERROR_DEINITIALIZED
+        return m.Ok(), []

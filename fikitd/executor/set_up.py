@@ -1,0 +1,108 @@
+"""What an executor asks of CUDA before its first session: device, context, streams, a partition.
+
+cuda-python makes them; the native core is handed the raw handles and loads the same driver library itself.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from dataclasses import dataclass
+from typing import Any, Final
+
+LANES: Final = {-5: 5, -4: 9, -3: 4, -2: 3, -1: 3, 0: 4}
+"""Streams by CUDA priority. All of them with the partition's and the monitor fit into the 32 hardware queues
+(CUDA_DEVICE_MAX_CONNECTIONS), so that work of different priorities never shares one."""
+PARTITION_LANES: Final = 3
+QUEUES: Final = 32
+
+
+class SetUpFailed(Exception):
+    """The device cannot be used; the message names the CUDA call and its error."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """A CUDA stream: its handle, its priority, the multiprocessors it is confined to (0: all)."""
+
+    stream: int
+    cuda_priority: int
+    multiprocessors: int
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device that is ready for the core. ``keep`` holds what must outlive it."""
+
+    name: str
+    uuid: str
+    memory_bytes: int
+    context: int
+    driver_path: str
+    lanes: list[Lane]
+    monitor: int
+    keep: list[Any]
+
+
+def set_up(ordinal: int, partition_share: float) -> Device:
+    """Make the context and streams on a device. Blocking; raises SetUpFailed.
+
+    ``partition_share``: share of the multiprocessors that the partition has; 0: no partition.
+    """
+    path = os.environ.get("FIKIT_LIBCUDA", "libcuda.so.1")
+    os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(QUEUES)
+    try:
+        # Loaded first, it is what every later search for libcuda.so.1 in this process finds.
+        ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise SetUpFailed(f"cannot load the CUDA driver: {error}") from None
+    from cuda.bindings import driver
+
+    def call(function: Any, *arguments: Any) -> Any:
+        status, *results = function(*arguments)
+        if status != driver.CUresult.CUDA_SUCCESS:
+            raise SetUpFailed(f"{function.__name__}: {status.name} ({int(status)})")
+        return results[0] if len(results) == 1 else tuple(results)
+
+    call(driver.cuInit, 0)
+    device = call(driver.cuDeviceGet, ordinal)
+    context = call(driver.cuDevicePrimaryCtxRetain, device)
+    call(driver.cuCtxSetCurrent, context)
+    flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
+    least, greatest = call(driver.cuCtxGetStreamPriorityRange)
+    streams: list[Any] = []
+    lanes = []
+    for priority, count in LANES.items():
+        priority = min(max(priority, greatest), least)
+        for _ in range(count):
+            streams.append(call(driver.cuStreamCreateWithPriority, flags, priority))
+            lanes.append(Lane(int(streams[-1]), priority, 0))
+    monitor = call(driver.cuStreamCreateWithPriority, flags, greatest)
+    keep = [context, monitor, streams]
+    if partition_share > 0:
+        total = call(driver.cuDeviceGetDevResource, device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+        wanted = max(8, int(total.sm.smCount * partition_share) // 8 * 8)
+        groups, _, _ = call(driver.cuDevSmResourceSplitByCount, 1, total, 0, wanted)
+        description = call(driver.cuDevResourceGenerateDesc, [groups[0]], 1)
+        green = call(
+            driver.cuGreenCtxCreate,
+            description,
+            device,
+            driver.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM,
+        )
+        for _ in range(PARTITION_LANES):
+            stream = call(driver.cuGreenCtxStreamCreate, green, flags, least)
+            lanes.append(Lane(int(stream), least, int(groups[0].sm.smCount)))
+            keep.append(stream)
+        keep.append(green)
+    name = call(driver.cuDeviceGetName, 128, device)
+    return Device(
+        name=name.split(b"\0")[0].decode(),
+        uuid=call(driver.cuDeviceGetUuid, device).bytes.hex(),
+        memory_bytes=int(call(driver.cuDeviceTotalMem, device)),
+        context=int(context),
+        driver_path=path,
+        lanes=lanes,
+        monitor=int(monitor),
+        keep=keep,
+    )

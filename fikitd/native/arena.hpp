@@ -1,0 +1,64 @@
+// A session's device memory: a range of virtual addresses of its own, with physical extents mapped into it.
+//
+// cuMemFree waits for running kernels (104 ms measured behind one), so it is never used: freeing is an unmap
+// that the caller fences. Large requests get extents of their own; small ones share 2 MiB slabs. Addresses
+// are fixed, which is what restoring and moving memory need. Called by one thread at a time (a worker).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace fikit {
+
+class Arena {
+  public:
+    static constexpr uint64_t granule = 2u << 20;  // CUDA's own for device memory; checked at start
+    static constexpr uint64_t small_limit = 1u << 20;
+    static constexpr uint64_t small_align = 512;  // as cuMemAlloc's
+
+    Arena(const Driver& driver, CUdevice device, CUdeviceptr base, uint64_t size)
+        : driver_(driver), device_(device) {
+        holes_[base] = size;
+    }
+    Arena(const Arena&) = delete;
+    ~Arena() { clear(); }
+
+    // CUDA_ERROR_OUT_OF_MEMORY when `limit` (bytes mapped; 0: none) or the device has no room.
+    CUresult allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged);
+    // The caller has seen to it that nothing uses it any more.
+    CUresult release(CUdeviceptr address);
+    void clear();
+
+    uint64_t mapped_bytes() const { return mapped_; }
+
+  private:
+    struct Extent {
+        uint64_t size = 0;
+        CUmemGenericAllocationHandle handle = 0;
+    };
+    struct Slab {
+        std::map<uint64_t, uint64_t> holes;   // offset -> size
+        std::map<uint64_t, uint64_t> pieces;  // offset -> size
+    };
+
+    CUresult map(uint64_t size, uint64_t limit, CUdeviceptr& address);
+    CUresult unmap(CUdeviceptr address);
+    CUresult allocate_small(uint64_t size, uint64_t limit, CUdeviceptr& address);
+
+    const Driver& driver_;
+    CUdevice device_;
+    std::map<uint64_t, uint64_t> holes_;  // unused virtual ranges
+    std::map<CUdeviceptr, Extent> extents_;
+    std::map<CUdeviceptr, Slab> slabs_;
+    uint64_t mapped_ = 0;
+};
+
+// Takes `size` bytes from the first hole that has room; false when none has.
+bool take_first(std::map<uint64_t, uint64_t>& holes, uint64_t size, uint64_t& at);
+// Gives a range back, joining it with its neighbours.
+void give(std::map<uint64_t, uint64_t>& holes, uint64_t at, uint64_t size);
+
+}  // namespace fikit

@@ -1,0 +1,385 @@
+// Answers to calls (shim/calls.h), on a worker, while the session issues nothing. The dispatch table is made
+// from the list of calls: one without a handler here does not compile.
+#include <calls.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "core.hpp"
+
+namespace fikit {
+namespace {
+
+// An image the driver may read: its own headers must not lead it beyond its end. nullptr, or what is wrong.
+const char* check_image(const std::vector<uint8_t>& image) {
+    const auto at = [&](size_t offset, size_t bytes) {
+        uint64_t value = 0;
+        std::memcpy(&value, image.data() + offset, bytes);
+        return value;
+    };
+    const size_t size = image.size() - 1;  // a NUL was added
+    if (size >= 64 && at(0, 4) == 0x464c457f) {
+        const uint64_t sections = at(40, 8), segments = at(32, 8);
+        const uint64_t section_bytes = at(58, 2) * at(60, 2), segment_bytes = at(54, 2) * at(56, 2);
+        if (at(4, 1) != 2) return "not a 64-bit ELF image";
+        if (sections > size || section_bytes > size - sections) return "ELF section table beyond its end";
+        if (segments > size || segment_bytes > size - segments) return "ELF program headers beyond its end";
+        for (uint64_t header = sections; at(58, 2) >= 64 && header + 64 <= sections + section_bytes;
+             header += at(58, 2)) {
+            const uint64_t offset = at(header + 24, 8), bytes = at(header + 32, 8);
+            if (at(header + 4, 4) != 8 && (offset > size || bytes > size - offset))
+                return "ELF section beyond its end";
+        }
+        return nullptr;
+    }
+    if (size >= 16 && at(0, 4) == 0xba55ed50) {
+        const uint64_t header = at(6, 2), content = at(8, 8);
+        return header <= size && content <= size - header ? nullptr : "fatbin beyond its end";
+    }
+    for (size_t i = 0; i < std::min<size_t>(size, 4096); ++i)
+        if (image[i] != 0)
+            return std::strchr("./ \t\r\n", image[i]) != nullptr ? nullptr : "neither PTX, ELF nor fatbin";
+    return "neither PTX, ELF nor fatbin";
+}
+
+}  // namespace
+
+class CallHandler {
+  public:
+    CallHandler(Core& core, Session& session)
+        : core_(core),
+          driver_(core.driver_),
+          session_(session),
+          reply_(session.inbox.data() + FIKIT_REPLY_OFFSET) {}
+
+    void answer() {
+        const auto& call = session_.head->as<fikit_call_record>();
+        const uint8_t* payload = session_.head->payload();
+        CUresult status = CUDA_ERROR_NOT_SUPPORTED;
+        switch (call.call) {
+#define FIKIT_ANSWER(number, name)                                                 \
+    case number: {                                                                 \
+        fikit_request_##name request;                                              \
+        std::memcpy(&request, payload, sizeof request);                            \
+        fikit_reply_##name reply{};                                                \
+        bytes_ = sizeof reply;                                                     \
+        extra_ = payload + sizeof request;                                         \
+        extra_bytes_ = call.payload_bytes - static_cast<uint32_t>(sizeof request); \
+        status = name(request, reply);                                             \
+        std::memcpy(reply_, &reply, sizeof reply);                                 \
+        break;                                                                     \
+    }
+            FIKIT_CALLS(FIKIT_ANSWER)
+#undef FIKIT_ANSWER
+            default:
+                break;
+        }
+        fikit_inbox* inbox = session_.inbox_header();
+        inbox->call_status = static_cast<int32_t>(status);
+        inbox->call_bytes = bytes_;
+        __atomic_store_n(&inbox->call_done, ++session_.calls_answered, __ATOMIC_RELEASE);
+        session_.wake();
+        if (is_sticky(status)) core_.sticky_.store(static_cast<int>(status));
+    }
+
+  private:
+    template <class Reply>
+    uint8_t* behind(const Reply&) {
+        return reply_ + sizeof(Reply);
+    }
+
+    CUresult device_attributes(const fikit_request_device_attributes&, fikit_reply_device_attributes& reply) {
+        for (int id = 0; id < FIKIT_DEVICE_ATTRIBUTES; ++id) {
+            int value = 0;
+            const CUresult result =
+                driver_.cuDeviceGetAttribute_(&value, static_cast<CUdevice_attribute>(id), core_.device_);
+            reply.attribute[id] = result == CUDA_SUCCESS ? value : INT32_MIN;
+        }
+        size_t bytes = 0;
+        CUresult result = driver_.cuDeviceTotalMem_(&bytes, core_.device_);
+        reply.memory_bytes = bytes;
+        if (result == CUDA_SUCCESS)
+            result = driver_.cuDeviceGetUuid_(reinterpret_cast<CUuuid*>(reply.uuid), core_.device_);
+        if (result == CUDA_SUCCESS)
+            result = driver_.cuDeviceGetName_(reply.name, FIKIT_DEVICE_NAME, core_.device_);
+        return result;
+    }
+
+    CUresult memory_allocate(const fikit_request_memory_allocate& request,
+                             fikit_reply_memory_allocate& reply) {
+        CUdeviceptr address = 0;
+        const CUresult result =
+            session_.arena->allocate(request.size, session_.memory_limit, address, reply.size);
+        if (result != CUDA_SUCCESS) return result;
+        reply.address = address;
+        session_.buffers[address] = {request.size, Buffer::no_module};
+        const uint64_t mapped = session_.arena->mapped_bytes();
+        session_.memory_bytes.store(mapped);
+        session_.memory_peak.store(std::max(session_.memory_peak.load(), mapped));
+        return result;
+    }
+
+    CUresult memory_information(const fikit_request_memory_information&,
+                                fikit_reply_memory_information& reply) {
+        size_t free = 0, total = 0;
+        const CUresult result = driver_.cuMemGetInfo_(&free, &total);
+        const uint64_t limit = session_.memory_limit, used = session_.arena->mapped_bytes();
+        reply.total = limit != 0 ? std::min<uint64_t>(limit, total) : total;
+        reply.free = std::min<uint64_t>(free, used < reply.total ? reply.total - used : 0);
+        return result;
+    }
+
+    CUresult host_allocate(const fikit_request_host_allocate& request, fikit_reply_host_allocate& reply) {
+        if (request.handle == 0 || request.handle >= FIKIT_MAX_HOST_BUFFERS ||
+            session_.host_buffers.contains(request.handle) || request.size == 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        const uint64_t limit = core_.settings_.host_limit_bytes;
+        if (request.size > limit || session_.host_bytes > limit - request.size)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        HostBuffer buffer;
+        const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+        if (!buffer.memory.create("fikit-pinned", size, false)) return CUDA_ERROR_OUT_OF_MEMORY;
+        const CUresult result = driver_.cuMemHostRegister_(
+            buffer.memory.data(), size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+        if (result != CUDA_SUCCESS) return result;
+        buffer.registered = true;
+        CUdeviceptr device = 0;
+        driver_.cuMemHostGetDevicePointer_(&device, buffer.memory.data(), 0);
+        if (!send_descriptor(buffer.memory.descriptor())) {
+            driver_.cuMemHostUnregister_(buffer.memory.data());
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+        reply.size = size;
+        reply.device_address = device;
+        session_.host_bytes += size;
+        session_.host_buffers.emplace(request.handle, std::move(buffer));
+        return CUDA_SUCCESS;
+    }
+
+    bool send_descriptor(int descriptor) const {
+        char byte = 'd';
+        iovec part{&byte, 1};
+        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+        msghdr message{};
+        message.msg_iov = &part;
+        message.msg_iovlen = 1;
+        message.msg_control = control;
+        message.msg_controllen = sizeof control;
+        cmsghdr* header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(sizeof(int));
+        std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+        return sendmsg(session_.lifeline.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+    }
+
+    CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {
+        const uint64_t staging = core_.settings_.staging_bytes;
+        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || request.staging_offset > staging ||
+            request.size > staging - request.staging_offset)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (request.handle < session_.modules.size() && session_.modules[request.handle] != nullptr)
+            return CUDA_ERROR_INVALID_HANDLE;
+        const uint8_t* from =
+            session_.outbox.data() + session_.outbox.size() - staging + request.staging_offset;
+        std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
+        image.push_back(0);                                     // PTX ends here whatever it says
+        char* log = reinterpret_cast<char*>(behind(reply));
+        constexpr unsigned log_bytes = 8192;
+        log[0] = '\0';
+        CUresult result = CUDA_ERROR_INVALID_IMAGE;
+        CUmodule module = nullptr;
+        if (const char* wrong = check_image(image); wrong != nullptr) {
+            std::snprintf(log, log_bytes, "%s", wrong);
+        } else {
+            CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+            void* values[] = {log, reinterpret_cast<void*>(static_cast<uintptr_t>(log_bytes))};
+            result = driver_.cuModuleLoadDataEx_(&module, image.data(), 2, options, values);
+        }
+        if (result != CUDA_SUCCESS) {
+            reply.log_bytes = static_cast<uint32_t>(strnlen(log, log_bytes));
+            bytes_ += reply.log_bytes;
+            return result;
+        }
+        if (request.handle >= session_.modules.size()) {
+            session_.modules.resize(request.handle + 1, nullptr);
+            session_.module_hashes.resize(request.handle + 1, 0);
+        }
+        session_.modules[request.handle] = module;
+        session_.module_hashes[request.handle] = hash_bytes(image.data(), image.size());
+        return CUDA_SUCCESS;
+    }
+
+    CUmodule module_of(uint32_t handle) const {
+        return handle < session_.modules.size() ? session_.modules[handle] : nullptr;
+    }
+
+    // Waits for nothing: the tenant's library sends it once the session's work is done.
+    CUresult module_unload(const fikit_request_module_unload& request, fikit_reply_module_unload&) {
+        const CUmodule module = module_of(request.handle);
+        if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        session_.modules[request.handle] = nullptr;
+        for (SessionFunction& function : session_.functions)
+            if (function.module == request.handle) function.function = nullptr;
+        std::erase_if(session_.buffers,
+                      [&](const auto& buffer) { return buffer.second.module == request.handle; });
+        return driver_.cuModuleUnload_(module);
+    }
+
+    // The symbol behind a request; empty when its length is wrong.
+    std::string symbol(uint32_t bytes) const {
+        if (bytes == 0 || bytes > extra_bytes_ || bytes > FIKIT_SYMBOL_NAME) return {};
+        return std::string(reinterpret_cast<const char*>(extra_), bytes);
+    }
+
+    CUresult module_global(const fikit_request_module_global& request, fikit_reply_module_global& reply) {
+        const CUmodule module = module_of(request.module);
+        if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        const std::string name = symbol(request.name_bytes);
+        if (name.empty()) return CUDA_ERROR_INVALID_VALUE;
+        CUdeviceptr address = 0;
+        size_t size = 0;
+        const CUresult result = driver_.cuModuleGetGlobal_(&address, &size, module, name.c_str());
+        if (result != CUDA_SUCCESS) return result;
+        session_.buffers[address] = {size, request.module};
+        reply.address = address;
+        reply.size = size;
+        return CUDA_SUCCESS;
+    }
+
+    CUresult function_get(const fikit_request_function_get& request, fikit_reply_function_get& reply) {
+        const CUmodule module = module_of(request.module);
+        if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        const std::string name = symbol(request.name_bytes);
+        if (name.empty() || request.handle >= FIKIT_MAX_FUNCTIONS) return CUDA_ERROR_INVALID_VALUE;
+        SessionFunction function;
+        CUresult result = driver_.cuModuleGetFunction_(&function.function, module, name.c_str());
+        // Loaded now rather than lazily at its first launch, which would stop the dispatch thread.
+        if (result == CUDA_SUCCESS) result = driver_.cuFuncLoad_(function.function);
+        if (result != CUDA_SUCCESS) return result;
+        constexpr size_t most =
+            (FIKIT_MAX_REPLY_BYTES - sizeof(fikit_reply_function_get)) / sizeof(fikit_parameter);
+        auto* parameter = reinterpret_cast<fikit_parameter*>(behind(reply));
+        for (size_t i = 0; i < most; ++i) {
+            size_t offset = 0, size = 0;
+            if (driver_.cuFuncGetParamInfo_(function.function, i, &offset, &size) != CUDA_SUCCESS) break;
+            parameter[i] = {static_cast<uint32_t>(offset), static_cast<uint32_t>(size)};
+            reply.parameters = static_cast<uint32_t>(i + 1);
+            reply.parameter_bytes = std::max(reply.parameter_bytes, static_cast<uint32_t>(offset + size));
+        }
+        bytes_ += reply.parameters * static_cast<uint32_t>(sizeof(fikit_parameter));
+        if (reply.parameter_bytes > FIKIT_MAX_PARAMETERS) return CUDA_ERROR_NOT_SUPPORTED;
+        function.module = request.module;
+        function.parameter_bytes = reply.parameter_bytes;
+        result = attributes(function.function, reply);
+        if (result != CUDA_SUCCESS) return result;
+        function.max_threads = reply.max_threads;
+        function.max_dynamic_shared = reply.max_dynamic_shared_bytes;
+        const uint64_t module_hash = session_.module_hashes[request.module];
+        function.hash = mix(module_hash, hash_bytes(name.data(), name.size()));
+        function.name = core_.name_index({module_hash, name});
+        if (request.handle >= session_.functions.size()) session_.functions.resize(request.handle + 1);
+        session_.functions[request.handle] = function;
+        return CUDA_SUCCESS;
+    }
+
+    CUresult attributes(CUfunction function, fikit_reply_function_get& reply) {
+        const struct {
+            CUfunction_attribute id;
+            int32_t* into;
+        } wanted[] = {
+            {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &reply.max_threads},
+            {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &reply.shared_bytes},
+            {CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, &reply.const_bytes},
+            {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, &reply.local_bytes},
+            {CU_FUNC_ATTRIBUTE_NUM_REGS, &reply.registers},
+            {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &reply.max_dynamic_shared_bytes},
+            {CU_FUNC_ATTRIBUTE_PTX_VERSION, &reply.ptx_version},
+            {CU_FUNC_ATTRIBUTE_BINARY_VERSION, &reply.binary_version},
+        };
+        for (const auto& attribute : wanted) {
+            const CUresult result = driver_.cuFuncGetAttribute_(attribute.into, attribute.id, function);
+            if (result != CUDA_SUCCESS) return result;
+        }
+        return CUDA_SUCCESS;
+    }
+
+    SessionFunction* function_of(uint32_t handle) {
+        if (handle >= session_.functions.size() || session_.functions[handle].function == nullptr)
+            return nullptr;
+        return &session_.functions[handle];
+    }
+
+    CUresult function_set_attribute(const fikit_request_function_set_attribute& request,
+                                    fikit_reply_function_set_attribute&) {
+        SessionFunction* function = function_of(request.function);
+        if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        return driver_.cuFuncSetAttribute_(
+            function->function, static_cast<CUfunction_attribute>(request.attribute), request.value);
+    }
+
+    CUresult function_occupancy(const fikit_request_function_occupancy& request,
+                                fikit_reply_function_occupancy& reply) {
+        SessionFunction* function = function_of(request.function);
+        if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (request.block_threads == 0 || request.block_threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+        return driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor_(
+            &reply.blocks_per_multiprocessor, function->function, static_cast<int>(request.block_threads),
+            request.shared_bytes);
+    }
+
+    CUresult event_elapsed(const fikit_request_event_elapsed& request, fikit_reply_event_elapsed& reply) {
+        const auto& events = session_.events;
+        for (const uint32_t handle : {request.start, request.end})
+            if (handle >= events.size() || !events[handle].recorded || !events[handle].timing)
+                return CUDA_ERROR_INVALID_HANDLE;
+        float milliseconds = 0;
+        const CUresult result = driver_.cuEventElapsedTime_(&milliseconds, events[request.start].event,
+                                                            events[request.end].event);
+        reply.milliseconds = static_cast<double>(milliseconds);
+        return result;
+    }
+
+    Core& core_;
+    const Driver& driver_;
+    Session& session_;
+    uint8_t* reply_;
+    uint32_t bytes_ = 0;
+    const uint8_t* extra_ = nullptr;
+    uint32_t extra_bytes_ = 0;
+};
+
+// Hands the call at the session's head to a worker. False: it has to wait first.
+bool Core::start_call(Session& session) {
+    if (session.worker_busy.load(std::memory_order_acquire)) return false;
+    const auto& call = session.head->as<fikit_call_record>();
+    if (call.call == fikit_call_memory_allocate && !session.frees.empty() && session.memory_limit != 0) {
+        // What is on its way back counts against the quota until it is back; as cuMemFree would, wait for it.
+        fikit_request_memory_allocate request;
+        std::memcpy(&request, session.head->payload(), sizeof request);
+        if (session.memory_bytes.load() + request.size + Arena::granule > session.memory_limit) return false;
+    }
+    session.worker_busy.store(true, std::memory_order_release);
+    session.call_pending.store(true, std::memory_order_release);
+    session.head_ready = false;  // the head is the worker's until the call is answered
+    workers_.post([this, &session] {
+        CallHandler(*this, session).answer();
+        session.call_pending.store(false, std::memory_order_release);
+        session.worker_busy.store(false, std::memory_order_release);
+        kick();
+    });
+    return true;
+}
+
+uint32_t Core::name_index(const KernelName& name) {
+    const std::lock_guard lock(names_mutex_);
+    for (uint32_t i = 0; i < names_.size(); ++i)
+        if (names_[i].module_hash == name.module_hash && names_[i].function == name.function) return i;
+    names_.push_back(name);
+    return static_cast<uint32_t>(names_.size() - 1);
+}
+
+}  // namespace fikit

@@ -1,0 +1,294 @@
+// Marks, completions, measured durations, frees, and how a session or the device comes to its end.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core.hpp"
+
+namespace fikit {
+namespace {
+
+constexpr Nanoseconds mark_delay = 2'000;  // a high-priority stream this long without new work is marked
+constexpr uint32_t mark_every = 64;        // steps, at most, between marks of a busy session
+constexpr Nanoseconds health_interval = 2'000'000;
+constexpr Nanoseconds rebase_interval = 100'000'000;
+
+void copy_text(char* into, const std::string& text) {
+    const size_t length = std::min<size_t>(text.size(), FIKIT_ERROR_TEXT - 1);
+    std::memcpy(into, text.data(), length);
+    into[length] = '\0';
+}
+
+}  // namespace
+
+// After everything issued on the stream so far, the GPU writes the number of steps into the inbox.
+void Core::write_mark(Session& session, SessionStream& stream, uint32_t handle) {
+    if (stream.marked == stream.issued || stream.lane == nullptr) return;
+    const CUresult result = driver_.cuStreamWriteValue64_(stream.lane->stream, session.mark_device(handle),
+                                                          stream.issued, CU_STREAM_WRITE_VALUE_DEFAULT);
+    stream.marked = stream.issued;
+    if (result != CUDA_SUCCESS) fail(result, "marking a stream's progress");
+}
+
+// Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
+// completion. A high-priority session that launches without pause is not slowed by a mark after each launch.
+bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
+    if (session.unmarked_steps == 0) return false;
+    if (!force && session.unmarked_steps < mark_every && session.level == scheduling::highest_level &&
+        session.state == Session::State::running && session.in_flight < settings_.in_flight_limit &&
+        session.frees.empty() && !session.call_pending.load(std::memory_order_relaxed) &&
+        (session.ring.has_record() || now - session.last_issue < mark_delay))
+        return false;
+    for (const uint32_t handle : session.active) write_mark(session, *session.streams[handle], handle);
+    session.unmarked_steps = 0;
+    session.unmarked_work = 0;
+    return true;
+}
+
+bool Core::collect() {
+    const Nanoseconds now = clock_.now();
+    bool progress = false;
+    for (size_t i = 0; i < sessions_.size(); ++i) {
+        Session& session = *sessions_[i];
+        if (session.in_flight > 0) progress |= collect(session, now);
+        if (!session.frees.empty()) progress |= release_frees(session);
+        if (session.state != Session::State::running) advance_ending(session);
+    }
+    if (ending_) {
+        std::erase_if(sessions_, [](const auto& session) { return session->state == Session::State::gone; });
+        ending_ = std::any_of(sessions_.begin(), sessions_.end(),
+                              [](const auto& session) { return session->state != Session::State::running; });
+    }
+    if (in_flight_ == 0 && progress) busy_ns_ += now - busy_since_;
+    if (progress) last_completion_ = now;
+    return progress;
+}
+
+bool Core::collect(Session& session, Nanoseconds now) {
+    bool progress = release_host_functions(session);
+    for (size_t i = 0; i < session.active.size();) {
+        const uint32_t handle = session.active[i];
+        SessionStream& stream = *session.streams[handle];
+        const uint64_t mark = std::min(session.mark(handle), stream.marked);
+        if (mark > stream.completed) {
+            const auto steps = static_cast<uint32_t>(mark - stream.completed);
+            stream.completed = mark;
+            session.in_flight -= steps;
+            in_flight_ -= steps;
+            while (!stream.queue.empty() && stream.queue.front().step <= mark) {
+                complete(session, stream.queue.front(), now);
+                stream.queue.pop();
+            }
+            progress = true;
+        }
+        if (stream.completed == stream.issued) {
+            stream.active = false;
+            session.active[i] = session.active.back();
+            session.active.pop_back();
+            if (!stream.created) retire_stream(session, handle);
+        } else {
+            ++i;
+        }
+    }
+    if (progress) session.wake();
+    return progress;
+}
+
+// A destroyed stream gives its lanes back once nothing of it is in flight.
+void Core::retire_stream(Session& session, uint32_t handle) {
+    SessionStream& stream = *session.streams[handle];
+    if (stream.active) return;
+    Lanes::give_back(stream.whole);
+    Lanes::give_back(stream.partition);
+    stream.lane = nullptr;
+    std::erase(session.used, handle);
+}
+
+void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
+    Nanoseconds measured = 0;
+    if (entry.timer >= 0) {
+        const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
+        float milliseconds = 0;
+        if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
+            measured =
+                std::max<Nanoseconds>(1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6));
+        if (entry.traced) record_trace(entry, timer, measured);
+        free_timers_.push_back(entry.timer);
+        if (entry.kernel != nullptr && measured > 0) {
+            Nanoseconds whole = measured;
+            if (entry.multiprocessors != 0) {
+                // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
+                const auto share = static_cast<double>(entry.multiprocessors) / multiprocessors_;
+                const auto waves = std::max(1.0, static_cast<double>(entry.kernel->waves) / share);
+                whole = static_cast<Nanoseconds>(static_cast<double>(measured) * entry.kernel->waves / waves);
+            }
+            entry.kernel->measured(whole);
+        }
+    } else if (entry.traced) {
+        trace_.add(entry.trace);
+    }
+    session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
+    if (!entry.work.gated) --high_in_flight_;
+    policy_->completed(session.index, entry.work, measured, now);
+}
+
+// Device timestamps from elapsed times to a base event, which is renewed before a float of milliseconds
+// loses its nanoseconds.
+void Core::record_trace(InFlight& entry, const Timer& timer, Nanoseconds measured) {
+    float since = 0;
+    if (driver_.cuEventElapsedTime_(&since, trace_base_[0], timer.before) == CUDA_SUCCESS) {
+        const auto offset = static_cast<Nanoseconds>(static_cast<double>(since) * 1e6);
+        entry.trace.started = trace_base_at_ + offset;
+        entry.trace.ended = entry.trace.started + measured;
+        if (!trace_rebasing_ && offset > rebase_interval)
+            trace_rebasing_ = driver_.cuEventRecord_(trace_base_[1], monitor_) == CUDA_SUCCESS;
+    }
+    trace_.add(entry.trace);
+    if (trace_rebasing_ && driver_.cuEventQuery_(trace_base_[1]) == CUDA_SUCCESS) {
+        float moved = 0;
+        if (driver_.cuEventElapsedTime_(&moved, trace_base_[0], trace_base_[1]) == CUDA_SUCCESS) {
+            trace_base_at_ += static_cast<Nanoseconds>(static_cast<double>(moved) * 1e6);
+            std::swap(trace_base_[0], trace_base_[1]);
+        }
+        trace_rebasing_ = false;
+    }
+}
+
+// The tenant says how many of a stream's host functions have returned; the stream goes on.
+bool Core::release_host_functions(Session& session) {
+    bool progress = false;
+    const auto* done = reinterpret_cast<const uint64_t*>(session.outbox.data() + FIKIT_HOST_DONE_OFFSET);
+    for (const uint32_t handle : session.active) {
+        SessionStream& stream = *session.streams[handle];
+        if (stream.functions == 0) continue;
+        const bool over = session.state != Session::State::running;
+        const uint64_t returned = over ? stream.functions : __atomic_load_n(done + handle, __ATOMIC_ACQUIRE);
+        const uint64_t upto = std::min(returned, stream.functions);
+        if (upto <= session.host_gate[handle]) continue;
+        __atomic_store_n(session.host_gate + handle, upto, __ATOMIC_RELEASE);
+        if (upto == stream.functions) stream.functions = 0;
+        progress = true;
+    }
+    return progress;
+}
+
+// Hands memory that nothing in flight can use any more to a worker.
+bool Core::release_frees(Session& session) {
+    if (session.worker_busy.load(std::memory_order_acquire)) return false;
+    uint64_t oldest = UINT64_MAX;
+    for (const uint32_t handle : session.active)
+        if (InFlightQueue& queue = session.streams[handle]->queue; !queue.empty())
+            oldest = std::min(oldest, queue.front().serial);
+    auto ready = std::make_shared<std::vector<PendingFree>>();
+    for (PendingFree& pending : session.frees)
+        if (pending.fence < oldest) ready->push_back(std::move(pending));
+    if (ready->empty()) return false;
+    session.frees.erase(session.frees.begin(), session.frees.begin() + static_cast<ptrdiff_t>(ready->size()));
+    session.worker_busy.store(true, std::memory_order_release);
+    workers_.post([this, &session, ready] {
+        for (PendingFree& pending : *ready) {
+            if (pending.address != 0) session.arena->release(pending.address);
+            if (pending.host.registered) driver_.cuMemHostUnregister_(pending.host.memory.data());
+        }
+        session.memory_bytes.store(session.arena->mapped_bytes());
+        session.worker_busy.store(false, std::memory_order_release);
+        kick();
+    });
+    return true;
+}
+
+// Something of the session was wrong; it goes on.
+void Core::refuse(Session& session, uint32_t stream, CUresult error, const std::string& text) {
+    fikit_inbox* inbox = session.inbox_header();
+    inbox->deferred_error = static_cast<int32_t>(error);
+    inbox->deferred_stream = stream;
+    copy_text(inbox->deferred_text, text);
+    __atomic_fetch_add(&inbox->deferred_count, 1, __ATOMIC_RELEASE);
+}
+
+void Core::check(Session& session, uint32_t stream, CUresult result, const char* what) {
+    if (is_sticky(result))
+        fail(result, what);
+    else
+        refuse(session, stream, result, std::string(what) + ": " + driver_.describe(result));
+}
+
+// Nothing completes and nothing failed: ask the driver whether the context still lives.
+void Core::check_health(Nanoseconds now) {
+    if (const int seen = sticky_.load(std::memory_order_relaxed); seen != 0)
+        return fail(static_cast<CUresult>(seen), "a call");
+    if (in_flight_ == 0 || now - last_completion_ < health_interval || now - last_health_ < health_interval)
+        return;
+    last_health_ = now;
+    const CUresult result = driver_.cuStreamQuery_(monitor_);
+    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) fail(result, "the device");
+}
+
+// The context is lost: every session gets CUDA's sticky error, then the process ends.
+void Core::fail(CUresult error, const std::string& what) {
+    int none = 0;
+    const std::string text = what + ": " + driver_.describe(error);
+    {
+        const std::lock_guard lock(ended_mutex_);
+        if (!failure_.compare_exchange_strong(none, static_cast<int>(error))) return;
+        failure_text_ = text;
+    }
+    for (const auto& session : sessions_) {
+        end_session(*session, static_cast<int>(error), text);
+        announce(*session);
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto put = write(notification_.get(), &one, sizeof one);
+}
+
+void Core::end_session(Session& session, int error, const std::string& reason) {
+    if (session.state != Session::State::running) return;
+    session.state = Session::State::draining;
+    ending_ = true;
+    session.end_error = error;
+    session.end_reason = reason;
+    if (session.head_waits) policy_->withdrawn(session.index, clock_.now());
+    session.head_ready = session.head_waits = false;
+    fikit_inbox* inbox = session.inbox_header();
+    inbox->error = error;
+    copy_text(inbox->error_text, reason);
+    __atomic_store_n(&inbox->ended, 1u, __ATOMIC_RELEASE);
+    session.wake();
+    // Its descriptors say nothing more, and a closed lifeline would wake the loop for ever.
+    forget_descriptors(session);
+}
+
+// Its work in flight ends, then a worker frees what it held, then it is gone.
+void Core::advance_ending(Session& session) {
+    if (session.state == Session::State::draining) {
+        if (session.in_flight > 0 || session.worker_busy.load(std::memory_order_acquire)) return;
+        session.state = Session::State::releasing;
+        session.worker_busy.store(true, std::memory_order_release);
+        workers_.post([this, &session] {
+            release(session);
+            session.worker_busy.store(false, std::memory_order_release);
+            kick();
+        });
+    } else if (session.state == Session::State::releasing &&
+               !session.worker_busy.load(std::memory_order_acquire)) {
+        for (const uint32_t handle : std::vector<uint32_t>(session.used)) retire_stream(session, handle);
+        policy_->closed(session.index, clock_.now());
+        by_index_[session.index] = nullptr;
+        announce(session);
+        session.state = Session::State::gone;
+    }
+}
+
+void Core::announce(Session& session) {
+    if (session.end_announced) return;
+    session.end_announced = true;
+    {
+        const std::lock_guard lock(ended_mutex_);
+        ended_.push_back({session.id, session.end_error, session.end_reason, snapshot_of(session)});
+    }
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto put = write(notification_.get(), &one, sizeof one);
+}
+
+}  // namespace fikit

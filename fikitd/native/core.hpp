@@ -1,0 +1,244 @@
+// The dispatch core: one thread that takes operations from the sessions' rings, asks the policy, and issues
+// them to the GPU. It never blocks in CUDA, takes no Python lock, and on the path of a launch allocates
+// nothing, locks nothing and logs nothing. DESIGN.md beside this file explains marks, lanes and the gate.
+//
+//   dispatch.cpp   the loop: reading rings, the gate, parking
+//   issue.cpp      one operation to the GPU
+//   complete.cpp   marks, completions, measured durations, frees
+//   sessions.cpp   attaching, ending, control from Python's threads
+//   calls.cpp      answers to calls, on the workers
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "board.hpp"
+#include "clock.hpp"
+#include "driver.hpp"
+#include "lanes.hpp"
+#include "profile.hpp"
+#include "scheduling/policy.hpp"
+#include "session.hpp"
+#include "trace.hpp"
+#include "workers.hpp"
+
+namespace fikit {
+
+struct Settings {
+    std::string driver_path;
+    std::string policy = "strict";
+    scheduling::Bounds bounds;
+    double time_scale = 1.0;
+    int64_t spin_host_ns = 200'000;  // looks for work so long before it sleeps
+    int64_t poll_host_ns = 50'000;   // how often it looks for completions while it sleeps
+    uint64_t ring_bytes = 1u << 20;
+    uint64_t staging_bytes = 32u << 20;
+    uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
+    uint32_t in_flight_limit = 256;           // steps of one session
+    uint32_t workers = 2;
+    std::string board_path;  // of the GPU's board; empty: this executor is alone
+    bool own_thread = true;  // false: tests turn the loop by hand
+};
+
+struct AttachRequest {
+    std::string id;
+    int level = scheduling::lowest_level;
+    double weight = 1.0;
+    uint64_t memory_limit = 0;
+    int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
+};
+
+struct SessionSnapshot {
+    std::string id;
+    int level = 0;
+    double weight = 1.0;
+    bool paused = false;
+    uint64_t memory_limit = 0;
+    SessionUsage usage;
+    uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
+};
+
+struct EndedSession {
+    std::string id;
+    int error = 0;
+    std::string reason;
+    SessionSnapshot last;
+};
+
+struct Snapshot {
+    std::vector<SessionSnapshot> sessions;
+    uint64_t loops = 0, beats = 0;
+    int64_t busy_ns = 0;
+};
+
+struct KernelMeasurement {
+    KernelName name;
+    KernelShape shape;
+    uint32_t samples = 0, median = 0, p95 = 0;
+};
+
+struct NamedTrace {
+    TraceRecord record;
+    std::string session, name;
+};
+
+class Core {
+  public:
+    // The driver is loaded and `context` made current here. Throws std::runtime_error with the reason.
+    Core(const Settings& settings, CUcontext context);
+    ~Core();
+    Core(const Core&) = delete;
+
+    // Streams made by the set-up; before start().
+    void add_lane(CUstream stream, int cuda_priority, uint32_t multiprocessors) {
+        lanes_.add(stream, cuda_priority, multiprocessors);
+    }
+    void set_monitor(CUstream stream) { monitor_ = stream; }
+    void start();
+    void stop();
+
+    // From any thread. They run on the dispatch thread; throw std::runtime_error with the reason.
+    std::pair<int, int> attach(AttachRequest request);  // outbox, inbox: duplicates for the caller
+    bool end(const std::string& id, int error, const std::string& reason);
+    bool change(const std::string& id, const int* level, const double* weight, const bool* paused);
+    Snapshot snapshot();
+    std::vector<KernelMeasurement> take_profiles();
+    void load_profiles(const std::vector<KernelMeasurement>& known);
+    void forget_profiles();
+    void set_trace(bool on);
+    std::vector<NamedTrace> take_trace(size_t limit, uint64_t& dropped);
+
+    int notification() const { return notification_.get(); }  // readable when there is an ended session
+    std::vector<EndedSession> take_ended();
+    int failure() const { return failure_.load(); }  // the sticky CUresult, or 0
+    std::string failure_text();
+
+    // The pieces of the loop, for tests and benchmarks that turn it by hand.
+    bool turn();
+
+  private:
+    friend class CallHandler;
+
+    // dispatch.cpp
+    void run();
+    bool serve(Session& session);
+    bool take_head(Session& session);
+    bool gate();
+    void park(int64_t host_timeout);
+    void listen(Session& session);
+    bool reads_ring(const Session& session) const;
+    bool run_posted();
+    void kick();
+    void on_dispatch(const std::function<void()>& action);
+
+    // issue.cpp
+    bool prepare_launch(Session& session);
+    void prepare_copy(Session& session);
+    bool start_call(Session& session);
+    void manage(Session& session);
+    void issue(Session& session, bool partition);
+    CUresult issue_launch(Session& session, CUstream stream);
+    CUresult issue_copy(Session& session, CUstream stream);
+    CUresult issue_fill(Session& session, CUstream stream);
+    CUresult issue_event(Session& session, CUstream stream);
+    CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
+    SessionStream* stream_of(Session& session, uint32_t handle);
+    void count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now);
+    Lane* place(Session& session, SessionStream& stream, uint32_t handle, bool partition);
+    void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
+    void wait_for(CUstream waiting, SessionStream& earlier);
+    int cuda_priority(const Session& session, const SessionStream& stream) const;
+
+    // complete.cpp
+    bool collect();
+    bool collect(Session& session, Nanoseconds now);
+    void complete(Session& session, InFlight& entry, Nanoseconds now);
+    void write_mark(Session& session, SessionStream& stream, uint32_t handle);
+    bool flush_marks(Session& session, Nanoseconds now, bool force);
+    void retire_stream(Session& session, uint32_t handle);
+    bool release_host_functions(Session& session);
+    bool release_frees(Session& session);
+    void advance_ending(Session& session);
+    void check_health(Nanoseconds now);
+    void read_board();
+    void calibrate();
+    void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
+    void check(Session& session, uint32_t stream, CUresult result, const char* what);
+    void fail(CUresult error, const std::string& what);
+    void end_session(Session& session, int error, const std::string& reason);
+    void announce(Session& session);
+    void forget_descriptors(Session& session);
+    struct Timer {
+        CUevent before = nullptr, after = nullptr;
+    };
+    void record_trace(InFlight& entry, const Timer& timer, Nanoseconds measured);
+
+    // sessions.cpp
+    SessionSnapshot snapshot_of(const Session& session) const;
+    void release(Session& session);  // on a worker
+    Session* find(const std::string& id);
+    void adopt(std::unique_ptr<Session>& session);
+    uint32_t name_index(const KernelName& name);
+
+    Settings settings_;
+    Driver driver_;
+    CUcontext context_ = nullptr;
+    CUdevice device_ = 0;
+    Clock clock_;
+    uint32_t multiprocessors_ = 0;
+    int greatest_priority_ = 0;
+
+    Board board_;
+    bool high_elsewhere_ = false;
+    Lanes lanes_;
+    CUstream monitor_ = nullptr;
+    std::unique_ptr<scheduling::Policy> policy_;
+    Profile profile_;
+    std::mutex names_mutex_;
+    std::vector<KernelName> names_;
+    Trace trace_;
+    CUevent trace_base_[2] = {nullptr, nullptr};
+    Nanoseconds trace_base_at_ = 0;
+    bool trace_rebasing_ = false;
+
+    std::vector<Timer> timers_;
+    std::vector<int32_t> free_timers_;
+    Nanoseconds timer_overhead_ = 0;
+
+    CUdeviceptr arenas_ = 0;
+    SharedMemory host_gates_;
+    CUdeviceptr host_gates_device_ = 0;
+
+    std::vector<std::unique_ptr<Session>> sessions_;
+    std::array<Session*, scheduling::max_sessions> by_index_{};
+    std::map<uint32_t, std::string> ids_;  // of every session traced, by serial number
+    uint32_t serials_ = 0;
+    uint32_t in_flight_ = 0;
+    uint32_t high_in_flight_ = 0;
+    bool ending_ = false;  // some session is not running
+    Nanoseconds ask_again_at_ = 0;
+    Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
+    int64_t busy_ns_ = 0;
+
+    Workers workers_;
+    std::thread thread_;
+    std::atomic<bool> stopping_{false}, posted_{false};
+    std::atomic<uint64_t> loops_{0}, beats_{0};
+    std::mutex posted_mutex_;
+    std::vector<std::function<void()>> posted_actions_;
+    Descriptor epoll_, kick_, notification_;
+    std::mutex ended_mutex_;
+    std::vector<EndedSession> ended_;
+    std::atomic<int> failure_{0};
+    std::atomic<int> sticky_{0};  // seen by a worker
+    std::string failure_text_;
+};
+
+}  // namespace fikit

@@ -1,0 +1,249 @@
+// The loop: reading rings, the gate, parking.
+#include <linux/futex.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+
+#include <cerrno>
+
+#include "core.hpp"
+
+namespace fikit {
+namespace {
+
+constexpr int records_per_turn = 32;  // of one session before the others get a look
+constexpr uint64_t kick_tag = 0;      // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
+
+void relax() {
+    for (int i = 0; i < 16; ++i) __builtin_ia32_pause();
+}
+
+}  // namespace
+
+void Session::wake() {
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    if (__atomic_load_n(&outbox_header()->waiters, __ATOMIC_RELAXED) == 0) return;
+    uint32_t* word = &inbox_header()->wakes;
+    __atomic_fetch_add(word, 1, __ATOMIC_SEQ_CST);
+    syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
+}
+
+bool Core::reads_ring(const Session& session) const {
+    return session.state == Session::State::running && !session.head_ready && !session.paused &&
+           !session.call_pending.load(std::memory_order_acquire) &&
+           session.in_flight < settings_.in_flight_limit;
+}
+
+// Copies the next record to the session's head. False: nothing to do now.
+bool Core::take_head(Session& session) {
+    switch (session.ring.next(*session.head)) {
+        case RingReader::Result::empty:
+            return false;
+        case RingReader::Result::broken:
+            end_session(session, CUDA_ERROR_INVALID_VALUE, session.ring.error());
+            return false;
+        case RingReader::Result::ready:
+            break;
+    }
+    __atomic_store_n(&session.inbox_header()->tail, session.ring.tail(), __ATOMIC_RELEASE);
+    session.head_ready = true;
+    session.head_waits = false;
+    session.head_kernel = nullptr;
+    session.head_work = {};
+    ++session.usage.operations;
+    return true;
+}
+
+// Issues what the session may issue without asking; leaves the first gated operation at its head.
+bool Core::serve(Session& session) {
+    bool progress = false;
+    for (int budget = records_per_turn; budget > 0; --budget) {
+        if (session.head_ready) {
+            if (session.head_waits || session.paused) return progress;
+        } else if (!reads_ring(session) || !take_head(session)) {
+            return progress;
+        }
+        const uint16_t op = session.head->record().op;
+        if (op == FIKIT_OP_CALL && !start_call(session)) return progress;
+        progress = true;
+        if (op == FIKIT_OP_CALL) {
+            return progress;
+        } else if (!is_step(op)) {
+            manage(session);
+            session.head_ready = false;
+        } else if (stream_of(session, session.head->record().stream) == nullptr) {
+            return progress;
+        } else if (op == FIKIT_OP_LAUNCH ? prepare_launch(session) : (prepare_copy(session), true)) {
+            if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {
+                issue(session, false);
+            } else {
+                session.head_waits = true;
+                session.head_arrived = clock_.now();
+                policy_->arrived(session.index, session.head_work, session.head_arrived);
+                return progress;
+            }
+        }
+        if (session.state != Session::State::running) return progress;
+    }
+    return progress;
+}
+
+// Asks the policy until it says wait.
+bool Core::gate() {
+    bool progress = false;
+    for (;;) {
+        const Nanoseconds now = clock_.now();
+        const scheduling::Decision decision = policy_->decide(now);
+        if (decision.verdict == scheduling::Decision::Verdict::wait) {
+            ask_again_at_ = decision.again_at;
+            return progress;
+        }
+        Session& session = *by_index_[decision.session];
+        const Nanoseconds waited = now - session.head_arrived;
+        session.usage.gate_wait_ns += waited;
+        if (waited > 1000) ++session.usage.gate_waits;
+        session.head_waits = false;
+        issue(session, decision.verdict == scheduling::Decision::Verdict::partition);
+        if (session.unmarked_work >= settings_.bounds.in_flight / 4) flush_marks(session, now, true);
+        serve(session);
+        progress = true;
+    }
+}
+
+// Says on the board whether high-priority work is under way here, and tells the policy of the others'.
+void Core::read_board() {
+    if (!board_.is_open()) return;
+    const int64_t host_time = host_now();
+    board_.say(high_in_flight_ > 0, host_time);
+    const bool elsewhere = board_.others_busy(host_time);
+    if (elsewhere == high_elsewhere_) return;
+    high_elsewhere_ = elsewhere;
+    policy_->elsewhere(elsewhere, clock_.now());
+}
+
+bool Core::turn() {
+    bool progress = posted_.load(std::memory_order_acquire) && run_posted();
+    for (const auto& session : sessions_)
+        if (session->state == Session::State::running) progress |= serve(*session);
+    read_board();
+    progress |= gate();
+    progress |= collect();
+    const Nanoseconds now = clock_.now();
+    for (const auto& session : sessions_)
+        if (session->unmarked_steps > 0) progress |= flush_marks(*session, now, false);
+    check_health(now);
+    loops_.fetch_add(1, std::memory_order_relaxed);
+    return progress;
+}
+
+void Core::run() {
+    prctl(PR_SET_NAME, "dispatch");
+    prctl(PR_SET_TIMERSLACK, 1);
+    driver_.cuCtxSetCurrent_(context_);
+    int64_t last_progress = host_now();
+    while (!stopping_.load(std::memory_order_acquire) && failure_.load() == 0) {
+        if (turn()) {
+            last_progress = host_now();
+            continue;
+        }
+        bool busy = in_flight_ > 0;
+        for (const auto& session : sessions_) busy |= session->unmarked_steps > 0;
+        if (host_now() - last_progress < settings_.spin_host_ns && (busy || settings_.time_scale == 1.0)) {
+            relax();
+            continue;
+        }
+        int64_t timeout = busy ? settings_.poll_host_ns : 1'000'000'000;
+        // What other executors say is not an event here; it is looked at while it matters.
+        if (high_elsewhere_) timeout = std::min(timeout, settings_.poll_host_ns);
+        if (ask_again_at_ != 0) {
+            const int64_t until = clock_.to_host(ask_again_at_ - clock_.now());
+            timeout = std::clamp<int64_t>(until, 0, timeout);
+        }
+        park(timeout);
+        beats_.fetch_add(1, std::memory_order_relaxed);
+    }
+    run_posted();
+}
+
+// Sleeps until a doorbell, a lifeline's or a process's end, a kick, or the timeout.
+void Core::park(int64_t host_timeout) {
+    bool work = posted_.load(std::memory_order_acquire);
+    for (const auto& session : sessions_)
+        if (reads_ring(*session))
+            __atomic_store_n(&session->inbox_header()->parked, session->inbox_header()->parked | 1u,
+                             __ATOMIC_RELAXED);
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    for (const auto& session : sessions_) work |= reads_ring(*session) && session->ring.has_record();
+    epoll_event events[16];
+    timespec timeout{work ? 0 : host_timeout / 1'000'000'000, work ? 0 : host_timeout % 1'000'000'000};
+    const int count = epoll_pwait2(epoll_.get(), events, 16, &timeout, nullptr);
+    for (const auto& session : sessions_) {
+        uint32_t* parked = &session->inbox_header()->parked;
+        if ((*parked & 1u) != 0) __atomic_store_n(parked, *parked + 1, __ATOMIC_RELEASE);
+    }
+    for (int i = 0; i < count; ++i) {
+        const uint64_t tag = events[i].data.u64;
+        if (tag == kick_tag) {
+            uint64_t value = 0;
+            [[maybe_unused]] const auto got = read(kick_.get(), &value, sizeof value);
+            continue;
+        }
+        for (const auto& session : sessions_) {
+            if (session->serial != tag >> 1) continue;
+            if ((tag & 1) != 0)
+                end_session(*session, CUDA_ERROR_DEINITIALIZED, "its process ended");
+            else
+                listen(*session);
+            break;
+        }
+    }
+}
+
+// The lifeline: doorbell bytes mean nothing but "look at the ring"; its end means the tenant closed.
+void Core::listen(Session& session) {
+    char bytes[64];
+    const ssize_t got = recv(session.lifeline.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
+    end_session(session, CUDA_ERROR_DEINITIALIZED, "closed");
+}
+
+void Core::kick() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto put = write(kick_.get(), &one, sizeof one);
+}
+
+bool Core::run_posted() {
+    std::vector<std::function<void()>> actions;
+    {
+        const std::lock_guard lock(posted_mutex_);
+        actions.swap(posted_actions_);
+        posted_.store(false, std::memory_order_release);
+    }
+    for (const auto& action : actions) action();
+    return !actions.empty();
+}
+
+// Runs the action on the dispatch thread and waits for it. Throws what it throws, or if the loop has ended.
+void Core::on_dispatch(const std::function<void()>& action) {
+    std::promise<void> done;
+    std::future<void> result = done.get_future();
+    {
+        const std::lock_guard lock(posted_mutex_);
+        if (stopping_.load() || failure_.load() != 0) throw std::runtime_error("the dispatch loop has ended");
+        posted_actions_.emplace_back([&] {
+            try {
+                action();
+                done.set_value();
+            } catch (...) {
+                done.set_exception(std::current_exception());
+            }
+        });
+        posted_.store(true, std::memory_order_release);
+    }
+    kick();
+    result.get();
+}
+
+}  // namespace fikit

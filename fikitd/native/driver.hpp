@@ -1,0 +1,99 @@
+// The driver functions the core calls: one list, from which the table, the look-up and its errors derive.
+// The table is filled from whichever libcuda the process was told to use; nothing links against it.
+#pragma once
+
+#include <cuda.h>
+
+#include <string>
+
+namespace fikit {
+
+// Names as cuda.h spells them; its macros turn them into the current ABI's symbols (_v2, ...).
+#define FIKIT_DRIVER_FUNCTIONS(X)                  \
+    X(cuGetErrorName)                              \
+    X(cuGetErrorString)                            \
+    X(cuCtxSetCurrent)                             \
+    X(cuCtxGetDevice)                              \
+    X(cuCtxSynchronize)                            \
+    X(cuDeviceGetAttribute)                        \
+    X(cuDeviceGetName)                             \
+    X(cuDeviceGetUuid)                             \
+    X(cuDeviceTotalMem)                            \
+    X(cuMemGetInfo)                                \
+    X(cuMemAddressReserve)                         \
+    X(cuMemAddressFree)                            \
+    X(cuMemCreate)                                 \
+    X(cuMemRelease)                                \
+    X(cuMemMap)                                    \
+    X(cuMemUnmap)                                  \
+    X(cuMemSetAccess)                              \
+    X(cuMemHostRegister)                           \
+    X(cuMemHostUnregister)                         \
+    X(cuMemHostGetDevicePointer)                   \
+    X(cuMemcpyHtoDAsync)                           \
+    X(cuMemcpyDtoHAsync)                           \
+    X(cuMemcpyDtoDAsync)                           \
+    X(cuMemsetD8Async)                             \
+    X(cuMemsetD16Async)                            \
+    X(cuMemsetD32Async)                            \
+    X(cuModuleLoadDataEx)                          \
+    X(cuModuleUnload)                              \
+    X(cuModuleGetFunction)                         \
+    X(cuModuleGetGlobal)                           \
+    X(cuFuncGetAttribute)                          \
+    X(cuFuncSetAttribute)                          \
+    X(cuFuncLoad)                                  \
+    X(cuFuncGetParamInfo)                          \
+    X(cuOccupancyMaxActiveBlocksPerMultiprocessor) \
+    X(cuLaunchKernel)                              \
+    X(cuLaunchKernelEx)                            \
+    X(cuStreamCreateWithPriority)                  \
+    X(cuStreamDestroy)                             \
+    X(cuStreamQuery)                               \
+    X(cuStreamWaitEvent)                           \
+    X(cuStreamWriteValue64)                        \
+    X(cuStreamWaitValue64)                         \
+    X(cuEventCreate)                               \
+    X(cuEventDestroy)                              \
+    X(cuEventRecord)                               \
+    X(cuEventQuery)                                \
+    X(cuEventElapsedTime)
+
+struct Driver {
+#define FIKIT_DRIVER_MEMBER(name) decltype(&name) name##_ = nullptr;
+    FIKIT_DRIVER_FUNCTIONS(FIKIT_DRIVER_MEMBER)
+#undef FIKIT_DRIVER_MEMBER
+
+    // Fills the table from the shared object at `path`; an empty string, or what was wrong.
+    std::string load(const char* path);
+
+    // "CUDA_ERROR_INVALID_VALUE (1)"
+    std::string describe(CUresult result) const;
+};
+
+// After such a result the context is lost, and with it every session of the process
+// (CUDA driver API, "sticky" errors; measured on the H200: every context of the process).
+inline bool is_sticky(CUresult result) {
+    switch (result) {
+        case CUDA_ERROR_ILLEGAL_ADDRESS:
+        case CUDA_ERROR_LAUNCH_TIMEOUT:
+        case CUDA_ERROR_HARDWARE_STACK_ERROR:
+        case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+        case CUDA_ERROR_MISALIGNED_ADDRESS:
+        case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+        case CUDA_ERROR_INVALID_PC:
+        case CUDA_ERROR_LAUNCH_FAILED:
+        case CUDA_ERROR_ASSERT:
+        case CUDA_ERROR_ECC_UNCORRECTABLE:
+        case CUDA_ERROR_CONTEXT_IS_DESTROYED:
+        case CUDA_ERROR_DEINITIALIZED:
+        case CUDA_ERROR_DEVICE_UNAVAILABLE:
+        case CUDA_ERROR_MPS_CLIENT_TERMINATED:
+        case CUDA_ERROR_UNKNOWN:
+            return true;
+        default:
+            return false;
+    }
+}
+
+}  // namespace fikit

@@ -1,0 +1,471 @@
+// One operation to the GPU: what it needs checked against the session's tables, where it runs, the call.
+#include <cstring>
+
+#include "core.hpp"
+
+namespace fikit {
+namespace {
+
+constexpr double link_bytes_per_ns = 55.0;      // pinned copies over PCIe 5 x16
+constexpr double device_bytes_per_ns = 2000.0;  // device to device, fills
+constexpr Nanoseconds copy_latency = 2000;
+constexpr Nanoseconds least_duration = 1000;
+
+enum class AttributeUse { pass, drop, refuse };
+
+// Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
+AttributeUse attribute_use(uint32_t id) {
+    switch (id) {
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            return AttributeUse::pass;
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+            return AttributeUse::drop;
+        default:
+            return AttributeUse::refuse;
+    }
+}
+
+// What is impossible about a launch's shape (CUDA C++ Programming Guide, technical specifications), or
+// nullptr.
+const char* check_shape(const fikit_launch& launch, const SessionFunction& function) {
+    const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
+    if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0) return "a grid dimension is 0";
+    if (launch.grid[0] > INT32_MAX || launch.grid[1] > 65535 || launch.grid[2] > 65535)
+        return "the grid is too large";
+    if (threads == 0) return "a block dimension is 0";
+    if (launch.block[0] > 1024 || launch.block[1] > 1024 || launch.block[2] > 64 ||
+        threads > static_cast<uint64_t>(function.max_threads))
+        return "the block has more threads than the kernel can have";
+    if (launch.parameter_bytes != function.parameter_bytes) return "the parameters have the wrong size";
+    return nullptr;
+}
+
+}  // namespace
+
+// The stream of a handle; 0 exists from the start. nullptr: it does not exist, and the session has ended.
+SessionStream* Core::stream_of(Session& session, uint32_t handle) {
+    auto& slot = session.streams[handle];
+    if (slot == nullptr || !slot->created) {
+        if (handle != 0) {
+            end_session(session, CUDA_ERROR_INVALID_HANDLE,
+                        "stream " + std::to_string(handle) + " does not exist");
+            return nullptr;
+        }
+        slot = std::make_unique<SessionStream>();
+        slot->created = true;
+    }
+    return slot.get();
+}
+
+// Fills head_work and head_kernel. False: the launch was refused (its step counts all the same).
+bool Core::prepare_launch(Session& session) {
+    const auto& launch = session.head->as<fikit_launch>();
+    SessionStream& stream = *session.streams[launch.record.stream];
+    const auto refused = [&](CUresult error, const std::string& text) {
+        session.head_ready = false;
+        if (stream.lane == nullptr) place(session, stream, launch.record.stream, false);
+        count_step(session, stream, launch.record.stream, clock_.now());
+        refuse(session, launch.record.stream, error, text);
+        write_mark(session, stream, launch.record.stream);
+        return false;
+    };
+    if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
+        return refused(CUDA_ERROR_INVALID_HANDLE,
+                       "launch: function " + std::to_string(launch.function) + " does not exist");
+    const SessionFunction& function = session.functions[launch.function];
+    if (const char* wrong = check_shape(launch, function); wrong != nullptr) {
+        const std::lock_guard lock(names_mutex_);
+        return refused(CUDA_ERROR_INVALID_VALUE,
+                       "launch of " + names_[function.name].function + ": " + wrong);
+    }
+    bool whole = false;
+    for (uint32_t i = 0; i < launch.attributes; ++i) {
+        fikit_attribute attribute;
+        std::memcpy(&attribute, session.head->attributes() + i, sizeof attribute);
+        if (attribute_use(attribute.id) == AttributeUse::refuse)
+            return refused(CUDA_ERROR_NOT_SUPPORTED,
+                           "launch attribute " + std::to_string(attribute.id) + " is not supported");
+        whole |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    }
+    KernelShape shape;
+    std::memcpy(shape.grid, launch.grid, sizeof shape.grid);
+    std::memcpy(shape.block, launch.block, sizeof shape.block);
+    shape.shared_bytes = launch.shared_bytes;
+    bool fresh = false;
+    KernelEntry* entry = profile_.find(Profile::key_of(function.hash, shape), fresh);
+    scheduling::Work& work = session.head_work;
+    work.whole = whole;
+    work.expected = settings_.bounds.in_flight;
+    if (entry != nullptr) {
+        if (fresh || entry->waves == 0) {
+            const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
+            int resident = 0;
+            if (driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor_(&resident, function.function, threads,
+                                                                     shape.shared_bytes) != CUDA_SUCCESS ||
+                resident < 1)
+                resident = 1;
+            const uint64_t slots = uint64_t{multiprocessors_} * static_cast<uint64_t>(resident);
+            entry->waves =
+                static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
+            entry->shape = shape;
+            entry->name = function.name;
+        }
+        if (entry->samples > 0) work.expected = std::max<Nanoseconds>(entry->median, least_duration);
+        work.block = entry->block_time();
+        work.known = entry->known();
+    }
+    session.head_kernel = entry;
+    return true;
+}
+
+// What a copy or fill is expected to take; nothing for the other steps.
+void Core::prepare_copy(Session& session) {
+    scheduling::Work& work = session.head_work;
+    work.known = work.whole = true;
+    const fikit_record& record = session.head->record();
+    if (record.op == FIKIT_OP_COPY) {
+        const auto& copy = session.head->as<fikit_copy>();
+        const double rate = copy.kind == FIKIT_COPY_ON_DEVICE ? device_bytes_per_ns : link_bytes_per_ns;
+        work.expected = copy_latency + static_cast<Nanoseconds>(static_cast<double>(copy.size) / rate);
+    } else if (record.op == FIKIT_OP_FILL) {
+        const auto& fill = session.head->as<fikit_fill>();
+        const auto bytes = static_cast<double>(fill.count) * fill.width;
+        work.expected = copy_latency + static_cast<Nanoseconds>(bytes / device_bytes_per_ns);
+    }
+}
+
+int Core::cuda_priority(const Session& session, const SessionStream& stream) const {
+    // Two most urgent CUDA priorities for level 0, the rest spread over levels 1 to 9; a stream the program
+    // itself made urgent ranks one step before its default ones.
+    const int greatest = greatest_priority_;
+    const int urgent = stream.priority < 0 ? 1 : 0;
+    if (session.level == scheduling::highest_level) return greatest + 1 - urgent;
+    const int range = -(greatest + 2);
+    if (range <= 0) return 0;
+    const int base = greatest + 2 + (session.level - 1) * range / (scheduling::lowest_level - 1);
+    return std::max(base - urgent, greatest + 2);
+}
+
+// The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
+Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, bool partition) {
+    if (stream.whole == nullptr && stream.partition == nullptr) session.used.push_back(handle);
+    Lane*& kind = partition ? stream.partition : stream.whole;
+    if (kind == nullptr) kind = lanes_.borrow(cuda_priority(session, stream), partition);
+    if (stream.lane != nullptr && stream.lane != kind && stream.issued > stream.completed)
+        wait_for(kind->stream, stream);
+    stream.lane = kind;
+    return kind;
+}
+
+// The lane `waiting` goes on once what `earlier` has been issued so far is done.
+void Core::wait_for(CUstream waiting, SessionStream& earlier) {
+    if (earlier.lane == nullptr || earlier.lane->stream == waiting) return;
+    CUresult result = CUDA_SUCCESS;
+    if (earlier.hop == nullptr) result = driver_.cuEventCreate_(&earlier.hop, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) result = driver_.cuEventRecord_(earlier.hop, earlier.lane->stream);
+    if (result == CUDA_SUCCESS) result = driver_.cuStreamWaitEvent_(waiting, earlier.hop, 0);
+    // Going on without the order would corrupt the tenant's data; nothing but a lost context fails here.
+    if (result != CUDA_SUCCESS) fail(result, "ordering two streams");
+}
+
+// CUDA C++ Programming Guide, "Legacy Default Stream": it waits for the blocking streams and they for it.
+// Inside the session only.
+void Core::order_with_legacy(Session& session, SessionStream& stream, uint32_t handle) {
+    if (handle == 0) {
+        for (const uint32_t other : session.used) {
+            SessionStream& earlier = *session.streams[other];
+            if (other == 0 || !earlier.blocking || earlier.issued == earlier.by_legacy) continue;
+            if (earlier.issued > earlier.completed) wait_for(stream.lane->stream, earlier);
+            earlier.by_legacy = earlier.issued;
+        }
+    } else if (stream.blocking && session.streams[0] != nullptr) {
+        SessionStream& legacy = *session.streams[0];
+        if (legacy.issued == stream.legacy_seen) return;
+        if (legacy.issued > legacy.completed) wait_for(stream.lane->stream, legacy);
+        stream.legacy_seen = legacy.issued;
+    }
+}
+
+void Core::count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now) {
+    ++stream.issued;
+    ++session.steps_issued;
+    ++session.unmarked_steps;
+    ++session.in_flight;
+    if (++in_flight_ == 1) busy_since_ = now;
+    session.last_issue = now;
+    if (!stream.active) {
+        stream.active = true;
+        session.active.push_back(handle);
+    }
+}
+
+// Issues the head of the session.
+void Core::issue(Session& session, bool partition) {
+    const fikit_record& record = session.head->record();
+    SessionStream& stream = *session.streams[record.stream];
+    const bool work = record.op <= FIKIT_OP_FILL;
+    Lane* lane =
+        work || stream.lane == nullptr ? place(session, stream, record.stream, partition) : stream.lane;
+    order_with_legacy(session, stream, record.stream);
+
+    InFlight entry;
+    int32_t timer = -1;
+    const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
+    if (work && (sampled || trace_.on()) && !free_timers_.empty()) {
+        timer = free_timers_.back();
+        free_timers_.pop_back();
+        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, lane->stream);
+    }
+    CUresult result = CUDA_SUCCESS;
+    switch (record.op) {
+        case FIKIT_OP_LAUNCH:
+            result = issue_launch(session, lane->stream);
+            break;
+        case FIKIT_OP_COPY:
+            result = issue_copy(session, lane->stream);
+            break;
+        case FIKIT_OP_FILL:
+            result = issue_fill(session, lane->stream);
+            break;
+        case FIKIT_OP_EVENT_RECORD:
+        case FIKIT_OP_EVENT_WAIT:
+            result = issue_event(session, lane->stream);
+            break;
+        case FIKIT_OP_HOST_FUNCTION:
+            result = issue_host_function(session, stream, record.stream);
+            break;
+        default:
+            break;
+    }
+    if (timer >= 0) driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
+
+    const Nanoseconds now = clock_.now();
+    count_step(session, stream, record.stream, now);
+    if (work && (result == CUDA_SUCCESS || timer >= 0)) {
+        entry.step = stream.issued;
+        entry.serial = session.steps_issued;
+        entry.work = session.head_work;
+        entry.work.gated = session.level != scheduling::highest_level;
+        entry.kernel = session.head_kernel;
+        entry.timer = timer;
+        entry.multiprocessors = lane->multiprocessors;
+        entry.traced = trace_.on();
+        if (entry.traced) {
+            TraceRecord& trace = entry.trace;
+            trace = {};
+            trace.session = session.serial;
+            trace.stream = record.stream;
+            trace.op = record.op;
+            trace.arrived = entry.work.gated ? session.head_arrived : now;
+            trace.issued = now;
+            trace.multiprocessors = lane->multiprocessors;
+            if (record.op == FIKIT_OP_LAUNCH && entry.kernel != nullptr) {
+                trace.name = entry.kernel->name;
+                trace.blocks = entry.kernel->shape.blocks();
+            } else if (record.op == FIKIT_OP_COPY) {
+                trace.detail = static_cast<uint16_t>(session.head->as<fikit_copy>().kind);
+                trace.bytes = session.head->as<fikit_copy>().size;
+            } else if (record.op == FIKIT_OP_FILL) {
+                trace.bytes = session.head->as<fikit_fill>().count * session.head->as<fikit_fill>().width;
+            }
+        }
+        stream.queue.push(entry);
+        session.unmarked_work += entry.work.expected;
+        if (!entry.work.gated) ++high_in_flight_;
+        policy_->issued(session.index, entry.work, now);
+    } else if (session.head_waits) {
+        policy_->withdrawn(session.index, now);
+    }
+    session.head_ready = session.head_waits = false;
+    if ((record.flags & FIKIT_MARK) != 0) write_mark(session, stream, record.stream);
+    if (result != CUDA_SUCCESS) {
+        static constexpr const char* names[] = {
+            "", "launch", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
+        std::string what = names[record.op];
+        if (record.op == FIKIT_OP_LAUNCH) {
+            const std::lock_guard lock(names_mutex_);
+            what +=
+                " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
+        }
+        check(session, record.stream, result, what.c_str());
+    }
+}
+
+CUresult Core::issue_launch(Session& session, CUstream stream) {
+    const auto& launch = session.head->as<fikit_launch>();
+    const SessionFunction& function = session.functions[launch.function];
+    ++session.usage.launches;
+    size_t bytes = launch.parameter_bytes;
+    void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(session.head->parameters()),
+                     CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+    void** parameters = bytes > 0 ? extra : nullptr;
+    if (launch.attributes == 0)
+        return driver_.cuLaunchKernel_(function.function, launch.grid[0], launch.grid[1], launch.grid[2],
+                                       launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
+                                       stream, nullptr, parameters);
+    CUlaunchAttribute attributes[FIKIT_MAX_ATTRIBUTES] = {};
+    unsigned count = 0;
+    for (uint32_t i = 0; i < launch.attributes; ++i) {
+        fikit_attribute given;
+        std::memcpy(&given, session.head->attributes() + i, sizeof given);
+        if (attribute_use(given.id) != AttributeUse::pass) continue;
+        attributes[count].id = static_cast<CUlaunchAttributeID>(given.id);
+        static_assert(sizeof attributes[count].value == sizeof given.value);
+        std::memcpy(&attributes[count].value, given.value, sizeof given.value);
+        ++count;
+    }
+    CUlaunchConfig config{};
+    config.gridDimX = launch.grid[0];
+    config.gridDimY = launch.grid[1];
+    config.gridDimZ = launch.grid[2];
+    config.blockDimX = launch.block[0];
+    config.blockDimY = launch.block[1];
+    config.blockDimZ = launch.block[2];
+    config.sharedMemBytes = launch.shared_bytes;
+    config.hStream = stream;
+    config.attrs = attributes;
+    config.numAttrs = count;
+    return driver_.cuLaunchKernelEx_(&config, function.function, nullptr, parameters);
+}
+
+CUresult Core::issue_copy(Session& session, CUstream stream) {
+    const auto& copy = session.head->as<fikit_copy>();
+    if (!session.owns(copy.device, copy.size)) return CUDA_ERROR_INVALID_VALUE;
+    session.usage.bytes_copied += copy.size;
+    if (copy.kind == FIKIT_COPY_ON_DEVICE) {
+        if (!session.owns(copy.other, copy.size)) return CUDA_ERROR_INVALID_VALUE;
+        return driver_.cuMemcpyDtoDAsync_(copy.device, copy.other, copy.size, stream);
+    }
+    uint8_t* host = nullptr;
+    uint64_t room = 0;
+    if (copy.host_buffer == 0) {
+        host = session.outbox.data() + session.outbox.size() - settings_.staging_bytes;
+        room = settings_.staging_bytes;
+    } else if (auto buffer = session.host_buffers.find(copy.host_buffer);
+               buffer != session.host_buffers.end()) {
+        host = buffer->second.memory.data();
+        room = buffer->second.memory.size();
+    }
+    if (copy.other > room || copy.size > room - copy.other) return CUDA_ERROR_INVALID_VALUE;
+    if (copy.kind == FIKIT_COPY_TO_DEVICE)
+        return driver_.cuMemcpyHtoDAsync_(copy.device, host + copy.other, copy.size, stream);
+    return driver_.cuMemcpyDtoHAsync_(host + copy.other, copy.device, copy.size, stream);
+}
+
+CUresult Core::issue_fill(Session& session, CUstream stream) {
+    const auto& fill = session.head->as<fikit_fill>();
+    if (!session.owns(fill.device, fill.count * fill.width)) return CUDA_ERROR_INVALID_VALUE;
+    switch (fill.width) {
+        case 1:
+            return driver_.cuMemsetD8Async_(fill.device, static_cast<unsigned char>(fill.value), fill.count,
+                                            stream);
+        case 2:
+            return driver_.cuMemsetD16Async_(fill.device, static_cast<unsigned short>(fill.value), fill.count,
+                                             stream);
+        default:
+            return driver_.cuMemsetD32Async_(fill.device, fill.value, fill.count, stream);
+    }
+}
+
+CUresult Core::issue_event(Session& session, CUstream stream) {
+    const auto& record = session.head->as<fikit_event>();
+    if (record.record.op == FIKIT_OP_EVENT_WAIT) {
+        if (record.event >= session.events.size() || !session.events[record.event].recorded)
+            return CUDA_SUCCESS;  // waiting for an event never recorded waits for nothing
+        return driver_.cuStreamWaitEvent_(stream, session.events[record.event].event, 0);
+    }
+    if (record.event >= session.events.size()) session.events.resize(record.event + 1);
+    SessionEvent& event = session.events[record.event];
+    const bool timing = (record.flags & FIKIT_EVENT_TIMING) != 0;
+    if (event.event != nullptr && event.timing != timing) {
+        driver_.cuEventDestroy_(event.event);
+        event.event = nullptr;
+    }
+    if (event.event == nullptr) {
+        const unsigned flags = timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+        const CUresult result = driver_.cuEventCreate_(&event.event, flags);
+        if (result != CUDA_SUCCESS) return result;
+        event.timing = timing;
+    }
+    event.recorded = true;
+    return driver_.cuEventRecord_(event.event, stream);
+}
+
+// The step is marked when the function may run; the stream then waits for a word that only this process
+// writes, once the tenant says that the function has returned (or the session ends).
+CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint32_t handle) {
+    const uint64_t step = stream.issued + 1;
+    const CUstream lane = stream.lane->stream;
+    CUresult result =
+        driver_.cuStreamWriteValue64_(lane, session.mark_device(handle), step, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result == CUDA_SUCCESS)
+        result = driver_.cuStreamWaitValue64_(lane, session.host_gate_device + handle * sizeof(uint64_t),
+                                              step, CU_STREAM_WAIT_VALUE_GEQ);
+    stream.functions = step;
+    return result;
+}
+
+// Records that do nothing on the GPU.
+void Core::manage(Session& session) {
+    const fikit_record& record = session.head->record();
+    switch (record.op) {
+        case FIKIT_OP_STREAM_CREATE: {
+            auto& slot = session.streams[record.stream];
+            if (slot == nullptr) slot = std::make_unique<SessionStream>();
+            const auto& create = session.head->as<fikit_stream>();
+            slot->created = true;
+            slot->blocking = (create.flags & FIKIT_STREAM_NON_BLOCKING) == 0;
+            slot->priority = create.priority;
+            break;
+        }
+        case FIKIT_OP_STREAM_DESTROY:
+            // Its lanes stay borrowed until its steps are done.
+            if (auto& slot = session.streams[record.stream]; slot != nullptr) {
+                slot->created = false;
+                retire_stream(session, record.stream);
+            }
+            break;
+        case FIKIT_OP_EVENT_DESTROY: {
+            const uint32_t handle = session.head->as<fikit_event>().event;
+            if (handle < session.events.size() && session.events[handle].event != nullptr) {
+                driver_.cuEventDestroy_(session.events[handle].event);
+                session.events[handle] = {};
+            }
+            break;
+        }
+        case FIKIT_OP_FREE: {
+            const CUdeviceptr address = session.head->as<fikit_free>().address;
+            auto buffer = session.buffers.find(address);
+            if (buffer == session.buffers.end() || buffer->second.module != Buffer::no_module) {
+                refuse(session, 0, CUDA_ERROR_INVALID_VALUE, "free: not the address of an allocation");
+                break;
+            }
+            session.buffers.erase(buffer);
+            session.frees.push_back({address, {}, session.steps_issued});
+            break;
+        }
+        case FIKIT_OP_HOST_FREE: {
+            const auto handle = static_cast<uint32_t>(session.head->as<fikit_free>().address);
+            auto buffer = session.host_buffers.find(handle);
+            if (buffer == session.host_buffers.end()) {
+                refuse(session, 0, CUDA_ERROR_INVALID_VALUE, "free: no such host buffer");
+                break;
+            }
+            session.host_bytes -= buffer->second.memory.size();
+            session.frees.push_back({0, std::move(buffer->second), session.steps_issued});
+            session.host_buffers.erase(buffer);
+            break;
+        }
+        default:
+            break;
+    }
+}
+
+}  // namespace fikit

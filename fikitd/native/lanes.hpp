@@ -1,0 +1,61 @@
+// Lanes: the real CUDA streams. Sessions' streams borrow them when first used, so that a program that makes
+// 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to its partition, so
+// high- and low-priority work never share one. When a kind has none left unused, the least used is shared:
+// that adds order, never deadlock, since work is issued only when what it waits for has been issued.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace fikit {
+
+struct Lane {
+    CUstream stream = nullptr;
+    int cuda_priority = 0;
+    uint32_t multiprocessors = 0;  // of its partition; 0: the whole GPU
+    uint32_t users = 0;
+};
+
+class Lanes {
+  public:
+    void add(CUstream stream, int cuda_priority, uint32_t multiprocessors) {
+        lanes_.push_back(std::make_unique<Lane>(Lane{stream, cuda_priority, multiprocessors, 0}));
+        if (multiprocessors != 0) partition_ = multiprocessors;
+    }
+
+    // The least used lane of the kind; of the nearest lower urgency if the kind has none. Never nullptr once
+    // one lane of each partition kind was added.
+    Lane* borrow(int cuda_priority, bool partition) {
+        Lane* best = nullptr;
+        for (const auto& lane : lanes_) {
+            if ((lane->multiprocessors != 0) != partition) continue;
+            if (!partition && lane->cuda_priority < cuda_priority) continue;  // more urgent than allowed
+            if (best == nullptr || lane->cuda_priority < best->cuda_priority ||
+                (lane->cuda_priority == best->cuda_priority && lane->users < best->users))
+                best = lane.get();
+        }
+        if (best != nullptr) ++best->users;
+        return best;
+    }
+    static void give_back(Lane*& lane) {
+        if (lane != nullptr) --lane->users;
+        lane = nullptr;
+    }
+
+    bool has_partition() const { return partition_ != 0; }
+    int greatest_priority() const {
+        int greatest = 0;
+        for (const auto& lane : lanes_)
+            if (lane->cuda_priority < greatest) greatest = lane->cuda_priority;
+        return greatest;
+    }
+    bool empty() const { return lanes_.empty(); }
+
+  private:
+    std::vector<std::unique_ptr<Lane>> lanes_;
+    uint32_t partition_ = 0;
+};
+
+}  // namespace fikit

@@ -1,0 +1,124 @@
+// What is known of each kernel key: durations measured on the device. Fixed size, open addressing, no
+// allocation after construction; the dispatch thread alone touches it. Entries never move, so in-flight work
+// may point at them.
+//
+// A key is (module content, function, grid, block, dynamic shared bytes); the device model is the profile's
+// own (one executor, one device). A launch is measured (a timing event before and after, 4.75 us on the
+// H200) while the key is new, then ever more rarely.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "clock.hpp"
+
+namespace fikit {
+
+struct KernelName {
+    uint64_t module_hash = 0;
+    std::string function;
+};
+
+struct KernelShape {
+    uint32_t grid[3] = {1, 1, 1};
+    uint32_t block[3] = {1, 1, 1};
+    uint32_t shared_bytes = 0;
+    uint64_t blocks() const { return uint64_t{grid[0]} * grid[1] * grid[2]; }
+};
+
+constexpr uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64's finaliser over a running hash
+    hash ^= value + 0x9e3779b97f4a7c15u + (hash << 6) + (hash >> 2);
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+    return hash ^ (hash >> 27);
+}
+
+uint64_t hash_bytes(const void* data, size_t size);
+
+struct KernelEntry {
+    static constexpr uint32_t window = 16;
+    static constexpr uint32_t known_after = 3;
+    static constexpr uint32_t rarest = 256;
+
+    uint64_t key = 0;
+    KernelShape shape;
+    uint32_t name = 0;  // index into Profile::names
+    uint32_t waves = 1;
+    uint32_t samples = 0;
+    uint32_t median = 0, p95 = 0;  // nanoseconds, of the window
+    uint32_t until_sample = 0, interval = 1;
+    bool dirty = false;
+    std::array<uint32_t, window> durations{};
+
+    bool known() const { return samples >= known_after; }
+    Nanoseconds block_time() const { return median / (waves == 0 ? 1 : waves); }
+
+    // Should this launch be measured? Counts the launch.
+    bool sample_now() {
+        if (until_sample > 0) {
+            --until_sample;
+            return false;
+        }
+        until_sample = interval;
+        return true;
+    }
+    void measured(Nanoseconds duration);
+};
+
+class Profile {
+  public:
+    static constexpr uint32_t capacity = 1u << 15;  // slots; at most half of them are used
+
+    Profile() : slots_(std::make_unique<KernelEntry[]>(capacity)) {}
+
+    // The entry of the key, made when there is none; nullptr when the profile is full.
+    KernelEntry* find(uint64_t key, bool& fresh) {
+        uint32_t at = static_cast<uint32_t>(key) & (capacity - 1);
+        for (;; at = (at + 1) & (capacity - 1)) {
+            KernelEntry& entry = slots_[at];
+            if (entry.key == key) {
+                fresh = false;
+                return &entry;
+            }
+            if (entry.key == 0) {
+                if (used_ >= capacity / 2) return nullptr;
+                ++used_;
+                entry.key = key;
+                fresh = true;
+                return &entry;
+            }
+        }
+    }
+
+    template <class Visit>
+    void each(Visit visit) {
+        for (uint32_t at = 0; at < capacity; ++at)
+            if (slots_[at].key != 0) visit(slots_[at]);
+    }
+    // Forgets what was measured; keys stay, since in-flight work may point at them.
+    void forget() {
+        each([](KernelEntry& entry) {
+            entry.samples = entry.median = entry.p95 = entry.until_sample = 0;
+            entry.interval = 1;
+            entry.dirty = false;
+        });
+    }
+
+    static uint64_t key_of(uint64_t function_hash, const KernelShape& shape) {
+        uint64_t hash = mix(function_hash, uint64_t{shape.grid[0]} << 32 | shape.grid[1]);
+        hash = mix(hash, uint64_t{shape.grid[2]} << 32 | shape.block[0]);
+        hash = mix(hash, uint64_t{shape.block[1]} << 32 | shape.block[2]);
+        hash = mix(hash, shape.shared_bytes);
+        return hash == 0 ? 1 : hash;
+    }
+
+  private:
+    std::unique_ptr<KernelEntry[]> slots_;
+    uint32_t used_ = 0;
+};
+
+}  // namespace fikit

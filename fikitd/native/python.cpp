@@ -1,0 +1,216 @@
+// The binding of the dispatch core: the only file that knows Python. Every call releases the interpreter
+// lock; the dispatch thread never takes it.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <optional>
+
+#include "core.hpp"
+
+namespace nb = nanobind;
+using namespace fikit;
+
+namespace {
+
+nb::dict describe(const SessionSnapshot& session) {
+    nb::dict usage;
+    usage["gpu_ns"] = session.usage.gpu_ns;
+    usage["launches"] = session.usage.launches;
+    usage["operations"] = session.usage.operations;
+    usage["bytes_copied"] = session.usage.bytes_copied;
+    usage["gate_wait_ns"] = session.usage.gate_wait_ns;
+    usage["gate_waits"] = session.usage.gate_waits;
+    usage["memory_bytes"] = session.memory_bytes;
+    usage["memory_peak_bytes"] = session.memory_peak;
+    usage["queued"] = session.queued;
+    nb::dict all;
+    all["session"] = session.id;
+    all["priority"] = session.level;
+    all["weight"] = session.weight;
+    all["paused"] = session.paused;
+    all["memory_limit_bytes"] = session.memory_limit;
+    all["usage"] = usage;
+    return all;
+}
+
+nb::tuple shape(const uint32_t (&extent)[3]) { return nb::make_tuple(extent[0], extent[1], extent[2]); }
+
+const char* operation_name(const TraceRecord& record) {
+    if (record.op == FIKIT_OP_COPY) {
+        static constexpr const char* kinds[] = {"copy to device", "copy to host", "copy on device"};
+        return kinds[record.detail];
+    }
+    return record.op == FIKIT_OP_FILL ? "fill" : "launch";
+}
+
+std::string hexadecimal(uint64_t value) {
+    char text[17];
+    std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(value));
+    return text;
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+    module.attr("ABI_VERSION") = FIKIT_ABI_VERSION;
+    module.attr("MAX_SESSIONS") = scheduling::max_sessions;
+
+    nb::class_<scheduling::Bounds>(module, "Bounds")
+        .def(nb::init<>())
+        .def_rw("in_flight", &scheduling::Bounds::in_flight)
+        .def_rw("partition_block", &scheduling::Bounds::partition_block)
+        .def_rw("high_memory", &scheduling::Bounds::high_memory)
+        .def_rw("starvation_share", &scheduling::Bounds::starvation_share);
+
+    nb::class_<Settings>(module, "Settings")
+        .def(nb::init<>())
+        .def_rw("driver_path", &Settings::driver_path)
+        .def_rw("policy", &Settings::policy)
+        .def_rw("bounds", &Settings::bounds)
+        .def_rw("time_scale", &Settings::time_scale)
+        .def_rw("spin_host_ns", &Settings::spin_host_ns)
+        .def_rw("poll_host_ns", &Settings::poll_host_ns)
+        .def_rw("ring_bytes", &Settings::ring_bytes)
+        .def_rw("staging_bytes", &Settings::staging_bytes)
+        .def_rw("host_limit_bytes", &Settings::host_limit_bytes)
+        .def_rw("in_flight_limit", &Settings::in_flight_limit)
+        .def_rw("workers", &Settings::workers)
+        .def_rw("board_path", &Settings::board_path);
+
+    using Unlocked = nb::call_guard<nb::gil_scoped_release>;
+    nb::class_<Core>(module, "Core")
+        .def(
+            "__init__",
+            [](Core* self, const Settings& settings, uintptr_t context) {
+                new (self) Core(settings, reinterpret_cast<CUcontext>(context));
+            },
+            nb::arg("settings"), nb::arg("context"))
+        .def(
+            "add_lane",
+            [](Core& self, uintptr_t stream, int cuda_priority, uint32_t multiprocessors) {
+                self.add_lane(reinterpret_cast<CUstream>(stream), cuda_priority, multiprocessors);
+            },
+            nb::arg("stream"), nb::arg("cuda_priority"), nb::arg("multiprocessors"))
+        .def(
+            "set_monitor",
+            [](Core& self, uintptr_t stream) { self.set_monitor(reinterpret_cast<CUstream>(stream)); },
+            nb::arg("stream"))
+        .def("start", &Core::start, Unlocked())
+        .def("stop", &Core::stop, Unlocked())
+        .def(
+            "attach",
+            [](Core& self, const std::string& session, int level, double weight, uint64_t memory_limit,
+               int lifeline, int process) {
+                return self.attach({session, level, weight, memory_limit, lifeline, process});
+            },
+            nb::arg("session"), nb::arg("level"), nb::arg("weight"), nb::arg("memory_limit"),
+            nb::arg("lifeline"), nb::arg("process"), Unlocked())
+        .def("end", &Core::end, nb::arg("session"), nb::arg("error"), nb::arg("reason"), Unlocked())
+        .def(
+            "change",
+            [](Core& self, const std::string& session, std::optional<int> level, std::optional<double> weight,
+               std::optional<bool> paused) {
+                return self.change(session, level ? &*level : nullptr, weight ? &*weight : nullptr,
+                                   paused ? &*paused : nullptr);
+            },
+            nb::arg("session"), nb::arg("level").none(), nb::arg("weight").none(), nb::arg("paused").none(),
+            Unlocked())
+        .def("snapshot",
+             [](Core& self) {
+                 Snapshot taken;
+                 {
+                     const nb::gil_scoped_release unlocked;
+                     taken = self.snapshot();
+                 }
+                 nb::dict all;
+                 nb::list sessions;
+                 for (const SessionSnapshot& session : taken.sessions) sessions.append(describe(session));
+                 all["sessions"] = sessions;
+                 all["loops"] = taken.loops;
+                 all["beats"] = taken.beats;
+                 all["busy_ns"] = taken.busy_ns;
+                 return all;
+             })
+        .def("take_profiles",
+             [](Core& self) {
+                 std::vector<KernelMeasurement> taken;
+                 {
+                     const nb::gil_scoped_release unlocked;
+                     taken = self.take_profiles();
+                 }
+                 nb::list all;
+                 for (const KernelMeasurement& kernel : taken) {
+                     nb::dict entry;
+                     entry["module"] = hexadecimal(kernel.name.module_hash);
+                     entry["function"] = kernel.name.function;
+                     entry["grid"] = shape(kernel.shape.grid);
+                     entry["block"] = shape(kernel.shape.block);
+                     entry["shared_bytes"] = kernel.shape.shared_bytes;
+                     entry["samples"] = kernel.samples;
+                     entry["median_ns"] = kernel.median;
+                     entry["p95_ns"] = kernel.p95;
+                     all.append(entry);
+                 }
+                 return all;
+             })
+        .def(
+            "load_profile",
+            [](Core& self, const std::string& hash, const std::string& function,
+               const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block, uint32_t shared_bytes,
+               uint32_t samples, uint32_t median_ns, uint32_t p95_ns) {
+                KernelMeasurement known;
+                known.name = {std::stoull(hash, nullptr, 16), function};
+                for (size_t axis = 0; axis < 3; ++axis) {
+                    known.shape.grid[axis] = grid.at(axis);
+                    known.shape.block[axis] = block.at(axis);
+                }
+                known.shape.shared_bytes = shared_bytes;
+                known.samples = samples;
+                known.median = median_ns;
+                known.p95 = p95_ns;
+                self.load_profiles({known});
+            },
+            nb::arg("module"), nb::arg("function"), nb::arg("grid"), nb::arg("block"),
+            nb::arg("shared_bytes"), nb::arg("samples"), nb::arg("median_ns"), nb::arg("p95_ns"), Unlocked())
+        .def("forget_profiles", &Core::forget_profiles, Unlocked())
+        .def("set_trace", &Core::set_trace, nb::arg("on"), Unlocked())
+        .def(
+            "take_trace",
+            [](Core& self, size_t limit) {
+                uint64_t dropped = 0;
+                std::vector<NamedTrace> taken;
+                {
+                    const nb::gil_scoped_release unlocked;
+                    taken = self.take_trace(limit, dropped);
+                }
+                nb::list all;
+                for (const NamedTrace& entry : taken) {
+                    const TraceRecord& record = entry.record;
+                    all.append(nb::make_tuple(entry.session, record.stream, operation_name(record),
+                                              entry.name, record.arrived, record.issued, record.started,
+                                              record.ended, record.bytes, record.blocks,
+                                              record.multiprocessors));
+                }
+                return nb::make_tuple(all, dropped);
+            },
+            nb::arg("limit"))
+        .def("take_ended",
+             [](Core& self) {
+                 nb::list all;
+                 for (const EndedSession& ended : self.take_ended()) {
+                     nb::dict entry;
+                     entry["session"] = ended.id;
+                     entry["error"] = ended.error;
+                     entry["reason"] = ended.reason;
+                     entry["usage"] = describe(ended.last)["usage"];
+                     all.append(entry);
+                 }
+                 return all;
+             })
+        .def_prop_ro("notification", &Core::notification)
+        .def_prop_ro("failure", &Core::failure)
+        .def_prop_ro("failure_text", &Core::failure_text);
+}

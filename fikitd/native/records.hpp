@@ -1,0 +1,70 @@
+// Records as the executor takes them from a ring: copied once, then checked. Nothing here believes the
+// tenant.
+#pragma once
+
+#include <abi.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fikit {
+
+// A copy of one record. What the accessors return lies within it once check_record has passed it.
+struct Operation {
+    alignas(FIKIT_RECORD_ALIGN) uint8_t bytes[FIKIT_MAX_RECORD];
+
+    const fikit_record& record() const { return as<fikit_record>(); }
+    template <class Record>
+    const Record& as() const {
+        return *reinterpret_cast<const Record*>(bytes);
+    }
+    const fikit_attribute* attributes() const {
+        return reinterpret_cast<const fikit_attribute*>(bytes + sizeof(fikit_launch));
+    }
+    const uint8_t* parameters() const {
+        return bytes + sizeof(fikit_launch) + as<fikit_launch>().attributes * sizeof(fikit_attribute);
+    }
+    const uint8_t* payload() const { return bytes + sizeof(fikit_call_record); }
+};
+
+// What is wrong with a copied record whose header says `bytes` long, or nullptr. Sizes, handles, limits and
+// enumerations only: whether a handle exists is for the session to know.
+const char* check_record(const Operation& operation);
+
+inline bool is_step(uint16_t op) { return op >= FIKIT_OP_LAUNCH && op <= FIKIT_OP_HOST_FUNCTION; }
+
+// The executor's side of one ring.
+class RingReader {
+  public:
+    enum class Result { empty, ready, broken };
+
+    RingReader() = default;
+    // `outbox` is the start of the shared memory, `ring` the ring in it; both stay mapped.
+    RingReader(const uint8_t* outbox, const uint8_t* ring, uint64_t ring_bytes)
+        : head_(reinterpret_cast<const uint64_t*>(outbox + offsetof(fikit_outbox, head))),
+          ring_(ring),
+          ring_bytes_(ring_bytes) {}
+
+    bool has_record() const { return __atomic_load_n(head_, __ATOMIC_ACQUIRE) != tail_; }
+
+    // Copies the next record and checks it. After `broken`, error() says why and the ring is not read again.
+    Result next(Operation& into);
+
+    uint64_t waiting_bytes() const { return __atomic_load_n(head_, __ATOMIC_ACQUIRE) - tail_; }
+    uint64_t tail() const { return tail_; }
+    const char* error() const { return error_; }
+
+  private:
+    Result fail(const char* why) {
+        error_ = why;
+        return Result::broken;
+    }
+
+    const uint64_t* head_ = nullptr;
+    const uint8_t* ring_ = nullptr;
+    uint64_t ring_bytes_ = 0;
+    uint64_t tail_ = 0;
+    const char* error_ = nullptr;
+};
+
+}  // namespace fikit

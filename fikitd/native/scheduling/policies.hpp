@@ -1,0 +1,17 @@
+// The policies there are, by the name configuration uses.
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "policy.hpp"
+#include "strict.hpp"
+
+namespace fikit::scheduling {
+
+inline std::unique_ptr<Policy> make_policy(std::string_view name, const Bounds& bounds) {
+    if (name == "strict") return std::make_unique<Strict>(bounds);
+    return nullptr;
+}
+
+}  // namespace fikit::scheduling

@@ -1,0 +1,189 @@
+// A session as its executor keeps it. The dispatch thread owns it; while a call of the session is being
+// answered, the worker that answers it does (the session issues nothing meanwhile, so both never meet).
+#pragma once
+
+#include <abi.h>
+#include <calls.h>
+
+#include <array>
+#include <atomic>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "arena.hpp"
+#include "lanes.hpp"
+#include "profile.hpp"
+#include "records.hpp"
+#include "scheduling/policy.hpp"
+#include "shared_memory.hpp"
+#include "trace.hpp"
+
+namespace fikit {
+
+// One issued step that has not completed.
+struct InFlight {
+    uint64_t step = 0;
+    uint64_t serial = 0;  // of the session's steps, over all streams
+    scheduling::Work work;
+    KernelEntry* kernel = nullptr;
+    int32_t timer = -1;            // pair of timing events, or -1
+    uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
+    bool traced = false;
+    TraceRecord trace;  // filled while tracing
+};
+
+// A queue of fixed size: one per stream in use.
+class InFlightQueue {
+  public:
+    static constexpr uint32_t capacity = 512;
+    bool empty() const { return head_ == tail_; }
+    bool full() const { return tail_ - head_ == capacity; }
+    InFlight& front() { return slots_[head_ % capacity]; }
+    void pop() { ++head_; }
+    void push(const InFlight& entry) { slots_[tail_++ % capacity] = entry; }
+
+  private:
+    std::array<InFlight, capacity> slots_;
+    uint32_t head_ = 0, tail_ = 0;
+};
+
+struct SessionStream {
+    bool blocking = true;
+    bool created = false;
+    bool active = false;  // listed in Session::active
+    int priority = 0;     // as the session asked
+    Lane* whole = nullptr;
+    Lane* partition = nullptr;
+    Lane* lane = nullptr;  // where its last step went
+    CUevent hop = nullptr;
+    uint64_t issued = 0, marked = 0, completed = 0;
+    uint64_t legacy_seen = 0;  // steps of the legacy stream this one has been ordered behind
+    uint64_t by_legacy = 0;    // steps of this one the legacy stream has been ordered behind
+    uint64_t functions = 0;    // step of the last host function that waits for the tenant
+    InFlightQueue queue;
+};
+
+struct SessionEvent {
+    CUevent event = nullptr;
+    bool timing = false;
+    bool recorded = false;
+};
+
+struct SessionFunction {
+    CUfunction function = nullptr;
+    uint32_t module = 0;
+    uint32_t name = 0;  // index of the kernel name
+    uint64_t hash = 0;
+    uint32_t parameter_bytes = 0;
+    int32_t max_threads = 0;
+    int32_t max_dynamic_shared = 0;
+};
+
+// Device memory of the session: an allocation, or a variable of a module.
+struct Buffer {
+    static constexpr uint32_t no_module = UINT32_MAX;
+    uint64_t size = 0;
+    uint32_t module = no_module;
+};
+
+struct HostBuffer {
+    SharedMemory memory;
+    bool registered = false;
+};
+
+// Memory on its way back: released once every step up to `fence` has completed.
+struct PendingFree {
+    CUdeviceptr address = 0;
+    HostBuffer host;  // or a pinned buffer
+    uint64_t fence = 0;
+};
+
+struct SessionUsage {
+    int64_t gpu_ns = 0;
+    uint64_t launches = 0, operations = 0, bytes_copied = 0;
+    int64_t gate_wait_ns = 0;
+    uint64_t gate_waits = 0;
+};
+
+struct Session {
+    // draining: over for the tenant, its work still in flight; releasing: a worker frees what it held
+    enum class State : uint8_t { running, draining, releasing, gone };
+
+    std::string id;
+    uint32_t serial = 0;
+    unsigned index = 0;
+    int level = 0;
+    double weight = 1.0;
+    bool paused = false;
+    uint64_t memory_limit = 0;
+    State state = State::running;
+    int end_error = 0;
+    std::string end_reason;
+    bool end_announced = false;
+
+    SharedMemory outbox, inbox;
+    CUdeviceptr inbox_device = 0;
+    uint64_t* host_gate = nullptr;  // executor-owned words that host functions wait on, one per stream
+    CUdeviceptr host_gate_device = 0;
+    Descriptor lifeline, process;
+    RingReader ring;
+
+    // The operation at the head of the ring.
+    std::unique_ptr<Operation> head = std::make_unique<Operation>();
+    bool head_ready = false, head_waits = false;
+    scheduling::Work head_work;
+    KernelEntry* head_kernel = nullptr;
+    Nanoseconds head_arrived = 0;
+
+    // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
+    std::atomic<bool> worker_busy{false};
+    std::atomic<bool> call_pending{false};  // likewise; the ring is not read meanwhile
+    uint64_t calls_answered = 0;            // (worker)
+
+    std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
+    std::vector<uint32_t> active;            // streams with steps that have not completed
+    std::vector<uint32_t> used;              // streams that have a lane
+    std::vector<SessionEvent> events;        // by handle, as far as used
+    std::vector<SessionFunction> functions;  // likewise (worker)
+    std::vector<CUmodule> modules;
+    std::vector<uint64_t> module_hashes;
+    std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch
+    std::unordered_map<uint32_t, HostBuffer> host_buffers;
+    uint64_t host_bytes = 0;
+    std::unique_ptr<Arena> arena;
+    std::vector<PendingFree> frees;
+    std::atomic<uint64_t> memory_bytes{0}, memory_peak{0};
+
+    uint64_t steps_issued = 0;  // over all streams
+    uint32_t in_flight = 0;
+    Nanoseconds unmarked_work = 0;
+    uint32_t unmarked_steps = 0;
+    Nanoseconds last_issue = 0;
+    SessionUsage usage;
+
+    fikit_inbox* inbox_header() { return reinterpret_cast<fikit_inbox*>(inbox.data()); }
+    fikit_outbox* outbox_header() { return reinterpret_cast<fikit_outbox*>(outbox.data()); }
+    uint64_t mark(uint32_t stream) const {
+        return __atomic_load_n(reinterpret_cast<const uint64_t*>(inbox.data() + FIKIT_MARKS_OFFSET +
+                                                                 size_t{stream} * FIKIT_MARK_STRIDE),
+                               __ATOMIC_ACQUIRE);
+    }
+    CUdeviceptr mark_device(uint32_t stream) const {
+        return inbox_device + FIKIT_MARKS_OFFSET + uint64_t{stream} * FIKIT_MARK_STRIDE;
+    }
+    // Does [address, address + size) lie within one buffer of the session?
+    bool owns(CUdeviceptr address, uint64_t size) const {
+        auto buffer = buffers.upper_bound(address);
+        if (buffer == buffers.begin()) return false;
+        --buffer;
+        const uint64_t offset = address - buffer->first;
+        return offset < buffer->second.size && size <= buffer->second.size - offset;
+    }
+    // Tells whoever sleeps in the tenant that something happened.
+    void wake();
+};
+
+}  // namespace fikit

@@ -1,0 +1,385 @@
+// The core's beginning and end, and what other threads may ask of it: attaching, ending, changing, reading.
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <stdexcept>
+
+#include "core.hpp"
+#include "scheduling/policies.hpp"
+
+namespace fikit {
+namespace {
+
+constexpr uint64_t arena_bytes = uint64_t{256} << 30;  // of virtual addresses for each session
+constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(uint64_t);
+constexpr unsigned timers = 512;
+constexpr size_t header_bytes = 4 * FIKIT_PAGE;  // outbox header and host_done
+
+void require(const Driver& driver, CUresult result, const char* what) {
+    if (result != CUDA_SUCCESS) throw std::runtime_error(std::string(what) + ": " + driver.describe(result));
+}
+
+int duplicate(int descriptor) {
+    const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (copy < 0) throw std::runtime_error("no descriptor left for the session's channel");
+    return copy;
+}
+
+}  // namespace
+
+Core::Core(const Settings& settings, CUcontext context)
+    : settings_(settings),
+      context_(context),
+      clock_(settings.time_scale),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      kick_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      notification_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    if (const std::string wrong = driver_.load(settings.driver_path.c_str()); !wrong.empty())
+        throw std::runtime_error(wrong);
+    require(driver_, driver_.cuCtxSetCurrent_(context), "cuCtxSetCurrent");
+    require(driver_, driver_.cuCtxGetDevice_(&device_), "cuCtxGetDevice");
+    int count = 0;
+    require(driver_, driver_.cuDeviceGetAttribute_(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_),
+            "cuDeviceGetAttribute");
+    multiprocessors_ = static_cast<uint32_t>(count);
+    CUdeviceptr arenas = 0;
+    require(
+        driver_,
+        driver_.cuMemAddressReserve_(&arenas, arena_bytes * scheduling::max_sessions, Arena::granule, 0, 0),
+        "reserving addresses for the sessions' arenas");
+    arenas_ = arenas;
+    if (!host_gates_.create("fikit-gates", gate_bytes * scheduling::max_sessions, true))
+        throw std::runtime_error("no memory for the words that host functions wait on");
+    require(driver_,
+            driver_.cuMemHostRegister_(host_gates_.data(), host_gates_.size(),
+                                       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
+            "cuMemHostRegister");
+    require(driver_, driver_.cuMemHostGetDevicePointer_(&host_gates_device_, host_gates_.data(), 0),
+            "cuMemHostGetDevicePointer");
+    timers_.resize(timers);
+    for (int32_t i = 0; i < static_cast<int32_t>(timers); ++i) {
+        Timer& timer = timers_[static_cast<size_t>(i)];
+        require(driver_, driver_.cuEventCreate_(&timer.before, CU_EVENT_DEFAULT), "cuEventCreate");
+        require(driver_, driver_.cuEventCreate_(&timer.after, CU_EVENT_DEFAULT), "cuEventCreate");
+        free_timers_.push_back(i);
+    }
+    for (CUevent& event : trace_base_)
+        require(driver_, driver_.cuEventCreate_(&event, CU_EVENT_DEFAULT), "cuEventCreate");
+    sessions_.reserve(scheduling::max_sessions);
+    names_.push_back({0, "?"});
+    epoll_event event{EPOLLIN, {.u64 = 0}};
+    if (!epoll_ || !kick_ || !notification_ ||
+        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, kick_.get(), &event) != 0)
+        throw std::runtime_error("no descriptors for the dispatch loop");
+}
+
+void Core::start() {
+    if (lanes_.empty() || monitor_ == nullptr) throw std::runtime_error("no streams were added");
+    settings_.bounds.partition = lanes_.has_partition();
+    greatest_priority_ = lanes_.greatest_priority();
+    policy_ = scheduling::make_policy(settings_.policy, settings_.bounds);
+    if (policy_ == nullptr) throw std::runtime_error("unknown policy " + settings_.policy);
+    if (!settings_.board_path.empty() && !board_.open(settings_.board_path))
+        throw std::runtime_error("the GPU's board " + settings_.board_path + ": " +
+                                 (errno != 0 ? std::strerror(errno) : "no slot is free"));
+    calibrate();
+    workers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
+    if (settings_.own_thread) thread_ = std::thread([this] { run(); });
+}
+
+// What two timing events around a kernel read beyond its own duration: measured with a kernel that does
+// nothing, whose own duration is taken as `empty_kernel` (CUPTI reads 1.0 to 1.3 us for one on the H200, the
+// events 7).
+void Core::calibrate() {
+    static constexpr char nothing[] =
+        ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
+    constexpr Nanoseconds empty_kernel = 1200;
+    constexpr size_t rounds = 31;
+    CUmodule module = nullptr;
+    CUfunction function = nullptr;
+    require(driver_, driver_.cuModuleLoadDataEx_(&module, nothing, 0, nullptr, nullptr), "the empty kernel");
+    require(driver_, driver_.cuModuleGetFunction_(&function, module, "nothing"), "the empty kernel");
+    std::array<Nanoseconds, rounds> readings{};
+    for (Nanoseconds& reading : readings) {
+        const Timer& timer = timers_.front();
+        float milliseconds = 0;
+        require(driver_, driver_.cuEventRecord_(timer.before, monitor_), "calibrating");
+        require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
+                "calibrating");
+        require(driver_, driver_.cuEventRecord_(timer.after, monitor_), "calibrating");
+        while (driver_.cuEventQuery_(timer.after) == CUDA_ERROR_NOT_READY) __builtin_ia32_pause();
+        require(driver_, driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after),
+                "calibrating");
+        reading = static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
+    }
+    std::sort(readings.begin(), readings.end());
+    timer_overhead_ = std::max<Nanoseconds>(0, readings[rounds / 2] - empty_kernel);
+    require(driver_, driver_.cuModuleUnload_(module), "the empty kernel");
+}
+
+void Core::stop() {
+    {
+        const std::lock_guard lock(posted_mutex_);
+        stopping_.store(true);
+    }
+    kick();
+    if (thread_.joinable()) thread_.join();
+    workers_.stop();
+}
+
+Core::~Core() { stop(); }
+
+std::pair<int, int> Core::attach(AttachRequest request) {
+    auto session = std::make_unique<Session>();
+    session->lifeline = Descriptor(request.lifeline);
+    session->process = Descriptor(request.process);
+    session->id = request.id;
+    session->level = request.level;
+    session->weight = request.weight;
+    session->memory_limit = request.memory_limit;
+    const uint64_t staging_offset = header_bytes + settings_.ring_bytes;
+    if (!session->outbox.create("fikit-outbox", staging_offset + settings_.staging_bytes, false) ||
+        !session->inbox.create("fikit-inbox", FIKIT_INBOX_BYTES, true))
+        throw std::runtime_error(std::string("no memory for the session's channel: ") + std::strerror(errno));
+    fikit_outbox* outbox = session->outbox_header();
+    outbox->magic = FIKIT_OUTBOX_MAGIC;
+    outbox->version = FIKIT_ABI_VERSION;
+    outbox->ring_offset = header_bytes;
+    outbox->ring_bytes = settings_.ring_bytes;
+    outbox->staging_offset = staging_offset;
+    outbox->staging_bytes = settings_.staging_bytes;
+    session->inbox_header()->magic = FIKIT_INBOX_MAGIC;
+    session->inbox_header()->version = FIKIT_ABI_VERSION;
+    session->ring =
+        RingReader(session->outbox.data(), session->outbox.data() + header_bytes, settings_.ring_bytes);
+    const int outbox_copy = duplicate(session->outbox.descriptor());
+    Descriptor outbox_guard(outbox_copy), inbox_guard(duplicate(session->inbox.descriptor()));
+
+    require(driver_, driver_.cuCtxSetCurrent_(context_), "cuCtxSetCurrent");
+    constexpr unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    require(driver_, driver_.cuMemHostRegister_(session->outbox.data(), session->outbox.size(), flags),
+            "registering the session's outbox");
+    CUresult result = driver_.cuMemHostRegister_(session->inbox.data(), session->inbox.size(), flags);
+    if (result == CUDA_SUCCESS)
+        result = driver_.cuMemHostGetDevicePointer_(&session->inbox_device, session->inbox.data(), 0);
+    if (result == CUDA_SUCCESS) try {
+            on_dispatch([&] { adopt(session); });
+            outbox_guard.release();
+            return {outbox_copy, inbox_guard.release()};
+        } catch (...) {
+            driver_.cuMemHostUnregister_(session->inbox.data());
+            driver_.cuMemHostUnregister_(session->outbox.data());
+            throw;
+        }
+    driver_.cuMemHostUnregister_(session->outbox.data());
+    require(driver_, result, "registering the session's inbox");
+    return {-1, -1};
+}
+
+// On the dispatch thread: gives the session an index and starts reading its ring.
+void Core::adopt(std::unique_ptr<Session>& session) {
+    if (find(session->id) != nullptr)
+        throw std::runtime_error("session " + session->id + " is attached already");
+    unsigned index = 0;
+    while (index < scheduling::max_sessions && by_index_[index] != nullptr) ++index;
+    if (index == scheduling::max_sessions)
+        throw std::runtime_error("the executor has no room for another session");
+    session->index = index;
+    session->serial = ++serials_;
+    session->host_gate = reinterpret_cast<uint64_t*>(host_gates_.data() + index * gate_bytes);
+    session->host_gate_device = host_gates_device_ + index * gate_bytes;
+    std::memset(session->host_gate, 0, gate_bytes);
+    session->arena = std::make_unique<Arena>(driver_, device_, arenas_ + index * arena_bytes, arena_bytes);
+    const int descriptors[] = {session->lifeline.get(), session->process.get()};
+    for (uint64_t kind = 0; kind < 2; ++kind) {
+        epoll_event event{EPOLLIN | EPOLLRDHUP, {.u64 = uint64_t{session->serial} << 1 | kind}};
+        if (descriptors[kind] >= 0 && epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptors[kind], &event) != 0)
+            throw std::runtime_error(std::string("watching the session's process: ") + std::strerror(errno));
+    }
+    by_index_[index] = session.get();
+    policy_->opened(index, session->level, session->weight, clock_.now());
+    ids_[session->serial] = session->id;
+    sessions_.push_back(std::move(session));
+}
+
+void Core::forget_descriptors(Session& session) {
+    for (const int descriptor : {session.lifeline.get(), session.process.get()})
+        if (descriptor >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, descriptor, nullptr);
+}
+
+// Frees all that a session held. Nothing of it is in flight.
+void Core::release(Session& session) {
+    for (PendingFree& pending : session.frees)
+        if (pending.host.registered) driver_.cuMemHostUnregister_(pending.host.memory.data());
+    session.frees.clear();
+    session.arena->clear();
+    for (auto& [handle, buffer] : session.host_buffers)
+        if (buffer.registered) driver_.cuMemHostUnregister_(buffer.memory.data());
+    session.host_buffers.clear();
+    for (const CUmodule module : session.modules)
+        if (module != nullptr) driver_.cuModuleUnload_(module);
+    for (const SessionEvent& event : session.events)
+        if (event.event != nullptr) driver_.cuEventDestroy_(event.event);
+    for (const auto& stream : session.streams)
+        if (stream != nullptr && stream->hop != nullptr) driver_.cuEventDestroy_(stream->hop);
+    driver_.cuMemHostUnregister_(session.inbox.data());
+    driver_.cuMemHostUnregister_(session.outbox.data());
+    session.memory_bytes.store(0);
+    session.lifeline = Descriptor();
+}
+
+Session* Core::find(const std::string& id) {
+    for (const auto& session : sessions_)
+        if (session->id == id && session->state == Session::State::running) return session.get();
+    return nullptr;
+}
+
+bool Core::end(const std::string& id, int error, const std::string& reason) {
+    bool found = false;
+    on_dispatch([&] {
+        if (Session* session = find(id); session != nullptr) {
+            end_session(*session, error, reason);
+            found = true;
+        }
+    });
+    return found;
+}
+
+bool Core::change(const std::string& id, const int* level, const double* weight, const bool* paused) {
+    bool found = false;
+    on_dispatch([&] {
+        Session* session = find(id);
+        if (session == nullptr) return;
+        found = true;
+        const Nanoseconds now = clock_.now();
+        if (session->head_waits && (level != nullptr || weight != nullptr || paused != nullptr)) {
+            policy_->withdrawn(session->index, now);
+            session->head_waits = false;  // looked at anew under what holds now
+        }
+        if (level != nullptr || weight != nullptr) {
+            if (level != nullptr && *level != session->level) {
+                session->level = *level;
+                for (const uint32_t handle :
+                     session->used) {  // lanes of the new priority from the next step on
+                    SessionStream& stream = *session->streams[handle];
+                    Lanes::give_back(stream.whole);
+                    Lanes::give_back(stream.partition);
+                }
+                session->used.clear();
+            }
+            if (weight != nullptr) session->weight = *weight;
+            policy_->changed(session->index, session->level, session->weight, now);
+        }
+        if (paused != nullptr) session->paused = *paused;
+    });
+    return found;
+}
+
+SessionSnapshot Core::snapshot_of(const Session& session) const {
+    SessionSnapshot snapshot;
+    snapshot.id = session.id;
+    snapshot.level = session.level;
+    snapshot.weight = session.weight;
+    snapshot.paused = session.paused;
+    snapshot.memory_limit = session.memory_limit;
+    snapshot.usage = session.usage;
+    snapshot.memory_bytes = session.memory_bytes.load();
+    snapshot.memory_peak = session.memory_peak.load();
+    snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
+    return snapshot;
+}
+
+Snapshot Core::snapshot() {
+    Snapshot all;
+    on_dispatch([&] {
+        for (const auto& session : sessions_)
+            if (session->state == Session::State::running) all.sessions.push_back(snapshot_of(*session));
+        all.busy_ns = busy_ns_ + (in_flight_ > 0 ? clock_.now() - busy_since_ : 0);
+    });
+    all.loops = loops_.load();
+    all.beats = beats_.load();
+    return all;
+}
+
+std::vector<KernelMeasurement> Core::take_profiles() {
+    std::vector<KernelMeasurement> taken;
+    on_dispatch([&] {
+        const std::lock_guard lock(names_mutex_);
+        profile_.each([&](KernelEntry& entry) {
+            if (!entry.dirty) return;
+            entry.dirty = false;
+            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95});
+        });
+    });
+    return taken;
+}
+
+void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
+    std::vector<uint32_t> indices;
+    for (const KernelMeasurement& measurement : known) indices.push_back(name_index(measurement.name));
+    on_dispatch([&] {
+        for (size_t i = 0; i < known.size(); ++i) {
+            const KernelMeasurement& from = known[i];
+            const uint64_t function =
+                mix(from.name.module_hash, hash_bytes(from.name.function.data(), from.name.function.size()));
+            bool fresh = false;
+            KernelEntry* entry = profile_.find(Profile::key_of(function, from.shape), fresh);
+            if (entry == nullptr || entry->samples > 0 || from.median == 0) continue;
+            entry->shape = from.shape;
+            entry->name = indices[i];
+            entry->waves = 0;  // computed when the kernel is seen
+            entry->samples = from.samples;
+            entry->median = from.median;
+            entry->p95 = from.p95;
+            entry->durations.fill(from.median);
+        }
+    });
+}
+
+void Core::forget_profiles() {
+    on_dispatch([&] { profile_.forget(); });
+}
+
+void Core::set_trace(bool on) {
+    on_dispatch([&] {
+        if (on && !trace_.on()) {
+            trace_base_at_ = clock_.now();
+            require(driver_, driver_.cuEventRecord_(trace_base_[0], monitor_), "cuEventRecord");
+            trace_rebasing_ = false;
+            trace_.start();
+        } else if (!on) {
+            trace_.stop();
+        }
+    });
+}
+
+std::vector<NamedTrace> Core::take_trace(size_t limit, uint64_t& dropped) {
+    std::vector<NamedTrace> taken;
+    on_dispatch([&] {
+        const std::lock_guard lock(names_mutex_);
+        for (TraceRecord& record : trace_.take(limit, dropped)) {
+            const auto name = ids_.find(record.session);
+            taken.push_back({record, name != ids_.end() ? name->second : "",
+                             record.op == FIKIT_OP_LAUNCH ? names_[record.name].function : ""});
+        }
+    });
+    return taken;
+}
+
+std::vector<EndedSession> Core::take_ended() {
+    uint64_t value = 0;
+    [[maybe_unused]] const auto got = read(notification_.get(), &value, sizeof value);
+    const std::lock_guard lock(ended_mutex_);
+    return std::exchange(ended_, {});
+}
+
+std::string Core::failure_text() {
+    const std::lock_guard lock(ended_mutex_);
+    return failure_text_;
+}
+
+}  // namespace fikit

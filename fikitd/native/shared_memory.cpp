@@ -1,0 +1,27 @@
+#include "shared_memory.hpp"
+
+#include <fcntl.h>
+#include <linux/memfd.h>
+
+#ifndef F_SEAL_FUTURE_WRITE
+#define F_SEAL_FUTURE_WRITE 0x0010
+#endif
+
+namespace fikit {
+
+bool SharedMemory::create(const char* name, size_t size, bool read_only_outside) {
+    Descriptor descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!descriptor || ftruncate(descriptor.get(), static_cast<off_t>(size)) != 0) return false;
+    void* address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+    if (address == MAP_FAILED) return false;
+    SharedMemory made;
+    made.descriptor_ = std::move(descriptor);
+    made.address_ = address;
+    made.size_ = size;
+    int seals = F_SEAL_SHRINK | F_SEAL_GROW | (read_only_outside ? F_SEAL_FUTURE_WRITE : 0) | F_SEAL_SEAL;
+    if (fcntl(made.descriptor_.get(), F_ADD_SEALS, seals) != 0) return false;
+    *this = std::move(made);
+    return true;
+}
+
+}  // namespace fikit

@@ -1,0 +1,65 @@
+// Owned descriptors, memfds and their mappings.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <utility>
+
+namespace fikit {
+
+class Descriptor {
+  public:
+    Descriptor() = default;
+    explicit Descriptor(int number) : number_(number) {}
+    Descriptor(Descriptor&& other) noexcept : number_(std::exchange(other.number_, -1)) {}
+    Descriptor& operator=(Descriptor&& other) noexcept {
+        std::swap(number_, other.number_);
+        return *this;
+    }
+    ~Descriptor() {
+        if (number_ >= 0) close(number_);
+    }
+    int get() const { return number_; }
+    int release() { return std::exchange(number_, -1); }
+    explicit operator bool() const { return number_ >= 0; }
+
+  private:
+    int number_ = -1;
+};
+
+// A memfd of fixed size, mapped for reading and writing here. Nobody can shrink it under our feet (that
+// would be a SIGBUS in the executor): its size is sealed before it is handed out.
+class SharedMemory {
+  public:
+    SharedMemory() = default;
+    SharedMemory(SharedMemory&& other) noexcept
+        : descriptor_(std::move(other.descriptor_)),
+          address_(std::exchange(other.address_, nullptr)),
+          size_(std::exchange(other.size_, 0)) {}
+    SharedMemory& operator=(SharedMemory&& other) noexcept {
+        std::swap(descriptor_, other.descriptor_);
+        std::swap(address_, other.address_);
+        std::swap(size_, other.size_);
+        return *this;
+    }
+    ~SharedMemory() {
+        if (address_ != nullptr) munmap(address_, size_);
+    }
+
+    // `read_only_outside`: whoever gets the descriptor can only read. False with errno on failure.
+    bool create(const char* name, size_t size, bool read_only_outside);
+
+    uint8_t* data() const { return static_cast<uint8_t*>(address_); }
+    size_t size() const { return size_; }
+    int descriptor() const { return descriptor_.get(); }
+
+  private:
+    Descriptor descriptor_;
+    void* address_ = nullptr;
+    size_t size_ = 0;
+};
+
+}  // namespace fikit

@@ -1,0 +1,68 @@
+// Threads for what may take long: answering calls (module loads, mapping memory), freeing what a session
+// held. The dispatch thread hands jobs over and never waits for them.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace fikit {
+
+class Workers {
+  public:
+    ~Workers() { stop(); }
+
+    // `prepare` runs first on every thread (it makes the context current).
+    void start(unsigned count, const std::function<void()>& prepare) {
+        for (unsigned number = 0; number < count; ++number)
+            threads_.emplace_back([this, prepare] {
+                prepare();
+                run();
+            });
+    }
+
+    void post(std::function<void()> job) {
+        {
+            const std::lock_guard lock(mutex_);
+            jobs_.push_back(std::move(job));
+        }
+        ready_.notify_one();
+    }
+
+    // Finishes the jobs there are, then ends the threads.
+    void stop() {
+        {
+            const std::lock_guard lock(mutex_);
+            stopping_ = true;
+        }
+        ready_.notify_all();
+        for (std::thread& thread : threads_) thread.join();
+        threads_.clear();
+    }
+
+  private:
+    void run() {
+        for (;;) {
+            std::function<void()> job;
+            {
+                std::unique_lock lock(mutex_);
+                ready_.wait(lock, [this] { return stopping_ || !jobs_.empty(); });
+                if (jobs_.empty()) return;
+                job = std::move(jobs_.front());
+                jobs_.pop_front();
+            }
+            job();
+        }
+    }
+
+    std::mutex mutex_;
+    std::condition_variable ready_;
+    std::deque<std::function<void()>> jobs_;
+    std::vector<std::thread> threads_;
+    bool stopping_ = false;
+};
+
+}  // namespace fikit

@@ -1,0 +1,46 @@
+"""What an executor is told when it starts, besides its device: the bounds of scheduling and of sessions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Share = Annotated[float, Meta(ge=0.0, le=1.0)]
+
+
+class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """The gate. Times in microseconds of device time."""
+
+    policy: Annotated[str, Meta(description="How waiting work is chosen: strict.")] = "strict"
+    in_flight_us: Annotated[
+        float, Meta(gt=0, le=1e6, description="Gated work on the GPU at a time, by its expected duration.")
+    ] = 200.0
+    partition_block_us: Annotated[
+        float,
+        Meta(ge=0, le=1e6, description="Beside high-priority work, kernels with longer blocks are confined."),
+    ] = 20.0
+    partition_share: Annotated[
+        Share, Meta(description="Share of the multiprocessors they are confined to; 0: no partition.")
+    ] = 0.73
+    high_memory_ms: Annotated[
+        float,
+        Meta(
+            gt=0, le=1e5, description="A high-priority session counts as active so long after its last work."
+        ),
+    ] = 50.0
+    starvation_share: Annotated[
+        Share, Meta(description="Share of the time that levels get which would otherwise get nothing.")
+    ] = 0.02
+    spin_us: Annotated[
+        float, Meta(ge=0, le=1e6, description="Look for work so long before sleeping (host time).")
+    ] = 200.0
+    poll_us: Annotated[
+        float, Meta(ge=1, le=1e6, description="Look for completions this often while sleeping (host time).")
+    ] = 50.0
+    staging_bytes: Annotated[
+        int, Meta(ge=1 << 20, le=1 << 32, description="Staging memory of a session, for pageable copies.")
+    ] = 32 << 20
+    pinned_limit_bytes: Annotated[
+        int, Meta(ge=0, le=1 << 46, description="Pinned host memory that one session may have.")
+    ] = 16 << 30

@@ -1,0 +1,89 @@
+"""A Unix stream socket that carries frames and descriptors, for both sides the daemon speaks to.
+
+Descriptors arrive with the last bytes of one receive (the kernel ends a receive at them), so keeping them in
+one queue and letting the frame that mentions them take them from its front pairs them rightly.
+Invariant: a descriptor is in the queue, or somebody's, or closed.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import trio
+from fikit.protocol import Decoder, ProtocolError
+
+MAX_DESCRIPTORS: Final = 16
+RECEIVE_BYTES: Final = 256 * 1024
+
+
+class PeerClosedError(Exception):
+    """The other side has closed the connection, or it broke."""
+
+
+def close_all(descriptors: Iterable[int]) -> None:
+    """Close descriptors that nobody wants."""
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+class Wire:
+    """Frames of ``union`` in, bytes and descriptors out. One receiver and one sender at a time."""
+
+    def __init__(self, stream: trio.socket.SocketType, union: Any) -> None:
+        self.socket = stream
+        self._decoder = Decoder(union)
+        self._descriptors: deque[int] = deque()
+
+    async def receive(self) -> list[tuple[int, Any]]:
+        """The frames that the next bytes complete, perhaps none. Raises PeerClosedError, ProtocolError."""
+        try:
+            data, ancillary, flags, _ = await self.socket.recvmsg(
+                RECEIVE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
+            )
+        except OSError as error:
+            raise PeerClosedError(str(error)) from None
+        for level, kind, content in ancillary:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                whole = array.array("i")
+                whole.frombytes(content[: len(content) - len(content) % whole.itemsize])
+                self._descriptors.extend(whole)
+        if flags & socket.MSG_CTRUNC or len(self._descriptors) > MAX_DESCRIPTORS:
+            raise ProtocolError(f"more than {MAX_DESCRIPTORS} descriptors")
+        if not data:
+            raise PeerClosedError("end of stream")
+        self._decoder.feed(data)
+        return self._decoder.frames()
+
+    def take_descriptors(self, count: int) -> list[int]:
+        """The next ``count`` received descriptors, now the caller's. Raises ProtocolError if too few came."""
+        if len(self._descriptors) < count:
+            raise ProtocolError(f"{len(self._descriptors)} descriptors came where {count} were due")
+        return [self._descriptors.popleft() for _ in range(count)]
+
+    @property
+    def holds_descriptors(self) -> bool:
+        """Whether descriptors came that no frame has taken."""
+        return bool(self._descriptors)
+
+    async def send(self, frame: bytes, descriptors: Sequence[int] = ()) -> None:
+        """Send a whole frame; the descriptors stay the caller's. Raises PeerClosedError."""
+        rights = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        )
+        try:
+            sent = await self.socket.sendmsg([frame], rights)
+            while sent < len(frame):
+                sent += await self.socket.send(memoryview(frame)[sent:])
+        except OSError as error:
+            raise PeerClosedError(str(error)) from None
+
+    def close(self) -> None:
+        """Close the socket and every descriptor nobody took."""
+        close_all(self._descriptors)
+        self._descriptors.clear()
+        self.socket.close()
