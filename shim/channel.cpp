@@ -206,21 +206,23 @@ Status Channel::failed(char (*text)[FIKIT_ERROR_TEXT]) const {
     return status;
 }
 
-Status Channel::take_deferred(char (*text)[FIKIT_ERROR_TEXT]) {
+Status Channel::take_deferred() {
     if (load_acquire(inbox_->deferred_count) == load_relaxed(deferred_taken_)) return status::success;
     const Locked lock(deferred_mutex_);
     for (;;) {  // again when another error came in meanwhile
         const uint64_t count = load_acquire(inbox_->deferred_count);
         if (count == deferred_taken_) return status::success;
         const Status status = load_relaxed(inbox_->deferred_error);
-        if (text != nullptr) {
-            memcpy(*text, inbox_->deferred_text, FIKIT_ERROR_TEXT);
-            (*text)[FIKIT_ERROR_TEXT - 1] = '\0';
-        }
+        memcpy(deferred_text_, inbox_->deferred_text, FIKIT_ERROR_TEXT - 1);
         if (load_acquire(inbox_->deferred_count) != count) continue;
         store_relaxed(deferred_taken_, count);
         return status;
     }
+}
+
+void Channel::deferred_text(char (&text)[FIKIT_ERROR_TEXT]) {
+    const Locked lock(deferred_mutex_);
+    memcpy(text, deferred_text_, FIKIT_ERROR_TEXT);
 }
 
 void Channel::send_doorbell(uint32_t parked) {

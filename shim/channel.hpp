@@ -113,7 +113,9 @@ class Channel {
     // The sticky error, 0 while there is none; `text`, if given, gets its NUL-terminated explanation.
     Status failed(char (*text)[FIKIT_ERROR_TEXT] = nullptr) const;
     // The asynchronous error that was not reported yet, or success.
-    Status take_deferred(char (*text)[FIKIT_ERROR_TEXT] = nullptr);
+    Status take_deferred();
+    // The explanation of the one taken last.
+    void deferred_text(char (&text)[FIKIT_ERROR_TEXT]);
     // Ends the session from this side. The mappings stay until the destructor.
     void end();
     bool forked() const { return load_relaxed(guard_->alive) == 0; }
@@ -160,6 +162,7 @@ class Channel {
     uint64_t calls_ = 0;
     pthread_mutex_t deferred_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint64_t deferred_taken_ = 0;
+    char deferred_text_[FIKIT_ERROR_TEXT] = {};
 };
 
 // Scoped pthread mutex: std::mutex would bring libstdc++'s exceptions.

@@ -22,12 +22,16 @@ CopyThreads::~CopyThreads() {
     for (uint32_t index = 0; index < helpers_; ++index) pthread_join(threads_[index], nullptr);
 }
 
-void CopyThreads::start() {
+uint32_t CopyThreads::suitable_threads() {
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    return cores < 2 ? 1 : cores / 2 < most_helpers + 1 ? static_cast<uint32_t>(cores / 2) : most_helpers + 1;
+}
+
+void CopyThreads::start(uint32_t threads) {
     const Locked lock(start_mutex_);
     if (started_) return;
     started_ = true;
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const uint32_t threads = cores / 2 < 4 ? static_cast<uint32_t>(cores / 2) : 4;
+    if (threads > most_helpers + 1) threads = most_helpers + 1;
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
@@ -37,7 +41,8 @@ void CopyThreads::start() {
 }
 
 void CopyThreads::copy(void* to, const void* from, uint64_t bytes) {
-    if (helpers_ == 0 || bytes < 2 * chunk_bytes || __atomic_exchange_n(&busy_, 1u, __ATOMIC_ACQUIRE) != 0) {
+    if (load_acquire(helpers_) == 0 || bytes < 2 * chunk_bytes ||
+        __atomic_exchange_n(&busy_, 1u, __ATOMIC_ACQUIRE) != 0) {
         memcpy(to, from, bytes);
         return;
     }

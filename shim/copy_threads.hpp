@@ -18,7 +18,8 @@ class CopyThreads {
     CopyThreads& operator=(const CopyThreads&) = delete;
     ~CopyThreads();
 
-    void start();  // at the first use; does nothing on small machines
+    static uint32_t suitable_threads();  // for this machine, the caller's own included
+    void start(uint32_t threads);        // at the first use
     void copy(void* to, const void* from, uint64_t bytes);
     void abandon() { helpers_ = 0; }  // in a forked child, which has no such threads
 

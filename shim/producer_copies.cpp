@@ -52,7 +52,7 @@ Status Producer::copy_to_device(uint32_t stream, uint64_t to, const void* from, 
     if (buffer != 0)
         return enqueue_copy(FIKIT_COPY_TO_DEVICE, stream, buffer, to, offset, bytes, false, step);
 
-    if (bytes >= CopyThreads::worthwhile_bytes) copy_threads_.start();
+    if (bytes >= CopyThreads::worthwhile_bytes) copy_threads_.start(CopyThreads::suitable_threads());
     const auto* source = static_cast<const uint8_t*>(from);
     while (bytes != 0) {
         Piece piece;
@@ -83,7 +83,7 @@ Status Producer::copy_to_host(uint32_t stream, void* to, uint64_t from, uint64_t
         uint64_t step;
         return enqueue_copy(FIKIT_COPY_TO_HOST, stream, buffer, from, offset, bytes, false, step);
     }
-    if (bytes >= CopyThreads::worthwhile_bytes) copy_threads_.start();
+    if (bytes >= CopyThreads::worthwhile_bytes) copy_threads_.start(CopyThreads::suitable_threads());
 
     struct OnItsWay {
         Piece piece;

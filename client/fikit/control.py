@@ -1,0 +1,159 @@
+"""A blocking connection to the daemon: frames over a Unix socket, descriptors beside them.
+
+Also what ``fikitctl`` uses, so it imports neither trio nor the native module.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from fikit import protocol
+from fikit.errors import RefusedError, UnreachableError
+from fikit.place import default_socket
+
+_CHUNK: Final = 256 * 1024
+_MOST_DESCRIPTORS: Final = 16
+_UNCHANGED: Final = object()
+
+ReplyType = TypeVar("ReplyType", bound=protocol.Reply)
+
+
+class Connection:
+    """One control connection, greeted. Not thread-safe: one request at a time.
+
+    Raises UnreachableError when no daemon answers, or when it goes away.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        client: str = "fikit",
+        timeout: float | None = 30.0,
+    ) -> None:
+        self.path = Path(path) if path is not None else default_socket()
+        self._decoder = protocol.Decoder(protocol.AnyReply)
+        self._ready: list[tuple[int, Any]] = []
+        self._descriptors: list[int] = []
+        self._last = 0
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            self._socket.settimeout(timeout)
+            self._socket.connect(os.fspath(self.path))
+            self.welcome = self.expect(
+                protocol.Welcome, protocol.Hello(version=protocol.PROTOCOL_VERSION, client=client)
+            )
+        except OSError as error:
+            self._socket.close()
+            if isinstance(error, UnreachableError):
+                raise
+            raise UnreachableError(
+                f"no fikitd answers at {self.path}: {error.strerror or error} "
+                "(is it running? FIKIT_SOCKET names another place)"
+            ) from error
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def request(self, body: protocol.Request, *, timeout: float | object | None = _UNCHANGED) -> Any:
+        """Send one request and return its reply. Raises RefusedError where the daemon says no.
+
+        ``timeout``, in seconds, replaces the connection's own for this request; None: no limit.
+        """
+        return self.receive(self.send(body), timeout=timeout)
+
+    def expect(self, reply_type: type[ReplyType], body: protocol.Request) -> ReplyType:
+        """``request``, for a reply of one type. Raises ProtocolError for any other."""
+        reply = self.request(body)
+        if not isinstance(reply, reply_type):
+            raise protocol.ProtocolError(f"{type(body).__name__} was answered with {type(reply).__name__}")
+        return reply
+
+    def send(self, body: protocol.Request) -> int:
+        """Send a request whose replies ``receive`` will get; returns its id."""
+        self._last += 1
+        try:
+            self._socket.sendall(protocol.encode(self._last, body))
+        except OSError as error:
+            raise self._lost(error) from error
+        return self._last
+
+    def receive(self, identifier: int, *, timeout: float | object | None = _UNCHANGED) -> Any:
+        """The next reply to one request (a subscription has many). Raises TimeoutError, RefusedError."""
+        before = self._socket.gettimeout()
+        if timeout is not _UNCHANGED:
+            self._socket.settimeout(timeout)  # type: ignore[arg-type]
+        try:
+            reply = self._next(identifier)
+        finally:
+            self._socket.settimeout(before)
+        if isinstance(reply, protocol.Failure):
+            raise RefusedError(reply.code, reply.message, reply.hint)
+        if isinstance(reply, protocol.InvalidBody):
+            raise protocol.ProtocolError(f"the daemon's reply: {reply.message}")
+        return reply
+
+    def take_descriptors(self, count: int) -> list[int]:
+        """The descriptors that came beside the last reply; the caller closes them."""
+        taken, self._descriptors = self._descriptors, []
+        if len(taken) != count:
+            for descriptor in taken:
+                os.close(descriptor)
+            raise protocol.ProtocolError(f"{len(taken)} descriptors came with a reply that has {count}")
+        return taken
+
+    def fileno(self) -> int:
+        """The socket's descriptor, for polling."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the connection, and descriptors that nobody took."""
+        self._socket.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _next(self, identifier: int) -> Any:
+        while True:
+            for index, (number, body) in enumerate(self._ready):
+                if number == identifier:
+                    del self._ready[index]
+                    return body
+            self._read()
+
+    def _read(self) -> None:
+        integers = array.array("i")
+        try:
+            data, control, _, _ = self._socket.recvmsg(
+                _CHUNK, socket.CMSG_SPACE(_MOST_DESCRIPTORS * integers.itemsize), socket.MSG_CMSG_CLOEXEC
+            )
+        except TimeoutError:
+            raise
+        except OSError as error:
+            raise self._lost(error) from error
+        for level, kind, payload in control:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                integers.frombytes(payload[: len(payload) - len(payload) % integers.itemsize])
+        self._descriptors.extend(integers)
+        if not data:
+            raise UnreachableError(f"fikitd at {self.path} closed the connection")
+        self._decoder.feed(data)
+        self._ready.extend(self._decoder.frames())
+
+    def _lost(self, error: OSError) -> UnreachableError:
+        return UnreachableError(
+            f"the connection to fikitd at {self.path} was lost: {error.strerror or error}"
+        )

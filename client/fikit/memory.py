@@ -1,0 +1,136 @@
+"""Device memory and pinned host memory."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, Self
+
+from fikit._channel import DeviceBuffer, PinnedMemory
+from fikit.core import Core
+from fikit.errors import UsageError
+from fikit.streams import Stream
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["Memory", "PinnedMemory"]
+
+_WIDTHS: Final = (1, 2, 4)
+
+
+class Memory(DeviceBuffer):
+    """Device memory: ``address`` and ``size`` in bytes. A kernel argument as it is.
+
+    Leaving a ``with`` block, or ``free()``, gives it back once everything enqueued before has completed.
+    The host side of a copy is any contiguous object with the buffer protocol: a NumPy array, bytes,
+    PinnedMemory.
+    """
+
+    def __init__(self, core: Core, address: int, size: int, *, owned: bool = True) -> None:
+        super().__init__(address, size)
+        self._core = core
+        self._owned = owned
+
+    def __repr__(self) -> str:
+        state = " freed" if self.freed else ""
+        return f"<fikit.Memory {self.address:#x}, {self.size} bytes{state}>"
+
+    def copy_from(
+        self, source: Buffer, *, offset: int = 0, stream: Stream | None = None, wait: bool = True
+    ) -> None:
+        """Copy all of ``source`` to ``offset`` (bytes). On return the source may be changed.
+
+        With ``wait=False`` pinned memory may not have been read yet on return: synchronise the stream.
+        """
+        address = self._address(offset, memoryview(source).nbytes)
+        status, pinned = self._core.channel.copy_to_device(_handle(stream), address, source)
+        self._core.check(status, "Memory.copy_from")
+        if pinned and wait:
+            self._drain(stream, "Memory.copy_from")
+
+    def copy_to(
+        self, destination: Buffer, *, offset: int = 0, stream: Stream | None = None, wait: bool = True
+    ) -> None:
+        """Fill all of ``destination`` from ``offset`` (bytes). On return the data are there.
+
+        With ``wait=False``, which needs pinned memory (UsageError), they are there once the stream has
+        come so far.
+        """
+        address = self._address(offset, memoryview(destination).nbytes)
+        if not wait and not self._core.channel.is_pinned(destination):
+            raise UsageError("copy_to without waiting needs pinned memory (Session.allocate_pinned)")
+        status, pinned = self._core.channel.copy_to_host(_handle(stream), destination, address)
+        self._core.check_synchronized(status, "Memory.copy_to")
+        if pinned and wait:
+            self._drain(stream, "Memory.copy_to")
+
+    def copy_from_memory(
+        self, source: Memory, *, size: int | None = None, offset: int = 0, source_offset: int = 0,
+        stream: Stream | None = None,
+    ) -> None:  # fmt: skip
+        """Copy ``size`` bytes (None: all from ``source_offset`` on) on the device. Asynchronous."""
+        count = source.size - source_offset if size is None else size
+        status = self._core.channel.copy_on_device(
+            _handle(stream), self._address(offset, count), source._address(source_offset, count), count
+        )
+        self._core.check(status, "Memory.copy_from_memory")
+
+    def fill(
+        self,
+        value: int,
+        *,
+        width: int = 1,
+        count: int | None = None,
+        offset: int = 0,
+        stream: Stream | None = None,
+    ) -> None:
+        """Set ``count`` elements (None: all) of ``width`` bytes (1, 2 or 4) to ``value``. Asynchronous."""
+        if width not in _WIDTHS or not 0 <= value < 1 << 8 * width or offset % width:
+            raise UsageError(
+                f"fill: {value} in elements of {width} bytes at {offset} (width 1, 2 or 4; aligned)"
+            )
+        elements = (self.size - offset) // width if count is None else count
+        address = self._address(offset, elements * width)
+        self._core.check(
+            self._core.channel.fill(_handle(stream), address, elements, value, width), "Memory.fill"
+        )
+
+    def read(self, size: int | None = None, *, offset: int = 0, stream: Stream | None = None) -> bytes:
+        """``size`` bytes (None: all) from ``offset`` on."""
+        content = bytearray(self.size - offset if size is None else size)
+        self.copy_to(content, offset=offset, stream=stream)
+        return bytes(content)
+
+    def free(self) -> None:
+        """Give the memory back once everything enqueued before has completed. Never waits for that."""
+        if not self.freed:
+            self.mark_freed()
+            if self._owned:
+                self._core.channel.memory_free(self.address)  # refused only when the session is over
+
+    def __del__(self) -> None:
+        if hasattr(self, "_owned"):
+            self.free()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.free()
+
+    def _address(self, offset: int, count: int) -> int:
+        if self.freed:
+            raise UsageError(f"{self!r} was freed")
+        if offset < 0 or count < 0 or offset + count > self.size:
+            raise UsageError(f"{count} bytes at {offset} do not lie within {self!r}")
+        return self.address + offset
+
+    def _drain(self, stream: Stream | None, call: str) -> None:
+        handle = _handle(stream)
+        self._core.wait(lambda timeout: self._core.channel.stream_synchronize(handle, timeout), None, call)
+
+
+def _handle(stream: Stream | None) -> int:
+    return stream.handle if stream is not None else 0

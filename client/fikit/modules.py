@@ -1,0 +1,195 @@
+"""Modules and their kernels."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from fikit import _channel
+from fikit.core import NOT_READY, Core
+from fikit.errors import UsageError
+from fikit.memory import Memory
+from fikit.streams import Stream
+
+# CUfunction_attribute
+_MAX_DYNAMIC_SHARED_BYTES: Final = 8
+_NON_PORTABLE_CLUSTER: Final = 15
+_TYPE: Final = re.compile(r"(?P<kind>[iuf])(?P<bits>8|16|32|64)")
+
+Axes = int | tuple[int, ...]
+
+
+class KernelAttributes(NamedTuple):
+    """What the driver knows of a kernel. Sizes in bytes."""
+
+    max_threads: int
+    shared_bytes: int
+    const_bytes: int
+    local_bytes: int
+    registers: int
+    max_dynamic_shared_bytes: int
+    ptx_version: int
+    binary_version: int
+
+
+class Kernel:
+    """A kernel of a module. Keep the module alive as long as its kernels."""
+
+    def __init__(
+        self,
+        core: Core,
+        kernel: _channel.Kernel,
+        attributes: Mapping[str, int],
+        parameter_sizes: Sequence[int],
+    ) -> None:
+        self._core = core
+        self._kernel = kernel
+        self._launch = kernel.launch
+        self.name = kernel.name
+        self.attributes = KernelAttributes(**attributes)
+        self.parameter_sizes = tuple(parameter_sizes)
+        """In bytes."""
+
+    def __repr__(self) -> str:
+        return f"<fikit.Kernel {self.name}>"
+
+    def launch(
+        self,
+        *arguments: Any,
+        grid: Axes,
+        block: Axes,
+        shared: int = 0,
+        stream: Stream | None = None,
+        cooperative: bool = False,
+        cluster: Axes | None = None,
+    ) -> None:
+        """Enqueue the kernel; does not wait for it.
+
+        ``grid``, ``block``, ``cluster``: an int or up to three; ``shared``: dynamic shared memory, bytes.
+        Arguments: Memory, int, float, bool, NumPy scalars, ctypes objects, or bytes of exactly a
+        parameter's size (structures). Without declared types (``Module.kernel``) the parameter's size and
+        the value's type decide: a float in 8 bytes is a double, in 4 a float. TypeError and OverflowError
+        name the argument. A kernel that fails later is reported by the next synchronising call.
+        """
+        self._enqueue(arguments, grid, block, shared, stream, cooperative, cluster, True)
+
+    def launch_nowait(
+        self,
+        *arguments: Any,
+        grid: Axes,
+        block: Axes,
+        shared: int = 0,
+        stream: Stream | None = None,
+        cooperative: bool = False,
+        cluster: Axes | None = None,
+    ) -> bool:
+        """``launch`` that returns False instead of waiting for room in a full channel."""
+        return self._enqueue(arguments, grid, block, shared, stream, cooperative, cluster, False)
+
+    def _enqueue(
+        self, arguments: tuple[Any, ...], grid: Axes, block: Axes, shared: int, stream: Stream | None,
+        cooperative: bool, cluster: Axes | None, wait: bool,
+    ) -> bool:  # fmt: skip
+        handle = 0 if stream is None else stream.handle
+        if cooperative or cluster is not None:
+            status = self._kernel.launch_attributed(
+                handle, grid, block, shared, arguments, wait, cooperative, cluster
+            )
+        else:
+            status = self._launch(handle, grid, block, shared, arguments, wait)
+        if status:
+            if status == NOT_READY:
+                return False
+            self._core.check(status, f"launch of kernel {self.name}")
+        return True
+
+    def occupancy(self, block_threads: int, shared: int = 0) -> int:
+        """Blocks of ``block_threads`` threads and ``shared`` dynamic bytes that fit on one multiprocessor."""
+        status, blocks = self._core.channel.function_occupancy(self._kernel.function, block_threads, shared)
+        self._core.check(status, f"occupancy of kernel {self.name}")
+        return blocks
+
+    def set_max_dynamic_shared(self, size: int) -> None:
+        """Allow launches with up to ``size`` bytes of dynamic shared memory (needed above 48 KiB)."""
+        self._set(_MAX_DYNAMIC_SHARED_BYTES, size)
+
+    def allow_non_portable_cluster(self) -> None:
+        """Allow clusters of more than eight blocks."""
+        self._set(_NON_PORTABLE_CLUSTER, 1)
+
+    def _set(self, attribute: int, value: int) -> None:
+        status = self._core.channel.function_set_attribute(self._kernel.function, attribute, value)
+        self._core.check(status, f"attribute {attribute} of kernel {self.name}")
+
+
+class Module:
+    """A loaded image. Leaving a ``with`` block, or ``unload()``, gives it up."""
+
+    def __init__(self, core: Core, handle: int) -> None:
+        self._core = core
+        self._handle = handle
+        self._kernels: dict[tuple[str, bytes], Kernel] = {}
+        self._functions: list[int] = []
+
+    def kernel(self, name: str, types: Sequence[str] | None = None) -> Kernel:
+        """The kernel of that (mangled) name. Raises CudaError (500) when there is none.
+
+        ``types`` declares its parameters: ``i8`` to ``i64``, ``u8`` to ``u64``, ``f16`` to ``f64``,
+        ``pointer``, ``bytes``, or ``any``, in order.
+        """
+        kinds = b"" if types is None else b"".join(_kind(each) for each in types)
+        if (known := self._kernels.get((name, kinds))) is not None:
+            return known
+        try:
+            status, kernel, attributes, sizes = self._core.channel.function_get(self._live(), name, kinds)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        self._core.check(status, f"kernel {name}")
+        assert kernel is not None  # noqa: S101 - as the status says
+        self._functions.append(kernel.function)
+        for index, (declared, size) in enumerate(zip(types or (), sizes, strict=bool(types))):
+            if (match := _TYPE.fullmatch(declared)) and int(match["bits"]) != 8 * size:
+                raise UsageError(f"parameter {index} of kernel {name} has {size} bytes; it is no {declared}")
+        self._kernels[name, kinds] = found = Kernel(self._core, kernel, attributes, sizes)
+        return found
+
+    def global_(self, name: str) -> Memory:
+        """A global variable of the module. Raises CudaError (500) when there is none."""
+        status, address, size = self._core.channel.module_global(self._live(), name)
+        self._core.check(status, f"global {name}")
+        return Memory(self._core, address, size, owned=False)
+
+    def unload(self) -> None:
+        """Give the module up; its kernels must not be launched any more."""
+        if self._handle == 0:
+            return
+        handle, self._handle = self._handle, 0
+        self._kernels.clear()
+        self._core.check(self._core.channel.module_unload(handle, self._functions), "Module.unload")
+
+    def _live(self) -> int:
+        if self._handle == 0:
+            raise UsageError("the module was unloaded")
+        return self._handle
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.unload()
+
+
+def _kind(declared: str) -> bytes:
+    named = {"any": b"?", "pointer": b"p", "bytes": b"b"}
+    if declared in named:
+        return named[declared]
+    match = _TYPE.fullmatch(declared)
+    if match is None or declared == "f8":
+        raise UsageError(
+            f"{declared!r} is no parameter type (i8 to i64, u8 to u64, f16 to f64, pointer, bytes, any)"
+        )
+    return match["kind"].encode()

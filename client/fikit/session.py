@@ -1,0 +1,178 @@
+"""Sessions: the blocking flavour of the client, and the one implementation (fikit.trio wraps it)."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fikit import protocol
+from fikit._channel import Channel, PinnedMemory
+from fikit.control import Connection
+from fikit.core import Core
+from fikit.device import Device, MemoryInformation
+from fikit.errors import UsageError
+from fikit.memory import Memory
+from fikit.modules import Module
+from fikit.nvrtc import compile_ptx
+from fikit.streams import Event, Stream
+
+
+def connect(
+    *,
+    name: str | None = None,
+    priority: str | int = "normal",
+    gpu: int | None = None,
+    memory_limit: int = 0,
+    isolated: bool = False,
+    socket: str | os.PathLike[str] | None = None,
+    timeout: float | None = 30.0,
+) -> Session:
+    """Open a session with the daemon.
+
+    ``name``: shown by ``fikitctl`` (None: the program's name). ``priority``: high, normal, low, or 0
+    (highest) to 9. ``gpu``: None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``:
+    an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds
+    for the daemon's answers. A process that ``fikitctl submit`` started belongs to its job (``$FIKIT_JOB``).
+    Raises UnreachableError, RefusedError.
+    """
+    try:
+        level = protocol.priority_level(str(priority))
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+    connection = Connection(socket, client=f"fikit {os.getpid()}", timeout=timeout)
+    try:
+        opened = connection.expect(
+            protocol.SessionOpened,
+            protocol.OpenSession(
+                name=(name or Path(sys.argv[0] if sys.argv else "").name or "python")[:200],
+                priority=level,
+                gpu=gpu,
+                memory_limit_bytes=memory_limit,
+                isolated=isolated,
+                job=os.environ.get("FIKIT_JOB") or None,
+            ),
+        )
+        channel = Channel(*connection.take_descriptors(3))
+        return Session(connection, channel, opened)
+    except BaseException:
+        connection.close()
+        raise
+
+
+class Session:
+    """A connection to one GPU. Thread-safe. After ``fork()`` only the parent may use it.
+
+    Whatever CUDA or the daemon refuses is a FikitError; when the session itself is over, SessionLostError.
+    """
+
+    def __init__(self, connection: Connection, channel: Channel, opened: protocol.SessionOpened) -> None:
+        self._connection = connection
+        self.core = Core(channel)
+        self.identifier = opened.session
+        self.priority = opened.priority
+        """The level it got, 0 (highest) to 9."""
+        self.memory_limit = opened.memory_limit_bytes
+        status, attributes, memory, uuid, _ = channel.device_attributes()
+        self.core.check(status, "device attributes")
+        self.device = Device(opened.gpu, opened.device_name, uuid, memory, opened.time_scale, attributes)
+        self.default_stream = Stream(self.core, 0, owned=False)
+
+    def __repr__(self) -> str:
+        return f"<fikit.Session {self.identifier} on GPU {self.device.index}>"
+
+    def allocate(self, size: int) -> Memory:
+        """``size`` bytes of device memory. Raises OutOfMemoryError (also for the tenant's quota)."""
+        return Memory(self.core, *self.allocate_address(size))
+
+    def allocate_address(self, size: int) -> tuple[int, int]:
+        """``allocate`` without the object: (address, size)."""
+        if size <= 0:
+            raise UsageError(f"allocate: {size} bytes")
+        status, address, _ = self.core.channel.memory_allocate(size)
+        self.core.check(status, f"allocate of {size} bytes")
+        return address, size
+
+    def allocate_pinned(self, size: int) -> PinnedMemory:
+        """``size`` bytes of pinned host memory, for asynchronous copies at the link's full speed."""
+        if size <= 0:
+            raise UsageError(f"allocate_pinned: {size} bytes")
+        status, memory = self.core.channel.host_allocate(size)
+        self.core.check(status, f"allocate_pinned of {size} bytes")
+        assert memory is not None  # noqa: S101 - as the status says
+        return memory
+
+    def memory_information(self) -> MemoryInformation:
+        """Free and total device memory, as the tenant's quota allows."""
+        status, free, total = self.core.channel.memory_information()
+        self.core.check(status, "memory_information")
+        return MemoryInformation(free, total)
+
+    def load(self, image: bytes | str) -> Module:
+        """A module from PTX (str or bytes), a cubin or a fatbin. A failed load's error has the JIT's log."""
+        content = image.encode() if isinstance(image, str) else bytes(image)
+        if not content.startswith((b"\x7fELF", b"\x50\xed\x55\xba")) and not content.endswith(b"\0"):
+            content += b"\0"  # PTX is a C string
+        status, handle, log = self.core.channel.module_load(content)
+        self.core.check(status, "load of a module", log.rstrip(b"\0").decode(errors="replace"))
+        return Module(self.core, handle)
+
+    def compile(self, source: str, *, name: str = "source.cu", options: Sequence[str] = ()) -> Module:
+        """A module from CUDA C, compiled by NVRTC for this device. Declare kernels ``extern "C"``.
+
+        Raises CompileError with NVRTC's log; MissingExtraError without NVRTC.
+        """
+        major, minor = self.device.compute_capability
+        return self.load(
+            compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
+        )
+
+    def stream(self, *, priority: int = 0, non_blocking: bool = False) -> Stream:
+        """A new stream. ``priority`` ranks it within the session (CUDA's numbers: lower is more urgent).
+
+        Unless ``non_blocking``, it keeps CUDA's implicit order with the default stream.
+        """
+        return Stream(self.core, self.create_stream(priority, non_blocking), owned=True)
+
+    def create_stream(self, priority: int, non_blocking: bool) -> int:
+        """``stream`` without the object: its handle."""
+        status, handle = self.core.channel.stream_create(non_blocking, priority)
+        self.core.check(status, "stream")
+        return handle
+
+    def event(self, *, timing: bool = False) -> Event:
+        """A new event; ``timing`` makes recording it dearer and ``elapsed`` possible."""
+        return Event(self.core, self.create_event(), timing=timing)
+
+    def create_event(self) -> int:
+        """``event`` without the object: its handle."""
+        status, handle = self.core.channel.event_create()
+        self.core.check(status, "event")
+        return handle
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Wait until everything of this session has completed.
+
+        Raises TimeoutError after ``timeout`` seconds, CudaError for an asynchronous error.
+        """
+        self.core.wait(self.core.channel.synchronize, timeout, "Session.synchronize")
+
+    def attempt(self, timeout: float) -> bool:
+        """``synchronize`` that says whether it was over within ``timeout`` seconds."""
+        return self.core.attempt(self.core.channel.synchronize, timeout, "Session.synchronize")
+
+    def close(self) -> None:
+        """End the session: the daemon frees all it held. Work that was not waited for may not run."""
+        self.core.channel.close()
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,136 @@
+"""Streams and events."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from fikit.core import NOT_READY, Core
+from fikit.errors import UsageError
+
+
+class Stream:
+    """Operations of one stream run in order; of several, in any order. Handle 0 is the default stream.
+
+    Leaving a ``with`` block, or ``close()``, gives the stream up; what was enqueued still runs.
+    """
+
+    def __init__(self, core: Core, handle: int, *, owned: bool) -> None:
+        self._core = core
+        self.handle = handle
+        self._owned = owned
+
+    def __repr__(self) -> str:
+        return f"<fikit.Stream {self.handle}>"
+
+    def query(self) -> bool:
+        """Whether everything enqueued so far has completed. Never waits."""
+        status = self._core.channel.stream_query(self.handle)
+        if status == NOT_READY:
+            return False
+        self._core.check_synchronized(status, "Stream.query")
+        return True
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Wait until everything enqueued so far has completed.
+
+        Raises TimeoutError after ``timeout`` seconds, CudaError for an asynchronous error of this session.
+        """
+        self._core.wait(self._wait, timeout, "Stream.synchronize")
+
+    def attempt(self, timeout: float) -> bool:
+        """``synchronize`` that says whether it was over within ``timeout`` seconds."""
+        return self._core.attempt(self._wait, timeout, "Stream.synchronize")
+
+    def _wait(self, timeout: float) -> int:
+        return self._core.channel.stream_synchronize(self.handle, timeout)
+
+    def wait(self, event: Event) -> None:
+        """What is enqueued from now on waits for what ``event`` recorded last. The caller does not wait."""
+        self._core.check(self._core.channel.event_wait(event.handle, self.handle), "Stream.wait")
+
+    def add_callback(self, function: Callable[[], object]) -> None:
+        """Call ``function`` in a thread of its own once everything enqueued so far has completed.
+
+        What is enqueued later waits for it. It must not use this session. Exceptions go to
+        ``sys.unraisablehook``. When the session ends first, it is never called.
+        """
+        self._core.check(self._core.channel.add_callback(self.handle, function), "Stream.add_callback")
+
+    def close(self) -> None:
+        """Give the stream up. Does nothing for the default stream, or a second time."""
+        if not self._owned:
+            return
+        self._owned = False
+        self._core.channel.stream_destroy(self.handle)  # refused only when the session is over
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Event:
+    """A point in a stream to wait for; with ``timing``, also a time stamp of the device."""
+
+    def __init__(self, core: Core, handle: int, *, timing: bool) -> None:
+        self._core = core
+        self._handle = handle
+        self.timing = timing
+
+    @property
+    def handle(self) -> int:
+        """The event's number in its session."""
+        if self._handle == 0:
+            raise UsageError("the event was closed")
+        return self._handle
+
+    def record(self, stream: Stream | None = None) -> None:
+        """Mark what was enqueued in ``stream`` (None: the default stream) so far."""
+        handle = stream.handle if stream is not None else 0
+        self._core.check(self._core.channel.event_record(self.handle, handle, self.timing), "Event.record")
+
+    def query(self) -> bool:
+        """Whether what was recorded last has completed (True before the first record). Never waits."""
+        status = self._core.channel.event_query(self.handle)
+        if status == NOT_READY:
+            return False
+        self._core.check(status, "Event.query")
+        return True
+
+    def synchronize(self, timeout: float | None = None) -> None:
+        """Wait for what was recorded last. Raises TimeoutError after ``timeout`` seconds."""
+        self._core.wait(self._wait, timeout, "Event.synchronize")
+
+    def attempt(self, timeout: float) -> bool:
+        """``synchronize`` that says whether it was over within ``timeout`` seconds."""
+        return self._core.attempt(self._wait, timeout, "Event.synchronize")
+
+    def _wait(self, timeout: float) -> int:
+        return self._core.channel.event_synchronize(self.handle, timeout)
+
+    def elapsed(self, start: Event) -> float:
+        """Device time from ``start`` to this event, in seconds. Both must have completed (CudaError 600)."""
+        if not (self.timing and start.timing):
+            raise UsageError("elapsed needs two events made with timing=True")
+        status, milliseconds = self._core.channel.event_elapsed(start.handle, self.handle)
+        self._core.check(status, "Event.elapsed")
+        return milliseconds / 1e3
+
+    def close(self) -> None:
+        """Give the event up."""
+        if self._handle != 0:
+            self._core.channel.event_destroy(self._handle)
+            self._handle = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

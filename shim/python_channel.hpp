@@ -1,0 +1,73 @@
+// The channel as Python holds it, and the calls that need no class of their own.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include <cstring>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+#include "producer.hpp"
+
+namespace fikit::python {
+
+namespace nb = nanobind;
+
+class Channel {
+  public:
+    Channel(int outbox, int inbox, int lifeline) {
+        Producer* producer = nullptr;
+        const Status status = Producer::attach(outbox, inbox, lifeline, producer);
+        if (status != status::success)
+            throw std::runtime_error("the channel cannot be used: error " + std::to_string(status));
+        // Its threads may be waiting for the GIL.
+        producer_.reset(producer, [](Producer* last) {
+            const nb::gil_scoped_release released;
+            delete last;
+        });
+    }
+    Producer* operator->() const { return producer_.get(); }
+    const std::shared_ptr<Producer>& producer() const { return producer_; }
+
+    std::pair<Status, nb::str> failure() const {
+        return with_text([&](auto& text) { return producer_->channel().failed(&text); });
+    }
+    nb::str deferred_text() const {
+        return with_text([&](auto& text) {
+                   producer_->channel().deferred_text(text);
+                   return status::success;
+               })
+            .second;
+    }
+
+  private:
+    template <class Get>
+    static std::pair<Status, nb::str> with_text(const Get& get) {
+        char text[FIKIT_ERROR_TEXT] = "";
+        const Status status = get(text);
+        PyObject* decoded = PyUnicode_DecodeUTF8(text, static_cast<Py_ssize_t>(std::strlen(text)), "replace");
+        if (decoded == nullptr) throw nb::python_error();
+        return {status, nb::steal<nb::str>(decoded)};
+    }
+    std::shared_ptr<Producer> producer_;
+};
+
+template <class Request, class Answer>
+Status ask(const Channel& channel, uint32_t number, const Request& request, Answer& answer,
+           const std::string& behind = {}) {
+    Reply reply = {&answer, sizeof answer, 0};
+    const nb::gil_scoped_release released;
+    return channel->channel().call(number, {&request, sizeof request},
+                                   {behind.data(), static_cast<uint32_t>(behind.size())}, reply);
+}
+
+using ChannelClass = nb::class_<Channel>;
+
+void bind_modules(ChannelClass& channel);
+
+}  // namespace fikit::python

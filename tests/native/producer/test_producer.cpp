@@ -1,0 +1,376 @@
+// The producer against the double: rings that wrap, many threads, waits, copies, calls, ends.
+#include <sys/wait.h>
+
+#include <chrono>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+
+#include "double.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+LaunchShape shape(uint32_t stream, uint32_t parameter_bytes, uint32_t function = 7) {
+    return {.function = function,
+            .stream = stream,
+            .grid = {1, 2, 3},
+            .block = {4, 5, 6},
+            .shared_bytes = 8,
+            .parameter_bytes = parameter_bytes,
+            .attributes = 0};
+}
+
+void test_attach_refuses_what_is_no_channel() {
+    for (int broken = 0; broken < 5; ++broken) {
+        Double executor;
+        if (broken == 0) executor.header().magic = 1;
+        if (broken == 1) executor.header().version = FIKIT_ABI_VERSION + 1;
+        if (broken == 2) executor.header().ring_bytes = (1 << 17) + 64;
+        if (broken == 3) executor.header().staging_bytes = uint64_t{1} << 60;
+        if (broken == 4) executor.inbox().magic = 1;
+        Producer* producer = nullptr;
+        CHECK(Producer::attach(executor.outbox_fd, executor.inbox_fd, executor.lifeline_fd, producer) ==
+              status::invalid_value);
+        CHECK(producer == nullptr);
+    }
+}
+
+// Each thread launches on a stream of its own, with parameters that name thread and number; sizes make the
+// ring wrap at every kind of place.
+void test_threads_and_wraps() {
+    constexpr uint32_t threads = 4, launches = 4000;
+    uint32_t next[threads] = {};
+    bool in_order = true;
+    Double executor(1 << 17, [&](const fikit_record& record) {
+        if (record.op != FIKIT_OP_LAUNCH) return;
+        const auto& launch = reinterpret_cast<const fikit_launch&>(record);
+        const auto* words = reinterpret_cast<const uint32_t*>(&launch + 1);
+        in_order &= words[0] == record.stream && words[1] == next[record.stream]++;
+        in_order &= launch.parameter_bytes == words[2] && launch.block[2] == 6 && launch.function == 7;
+        for (uint32_t index = 3; index < launch.parameter_bytes / 4; ++index)
+            in_order &= words[index] == words[1] + index;
+    });
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    std::vector<std::thread> workers;
+    for (uint32_t thread = 0; thread < threads; ++thread)
+        workers.emplace_back([&, thread] {
+            std::mt19937 random(thread);
+            std::vector<uint32_t> words(FIKIT_MAX_PARAMETERS / 4);
+            for (uint32_t number = 0; number < launches; ++number) {
+                const uint32_t count = number % 97 == 0 ? static_cast<uint32_t>(words.size())
+                                                        : static_cast<uint32_t>(3 + random() % 60);
+                words[0] = thread;
+                words[1] = number;
+                words[2] = 4 * count;
+                for (uint32_t index = 3; index < count; ++index) words[index] = number + index;
+                CHECK(producer->launch(shape(thread, 4 * count), nullptr, words.data()) == status::success);
+                if (number % 1000 == 0) CHECK(producer->stream_synchronize(thread) == status::success);
+            }
+        });
+    for (auto& worker : workers) worker.join();
+    for (uint32_t thread = 0; thread < threads; ++thread)
+        CHECK(producer->stream_synchronize(thread) == status::success);
+    executor.stop();
+    CHECK(in_order);
+    for (const uint32_t count : next) CHECK(count == launches);
+}
+
+void test_attributes_and_limits() {
+    int seen = 0;
+    Double executor(1 << 17, [&](const fikit_record& record) {
+        if (record.op != FIKIT_OP_LAUNCH) return;
+        const auto& launch = reinterpret_cast<const fikit_launch&>(record);
+        const auto* attributes = reinterpret_cast<const fikit_attribute*>(&launch + 1);
+        CHECK(launch.attributes == 2 && attributes[0].id == 2 && attributes[1].id == 4);
+        CHECK(memcmp(attributes + 2, "parameters", 10) == 0);
+        ++seen;
+    });
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES + 1] = {};
+    attributes[0].id = 2;
+    attributes[1].id = 4;
+    LaunchShape two = shape(0, 10);
+    two.attributes = 2;
+    CHECK(producer->launch(two, attributes, "parameters") == status::success);
+    CHECK(producer->launch(shape(FIKIT_MAX_STREAMS, 0), nullptr, nullptr) == status::invalid_value);
+    CHECK(producer->launch(shape(0, FIKIT_MAX_PARAMETERS + 1), nullptr, nullptr) == status::invalid_value);
+    two.attributes = FIKIT_MAX_ATTRIBUTES + 1;
+    CHECK(producer->launch(two, attributes, "parameters") == status::invalid_value);
+    CHECK(producer->synchronize() == status::success);
+    executor.stop();
+    CHECK(seen == 1);
+}
+
+void test_full_ring_and_deadlines() {
+    Double executor;  // not started: nobody consumes
+    std::unique_ptr<Producer> producer(executor.attach());
+    int launched = 0;
+    while (producer->launch(shape(0, 0), nullptr, nullptr, 0) == status::success) ++launched;
+    CHECK(launched == (1 << 17) / 64);
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr, now_ns() + 1'000'000) == status::not_ready);
+    executor.start();
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
+    executor.hold_marks = true;
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->stream_synchronize(0, now_ns() + 2'000'000) == status::not_ready);
+    CHECK(producer->stream_query(0) == status::not_ready);
+    executor.hold_marks = false;
+    CHECK(producer->stream_synchronize(0) == status::success);
+    CHECK(producer->stream_query(0) == status::success);
+    CHECK(executor.header().waiters == 0);
+}
+
+void test_streams_and_events() {
+    std::vector<uint16_t> operations;
+    Double executor(1 << 17, [&](const fikit_record& record) { operations.push_back(record.op); });
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    uint32_t first, second, event;
+    CHECK(producer->stream_create(FIKIT_STREAM_NON_BLOCKING, -1, first) == status::success);
+    CHECK(producer->stream_create(0, 0, second) == status::success);
+    CHECK(first != 0 && second != 0 && first != second);
+    CHECK(producer->event_create(event) == status::success);
+    CHECK(producer->event_query(event) == status::success);  // never recorded
+    executor.hold_marks = true;
+    CHECK(producer->launch(shape(first, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->event_record(event, first, false) == status::success);
+    CHECK(producer->event_query(event) == status::not_ready);
+    CHECK(producer->event_wait(event, second) == status::success);
+    CHECK(producer->event_synchronize(event, now_ns() + 1'000'000) == status::not_ready);
+    executor.hold_marks = false;
+    CHECK(producer->event_synchronize(event) == status::success);
+    CHECK(producer->event_wait(event, second) == status::success);  // already completed: no record
+    CHECK(producer->synchronize() == status::success);
+    CHECK(producer->event_destroy(event) == status::success);
+    CHECK(producer->stream_destroy(second) == status::success);
+    CHECK(producer->stream_destroy(0) == status::invalid_handle);
+    CHECK(producer->stream_create(0, 0, second) == status::success);
+    CHECK(producer->launch(shape(second, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->synchronize() == status::success);
+    executor.stop();
+    int waits = 0;
+    for (const uint16_t operation : operations) waits += operation == FIKIT_OP_EVENT_WAIT;
+    CHECK(waits == 1);
+}
+
+void test_copies() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    std::mt19937 random(1);
+    for (const size_t bytes : {size_t{1}, size_t{4096}, size_t{5000}, size_t{65536}, size_t{100'000},
+                               size_t{3 << 20}, size_t{20 << 20}}) {
+        std::vector<uint8_t> source(bytes), result(bytes);
+        for (auto& byte : source) byte = static_cast<uint8_t>(random());
+        bool pinned = true;
+        CHECK(producer->copy_to_device(0, executor.device_address(), source.data(), bytes, &pinned) ==
+              status::success);
+        CHECK(!pinned);
+        const auto kept = source;
+        memset(source.data(), 0, bytes);  // the caller may
+        CHECK(producer->copy_on_device(0, executor.device_address() + (30 << 20), executor.device_address(),
+                                       bytes) == status::success);
+        CHECK(producer->copy_to_host(0, result.data(), executor.device_address() + (30 << 20), bytes) ==
+              status::success);
+        CHECK(result == kept);
+    }
+    // Many small copies that nobody waits for: the small pieces are used again and again.
+    for (uint32_t number = 0; number < 5000; ++number)
+        CHECK(producer->copy_to_device(number % 3, executor.device_address() + 4 * number, &number, 4) ==
+              status::success);
+    CHECK(producer->synchronize() == status::success);
+    executor.stop();
+    for (uint32_t number = 0; number < 5000; ++number)
+        CHECK(reinterpret_cast<uint32_t*>(executor.device())[number] == number);
+}
+
+void test_copies_from_many_threads() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    std::vector<std::thread> workers;
+    for (uint32_t thread = 0; thread < 3; ++thread)
+        workers.emplace_back([&, thread] {
+            const size_t bytes = 9 << 20;
+            std::vector<uint8_t> source(bytes, static_cast<uint8_t>(thread + 1)), result(bytes);
+            const uint64_t at = executor.device_address() + thread * bytes;
+            for (int turn = 0; turn < 3; ++turn) {
+                CHECK(producer->copy_to_device(thread, at, source.data(), bytes) == status::success);
+                CHECK(producer->copy_to_host(thread, result.data(), at, bytes) == status::success);
+                CHECK(result == source);
+            }
+        });
+    for (auto& worker : workers) worker.join();
+}
+
+void test_copy_threads() {
+    CopyThreads threads;
+    threads.start(4);
+    std::vector<std::thread> users;  // the second one finds the helpers taken, and copies alone
+    for (uint8_t user = 1; user <= 2; ++user)
+        users.emplace_back([&threads, user] {
+            for (size_t bytes = 1; bytes < 6 << 20; bytes = bytes * 2 + 12345) {
+                std::vector<uint8_t> from(bytes, user), to(bytes);
+                from[bytes / 2] = 99;
+                threads.copy(to.data(), from.data(), bytes);
+                CHECK(to == from);
+            }
+        });
+    for (auto& user : users) user.join();
+}
+
+void test_calls_and_pinned_memory() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    std::vector<std::thread> workers;
+    for (uint32_t thread = 0; thread < 3; ++thread)
+        workers.emplace_back([&, thread] {
+            for (uint32_t number = 0; number < 500; ++number) {
+                const uint32_t request[2] = {thread, number};
+                uint32_t answer[2] = {};
+                Reply reply = {answer, sizeof answer, 0};
+                CHECK(producer->call(fikit_call_module_unload, {request, sizeof request}, reply) ==
+                      status::success);
+                CHECK(reply.size == sizeof answer && answer[0] == thread && answer[1] == number);
+            }
+        });
+    for (auto& worker : workers) worker.join();
+
+    uint32_t handle;
+    HostBuffer buffer;
+    CHECK(producer->host_allocate(1 << 20, handle, buffer) == status::success);
+    memset(buffer.address, 5, 1 << 20);
+    bool pinned = false;
+    CHECK(producer->copy_to_device(0, executor.device_address(), buffer.address + 64, 1000, &pinned) ==
+          status::success);
+    CHECK(pinned);
+    CHECK(producer->copy_to_host(0, buffer.address, executor.device_address(), 100, &pinned) ==
+          status::success);
+    CHECK(pinned && producer->synchronize() == status::success && buffer.address[99] == 5);
+    uint64_t offset;
+    CHECK(producer->find_host_buffer(buffer.address + (1 << 20), 1, offset) == 0);
+    CHECK(producer->find_host_buffer(buffer.address + 8, 1 << 20, offset) == 0);
+    CHECK(producer->host_free(handle) == status::success);
+    CHECK(producer->host_free(handle) == status::invalid_handle);
+
+    std::vector<char> image(300 << 10, 'x');
+    uint32_t module;
+    Reply log;
+    CHECK(producer->module_load(image.data(), image.size(), module, log) == status::success);
+    CHECK(producer->module_load(image.data(), 2 << 20, module, log) == status::out_of_memory);
+}
+
+void test_host_functions() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    static std::vector<int> order;
+    static std::mutex mutex;
+    struct Argument {
+        int number;
+    };
+    static Argument arguments[20];
+    for (int number = 0; number < 20; ++number) {
+        arguments[number].number = number;
+        CHECK(producer->launch(shape(1, 0), nullptr, nullptr) == status::success);
+        CHECK(producer->host_function(
+                  1,
+                  [](void* argument) {
+                      const std::lock_guard lock(mutex);
+                      order.push_back(static_cast<Argument*>(argument)->number);
+                  },
+                  &arguments[number]) == status::success);
+    }
+    CHECK(producer->stream_synchronize(1) == status::success);  // the last operation is a host function
+    const std::lock_guard lock(mutex);
+    CHECK(order.size() == 20);
+    for (int number = 0; number < 20; ++number) CHECK(order[static_cast<size_t>(number)] == number);
+}
+
+void test_errors() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    executor.defer(status::invalid_value, "a bad launch");
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->stream_synchronize(0) == status::invalid_value);
+    CHECK(producer->stream_synchronize(0) == status::success);
+    executor.end(700, "an illegal address");
+    char text[FIKIT_ERROR_TEXT];
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == 700);
+    CHECK(producer->synchronize() == 700);
+    CHECK(producer->channel().failed(&text) == 700 && strcmp(text, "an illegal address") == 0);
+}
+
+void test_hang_up_ends_every_wait() {
+    Double executor;
+    executor.hold_marks = true;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->launch(shape(3, 0), nullptr, nullptr) == status::success);
+    std::vector<std::thread> waiters;
+    std::atomic<int> ended{0};
+    waiters.emplace_back([&] { ended += producer->stream_synchronize(0) == status::launch_failed; });
+    waiters.emplace_back([&] { ended += producer->synchronize() == status::launch_failed; });
+    CHECK(producer->stream_synchronize(3, now_ns() + 5'000'000) == status::not_ready);
+    executor.hang_up();
+    for (auto& waiter : waiters) waiter.join();
+    CHECK(ended == 2);
+    char text[FIKIT_ERROR_TEXT];
+    CHECK(producer->channel().failed(&text) == status::launch_failed &&
+          strcmp(text, "the executor is gone") == 0);
+    uint64_t address, charged;
+    CHECK(producer->memory_allocate(1, address, charged) == status::launch_failed);
+}
+
+void test_forked_child_has_no_session() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->synchronize() == status::success);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool refused = producer->launch(shape(0, 0), nullptr, nullptr) == status::not_initialized &&
+                             producer->synchronize() == status::not_initialized;
+        producer.reset();
+        _exit(refused ? 0 : 1);
+    }
+    int result = 0;
+    CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->synchronize() == status::success);
+}
+
+}  // namespace
+
+int main() {
+    const std::pair<const char*, void (*)()> tests[] = {
+        {"attach refuses what is no channel", test_attach_refuses_what_is_no_channel},
+        {"threads and wraps", test_threads_and_wraps},
+        {"attributes and limits", test_attributes_and_limits},
+        {"full ring and deadlines", test_full_ring_and_deadlines},
+        {"streams and events", test_streams_and_events},
+        {"copies", test_copies},
+        {"copies from many threads", test_copies_from_many_threads},
+        {"copy threads", test_copy_threads},
+        {"calls and pinned memory", test_calls_and_pinned_memory},
+        {"host functions", test_host_functions},
+        {"errors", test_errors},
+        {"hang-up ends every wait", test_hang_up_ends_every_wait},
+        {"forked child has no session", test_forked_child_has_no_session},
+    };
+    for (const auto& [name, test] : tests) {
+        test();
+        printf("ok  %s\n", name);
+        fflush(stdout);
+    }
+}
