@@ -21,7 +21,7 @@ MAX_DESCRIPTORS: Final = 16
 RECEIVE_BYTES: Final = 256 * 1024
 
 
-class PeerClosed(Exception):
+class PeerClosed(Exception):  # noqa: N818 - a condition, not an error
     """The other side has closed the connection, or it broke."""
 
 

@@ -1,18 +1,59 @@
-"""Where the daemon listens."""
+"""Where the daemon's socket is: looked up here by both sides, so that they cannot disagree.
+
+``FIKIT_SOCKET`` wins. Otherwise a daemon that root runs listens on ``/run/fikitd.sock``, and one that a user
+runs in the user's own runtime directory, or, where there is none, in a directory under ``/tmp`` that nobody
+else may own: whoever could make that directory first could pretend to be the daemon.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
+from typing import Final
+
+VARIABLE: Final = "FIKIT_SOCKET"
+SYSTEM_SOCKET: Final = Path("/run/fikitd.sock")
+
+
+class UnsafePlaceError(Exception):
+    """The directory of the socket belongs to somebody else, or others may write to it."""
+
+
+def own_directory() -> Path:
+    """The directory of what a daemon of this user keeps while it runs. May not exist yet."""
+    if os.geteuid() == 0:
+        return SYSTEM_SOCKET.parent
+    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
+        return Path(runtime)
+    return Path(f"/tmp/fikitd-{os.geteuid()}")  # noqa: S108 - its owner is checked
+
+
+def check_directory(directory: Path) -> None:
+    """Raises UnsafePlaceError unless the directory is ours, or root's, and nobody else's to write to."""
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
+        raise UnsafePlaceError(f"{directory} is not a directory that only user {os.geteuid()} may write to")
+
+
+def listen_path() -> Path:
+    """Where a daemon of this user listens; makes the directory when it is the one under /tmp."""
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    directory = own_directory()
+    if directory.parent == Path("/tmp"):  # noqa: S108 - see own_directory
+        directory.mkdir(mode=0o700, exist_ok=True)
+        check_directory(directory)
+    return directory / "fikitd.sock"
 
 
 def default_socket() -> Path:
-    """``$FIKIT_SOCKET``, else the system's daemon where there is one, else the user's own."""
-    if named := os.environ.get("FIKIT_SOCKET"):
+    """Where a client looks: ``FIKIT_SOCKET``, the user's own daemon where it listens, else the system's."""
+    if named := os.environ.get(VARIABLE):
         return Path(named)
-    system = Path("/run/fikitd.sock")
-    if os.getuid() == 0 or system.exists():
-        return system
-    if runtime := os.environ.get("XDG_RUNTIME_DIR"):
-        return Path(runtime) / "fikitd.sock"
-    return Path(f"/tmp/fikitd-{os.getuid()}/fikitd.sock")  # noqa: S108 - the daemon makes it with mode 0700
+    directory = own_directory()
+    own = directory / "fikitd.sock"
+    if own == SYSTEM_SOCKET or not own.exists():
+        return SYSTEM_SOCKET
+    check_directory(directory)
+    return own

@@ -28,7 +28,7 @@ void KernelEntry::measured(Nanoseconds duration) {
     // Once the median holds still, look less often; when it moves, look again.
     const uint32_t moved = before > median ? before - median : median - before;
     interval = moved > median / 4 ? 1 : std::min(interval * 2, rarest);
-    if (!known()) interval = until_sample = 0;
+    if (!known() || interval == 1) until_sample = 0;
 }
 
 }  // namespace fikit

@@ -2,8 +2,8 @@
 //
 //   level 0            is issued at once and asks nobody.
 //   level L > 0        is issued when no session of a lower number has work waiting or in flight, while the
-//                      expected durations of all gated work in flight stay within `in_flight` (one operation
-//                      always may, however long).
+//                      expected durations of all gated work in flight are below `in_flight` (so that the last
+//                      operation may reach beyond it: the GPU must not run dry while it is waited for).
 //   equals             share by weighted virtual time: the session with the least expected/weight goes first;
 //                      one that comes back from idleness starts at the least of the others.
 //   beside high work   (a level-0 session that worked within `high_memory`) unknown kernels and kernels whose
@@ -13,7 +13,7 @@
 //   may
 //                      spend it in spite of the levels above.
 //
-// An unknown operation counts as the whole bound: nothing else is in flight with it.
+// An unknown operation is issued when no gated work is in flight, and counts as the whole bound.
 #pragma once
 
 #include <algorithm>
@@ -194,7 +194,7 @@ class Strict final : public Policy {
                 return {Verdict::wait, number, again};
             }
         }
-        if (gated_operations_ > 0 && gated_in_flight_ + charge(work) > bounds_.in_flight)
+        if (gated_operations_ > 0 && (!work.known || gated_in_flight_ >= bounds_.in_flight))
             return {Verdict::wait, number, 0};
         return {confine && bounds_.partition ? Verdict::partition : Verdict::whole, number, 0};
     }

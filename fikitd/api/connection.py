@@ -1,0 +1,218 @@
+"""One client connection: frames in, each request served in a task of its own, replies out in one queue.
+
+Everything is bounded: requests outstanding, replies waiting, the time a peer may take to say Hello or to
+read. Who breaks a bound or the protocol is told why, where that is still possible, and disconnected; nobody
+else notices. Requests of one connection may overtake each other; a client that minds waits for the reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+import structlog
+import trio
+from fikit.protocol import (
+    PROTOCOL_VERSION,
+    AnyRequest,
+    Event,
+    Failure,
+    Hello,
+    InvalidBody,
+    ProtocolError,
+    Reply,
+    Welcome,
+    encode,
+)
+
+from fikitd.api.registry import HANDLERS, Caller, Handed
+from fikitd.daemon import Daemon
+from fikitd.errors import RequestError
+from fikitd.tenants.peer import Peer, peer_pidfd
+from fikitd.wire import PeerClosed, Wire, close_all
+
+MAX_OUTSTANDING: Final = 64
+MAX_QUEUED_FRAMES: Final = 256
+MAX_QUEUED_BYTES: Final = 32 << 20
+HELLO_SECONDS: Final = 10.0
+SEND_SECONDS: Final = 10.0
+
+
+@dataclass
+class Outgoing:
+    """A frame that waits to be sent, with its descriptors."""
+
+    frame: bytes
+    descriptors: list[int] = field(default_factory=list)
+
+
+class OverwhelmedError(Exception):
+    """The peer does not read what it asked for."""
+
+
+class Connection:
+    """Serves one client."""
+
+    def __init__(self, stream: trio.socket.SocketType, daemon: Daemon, peer: Peer) -> None:
+        self._wire = Wire(stream, AnyRequest)
+        self._daemon = daemon
+        self._caller = Caller(peer=peer, daemon=daemon, open_pidfd=lambda: peer_pidfd(stream, peer))
+        self._send_queue, self._to_send = trio.open_memory_channel[Outgoing](MAX_QUEUED_FRAMES)
+        self._queued_bytes = 0
+        self._outstanding = 0
+        self._all_sent = trio.Event()
+        self._log = structlog.get_logger().bind(uid=peer.uid, pid=peer.pid)
+
+    async def serve(self) -> None:
+        """Serve until the peer leaves or must."""
+        try:
+            async with trio.open_nursery() as requests:
+                requests.start_soon(self._send_all, requests.cancel_scope)
+                try:
+                    await self._receive_all(requests)
+                except (ProtocolError, OverwhelmedError) as error:
+                    self._log.info("connection_refused", reason=str(error))
+                    await self._say_last(Failure(code="protocol", message=str(error)))
+                except PeerClosed:
+                    pass
+                requests.cancel_scope.cancel()
+        finally:
+            self._wire.close()
+            self._discard()
+            with trio.CancelScope(shield=True):
+                await self._leave_jobs()
+
+    async def _leave_jobs(self) -> None:
+        for number in self._caller.foreground:
+            job = self._daemon.jobs.known.get(number)
+            if job is not None and not job.over:
+                await self._daemon.jobs.caller_gone(job)
+
+    async def _receive_all(self, requests: trio.Nursery) -> None:
+        greeted = False
+        with trio.CancelScope(deadline=trio.current_time() + HELLO_SECONDS) as patience:
+            while True:
+                for identifier, body in await self._wire.receive():
+                    if not greeted:
+                        self._queue(identifier, self._greet(body))
+                        greeted, patience.deadline = True, float("inf")
+                    else:
+                        self._begin(requests, identifier, body)
+                if self._wire.holds_descriptors:
+                    raise ProtocolError("no request carries descriptors")
+        if patience.cancelled_caught:
+            raise ProtocolError(f"no hello within {HELLO_SECONDS:g} s")
+
+    def _greet(self, body: Any) -> Reply:
+        if isinstance(body, InvalidBody):
+            raise ProtocolError(f"the first request must be hello: {body.message}")
+        if not isinstance(body, Hello):
+            raise ProtocolError(f"the first request must be hello, not {type(body).__struct_config__.tag}")
+        if body.version != PROTOCOL_VERSION:
+            raise ProtocolError(
+                f"this daemon speaks protocol version {PROTOCOL_VERSION}, not {body.version}:"
+                " install the client that came with it"
+            )
+        peer = self._caller.peer
+        return Welcome(
+            version=PROTOCOL_VERSION,
+            daemon=self._daemon.version,
+            uid=peer.uid,
+            tenant=peer.tenant,
+            administrator=peer.administrator,
+            priority_ceiling=self._daemon.allowance(peer).priority_ceiling,
+        )
+
+    def _begin(self, requests: trio.Nursery, identifier: int, body: Any) -> None:
+        if isinstance(body, InvalidBody):
+            self._queue(identifier, Failure(code="invalid", message=body.message))
+        elif isinstance(body, Hello):
+            self._queue(identifier, Failure(code="invalid", message="hello was said already"))
+        elif self._outstanding >= MAX_OUTSTANDING:
+            message = f"{MAX_OUTSTANDING} requests of this connection are being served, the most that may be"
+            self._queue(identifier, Failure(code="quota", message=message, hint="wait for their replies"))
+        else:
+            self._outstanding += 1
+            requests.start_soon(self._serve_one, requests.cancel_scope, identifier, body)
+
+    async def _serve_one(self, connection: trio.CancelScope, identifier: int, body: Any) -> None:
+        async def send_event(event: Event) -> None:
+            """Waits for room: a slow subscriber loses events in his own queue (events.py)."""
+            outgoing = Outgoing(encode(identifier, event))
+            self._queued_bytes += len(outgoing.frame)
+            try:
+                await self._send_queue.send(outgoing)
+            except trio.ClosedResourceError:
+                raise OverwhelmedError("the connection is ending") from None
+
+        caller = replace(self._caller, send_event=send_event)
+        try:
+            answer = await HANDLERS[type(body)](caller, body)
+        except RequestError as refusal:
+            answer = refusal.failure()
+        except OverwhelmedError:
+            connection.cancel()
+            return
+        except Exception:
+            self._log.exception("request_failed", request=type(body).__name__)
+            answer = Failure(code="internal", message="a defect of the daemon; its log says more")
+        finally:
+            self._outstanding -= 1
+        try:
+            self._queue(identifier, answer)
+        except OverwhelmedError:
+            connection.cancel()
+
+    def _queue(self, identifier: int, answer: Reply | Handed) -> None:
+        """Queue a reply. Raises OverwhelmedError."""
+        reply, descriptors = (
+            (answer.reply, answer.descriptors) if isinstance(answer, Handed) else (answer, [])
+        )
+        try:
+            frame = encode(identifier, reply)
+        except ProtocolError as error:
+            frame = encode(
+                identifier, Failure(code="invalid", message=f"the answer: {error}", hint="ask for less")
+            )
+        try:
+            if self._queued_bytes + len(frame) > MAX_QUEUED_BYTES:
+                raise trio.WouldBlock
+            self._send_queue.send_nowait(Outgoing(frame, descriptors))
+            self._queued_bytes += len(frame)
+        except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
+            close_all(descriptors)
+            raise OverwhelmedError("the client does not read its replies") from None
+
+    async def _send_all(self, connection: trio.CancelScope) -> None:
+        async for outgoing in self._to_send:
+            try:
+                with trio.fail_after(SEND_SECONDS):
+                    await self._wire.send(outgoing.frame, outgoing.descriptors)
+            except (PeerClosed, trio.TooSlowError):
+                connection.cancel()
+                return
+            finally:
+                self._queued_bytes -= len(outgoing.frame)
+                close_all(outgoing.descriptors)
+        self._all_sent.set()
+
+    async def _say_last(self, failure: Failure) -> None:
+        """Tell why the connection ends, once what was queued before is sent; never waits long."""
+        try:
+            self._queue(0, failure)
+        except OverwhelmedError:
+            return
+        with trio.move_on_after(SEND_SECONDS):
+            self._send_queue.close()
+            await self._all_sent.wait()
+
+    def _discard(self) -> None:
+        while True:
+            try:
+                close_all(self._to_send.receive_nowait().descriptors)
+            except (trio.WouldBlock, trio.EndOfChannel):
+                return
+
+
+ConnectionFactory = Callable[[trio.socket.SocketType, Peer], Connection]

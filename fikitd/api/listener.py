@@ -1,0 +1,111 @@
+"""The sockets that clients connect to: made here or handed over by systemd, and how many one user may hold."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import structlog
+import trio
+from fikit.protocol import Failure, encode
+
+from fikitd.api.connection import Connection
+from fikitd.configuration import DaemonSection
+from fikitd.daemon import Daemon
+from fikitd.tenants.peer import group_number, identify
+
+FIRST_PASSED_DESCRIPTOR: Final = 3
+BACKLOG: Final = 512
+SCARCE: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+SCARCE_PAUSE_SECONDS: Final = 0.1
+
+
+def passed_sockets() -> list[socket.socket]:
+    """The listening sockets that systemd hands over (sd_listen_fds(3)); none without socket activation."""
+    if os.environ.get("LISTEN_PID") != str(os.getpid()):
+        return []
+    count = int(os.environ.get("LISTEN_FDS", "0"))
+    passed = []
+    for descriptor in range(FIRST_PASSED_DESCRIPTOR, FIRST_PASSED_DESCRIPTOR + count):
+        os.set_inheritable(descriptor, False)
+        passed.append(socket.socket(fileno=descriptor))
+    return passed
+
+
+def make_socket(path: Path, settings: DaemonSection) -> socket.socket:
+    """Listen at the path, with the permissions configured. Blocking. Raises OSError.
+
+    The caller holds the lock of the place, so a socket that is there is an earlier daemon's leaving.
+    """
+    path.unlink(missing_ok=True)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    earlier = os.umask(0o177)
+    try:
+        listening.bind(str(path))
+    finally:
+        os.umask(earlier)
+    if os.geteuid() == 0:
+        group = group_number(settings.socket_group)
+        if group is not None:
+            os.chown(path, 0, group)
+        path.chmod(int(settings.socket_mode, 8))
+    listening.listen(BACKLOG)
+    return listening
+
+
+class Listener:
+    """Accepts connections and serves each; a connection that fails ends alone."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self._daemon = daemon
+        self._held: Counter[int] = Counter()
+        self._log = structlog.get_logger()
+
+    async def run(self, listening: socket.socket) -> None:
+        """Accept for ever."""
+        listening.setblocking(False)
+        source = trio.socket.from_stdlib_socket(listening)
+        async with trio.open_nursery() as connections:
+            while True:
+                try:
+                    stream, _ = await source.accept()
+                except OSError as error:
+                    if error.errno not in SCARCE:
+                        continue  # the peer left before we came
+                    self._log.error("accept_failed", reason=str(error))
+                    await trio.sleep(SCARCE_PAUSE_SECONDS)
+                    continue
+                connections.start_soon(self._serve, stream)
+
+    async def _serve(self, stream: trio.socket.SocketType) -> None:
+        settings = self._daemon.configuration.daemon
+        try:
+            peer = await identify(stream, settings.administrator_group)
+        except OSError:
+            stream.close()
+            return
+        if self._held[peer.uid] >= settings.max_connections_per_user:
+            limit = settings.max_connections_per_user
+            refuse(stream, f"user {peer.tenant} has {limit} connections, the most one may have")
+            return
+        self._held[peer.uid] += 1
+        try:
+            await Connection(stream, self._daemon, peer).serve()
+        except Exception:
+            self._log.exception("connection_failed", uid=peer.uid)
+        finally:
+            self._held[peer.uid] -= 1
+            if not self._held[peer.uid]:
+                del self._held[peer.uid]
+
+
+def refuse(stream: trio.socket.SocketType, message: str) -> None:
+    """Say why and hang up, without waiting."""
+    with suppress(OSError):
+        os.write(stream.fileno(), encode(0, Failure(code="quota", message=message, hint="close some")))
+    stream.close()

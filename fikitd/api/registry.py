@@ -1,0 +1,57 @@
+"""Which function answers which request: keyed by the struct's type, and complete (a test holds it to REQUESTS)."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from fikit.protocol import Event, Reply, Request
+
+from fikitd.daemon import Daemon
+from fikitd.tenants.peer import Peer
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A reply with descriptors beside it; they are the sender's to close."""
+
+    reply: Reply
+    descriptors: list[int]
+
+
+@dataclass(eq=False)
+class Caller:
+    """Whose request is served, and how to reach him."""
+
+    peer: Peer
+    daemon: Daemon
+    open_pidfd: Callable[[], int]
+    """A new pidfd of the peer. Raises OSError when it has ended."""
+    send_event: Callable[[Event], Awaitable[None]] | None = None
+    """Set while a Subscribe is served: sends an event under its id."""
+    foreground: set[int] = field(default_factory=set)
+    """Numbers of the foreground jobs that end with the connection."""
+
+
+Handler = Callable[[Caller, Any], Awaitable[Reply | Handed]]
+HANDLERS: Final[dict[type[Request], Handler]] = {}
+Kind = TypeVar("Kind", bound=Request)
+
+
+def handles(
+    kind: type[Kind],
+) -> Callable[
+    [Callable[[Caller, Kind], Awaitable[Reply | Handed]]], Callable[[Caller, Kind], Awaitable[Reply | Handed]]
+]:
+    """Make the decorated function the one that answers ``kind``."""
+
+    def register(
+        handler: Callable[[Caller, Kind], Awaitable[Reply | Handed]],
+    ) -> Callable[[Caller, Kind], Awaitable[Reply | Handed]]:
+        if kind in HANDLERS:
+            raise ValueError(f"{kind.__name__} already has a handler")
+        HANDLERS[kind] = handler
+        return handler
+
+    return register

@@ -1,0 +1,11 @@
+"""The handlers of all requests: importing this package registers them."""
+
+from fikitd.api.requests import (  # noqa: F401
+    administration,
+    jobs,
+    profiles,
+    sessions,
+    targets,
+    traces,
+    views,
+)

@@ -1,0 +1,197 @@
+"""Submitting a job, following it, reading what it wrote."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import trio
+from fikit.protocol import (
+    Done,
+    JobFinished,
+    JobStarted,
+    Logs,
+    ReadLogs,
+    Reply,
+    Submit,
+    Submitted,
+    Wait,
+    Waited,
+)
+
+from fikitd.api.registry import Caller, handles
+from fikitd.errors import InvalidRequest, NotFound, NotPermitted, QuotaReached, Unavailable
+from fikitd.file_watch import FileWatch
+from fikitd.jobs.model import Job
+from fikitd.placement import Ask, memory_limit
+
+LOG_CHUNK_BYTES: Final = 1 << 20
+SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
+
+
+@handles(Submit)
+async def submit(caller: Caller, request: Submit) -> Reply:
+    """Queue it; a foreground job is answered once it is admitted."""
+    daemon = caller.daemon
+    daemon.check_open()
+    daemon.check_priority(caller.peer, request.priority)
+    check_room_ever(caller, request)
+    surroundings = {SOCKET_VARIABLE: str(daemon.directories.socket)}
+    job = await daemon.jobs.submit(draft(caller, request), {**request.environment, **surroundings})
+    surroundings["FIKIT_JOB"] = job.job
+    if not request.foreground:
+        return Submitted(job=job.record(job.usage), environment=surroundings)
+    caller.foreground.add(job.number)
+    while (now := daemon.jobs.known[job.number]).state == "queued":
+        await daemon.jobs.changes(now)
+    return Submitted(job=now.record(now.usage), environment=surroundings)
+
+
+def check_room_ever(caller: Caller, request: Submit) -> None:
+    """Refuse now what would wait for ever. Raises RequestError."""
+    daemon, peer = caller.daemon, caller.peer
+    granted = daemon.allowance(peer)
+    waiting = sum(job.uid == peer.uid and not job.over for job in daemon.jobs.known.values())
+    if waiting >= granted.max_jobs:
+        raise QuotaReached(f"you have {waiting} jobs queued and running, the most you may have")
+    if request.gpu is not None and request.gpu not in daemon.devices:
+        raise InvalidRequest(f"there is no GPU {request.gpu}")
+    if not os.path.isabs(request.directory):
+        raise InvalidRequest(f"directory {request.directory!r} is not an absolute path")
+    if any("\0" in text for text in (*request.command, request.directory)):
+        raise InvalidRequest("command and directory cannot contain NUL")
+    for name, value in request.environment.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidRequest(f"environment variable {name!r} cannot be set")
+    refusals = []
+    for index, device in daemon.devices.items():
+        if request.gpu in (None, index):
+            try:
+                memory_limit(Ask(peer.uid, request.gpu, request.memory_limit_bytes, granted), device)
+                return
+            except QuotaReached as refusal:
+                refusals.append(refusal)
+    raise refusals[0]
+
+
+def draft(caller: Caller, request: Submit) -> Job:
+    """The job as asked for, before it has a number."""
+    peer, most = caller.peer, caller.daemon.configuration.jobs.output_bytes
+    return Job(
+        number=0,
+        tenant=peer.tenant,
+        uid=peer.uid,
+        gid=peer.gid,
+        groups=peer.groups,
+        name=request.name or Path(request.command[0]).name or "job",
+        command=request.command,
+        directory=request.directory,
+        priority=request.priority,
+        gpu_asked=request.gpu,
+        memory_limit_bytes=request.memory_limit_bytes,
+        isolated=request.isolated,
+        foreground=request.foreground,
+        output_limit_bytes=min(request.output_limit_bytes or most, most),
+    )
+
+
+def own_foreground(caller: Caller, name: str) -> Job:
+    """A foreground job of the peer's own user. Raises RequestError."""
+    job = caller.daemon.job_of(caller.peer, name)
+    if job.uid != caller.peer.uid:
+        raise NotPermitted(f"{name} belongs to another user")
+    if not job.foreground:
+        raise InvalidRequest(f"{name} is no foreground job")
+    return job
+
+
+@handles(JobStarted)
+async def job_started(caller: Caller, request: JobStarted) -> Reply:
+    """The process must be the peer's own: the daemon will signal it when the job is killed."""
+    job = own_foreground(caller, request.job)
+    if job.state not in ("running", "paused") or job.pid is not None:
+        raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
+    try:
+        owner = (await trio.Path(f"/proc/{request.pid}").stat()).st_uid
+    except FileNotFoundError:
+        raise NotFound(f"there is no process {request.pid}") from None
+    if owner != caller.peer.uid:
+        raise NotPermitted(f"process {request.pid} belongs to another user")
+    await caller.daemon.jobs.foreground_started(job, request.pid)
+    return Done()
+
+
+@handles(JobFinished)
+async def job_finished(caller: Caller, request: JobFinished) -> Reply:
+    """From any connection of the user: the one that submitted may have ended with an earlier daemon."""
+    job = own_foreground(caller, request.job)
+    if job.state == "queued":
+        raise InvalidRequest(f"{request.job} has not started")
+    await caller.daemon.jobs.foreground_finished(job, request.exit_code)
+    return Done()
+
+
+@handles(Wait)
+async def wait(caller: Caller, request: Wait) -> Reply:
+    """Until it is over, or the time is."""
+    jobs = caller.daemon.jobs
+    job = caller.daemon.job_of(caller.peer, request.job)
+    with trio.move_on_after(request.wait_ms / 1000):
+        while not (job := jobs.known.get(job.number, job)).over:
+            await jobs.changes(job)
+    return Waited(job=job.record(jobs.usage(job)))
+
+
+@handles(ReadLogs)
+async def read_logs(caller: Caller, request: ReadLogs) -> Reply:
+    """What there is from the offset; with ``follow``, wait for some."""
+    jobs = caller.daemon.jobs
+    job = caller.daemon.job_of(caller.peer, request.job)
+    if job.foreground:
+        raise InvalidRequest(f"{request.job} is a foreground job: its output went to who started it")
+    path = caller.daemon.directories.state / "jobs" / job.job / request.stream
+    try:
+        with FileWatch(path.parent) as watch, trio.move_on_after(request.wait_ms / 1000):
+            while request.follow and not jobs.known.get(job.number, job).over:
+                if await trio.to_thread.run_sync(size_of, path) > request.offset:
+                    break
+                await either(watch, caller, job)
+        over = jobs.known.get(job.number, job).over
+        data, size = await trio.to_thread.run_sync(read_piece, path, request.offset)
+    except OSError as error:
+        raise Unavailable(f"cannot read the output of {request.job}: {error.strerror}") from None
+    offset = request.offset + len(data)
+    truncated = size > job.output_limit_bytes
+    return Logs(data=data, offset=offset, end=over and offset >= size, truncated=truncated)
+
+
+async def either(watch: FileWatch, caller: Caller, job: Job) -> None:
+    """Until the output grows or the job changes."""
+    async with trio.open_nursery() as nursery:
+
+        async def until_changed() -> None:
+            await caller.daemon.jobs.changes(job)
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(until_changed)
+        await watch.changed()
+        nursery.cancel_scope.cancel()
+
+
+def size_of(path: Path) -> int:
+    """Blocking; 0 while there is no such file."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def read_piece(path: Path, offset: int) -> tuple[bytes, int]:
+    """Blocking: a piece from the offset, and the size of it all."""
+    if not path.exists():
+        return b"", 0
+    with path.open("rb") as file:
+        file.seek(offset)
+        data = file.read(LOG_CHUNK_BYTES)
+        return data, file.seek(0, os.SEEK_END)

@@ -1,0 +1,73 @@
+"""Requests that change a job or a session, whichever the identifier names."""
+
+from __future__ import annotations
+
+from fikit.protocol import Done, Kill, Pause, Reply, Resume, SetPriority
+
+from fikitd.api.registry import Caller, handles
+from fikitd.errors import InvalidRequest
+from fikitd.jobs.model import Job, job_number
+from fikitd.session import Session
+
+
+def target_of(caller: Caller, target: str) -> Job | Session:
+    """The job or session, if the peer may control it and it is not over. Raises RequestError."""
+    if job_number(target) is not None:
+        job = caller.daemon.job_of(caller.peer, target)
+        if job.over:
+            raise InvalidRequest(f"{target} is over: {job.state}")
+        return job
+    session = caller.daemon.session_of(caller.peer, target)
+    if session.state == "ended":
+        raise InvalidRequest(f"{target} is over")
+    return session
+
+
+@handles(Kill)
+async def kill(caller: Caller, request: Kill) -> Reply:
+    """End it."""
+    target = target_of(caller, request.target)
+    if isinstance(target, Job):
+        await caller.daemon.jobs.kill(target, request.signal, request.grace_ms)
+    else:
+        await caller.daemon.sessions.end(target, f"ended by {caller.peer.tenant}")
+    return Done()
+
+
+@handles(Pause)
+async def pause(caller: Caller, request: Pause) -> Reply:
+    """Issue nothing more of it."""
+    await set_paused(caller, target_of(caller, request.target), True)
+    return Done()
+
+
+@handles(Resume)
+async def resume(caller: Caller, request: Resume) -> Reply:
+    """Undo that."""
+    await set_paused(caller, target_of(caller, request.target), False)
+    return Done()
+
+
+async def set_paused(caller: Caller, target: Job | Session, paused: bool) -> None:
+    """Idempotent; a job that is queued has nothing to pause."""
+    if target.state == ("paused" if paused else "running"):
+        return
+    if isinstance(target, Session):
+        sessions = caller.daemon.sessions
+        await (sessions.pause(target) if paused else sessions.resume(target))
+    elif target.state == "queued":
+        raise InvalidRequest(f"{target.job} is queued; only what runs can be paused")
+    else:
+        await caller.daemon.jobs.set_paused(target, paused)
+
+
+@handles(SetPriority)
+async def set_priority(caller: Caller, request: SetPriority) -> Reply:
+    """From the next operation on; the ceiling is that of who asks."""
+    target = target_of(caller, request.target)
+    caller.daemon.check_priority(caller.peer, request.priority)
+    if isinstance(target, Job):
+        await caller.daemon.jobs.set_priority(target, request.priority)
+    else:
+        await caller.daemon.sessions.set_priority(target, request.priority)
+    return Done()

@@ -1,0 +1,147 @@
+"""Requests that only look."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from fikit.protocol import (
+    Diagnosis,
+    Doctor,
+    Event,
+    GetStatus,
+    Gpus,
+    Hello,
+    Jobs,
+    ListGpus,
+    ListJobs,
+    ListSessions,
+    ListTenants,
+    Metrics,
+    ReadMetrics,
+    Reply,
+    Sessions,
+    Show,
+    Shown,
+    Status,
+    Subscribe,
+    TenantRecord,
+    Tenants,
+)
+
+from fikitd import metrics
+from fikitd.api.registry import Caller, handles
+from fikitd.configuration import allowance
+from fikitd.doctor import diagnose
+from fikitd.errors import InvalidRequest
+from fikitd.jobs.model import job_number
+from fikitd.tenants.accounts import total
+from fikitd.tenants.peer import tenant_name
+
+
+@handles(Hello)
+async def hello(caller: Caller, request: Hello) -> Reply:
+    """Answered by the connection itself, which knows whether it is the first."""
+    raise InvalidRequest("hello was said already")
+
+
+@handles(GetStatus)
+async def get_status(caller: Caller, request: GetStatus) -> Reply:
+    """The daemon at a glance."""
+    daemon = caller.daemon
+    states = [job.state for job in daemon.jobs.known.values()]
+    return Status(
+        daemon=daemon.version,
+        pid=os.getpid(),
+        uptime_seconds=time.monotonic() - daemon.started_at,
+        draining=daemon.draining,
+        sessions=len(daemon.sessions.living),
+        jobs_running=sum(state in ("running", "paused") for state in states),
+        jobs_queued=states.count("queued"),
+        gpus=await daemon.gpus(),
+    )
+
+
+@handles(ListGpus)
+async def list_gpus(caller: Caller, request: ListGpus) -> Reply:
+    """Every GPU."""
+    return Gpus(gpus=await caller.daemon.gpus())
+
+
+@handles(ListSessions)
+async def list_sessions(caller: Caller, request: ListSessions) -> Reply:
+    """The living sessions the peer may see."""
+    living = caller.daemon.sessions.living.values()
+    return Sessions(sessions=[each.record() for each in living if caller.peer.sees(each.uid)])
+
+
+@handles(ListJobs)
+async def list_jobs(caller: Caller, request: ListJobs) -> Reply:
+    """The jobs the peer may see."""
+    jobs = caller.daemon.jobs
+    shown = [
+        job for job in jobs.known.values() if caller.peer.sees(job.uid) and (request.ended or not job.over)
+    ]
+    return Jobs(jobs=[job.record(jobs.usage(job)) for job in shown])
+
+
+@handles(ListTenants)
+async def list_tenants(caller: Caller, request: ListTenants) -> Reply:
+    """Whoever has used anything, or is connected."""
+    daemon, peer = caller.daemon, caller.peer
+    uids = {uid for uid, _ in daemon.accounts.sums()} | {each.uid for each in daemon.sessions.living.values()}
+    uids |= {job.uid for job in daemon.jobs.known.values()} | {peer.uid}
+    return Tenants(tenants=[await tenant_record(caller, uid) for uid in sorted(uids) if peer.sees(uid)])
+
+
+async def tenant_record(caller: Caller, uid: int) -> TenantRecord:
+    """One tenant: what it may, what it has."""
+    daemon = caller.daemon
+    name = await tenant_name(uid)
+    granted = daemon.allowance(caller.peer) if uid == caller.peer.uid else None
+    granted = granted or allowance(daemon.configuration, name, str(uid))
+    living = [each for each in daemon.sessions.living.values() if each.uid == uid]
+    return TenantRecord(
+        tenant=name,
+        uid=uid,
+        priority_ceiling=granted.priority_ceiling,
+        weight=granted.weight,
+        memory_limit_bytes=granted.memory_limit_bytes,
+        max_sessions=granted.max_sessions,
+        sessions=len(living),
+        jobs=sum(job.uid == uid and not job.over for job in daemon.jobs.known.values()),
+        usage=total([daemon.accounts.of(uid), *(each.usage for each in living)]),
+    )
+
+
+@handles(Show)
+async def show(caller: Caller, request: Show) -> Reply:
+    """A job or a session."""
+    daemon = caller.daemon
+    if job_number(request.target) is not None:
+        job = daemon.job_of(caller.peer, request.target)
+        return Shown(job=job.record(daemon.jobs.usage(job)))
+    return Shown(session=daemon.session_of(caller.peer, request.target).record())
+
+
+@handles(ReadMetrics)
+async def read_metrics(caller: Caller, request: ReadMetrics) -> Reply:
+    """The Prometheus text of what the peer may see."""
+    return Metrics(text=await metrics.render(caller.daemon, caller.peer.sees))
+
+
+@handles(Doctor)
+async def doctor(caller: Caller, request: Doctor) -> Reply:
+    """Check the surroundings."""
+    return Diagnosis(checks=await diagnose(caller.daemon))
+
+
+@handles(Subscribe)
+async def subscribe(caller: Caller, request: Subscribe) -> Reply:
+    """Events until the connection ends; the first says that the others will come."""
+    if caller.send_event is None:
+        raise InvalidRequest("nobody to send events to")
+    with caller.daemon.events.subscribed(caller.peer.sees) as subscription:
+        await caller.send_event(Event(kind="subscribed", unix=time.time()))
+        while True:
+            await caller.send_event(await subscription.receive.receive())

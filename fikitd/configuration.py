@@ -1,0 +1,184 @@
+"""Every setting, declared once: its type, its default, its limits and its help.
+
+The default fikitd.toml is written from these declarations (configuration_files.default_text), and a test
+holds the shipped file to it. Unknown keys are refused. A setting that a reload cannot change says so.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fikit.protocol import Bytes, Count, priority_level
+from msgspec import Meta, Struct, field
+
+from fikitd.executor.settings import SchedulingSection
+
+Seconds = Annotated[float, Meta(ge=0, le=86_400 * 365)]
+Weight = Annotated[float, Meta(gt=0, le=1000)]
+Interval = Annotated[float, Meta(ge=0.01, le=86_400)]
+PriorityText = Annotated[str, Meta(pattern=r"^(high|normal|low|[0-9])$")]
+
+
+class Section(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
+    """A table of the file."""
+
+
+class DaemonSection(Section, frozen=True):
+    """The process itself. Paths and the socket are read at start only."""
+
+    socket: Annotated[str, Meta(description="Path of the Unix socket; empty: the default place.")] = ""
+    socket_group: Annotated[
+        str, Meta(description="Group that may connect, where it exists and the daemon runs as root.")
+    ] = "fikit"
+    socket_mode: Annotated[
+        str, Meta(pattern="^0[0-7]{3}$", description="Permissions of the socket, in octal.")
+    ] = "0660"
+    administrator_group: Annotated[
+        str, Meta(description="Members of this group see and control everything, like root.")
+    ] = "fikit-admin"
+    state_directory: Annotated[
+        str, Meta(description="Jobs, accounts, profiles, logs; empty: the default place.")
+    ] = ""
+    runtime_directory: Annotated[
+        str,
+        Meta(description="Sockets of the executors, on a file system that a boot empties; empty: default."),
+    ] = ""
+    drain_seconds: Annotated[
+        Seconds, Meta(description="After SIGTERM, wait this long for sessions and jobs to end by themselves.")
+    ] = 60.0
+    max_connections_per_user: Annotated[
+        Count, Meta(description="Connections that one user may hold at a time.")
+    ] = 128
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="The least important lines to log.")
+    ] = "info"
+
+
+class DeviceSection(Section, frozen=True):
+    """The GPUs. Read at start only, but for the limits."""
+
+    choice: Annotated[
+        str, Meta(pattern="^(auto|sim|[0-9]+)$", description="auto, sim or the index of one GPU.")
+    ] = "auto"
+    library: Annotated[
+        str, Meta(description="Path of the driver library the executors load; empty: the device's own.")
+    ] = ""
+    time_scale: Annotated[
+        float,
+        Meta(
+            gt=0, le=1e6, description="Host seconds per device second, for a device whose time is modelled."
+        ),
+    ] = 8.0
+    max_sessions: Annotated[Count, Meta(description="Sessions that one GPU may have at a time.")] = 256
+    memory_overcommit: Annotated[
+        float,
+        Meta(
+            gt=0, le=100, description="Reserve up to this multiple of a GPU's memory for sessions and jobs."
+        ),
+    ] = 1.0
+
+
+class ExecutorSection(Section, frozen=True):
+    """The processes that hold the CUDA contexts."""
+
+    command: Annotated[
+        list[str],
+        Meta(description="Program and first arguments of an executor; empty: the one that comes along."),
+    ] = field(default_factory=list)
+    start_seconds: Annotated[Seconds, Meta(description="An executor must accept connections within.")] = 60.0
+    idle_seconds: Annotated[Seconds, Meta(description="Stop an executor without sessions after.")] = 30.0
+    heartbeat_seconds: Annotated[Interval, Meta(description="Ask each executor this often.")] = 1.0
+    unresponsive_seconds: Annotated[
+        Seconds, Meta(description="An executor that has not answered for this long is reported.")
+    ] = 10.0
+    kill_unresponsive: Annotated[bool, Meta(description="And killed, so that a new one can serve.")] = True
+    log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20
+    max_per_gpu: Annotated[Count, Meta(description="Executors that one GPU may have at a time.")] = 32
+
+
+class TenantSection(Section, frozen=True):
+    """What a tenant may: ``[tenant_defaults]`` for all, ``[tenants.NAME]`` (user name or uid) for one."""
+
+    priority_ceiling: Annotated[
+        PriorityText | None, Meta(description="The highest priority the tenant may ask for.")
+    ] = None
+    weight: Annotated[Weight | None, Meta(description="Share among equals, relative to other tenants.")] = (
+        None
+    )
+    memory_limit_bytes: Annotated[
+        Bytes | None, Meta(description="Device memory on one GPU; 0: all of it.")
+    ] = None
+    max_sessions: Annotated[Count | None, Meta(description="Sessions at a time.")] = None
+    max_jobs: Annotated[Count | None, Meta(description="Jobs queued and running at a time.")] = None
+
+
+DEFAULT_TENANT = TenantSection(
+    priority_ceiling="normal", weight=1.0, memory_limit_bytes=0, max_sessions=64, max_jobs=1000
+)
+
+
+class JobsSection(Section, frozen=True):
+    """Submitted commands."""
+
+    max_running: Annotated[Count, Meta(description="Jobs that run at a time; others wait.")] = 64
+    output_bytes: Annotated[
+        Bytes, Meta(description="Keep this much of each output of a job, unless it asks for less.")
+    ] = 64 << 20
+    keep_ended: Annotated[
+        Count, Meta(description="Remember this many jobs that are over, with their output.")
+    ] = 1000
+
+
+class ProfilesSection(Section, frozen=True):
+    """What is learnt about kernels."""
+
+    interval_seconds: Annotated[
+        Seconds, Meta(description="Take what executors have learnt, and save accounts, this often.")
+    ] = 30.0
+
+
+class MetricsSection(Section, frozen=True):
+    """Prometheus. Read at start only."""
+
+    port: Annotated[int, Meta(ge=0, le=65535, description="Serve /metrics on 127.0.0.1 here; 0: do not.")] = 0
+
+
+class Configuration(Section, frozen=True):
+    """The whole file."""
+
+    daemon: DaemonSection = DaemonSection()
+    device: DeviceSection = DeviceSection()
+    executor: ExecutorSection = ExecutorSection()
+    scheduling: SchedulingSection = SchedulingSection()
+    tenant_defaults: TenantSection = DEFAULT_TENANT
+    tenants: dict[str, TenantSection] = field(default_factory=dict)
+    jobs: JobsSection = JobsSection()
+    profiles: ProfilesSection = ProfilesSection()
+    metrics: MetricsSection = MetricsSection()
+
+
+class Allowance(Struct, frozen=True, kw_only=True):
+    """What one tenant is allowed, every field decided."""
+
+    priority_ceiling: int
+    weight: float
+    memory_limit_bytes: int
+    """0: the whole GPU."""
+    max_sessions: int
+    max_jobs: int
+
+
+def allowance(configuration: Configuration, *names: str) -> Allowance:
+    """What the tenant called by the first of ``names`` that has a table may; else what all may."""
+    own = next(
+        (configuration.tenants[name] for name in names if name in configuration.tenants), TenantSection()
+    )
+    decided = {
+        name: next(
+            value
+            for section in (own, configuration.tenant_defaults, DEFAULT_TENANT)
+            if (value := getattr(section, name)) is not None
+        )
+        for name in TenantSection.__struct_fields__
+    }
+    return Allowance(**{**decided, "priority_ceiling": priority_level(decided["priority_ceiling"])})

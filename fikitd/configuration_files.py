@@ -1,0 +1,95 @@
+"""The configuration as files: read and validated whole, or refused with the file and the key named.
+
+``fikitd.toml`` first, then ``conf.d/*.toml`` beside it by name; a later file's keys win.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Any, Final, get_args, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from fikitd.configuration import Configuration
+from fikitd.errors import ConfigurationError
+
+DEFAULT_FILE: Final = Path("/etc/fikitd/fikitd.toml")
+
+
+def load(file: Path | None) -> Configuration:
+    """The configuration; ``None`` is the default file, which need not exist. Blocking. ConfigurationError."""
+    main = file or Path(os.environ.get("CONFIGURATION_DIRECTORY", DEFAULT_FILE.parent)) / DEFAULT_FILE.name
+    if file is not None and not file.is_file():
+        raise ConfigurationError(f"{file}: no such file")
+    merged: dict[str, Any] = {}
+    for path in [main, *sorted((main.parent / "conf.d").glob("*.toml"))]:
+        if path.is_file():
+            merged = merge(merged, read(path))
+    return convert(merged, main)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """One file, valid by itself."""
+    try:
+        table = tomllib.loads(path.read_text())
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+    convert(table, path)
+    return table
+
+
+def convert(table: dict[str, Any], path: Path) -> Configuration:
+    """A validated table."""
+    try:
+        return msgspec.convert(table, Configuration)
+    except msgspec.ValidationError as error:
+        raise ConfigurationError(f"{path}: {str(error).replace('$.', '')}") from None
+
+
+def merge(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
+    """Tables merge key by key; anything else is replaced."""
+    result = dict(older)
+    for key, value in newer.items():
+        earlier = result.get(key)
+        both = isinstance(value, dict) and isinstance(earlier, dict)
+        result[key] = merge(earlier, value) if both and isinstance(earlier, dict) else value
+    return result
+
+
+def help_of(section: type[msgspec.Struct], name: str) -> str:
+    """The help beside a field's declaration."""
+    hint = get_type_hints(section, include_extras=True)[name]
+    texts = [meta.description for meta in get_args(hint)[1:] if isinstance(meta, Meta)]
+    return next((text for text in texts if text), "")
+
+
+def default_text() -> str:
+    """The default fikitd.toml: every setting with its help, commented out at its default."""
+    lines = [
+        "# Settings of fikitd. Everything here is the default; SIGHUP (systemctl reload) reads it again.",
+        "",
+    ]
+    defaults = Configuration()
+    for name in Configuration.__struct_fields__:
+        value = getattr(defaults, name)
+        if isinstance(value, msgspec.Struct):
+            lines += section_lines(name, value)
+    lines += [
+        "# Exceptions for one tenant, by user name or uid, with the keys of [tenant_defaults]:",
+        "# [tenants.alice]",
+    ]
+    lines += ['# priority_ceiling = "high"', ""]
+    return "\n".join(lines)
+
+
+def section_lines(name: str, section: msgspec.Struct) -> list[str]:
+    """One table of the default file."""
+    lines = [f"# {line.strip()}" for line in (type(section).__doc__ or "").splitlines() if line.strip()]
+    lines.append(f"[{name}]")
+    for key in section.__struct_fields__:
+        shown = msgspec.toml.encode({key: getattr(section, key)}).decode().strip()
+        lines += [f"# {help_of(type(section), key)}", f"# {shown}"]
+    return [*lines, ""]

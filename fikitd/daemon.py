@@ -1,0 +1,265 @@
+"""The daemon's state, put together: what a request handler may touch. The tasks are in main.py."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import trio
+from fikit.protocol import GpuRecord, OpenSession, priority_name
+
+from fikitd import __version__
+from fikitd.configuration import Allowance, Configuration, allowance
+from fikitd.device import DeviceSpec, Reading, reading
+from fikitd.directories import Directories
+from fikitd.errors import Draining, InvalidRequest, NotFound, NotPermitted
+from fikitd.events import Events
+from fikitd.executor.supervisor import Supervisor
+from fikitd.executor.supervisor_state import Executor
+from fikitd.jobs.jobs import Jobs
+from fikitd.jobs.model import Job
+from fikitd.jobs.running import JobProcesses
+from fikitd.placement import Ask, Claim, memory_limit, place
+from fikitd.profiles import Profiles
+from fikitd.session import Opening, Session, new_identifier
+from fikitd.sessions import Sessions
+from fikitd.store import Store
+from fikitd.tenants.accounts import Accounts
+from fikitd.tenants.peer import Peer
+from fikitd.traces import Traces
+
+HIGHEST: Final = 0
+DRAIN_SETTING: Final = "drain_reason"
+
+
+@dataclass
+class Daemon:
+    """Everything there is, for whoever serves a request."""
+
+    configuration: Configuration
+    directories: Directories
+    devices: dict[int, DeviceSpec]
+    store: Store
+    accounts: Accounts
+    events: Events
+    sessions: Sessions
+    supervisor: Supervisor = field(init=False)
+    jobs: Jobs = field(init=False)
+    profiles: Profiles = field(init=False)
+    traces: Traces = field(init=False)
+    draining: str | None = None
+    stopping: bool = False
+    """The drain after SIGTERM is over: executors are being stopped."""
+    version: str = __version__
+    started_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.supervisor = Supervisor(
+            lambda: self.configuration.executor,
+            lambda: self.configuration.scheduling,
+            list(self.devices.values()),
+            self.directories.runtime,
+            self.directories.state,
+            self.events,
+            self.sessions,
+        )
+        self.profiles = Profiles(self.store, self.supervisor)
+        self.sessions.supervisor = self.supervisor
+        self.traces = Traces(self.supervisor, self.sessions)
+        self.sessions.on_serving = [self.profiles.load_into, self.traces.serving]
+        self.jobs = Jobs(
+            self.store,
+            JobProcesses(self.directories.state / "jobs"),
+            self.sessions,
+            self.events,
+            self.place_job,
+        )
+        self.jobs.admits = lambda: self.draining is None
+        self.jobs.max_running = lambda: self.configuration.jobs.max_running
+        self.jobs.keep_ended = lambda: self.configuration.jobs.keep_ended
+
+    @classmethod
+    async def open(
+        cls, configuration: Configuration, directories: Directories, devices: list[DeviceSpec]
+    ) -> Daemon:
+        """Read the state of an earlier daemon. Raises Unavailable."""
+        store = await Store.open(directories.state / "state.db")
+        accounts, events = Accounts(await store.load_usage()), Events()
+        sessions = Sessions(store, accounts, events)
+        by_index = {device.index: device for device in devices}
+        daemon = cls(configuration, directories, by_index, store, accounts, events, sessions)
+        await sessions.load()
+        await daemon.jobs.load()
+        daemon.draining = await store.setting(DRAIN_SETTING)
+        return daemon
+
+    async def save(self) -> None:
+        """Write what is not written at once. Raises Unavailable."""
+        await self.jobs.settle()
+        await self.sessions.settle()
+        await self.store.save_usage(self.accounts.sums())
+
+    # --- who may what ----------------------------------------------------------------------------
+
+    def allowance(self, peer: Peer) -> Allowance:
+        """What the peer's tenant may; an administrator may any priority."""
+        granted = allowance(self.configuration, peer.tenant, str(peer.uid))
+        if not peer.administrator:
+            return granted
+        fields = {name: getattr(granted, name) for name in granted.__struct_fields__}
+        return Allowance(**{**fields, "priority_ceiling": HIGHEST})
+
+    def check_priority(self, peer: Peer, priority: int) -> None:
+        """Raises NotPermitted above the ceiling."""
+        ceiling = self.allowance(peer).priority_ceiling
+        if priority < ceiling:
+            raise NotPermitted(
+                f"priority {priority_name(priority)} is above {priority_name(ceiling)},"
+                f" the priority ceiling of tenant {peer.tenant}",
+                f"ask for {priority_name(ceiling)}, or have priority_ceiling raised in the daemon's configuration",
+            )
+
+    def check_open(self) -> None:
+        """Raises Draining while no new work is taken."""
+        if self.draining is not None:
+            raise Draining(f"the daemon is draining: {self.draining or 'no reason given'}", "try again later")
+
+    def job_of(self, peer: Peer, target: str) -> Job:
+        """A job the peer may see. Raises NotFound, in the same words for what there is not and what is not his."""
+        job = self.jobs.find(target)
+        if job is None or not peer.sees(job.uid):
+            raise NotFound(f"there is no job {target}", "fikitctl ps lists yours")
+        return job
+
+    def session_of(self, peer: Peer, target: str) -> Session:
+        """A session the peer may see. Raises NotFound."""
+        session = self.sessions.find(target)
+        if session is None or not peer.sees(session.uid):
+            raise NotFound(f"there is no job or session {target}", "fikitctl ps lists yours")
+        return session
+
+    # --- where to, and is there room -------------------------------------------------------------
+
+    def claims(self) -> list[Claim]:
+        """What is taken of the GPUs: by sessions, by sessions being opened, by running jobs."""
+        claims, with_sessions = [], set()
+        for each in self.sessions.living.values():
+            gpu, reserved = each.executor.device.index, 0 if each.job else each.note.reserved_bytes
+            claims.append(Claim(gpu, each.uid, reserved, each.usage.memory_bytes, 1))
+            with_sessions.add(each.job)
+        for opening in self.sessions.opening.values():
+            reserved = 0 if opening.request.job else opening.reserved_bytes
+            claims.append(Claim(opening.device.index, opening.peer.uid, reserved, 0, 1))
+            with_sessions.add(opening.request.job)
+        for job in self.jobs.known.values():
+            if job.state in ("running", "paused") and job.gpu is not None:
+                coming = 0 if job.job in with_sessions else 1
+                claims.append(Claim(job.gpu, job.uid, job.memory_limit_bytes, 0, coming))
+        return claims
+
+    def place_job(self, job: Job) -> DeviceSpec:
+        """The GPU that has room for a job now. Raises QuotaReached."""
+        granted = allowance(self.configuration, job.tenant, str(job.uid))
+        ask = Ask(job.uid, job.gpu_asked, job.memory_limit_bytes, granted)
+        return place(ask, self.devices, self.claims(), self.configuration.device)
+
+    async def open_session(self, peer: Peer, request: OpenSession, pidfd: int) -> tuple[Session, list[int]]:
+        """Authorise, place and attach a session. Raises RequestError."""
+        opening = self._decide(peer, request)
+        return await self.sessions.open(opening, pidfd)
+
+    def _decide(self, peer: Peer, request: OpenSession) -> Opening:
+        job = self.job_of(peer, request.job) if request.job else None
+        granted = self.allowance(peer)
+        if job is not None:
+            self._check_job(peer, job)
+            request = OpenSession(
+                name=request.name,
+                priority=job.priority,
+                gpu=job.gpu,
+                memory_limit_bytes=job.memory_limit_bytes,
+                isolated=job.isolated,
+                job=job.job,
+            )
+        else:
+            self.check_open()
+            self.check_priority(peer, request.priority)
+        ask = Ask(peer.uid, request.gpu, request.memory_limit_bytes, granted)
+        others = self.claims() if job is None else self._claims_besides(job)
+        device = place(ask, self.devices, others, self.configuration.device)
+        session = new_identifier()
+        isolated = job.job if job else f"job-{session}"
+        return Opening(
+            request=request,
+            peer=peer,
+            device=device,
+            domain=isolated if request.isolated else f"uid-{peer.uid}",
+            allowance=granted,
+            memory_limit_bytes=memory_limit(ask, device),
+            reserved_bytes=request.memory_limit_bytes,
+            paused=job is not None and job.state == "paused",
+            session=session,
+        )
+
+    def _claims_besides(self, job: Job) -> list[Claim]:
+        """What others than the job's own reservation take: the job's sessions live inside that."""
+        own = Claim(job.gpu or 0, job.uid, job.memory_limit_bytes, 0, 0)
+        claims = self.claims()
+        for coming in (0, 1):
+            reservation = replace(own, sessions=coming)
+            if reservation in claims:
+                claims.remove(reservation)
+                break
+        return claims
+
+    def _check_job(self, peer: Peer, job: Job) -> None:
+        if job.uid != peer.uid:
+            raise NotPermitted(f"{job.job} belongs to another user, and so would its sessions")
+        if job.state not in ("running", "paused"):
+            raise InvalidRequest(f"{job.job} is {job.state}; only a running job opens sessions")
+        if self.stopping:
+            raise Draining("the daemon is ending")
+
+    # --- what it looks like ----------------------------------------------------------------------
+
+    async def gpus(self) -> list[GpuRecord]:
+        """Every GPU, with what its driver says of it now."""
+        claims, records = self.claims(), []
+        for device in self.devices.values():
+            now = await trio.to_thread.run_sync(reading, device)
+            records.append(self._gpu(device, now, [claim for claim in claims if claim.gpu == device.index]))
+        return records
+
+    def _gpu(self, device: DeviceSpec, now: Reading, claims: list[Claim]) -> GpuRecord:
+        executors = self.supervisor.on(device.index)
+        seen = description_of(executors, device)
+        return GpuRecord(
+            index=device.index,
+            name=seen.name,
+            uuid=seen.uuid,
+            memory_bytes=seen.memory_bytes,
+            memory_reserved_bytes=sum(claim.reserved_bytes for claim in claims),
+            time_scale=seen.time_scale,
+            sessions=sum(
+                each.executor.device.index == device.index for each in self.sessions.living.values()
+            ),
+            executors=len(executors),
+            utilization_percent=now.utilization_percent,
+            temperature_celsius=now.temperature_celsius,
+            power_watts=now.power_watts,
+        )
+
+
+def description_of(executors: list[Executor], device: DeviceSpec) -> DeviceSpec:
+    """The device as an executor that holds it describes it, else as it was chosen."""
+    for executor in executors:
+        if seen := executor.description:
+            return replace(
+                device,
+                name=seen.device_name,
+                uuid=seen.device_uuid,
+                memory_bytes=seen.memory_bytes,
+                time_scale=seen.time_scale,
+            )
+    return device

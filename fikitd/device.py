@@ -1,0 +1,155 @@
+"""Which GPUs this daemon serves: the one place that knows that a device may be simulated.
+
+Everybody else sees DeviceSpec: what to call the device, what the executor is started with, how fast its
+time passes. ``auto`` takes every GPU of a driver that answers, else the simulated one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from fikitd.configuration import DeviceSection
+from fikitd.errors import DeviceUnavailableError
+
+CHOICES: Final = "auto (NVIDIA GPUs, or the simulated one where there is none), sim, or the index of one GPU"
+SIMULATED_MEMORY_BYTES: Final = 4 << 30
+
+
+@dataclass(frozen=True)
+class DeviceSpec:
+    """One GPU, as the daemon and its executors are to use it."""
+
+    index: int
+    name: str
+    uuid: str
+    memory_bytes: int
+    ordinal: int
+    """The driver's number of the device."""
+    library: str | None
+    """The driver library to load; None: the system's libcuda.so.1."""
+    time_scale: float
+    environment: dict[str, str] = field(default_factory=dict)
+    simulated: bool = False
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the driver says of a GPU now; None: it does not say."""
+
+    utilization_percent: int | None = None
+    temperature_celsius: int | None = None
+    power_watts: float | None = None
+
+
+def choose(choice: str, settings: DeviceSection) -> list[DeviceSpec]:
+    """The GPUs to serve. Blocking. Raises DeviceUnavailableError."""
+    if choice == "sim":
+        return [simulated(settings)]
+    found = [with_library(spec, settings) for spec in nvidia()]
+    if choice == "auto":
+        return found or [simulated(settings)]
+    asked = [spec for spec in found if str(spec.index) == choice]
+    if not asked:
+        raise DeviceUnavailableError(f"there is no GPU {choice}: the NVIDIA driver reports {len(found)} GPUs")
+    return asked
+
+
+def with_library(spec: DeviceSpec, settings: DeviceSection) -> DeviceSpec:
+    """The device with the library that the configuration names, where it names one."""
+    if not settings.library:
+        return spec
+    return replace(
+        spec, library=settings.library, environment={**spec.environment, "FIKIT_LIBCUDA": settings.library}
+    )
+
+
+def simulated(settings: DeviceSection) -> DeviceSpec:
+    """The simulated GPU."""
+    try:
+        library = settings.library or str(importlib.import_module("fikitd.simcuda").library_path())
+    except (ImportError, AttributeError, FileNotFoundError):
+        library = ""  # an executor will say so when it starts; doctor does at once
+    environment = {"FIKIT_SIM_SCALE": str(settings.time_scale)}
+    if library:
+        environment["FIKIT_LIBCUDA"] = library
+    return DeviceSpec(
+        index=0,
+        name="fikit simulated GPU",
+        uuid="GPU-00000000-0000-0000-0000-000000000000",
+        memory_bytes=SIMULATED_MEMORY_BYTES,
+        ordinal=0,
+        simulated=True,
+        library=library or None,
+        time_scale=settings.time_scale,
+        environment=environment,
+    )
+
+
+def driver() -> Any | None:
+    """pynvml, initialised; None where no NVIDIA driver answers."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    return pynvml
+
+
+def text(value: str | bytes) -> str:
+    """NVML's bindings have returned both."""
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def nvidia() -> list[DeviceSpec]:
+    """The GPUs of the NVIDIA driver; none where it does not answer."""
+    nvml = driver()
+    if nvml is None:
+        return []
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        found.append(
+            DeviceSpec(
+                index=index,
+                name=text(nvml.nvmlDeviceGetName(handle)),
+                uuid=text(nvml.nvmlDeviceGetUUID(handle)),
+                memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+                ordinal=index,
+                library=None,
+                time_scale=1.0,
+            )
+        )
+    return found
+
+
+def reading(spec: DeviceSpec) -> Reading:
+    """What the driver says of the GPU now. Blocking; never fails."""
+    if spec.simulated or (nvml := driver()) is None:
+        return Reading()
+
+    def ask(question: Any) -> int | None:
+        try:
+            return int(question())
+        except nvml.NVMLError:
+            return None
+
+    handle = nvml.nvmlDeviceGetHandleByIndex(spec.index)
+    milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+    return Reading(
+        utilization_percent=ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
+        temperature_celsius=ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+        power_watts=None if milliwatts is None else milliwatts / 1000,
+    )
+
+
+def library_finding(spec: DeviceSpec) -> tuple[bool, str]:
+    """Whether the library that executors will load is there, and in words. Blocking."""
+    if spec.library is not None:
+        return os.path.exists(spec.library), spec.library
+    if spec.simulated:
+        return False, "the simulated driver is not built: fikitd.simcuda has no library"
+    return driver() is not None, "libcuda.so.1 of the NVIDIA driver"

@@ -1,0 +1,63 @@
+"""Where the daemon keeps what: state that outlives a boot, sockets that do not; and that nobody else does.
+
+Two daemons on one state directory or one socket would each undo the other's work, so both are locked
+(flock: the kernel lets go when the process ends, however it ends).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from fikit.place import listen_path, own_directory
+
+from fikitd.configuration import DaemonSection
+from fikitd.errors import AlreadyRunningError
+
+
+@dataclass(frozen=True)
+class Directories:
+    """The places of one daemon."""
+
+    socket: Path
+    state: Path
+    runtime: Path
+
+    def make(self) -> None:
+        """Make what is missing. Blocking. Raises OSError."""
+        for directory in (self.state, self.state / "jobs", self.state / "logs", self.runtime):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def choose(settings: DaemonSection, socket: Path | None) -> Directories:
+    """The places that the command line, the configuration, systemd and custom decide, in this order."""
+    root = os.geteuid() == 0
+    home_state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "fikitd"
+    state = settings.state_directory or os.environ.get("STATE_DIRECTORY")
+    runtime = settings.runtime_directory or os.environ.get("RUNTIME_DIRECTORY")
+    return Directories(
+        socket=socket or (Path(settings.socket) if settings.socket else listen_path()),
+        state=Path(state) if state else Path("/var/lib/fikitd") if root else home_state,
+        runtime=Path(runtime) if runtime else own_directory() / "fikitd",
+    )
+
+
+def lock(directories: Directories) -> list[int]:
+    """Hold both locks for as long as this process lives. Raises AlreadyRunningError."""
+    held = []
+    beside_socket = directories.socket.with_name(f"{directories.socket.name}.lock")
+    for path, what in ((directories.state / "lock", "state directory"), (beside_socket, "socket")):
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
+            raise AlreadyRunningError(
+                f"another fikitd (pid {owner}) uses the {what} {path.parent if what != 'socket' else directories.socket}"
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        held.append(descriptor)
+    return held

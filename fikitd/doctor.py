@@ -1,0 +1,71 @@
+"""Checks of the daemon's own surroundings: what an operator would look at first when something is wrong."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import trio
+from fikit.protocol import Check
+
+from fikitd.device import library_finding
+from fikitd.tenants.peer import group_number
+
+if TYPE_CHECKING:
+    from fikitd.daemon import Daemon
+
+LEAST_FREE_BYTES: Final = 256 << 20
+
+
+async def diagnose(daemon: Daemon) -> list[Check]:
+    """All checks."""
+    surroundings = await trio.to_thread.run_sync(lambda: list(blocking_checks(daemon)))
+    return [*surroundings, *executor_checks(daemon)]
+
+
+def blocking_checks(daemon: Daemon) -> Iterator[Check]:
+    """Those that look at files, drivers and the name service."""
+    for device in daemon.devices.values():
+        yield Check(
+            name=f"gpu {device.index}", ok=True, detail=f"{device.name}, {device.memory_bytes >> 20} MiB"
+        )
+        ok, detail = library_finding(device)
+        yield Check(name=f"driver library of gpu {device.index}", ok=ok, detail=detail)
+    yield from directory_checks(daemon.directories.state, "state directory")
+    yield from directory_checks(daemon.directories.runtime, "runtime directory")
+    settings = daemon.configuration.daemon
+    if os.geteuid() == 0:
+        for name in (settings.socket_group, settings.administrator_group):
+            there = group_number(name) is not None
+            detail = name if there else f"{name} does not exist: only root belongs to it"
+            yield Check(name=f"group {name}", ok=there, detail=detail)
+    else:
+        yield Check(name="user", ok=True, detail=f"runs as uid {os.geteuid()}: serves this user only")
+
+
+def directory_checks(directory: Path, name: str) -> Iterator[Check]:
+    """Writable, and with room."""
+    probe = directory / ".doctor"
+    try:
+        probe.write_bytes(b"x" * 4096)
+        probe.unlink()
+        yield Check(name=f"{name} writable", ok=True, detail=str(directory))
+    except OSError as error:
+        yield Check(name=f"{name} writable", ok=False, detail=f"{directory}: {error.strerror}")
+    free = shutil.disk_usage(directory).free
+    yield Check(name=f"{name} free", ok=free >= LEAST_FREE_BYTES, detail=f"{free >> 20} MiB")
+
+
+def executor_checks(daemon: Daemon) -> Iterator[Check]:
+    """Each executor answers."""
+    limit = daemon.configuration.executor.unresponsive_seconds
+    for executor in daemon.supervisor.executors.values():
+        silent = trio.current_time() - executor.answered_at
+        ok = executor.state == "serving" and not executor.unresponsive and silent < limit
+        detail = (
+            f"{executor.state}, gpu {executor.device.index}, {executor.domain}, answered {silent:.1f} s ago"
+        )
+        yield Check(name=f"executor {executor.executor}", ok=ok, detail=detail)

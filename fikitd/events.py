@@ -1,0 +1,80 @@
+"""What happens, told once: to the log and to every subscriber who may see it.
+
+A subscriber's queue is bounded; who does not read loses events and is told how many, and never delays the
+teller.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final
+
+import structlog
+import trio
+from fikit.protocol import Event
+
+QUEUE_EVENTS: Final = 1000
+Sees = Callable[[int | None], bool]
+
+
+class Subscription:
+    """Events for one subscriber, in order."""
+
+    def __init__(self, sees: Sees) -> None:
+        self.sees = sees
+        self.send, self.receive = trio.open_memory_channel[Event](QUEUE_EVENTS)
+        self.lost = 0
+
+    def offer(self, event: Event) -> None:
+        """Queue it, or count it as lost."""
+        try:
+            if self.lost:
+                detail = {"count": self.lost}
+                self.send.send_nowait(Event(kind="events_lost", unix=event.unix, detail=detail))
+                self.lost = 0
+            self.send.send_nowait(event)
+        except trio.WouldBlock:
+            self.lost += 1
+
+
+class Events:
+    """The teller."""
+
+    def __init__(self) -> None:
+        self._subscriptions: set[Subscription] = set()
+        self._log = structlog.get_logger()
+
+    def tell(
+        self,
+        kind: str,
+        *,
+        uid: int | None = None,
+        tenant: str | None = None,
+        job: str | None = None,
+        session: str | None = None,
+        gpu: int | None = None,
+        warning: bool = False,
+        **detail: Any,
+    ) -> None:
+        """Something happened to what belongs to ``uid`` (None: to nobody in particular)."""
+        named = {"tenant": tenant, "job": job, "session": session, "gpu": gpu}
+        known = {name: value for name, value in named.items() if value is not None}
+        (self._log.warning if warning else self._log.info)(kind, **known, **detail)
+        event = Event(
+            kind=kind, unix=time.time(), tenant=tenant, job=job, session=session, gpu=gpu, detail=detail
+        )
+        for subscription in self._subscriptions:
+            if subscription.sees(uid):
+                subscription.offer(event)
+
+    @contextmanager
+    def subscribed(self, sees: Sees) -> Iterator[Subscription]:
+        """Listen while inside."""
+        subscription = Subscription(sees)
+        self._subscriptions.add(subscription)
+        try:
+            yield subscription
+        finally:
+            self._subscriptions.discard(subscription)

@@ -1,0 +1,294 @@
+"""Executors: found or started when a session needs one, watched while they live, stopped when idle.
+
+One task per executor (``_live``) lasts exactly as long as the process does. The daemon holds nothing that
+an executor needs, so that the daemon's end is no event to it: at start, ``adopt`` connects to every
+executor socket that is left in the runtime directory and takes it over with its sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from fikitd.configuration import ExecutorSection
+from fikitd.device import DeviceSpec
+from fikitd.errors import QuotaReached, Unavailable
+from fikitd.events import Events
+from fikitd.executor.connection import ExecutorConnection, Silent
+from fikitd.executor.messages import (
+    Answer,
+    AttachedSessions,
+    Describe,
+    Description,
+    DeviceFailed,
+    ListAttached,
+    Ok,
+    SessionEnded,
+    Stop,
+)
+from fikitd.executor.settings import SchedulingSection
+from fikitd.executor.supervisor_launch import (
+    connect,
+    domain_owner,
+    left_behind,
+    new_executor,
+    start,
+    trim,
+)
+from fikitd.executor.supervisor_state import Executor, Listener
+from fikitd.processes import Process
+
+STOP_SECONDS: Final = 10.0
+ADOPT_SECONDS: Final = 5.0
+
+
+class Supervisor:
+    """All executors of this daemon."""
+
+    def __init__(
+        self,
+        settings: Callable[[], ExecutorSection],
+        scheduling: Callable[[], SchedulingSection],
+        devices: list[DeviceSpec],
+        runtime: Path,
+        state: Path,
+        events: Events,
+        listener: Listener,
+    ) -> None:
+        self._settings = settings
+        self._scheduling = scheduling
+        self._devices = {device.index: device for device in devices}
+        self._runtime = runtime
+        self._state = state
+        self._events = events
+        self._listener = listener
+        self._nursery: trio.Nursery | None = None
+        self.executors: dict[str, Executor] = {}
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Supervise; started once the executors of an earlier daemon are taken over."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            await self._adopt()
+            task_status.started()
+            await trio.sleep_forever()
+
+    @asynccontextmanager
+    async def executor_for(self, device: DeviceSpec, domain: str, uid: int) -> AsyncIterator[Executor]:
+        """The executor of a trust domain on a GPU, started if need be; not stopped as idle while inside."""
+        executor = self._living(device, domain) or self._begin(device, domain, uid)
+        executor.attaching += 1
+        try:
+            with trio.move_on_after(self._settings().start_seconds + STOP_SECONDS):
+                await executor.ready.wait()
+            if executor.state != "serving":
+                raise Unavailable(
+                    f"the executor for GPU {device.index} did not start: {executor.failure or 'no answer'}",
+                    f"see {executor.log}",
+                )
+            yield executor
+        finally:
+            executor.attaching -= 1
+
+    def on(self, gpu: int) -> list[Executor]:
+        """The serving executors of a GPU."""
+        return [
+            each for each in self.executors.values() if each.device.index == gpu and each.state == "serving"
+        ]
+
+    async def stop_all(self, reason: str) -> None:
+        """Stop every executor and wait for its end."""
+        async with trio.open_nursery() as nursery:
+            for executor in list(self.executors.values()):
+                nursery.start_soon(self._stop, executor, reason)
+
+    def _living(self, device: DeviceSpec, domain: str) -> Executor | None:
+        for executor in self.executors.values():
+            same = executor.device.index == device.index and executor.domain == domain
+            if same and executor.state in ("starting", "serving"):
+                return executor
+        return None
+
+    def _begin(self, device: DeviceSpec, domain: str, uid: int) -> Executor:
+        limit = self._settings().max_per_gpu
+        if sum(each.device.index == device.index for each in self.executors.values()) >= limit:
+            raise QuotaReached(f"GPU {device.index} already has {limit} executors, the most it may have")
+        executor = new_executor(device, domain, uid, self._runtime, self._state / "logs")
+        self._keep(executor)
+        return executor
+
+    def _keep(self, executor: Executor) -> None:
+        assert self._nursery is not None, "executors are started while run() runs"  # noqa: S101
+        self.executors[executor.executor] = executor
+        self._nursery.start_soon(self._live, executor)
+
+    async def _adopt(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for path in await trio.to_thread.run_sync(left_behind, self._runtime):
+                nursery.start_soon(self._adopt_one, path)
+
+    async def _adopt_one(self, path: Path) -> None:
+        """Take over the executor that listens there, or clear the place of one that is gone."""
+        try:
+            connection = await ExecutorConnection.open(path)
+        except OSError:
+            await trio.Path(path).unlink(missing_ok=True)
+            return
+        description: Description | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(connection.run, lambda _: None)
+            try:
+                description, _ = await connection.ask(Describe(), Description, ADOPT_SECONDS)
+            except Unavailable as refusal:
+                self._events.tell("executor_silent", socket=str(path), reason=refusal.message, warning=True)
+            nursery.cancel_scope.cancel()
+        process = Process.by_pid(connection.listener_pid)
+        if process is None:
+            return
+        if description is None or description.gpu not in self._devices:
+            await process.end(STOP_SECONDS)
+            return
+        executor = Executor(
+            executor=description.executor,
+            device=self._devices[description.gpu],
+            domain=description.domain,
+            uid=domain_owner(description.domain),
+            socket=path,
+            log=self._state / "logs" / f"{description.executor}.log",
+            process=process,
+        )
+        self._keep(executor)
+        with trio.move_on_after(ADOPT_SECONDS):
+            await executor.ready.wait()
+
+    async def _live(self, executor: Executor) -> None:
+        """From the start of the process, or its taking over, to its end."""
+        tell = partial(
+            self._events.tell, gpu=executor.device.index, uid=executor.uid, executor=executor.executor
+        )
+        try:
+            if executor.process is None:
+                executor.process = await start(executor, self._settings(), self._scheduling())
+            tell("executor_started", pid=executor.process.pid, domain=executor.domain)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._serve, executor, executor.process)
+                await executor.process.wait()
+                nursery.cancel_scope.cancel()
+            executor.failure = executor.failure or "its process has ended"
+        except OSError as error:
+            executor.failure = str(error)
+        expected = executor.state == "stopping"
+        executor.state = "over"
+        tell("executor_ended", reason=executor.failure, warning=not expected)
+        self.executors.pop(executor.executor, None)
+        self._listener.executor_over(executor)
+        executor.ready.set()
+        executor.ended.set()
+        await trio.Path(executor.socket).unlink(missing_ok=True)
+        if executor.process is not None:
+            executor.process.close()
+
+    async def _serve(self, executor: Executor, process: Process) -> None:
+        """Connect, converse, and connect again when the connection breaks while the process lives."""
+        seconds = self._settings().start_seconds
+        while True:
+            with trio.move_on_after(seconds) as patience:
+                executor.connection = await connect(executor.socket)
+            if patience.cancelled_caught or executor.connection is None:
+                executor.failure = f"it did not accept a connection within {seconds:g} s"
+                process.send(9)
+                return
+            await self._converse(executor, executor.connection)
+            executor.connection = None
+            seconds = self._settings().unresponsive_seconds
+
+    async def _converse(self, executor: Executor, connection: ExecutorConnection) -> None:
+        async with trio.open_nursery() as nursery:
+
+            async def receive() -> None:
+                await connection.run(lambda event: self._on_event(executor, event))
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(receive)
+            try:
+                executor.description = await executor.ask(Describe(), Description)
+                attached = await executor.ask(ListAttached(), AttachedSessions)
+                executor.heartbeat = attached
+                await self._listener.executor_serving(executor, attached)
+            except Unavailable as refusal:
+                executor.failure = refusal.message
+                if executor.process is not None:
+                    executor.process.send(9)
+                return
+            if executor.state == "starting":
+                executor.state = "serving"
+            executor.ready.set()
+            await self._heartbeat(executor)
+
+    def _on_event(self, executor: Executor, event: Answer) -> None:
+        if isinstance(event, SessionEnded):
+            self._listener.session_ended(executor, event)
+        elif isinstance(event, DeviceFailed):
+            executor.failure = f"its device failed: {event.reason}"
+            self._events.tell(
+                "device_failed",
+                uid=executor.uid,
+                gpu=executor.device.index,
+                executor=executor.executor,
+                error=event.error,
+                reason=event.reason,
+                warning=True,
+            )
+
+    async def _heartbeat(self, executor: Executor) -> None:
+        while True:
+            settings = self._settings()
+            await trio.sleep(settings.heartbeat_seconds)
+            executor.turned_at = trio.current_time()
+            try:
+                attached = await executor.ask(ListAttached(), AttachedSessions, settings.unresponsive_seconds)
+            except Silent:
+                self._silent(executor, settings)
+                continue
+            except Unavailable:
+                continue  # the connection broke: _converse is about to end
+            executor.unresponsive = False
+            executor.heartbeat, executor.answered_at = attached, trio.current_time()
+            self._listener.executor_beat(executor, attached)
+            await trio.to_thread.run_sync(trim, executor.log, settings.log_bytes)
+            if attached.sessions or executor.attaching:
+                executor.idle_since = trio.current_time()
+            elif trio.current_time() - executor.idle_since >= settings.idle_seconds:
+                await self._stop(executor, "idle")
+
+    def _silent(self, executor: Executor, settings: ExecutorSection) -> None:
+        """It did not answer in time: report it once, and kill it where that is configured."""
+        if not executor.unresponsive:
+            executor.unresponsive = True
+            self._events.tell(
+                "executor_unresponsive",
+                uid=executor.uid,
+                gpu=executor.device.index,
+                executor=executor.executor,
+                killed=settings.kill_unresponsive,
+                warning=True,
+            )
+        if settings.kill_unresponsive and executor.process is not None:
+            executor.failure = f"it did not answer for {settings.unresponsive_seconds:g} s"
+            executor.process.send(9)
+
+    async def _stop(self, executor: Executor, reason: str) -> None:
+        """Ask it to end, then make it."""
+        executor.state, executor.failure = "stopping", f"stopped: {reason}"
+        with suppress(Unavailable):
+            await executor.ask(Stop(reason=reason), Ok)
+        if executor.process is not None:
+            with trio.move_on_after(STOP_SECONDS):
+                await executor.ended.wait()
+                return
+            executor.process.send(9)

@@ -1,0 +1,113 @@
+"""How an executor process is started and found again: its command line, its environment, its socket."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import trio
+
+from fikitd.configuration import ExecutorSection
+from fikitd.device import DeviceSpec
+from fikitd.executor.connection import ExecutorConnection
+from fikitd.executor.settings import SchedulingSection
+from fikitd.executor.supervisor_state import Executor
+from fikitd.processes import Process, spawn
+
+OURS_ALONE: Final = (
+    "NOTIFY_SOCKET",
+    "WATCHDOG_USEC",
+    "WATCHDOG_PID",
+    "LISTEN_FDS",
+    "LISTEN_PID",
+    "LISTEN_FDNAMES",
+)
+"""Variables that speak to the daemon process and to none that it starts."""
+FIRST_RETRY_SECONDS: Final = 0.005
+LAST_RETRY_SECONDS: Final = 0.1
+
+
+def inherited_environment() -> dict[str, str]:
+    """The daemon's own environment, for a process that it starts."""
+    return {name: value for name, value in os.environ.items() if name not in OURS_ALONE}
+
+
+def new_executor(device: DeviceSpec, domain: str, uid: int, runtime: Path, logs: Path) -> Executor:
+    """An executor that is about to be started."""
+    name = f"x-{secrets.token_hex(4)}"
+    return Executor(
+        executor=name,
+        device=device,
+        domain=domain,
+        uid=uid,
+        socket=runtime / f"{name}.sock",
+        log=logs / f"{name}.log",
+    )
+
+
+def domain_owner(domain: str) -> int | None:
+    """The uid in the name of a trust domain, where it has one."""
+    found = re.fullmatch(r"uid-(\d+)", domain)
+    return int(found[1]) if found else None
+
+
+async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
+    """Start the process. Raises OSError."""
+    command = settings.command or [sys.executable, "-m", "fikitd.executor"]
+    arguments: Mapping[str, str] = {
+        "gpu": str(executor.device.index),
+        "domain": executor.domain,
+        "executor": executor.executor,
+        "socket": str(executor.socket),
+        "device": str(executor.device.ordinal),
+        "time-scale": str(executor.device.time_scale),
+        "settings": msgspec.json.encode(scheduling).decode(),
+    }
+    options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
+    environment = {**inherited_environment(), **executor.device.environment}
+    return await spawn([*command, *options], environment, executor.log)
+
+
+async def connect(path: Path) -> ExecutorConnection:
+    """Connect as soon as somebody accepts; the caller sets the deadline.
+
+    There is no event for "a socket is being listened on" that holds for a process that is not ours, so
+    this asks again at growing intervals, for as long as an executor takes to start.
+    """
+    pause = FIRST_RETRY_SECONDS
+    while True:
+        try:
+            return await ExecutorConnection.open(path)
+        except (FileNotFoundError, ConnectionRefusedError):
+            await trio.sleep(pause)
+            pause = min(pause * 2, LAST_RETRY_SECONDS)
+
+
+def left_behind(runtime: Path) -> list[Path]:
+    """The sockets of executors that an earlier daemon started. Blocking."""
+    return [path for path in runtime.glob("x-*.sock") if stat.S_ISSOCK(path.lstat().st_mode)]
+
+
+def trim(log: Path, limit: int) -> None:
+    """Keep the newer half of a log that has outgrown its limit. Blocking.
+
+    The executor holds the file open for appending, so it is emptied in place rather than replaced.
+    """
+    try:
+        if log.stat().st_size <= limit:
+            return
+        with log.open("r+b") as file:
+            file.seek(-limit // 2, os.SEEK_END)
+            newest = file.read()
+            file.truncate(0)
+        with log.open("ab") as file:
+            file.write(b"[older lines were dropped]\n" + newest)
+    except FileNotFoundError:
+        return

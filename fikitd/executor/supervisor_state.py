@@ -1,0 +1,78 @@
+"""One executor as the daemon sees it, and what the daemon asks of it.
+
+Life: starting -> serving -> (stopping ->) over. Only a serving executor is given sessions. A connection that
+breaks while the process lives is made anew; the end of the process (its pidfd) is what ends an executor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+import trio
+
+from fikitd.device import DeviceSpec
+from fikitd.errors import Unavailable
+from fikitd.executor.connection import ExecutorConnection, Kind
+from fikitd.executor.messages import Ask, AttachedSessions, Description, SessionEnded
+from fikitd.processes import Process
+
+ASK_SECONDS = 10.0
+
+
+@dataclass(eq=False)
+class Executor:
+    """A process that holds one CUDA context on one GPU, for one trust domain."""
+
+    executor: str
+    device: DeviceSpec
+    domain: str
+    uid: int | None
+    """Whose trust domain it is."""
+    socket: Path
+    log: Path
+    state: Literal["starting", "serving", "stopping", "over"] = "starting"
+    process: Process | None = None
+    connection: ExecutorConnection | None = None
+    description: Description | None = None
+    heartbeat: AttachedSessions | None = None
+    answered_at: float = field(default_factory=trio.current_time)
+    """When it last answered, on trio's clock."""
+    turned_at: float = field(default_factory=trio.current_time)
+    """When its heartbeat loop last turned, answered or not: what the watchdog looks at."""
+    idle_since: float = field(default_factory=trio.current_time)
+    attaching: int = 0
+    """Sessions being attached now; keeps the executor from being stopped as idle."""
+    unresponsive: bool = False
+    ready: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)
+    failure: str = ""
+    """Why it is over."""
+
+    async def ask(self, body: Ask, kind: type[Kind], seconds: float = ASK_SECONDS) -> Kind:
+        """Ask for something that comes without descriptors. Raises Unavailable."""
+        answer, _ = await self.connected().ask(body, kind, seconds)
+        return answer
+
+    def connected(self) -> ExecutorConnection:
+        """Its connection. Raises Unavailable while it has none."""
+        if self.connection is None:
+            raise Unavailable(f"executor {self.executor} is {self.state}: {self.failure or 'not connected'}")
+        return self.connection
+
+
+class Listener(Protocol):
+    """Who must know what becomes of executors and their sessions."""
+
+    async def executor_serving(self, executor: Executor, attached: AttachedSessions) -> None:
+        """It answers, and has these sessions: new, taken over, or met again after a broken connection."""
+
+    def executor_beat(self, executor: Executor, attached: AttachedSessions) -> None:
+        """It has answered its heartbeat."""
+
+    def session_ended(self, executor: Executor, event: SessionEnded) -> None:
+        """One of its sessions is over."""
+
+    def executor_over(self, executor: Executor) -> None:
+        """Its process has ended, and so have its sessions."""

@@ -1,0 +1,1 @@
+"""Jobs: submitted commands, from the queue to their exit code."""

@@ -1,0 +1,149 @@
+"""A job's directory: how the daemon and the job's runner leave word for each other across crashes.
+
+    spec      what to run (daemon -> runner), written before the runner starts
+    lock      held by the runner for its life (a record lock, so the kernel tells who holds it)
+    started   the command's pid (runner -> daemon), appears whole
+    control   a FIFO: one line ``SIGNAL GRACE_MS`` asks the runner to end the command
+    stdout, stderr   its output, up to the limit
+    exit      how it ended (runner -> daemon), appears whole and synced; space for it is taken at start
+
+Standard library only: the runner imports this, and must be small and quick to start.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import struct
+from pathlib import Path
+from typing import Any, Final
+
+SPEC, LOCK, STARTED, CONTROL, EXIT = "spec", "lock", "started", "control", "exit"
+EXIT_BYTES: Final = 4096
+FLOCK: Final = "hhqqi4x"
+"""struct flock of 64-bit Linux: type, whence, start, length, pid."""
+
+
+def write_whole(path: Path, content: dict[str, Any]) -> None:
+    """Let a JSON file appear under its name only once it is complete and on the disk."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w") as file:
+        json.dump(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def take_exit_space(directory: Path) -> int:
+    """A descriptor of the exit file to be, its space already taken: a full disk must not lose the exit code."""
+    descriptor = os.open(
+        directory / f"{EXIT}.part", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
+    )
+    os.posix_fallocate(descriptor, 0, EXIT_BYTES)
+    return descriptor
+
+
+def write_exit(directory: Path, descriptor: int, content: dict[str, Any]) -> None:
+    """Fill the space and let the exit file appear."""
+    os.pwrite(descriptor, json.dumps(content).encode()[:EXIT_BYTES].ljust(EXIT_BYTES), 0)
+    os.fsync(descriptor)
+    (directory / f"{EXIT}.part").replace(directory / EXIT)
+    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    os.fsync(parent)
+    os.close(parent)
+
+
+def read(path: Path) -> dict[str, Any] | None:
+    """A JSON file; None while it is not there, or when it is broken."""
+    try:
+        content = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def prepare(directory: Path, spec: dict[str, Any]) -> None:
+    """Make the directory of a job. Raises OSError."""
+    directory.mkdir(mode=0o700)
+    write_whole(directory / SPEC, spec)
+
+
+def lock(directory: Path) -> int | None:
+    """Hold the runner's lock for as long as this process keeps the descriptor open; None: another holds it."""
+    descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def lock_holder(directory: Path) -> int | None:
+    """The pid of the runner that holds the lock; None when nobody does."""
+    try:
+        descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        question = struct.pack(FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        kind, _, _, _, pid = struct.unpack(FLOCK, fcntl.fcntl(descriptor, fcntl.F_GETLK, question))
+    finally:
+        os.close(descriptor)
+    return None if kind == fcntl.F_UNLCK else int(pid)
+
+
+def runner_process(directory: Path) -> tuple[int, int] | None:
+    """The pid of the living runner and a pidfd of it; None when there is none.
+
+    Asked before and after: the holder of a lock lives, so the pidfd made in between is the holder's.
+    """
+    while (pid := lock_holder(directory)) is not None:
+        try:
+            descriptor = os.pidfd_open(pid)
+        except ProcessLookupError:
+            continue
+        if lock_holder(directory) == pid:
+            return pid, descriptor
+        os.close(descriptor)
+    return None
+
+
+def close_the_book(directory: Path) -> dict[str, Any] | None:
+    """What a dead runner left; when it left nothing, see to it that a late one will not start.
+
+    None: a runner lives after all. An empty result: it is lost.
+    """
+    held = lock(directory)
+    if held is None:
+        return None
+    try:
+        found = read(directory / EXIT)
+        if found is None:
+            descriptor = take_exit_space(directory)
+            write_exit(directory, descriptor, {})
+            os.close(descriptor)
+        return found or {}
+    finally:
+        os.close(held)
+
+
+def ask_runner(directory: Path, number: int, grace_ms: int) -> bool:
+    """Ask the runner to send the signal, and SIGKILL after the grace; False when no runner listens."""
+    try:
+        descriptor = os.open(directory / CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(descriptor, f"{number} {grace_ms}\n".encode())
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True

@@ -1,0 +1,357 @@
+"""Jobs: queued, admitted when there is room, followed to their end, remembered.
+
+Order: a change is in the store before it has an effect outside (write-ahead), so a daemon that is killed
+between any two lines here knows every job afterwards. Where the store cannot be written on a path that
+nobody waits for (a job ended), the record is kept as unsaved and written by ``settle`` later; until then the
+runner's exit file says the same.
+Waiting jobs are admitted by priority, then by age; one that waits for room is not overtaken by another
+that wants the same GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+import trio
+from fikit.protocol import Usage
+from msgspec.structs import replace
+
+from fikitd.device import DeviceSpec
+from fikitd.errors import QuotaReached, Unavailable
+from fikitd.events import Events
+from fikitd.jobs.model import Job, State, job_number
+from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_foreground, foreground_process
+from fikitd.placement import MachineFull
+from fikitd.processes import Process, start_time
+from fikitd.session import Session
+from fikitd.sessions import Sessions
+from fikitd.store import Store, pack, unpack
+from fikitd.tenants.accounts import total
+
+RETRY_SECONDS: Final = 5.0
+CALLER_GRACE_MS: Final = 5000
+Place = Callable[[Job], DeviceSpec]
+
+
+class Jobs:
+    """All jobs that are known."""
+
+    def __init__(
+        self, store: Store, processes: JobProcesses, sessions: Sessions, events: Events, place: Place
+    ) -> None:
+        self._store = store
+        self._processes = processes
+        self._sessions = sessions
+        self._events = events
+        self._place = place
+        self._log = structlog.get_logger()
+        self._nursery: trio.Nursery | None = None
+        self._wake = trio.Event()
+        self._unsaved: set[int] = set()
+        self._followed: dict[int, Process] = {}
+        self._abandoned: set[int] = set()
+        """Foreground jobs whose caller is gone: nobody will report their exit code."""
+        self.starting: set[int] = set()
+        """Admitted, and not yet running."""
+        self._next = 1
+        self.changed: dict[int, trio.Event] = {}
+        """Set, and replaced, whenever the job of that number changes."""
+        self.known: dict[int, Job] = {}
+        self.admits: Callable[[], bool] = lambda: True
+        self.max_running: Callable[[], int] = lambda: 64
+        self.keep_ended: Callable[[], int] = lambda: 1000
+        sessions.on_opened = self._session_opened
+        sessions.on_ended = self._session_ended
+
+    async def load(self) -> None:
+        """Read what an earlier daemon knew."""
+        for number, data in await self._store.read("SELECT number, record FROM jobs ORDER BY number"):
+            self.known[number] = unpack(data, Job)
+        highest = await self._store.setting("last_job")
+        self._next = 1 + max([int(highest or 0), *self.known])
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Admit and follow jobs; started once those of an earlier daemon are taken over."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            for job in [job for job in self.known.values() if not job.over]:
+                await self._take_over(job)
+            task_status.started()
+            while True:
+                self._wake = trio.Event()
+                await self._admit_all()
+                with trio.move_on_after(RETRY_SECONDS if self._unsaved else float("inf")):
+                    await self._wake.wait()
+                await self.settle()
+
+    def wake(self) -> None:
+        """There may be room for a job that waits."""
+        self._wake.set()
+
+    def find(self, job: str) -> Job | None:
+        """A job by its identifier."""
+        number = job_number(job)
+        return None if number is None else self.known.get(number)
+
+    def usage(self, job: Job) -> Usage:
+        """Of all its sessions so far."""
+        living = [each.usage for each in self._sessions.living.values() if each.job == job.job]
+        return total([job.usage, *living])
+
+    def sessions_of(self, job: Job) -> list[Session]:
+        """Its living sessions."""
+        return [each for each in self._sessions.living.values() if each.job == job.job]
+
+    async def submit(self, draft: Job, environment: dict[str, str]) -> Job:
+        """Queue a job; its number is decided here. Raises Unavailable when it cannot be kept."""
+        job = replace(draft, number=self._next, submitted_unix=time.time())
+        self._next += 1
+        if not job.foreground:
+            await self._processes.prepare(job, {**environment, "FIKIT_JOB": job.job})
+        try:
+            await self._store.write(
+                [
+                    *saving(job),
+                    ("INSERT OR REPLACE INTO settings VALUES (?, ?)", ("last_job", str(job.number))),
+                ]
+            )
+        except Unavailable:
+            await self._processes.remove(job)
+            raise
+        self._keep(job)
+        self._tell("job_submitted", job, command=job.command[0])
+        self.wake()
+        return job
+
+    async def changes(self, job: Job) -> None:
+        """Return once the job has changed after this call."""
+        await self.changed.setdefault(job.number, trio.Event()).wait()
+
+    # --- starting --------------------------------------------------------------------------------
+
+    async def _admit_all(self) -> None:
+        waiting = sorted(
+            (job for job in self.known.values() if job.state == "queued"),
+            key=lambda job: (job.priority, job.number),
+        )
+        blocked: set[int | None] = set()
+        for job in waiting:
+            if job.gpu_asked in blocked or not self.admits():
+                continue
+            running = sum(other.state in ("running", "paused") for other in self.known.values())
+            if running >= self.max_running():
+                self._keep(replace(job, reason=f"{running} jobs run, the most that may"), quietly=True)
+                continue
+            try:
+                device = self._place(job)
+            except QuotaReached as refusal:
+                if isinstance(refusal, MachineFull):
+                    blocked.add(job.gpu_asked)
+                self._keep(replace(self.known[job.number], reason=refusal.message), quietly=True)
+                continue
+            self.starting.add(job.number)
+            try:
+                await self._start(job, device)
+            finally:
+                self.starting.discard(job.number)
+
+    async def _start(self, job: Job, device: DeviceSpec) -> None:
+        running = job.moved("running", gpu=device.index, started_unix=time.time(), reason="")
+        try:
+            await self._store.write(saving(running))
+        except Unavailable as refusal:
+            self._keep(replace(job, reason=refusal.message), quietly=True)
+            self._unsaved.add(job.number)
+            return
+        if self.known[job.number].state != "queued":  # killed while the store was written
+            self._unsaved.add(job.number)
+            return
+        self._keep(running)
+        self._tell("job_started", running)
+        if not job.foreground:
+            try:
+                self._follow(running, await self._processes.start(running))
+            except OSError as error:
+                await self._end(running.number, Ending(None, f"cannot start its runner: {error}"), "failed")
+
+    async def _take_over(self, job: Job) -> None:
+        """A job that an earlier daemon left unfinished."""
+        if job.state == "queued":
+            if job.foreground:
+                await self._end(job.number, Ending(None, "its caller went away"), "killed")
+            return
+        process = foreground_process(job) if job.foreground else await self._processes.find(job)
+        if process is not None:
+            self._tell("job_taken_over", job, pid=job.pid)
+            self._follow(job, process)
+        elif job.foreground:
+            await self._end(job.number, Ending(None, UNREPORTED), "lost")
+        else:
+            await self._end(job.number, await self._processes.ending(job))
+
+    # --- following -------------------------------------------------------------------------------
+
+    def _follow(self, job: Job, process: Process) -> None:
+        assert self._nursery is not None, "jobs are started while run() runs"  # noqa: S101
+        self._followed[job.number] = process
+        self._nursery.start_soon(self._until_ended, job, process)
+
+    async def _until_ended(self, job: Job, process: Process) -> None:
+        async with trio.open_nursery() as nursery:
+            if not job.foreground and job.pid is None:
+                nursery.start_soon(self._learn_pid, job)
+            await process.wait()
+            nursery.cancel_scope.cancel()
+        self._followed.pop(job.number, None)
+        process.close()
+        if job.foreground:
+            reported = self.known[job.number].over or job.number in self._abandoned
+            await trio.sleep(0 if reported else RETRY_SECONDS)  # JobFinished may be on its way
+            self._abandoned.discard(job.number)
+        ending = Ending(None, UNREPORTED) if job.foreground else await self._processes.ending(job)
+        await self._end(job.number, ending)
+
+    async def _learn_pid(self, job: Job) -> None:
+        try:
+            pid = await self._processes.started(job)
+        except OSError:
+            return  # its directory is gone
+        self._keep(replace(self.known[job.number], pid=pid))
+        self._unsaved.add(job.number)
+
+    async def foreground_started(self, job: Job, pid: int) -> None:
+        """The caller has started the process. Raises Unavailable when it is not there."""
+        process = Process.by_pid(pid)
+        if process is None:
+            raise Unavailable(f"there is no process {pid}")
+        started = replace(self.known[job.number], pid=pid, pid_started=start_time(pid))
+        await self._store.write(saving(started))
+        self._keep(started)
+        self._follow(started, process)
+
+    async def foreground_finished(self, job: Job, exit_code: int) -> None:
+        """The caller reports how it ended."""
+        await self._end(job.number, Ending(exit_code, ""))
+
+    async def caller_gone(self, job: Job) -> None:
+        """The connection of a foreground job has ended, and so must the job."""
+        self._abandoned.add(job.number)
+        if job.number in self._followed:
+            self._keep(replace(self.known[job.number], reason="its caller went away"))
+            await self.kill(self.known[job.number], 15, CALLER_GRACE_MS)
+        else:
+            await self._end(job.number, Ending(None, "its caller went away"), "killed")
+
+    async def _end(self, number: int, ending: Ending, state: State | None = None) -> None:
+        """The job is over; frees what its sessions hold."""
+        job = self.known[number]
+        if job.over:
+            return
+        code = ending.exit_code
+        if state is None:
+            state = (
+                "killed" if job.kill_asked else "lost" if code is None else "failed" if code else "finished"
+            )
+        reason = job.reason if job.kill_asked and job.reason else ending.reason
+        self._keep(job.moved(state, exit_code=code, reason=reason, ended_unix=time.time()))
+        self._unsaved.add(number)
+        self._tell("job_ended", self.known[number], state=state, exit_code=code, reason=reason)
+        self.wake()
+        for session in self.sessions_of(job):
+            try:
+                await self._sessions.end(session, f"{job.job} is over")
+            except Unavailable:
+                continue  # its executor is gone, and it with it
+
+    # --- changing --------------------------------------------------------------------------------
+
+    async def kill(self, job: Job, number: int, grace_ms: int) -> None:
+        """Signal its process group, SIGKILL after the grace. Raises Unavailable."""
+        if job.state == "queued":
+            await self._end(job.number, Ending(None, "killed while it was queued"), "killed")
+            return
+        asked = replace(self.known[job.number], kill_asked=True, reason=job.reason or "killed on request")
+        self._keep(asked)
+        self._unsaved.add(job.number)
+        process = self._followed.get(job.number)
+        if job.foreground and process is not None:
+            assert self._nursery is not None, "jobs are killed while run() runs"  # noqa: S101
+            self._nursery.start_soon(self._end_foreground, job.number, number, grace_ms)
+        elif job.foreground:
+            await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")
+        elif not await self._processes.kill(job, number, grace_ms) and process is not None:
+            process.send(9)  # its runner has not come as far as listening
+
+    async def _end_foreground(self, number: int, signal_number: int, grace_ms: int) -> None:
+        process = foreground_process(self.known[number])
+        if process is None:
+            return
+        with trio.CancelScope() as scope:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(end_foreground, process, signal_number, grace_ms)
+                await process.wait()
+                scope.cancel()
+        process.close()
+
+    async def set_paused(self, job: Job, paused: bool) -> None:
+        """Pause or resume every session of the job, and those it will open. Raises Unavailable."""
+        self._keep(job.moved("paused" if paused else "running"))
+        self._unsaved.add(job.number)
+        for session in self.sessions_of(job):
+            await (self._sessions.pause(session) if paused else self._sessions.resume(session))
+        self._tell("job_paused" if paused else "job_resumed", job)
+
+    async def set_priority(self, job: Job, priority: int) -> None:
+        """Of the job and all its sessions. Raises Unavailable."""
+        self._keep(replace(job, priority=priority))
+        self._unsaved.add(job.number)
+        for session in self.sessions_of(job):
+            await self._sessions.set_priority(session, priority)
+        self._tell("job_priority", job, priority=priority)
+        self.wake()
+
+    # --- keeping ---------------------------------------------------------------------------------
+
+    async def settle(self) -> None:
+        """Write what is unsaved, forget the oldest that are over. Never raises: it will be tried again."""
+        unsaved = set(self._unsaved)
+        try:
+            for number in unsaved:
+                await self._store.write(saving(self.known[number]))
+                self._unsaved.discard(number)
+            over = [job for job in self.known.values() if job.over]
+            for job in over[: max(0, len(over) - self.keep_ended())]:
+                await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
+                await self._processes.remove(job)
+                self.known.pop(job.number, None)
+        except Unavailable as refusal:
+            self._log.error("jobs_unsaved", reason=refusal.message, jobs=len(unsaved))
+
+    def _keep(self, job: Job, quietly: bool = False) -> None:
+        self.known[job.number] = job
+        if not quietly:
+            self.changed.pop(job.number, trio.Event()).set()
+
+    def _session_opened(self, session: Session) -> None:
+        job = self.find(session.job) if session.job else None
+        if job is not None and session.session not in job.sessions:
+            self._keep(replace(job, sessions=(*job.sessions, session.session)))
+            self._unsaved.add(job.number)
+
+    def _session_ended(self, session: Session) -> None:
+        job = self.find(session.job) if session.job else None
+        if job is not None:
+            self._keep(replace(job, usage=total([job.usage, session.usage])))
+            self._unsaved.add(job.number)
+        self.wake()
+
+    def _tell(self, kind: str, job: Job, **detail: Any) -> None:
+        self._events.tell(kind, uid=job.uid, tenant=job.tenant, job=job.job, gpu=job.gpu, **detail)
+
+
+def saving(job: Job) -> list[tuple[str, tuple[Any, ...]]]:
+    """The statement that stores a job."""
+    return [("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job.number, pack(job)))]

@@ -1,0 +1,104 @@
+"""A job: its record in the store, and which state may follow which.
+
+The table below is the whole life of a job; every change goes through ``moved``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from fikit.protocol import JobRecord, Usage
+from msgspec import Struct
+from msgspec.structs import replace
+
+State = Literal["queued", "running", "paused", "finished", "failed", "killed", "lost"]
+
+TRANSITIONS: Final[dict[State, frozenset[State]]] = {
+    "queued": frozenset({"running", "failed", "killed"}),
+    "running": frozenset({"paused", "finished", "failed", "killed", "lost"}),
+    "paused": frozenset({"running", "finished", "failed", "killed", "lost"}),
+    "finished": frozenset(),
+    "failed": frozenset(),
+    "killed": frozenset(),
+    "lost": frozenset(),
+}
+OVER: Final = frozenset(state for state, after in TRANSITIONS.items() if not after)
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """A submitted command, as it is stored. Immutable: a change is a new record."""
+
+    number: int
+    tenant: str
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    name: str
+    command: list[str]
+    directory: str
+    priority: int
+    gpu_asked: int | None
+    gpu: int | None = None
+    memory_limit_bytes: int = 0
+    isolated: bool = False
+    foreground: bool = False
+    output_limit_bytes: int = 0
+    state: State = "queued"
+    pid: int | None = None
+    pid_started: int | None = None
+    """Clock ticks after boot at which ``pid`` began: with it, the identity of a foreground job's process."""
+    kill_asked: bool = False
+    exit_code: int | None = None
+    reason: str = ""
+    submitted_unix: float = 0.0
+    started_unix: float | None = None
+    ended_unix: float | None = None
+    sessions: tuple[str, ...] = ()
+    usage: Usage = Usage()
+    """Of its sessions that are over."""
+
+    @property
+    def job(self) -> str:
+        """Its identifier."""
+        return f"job-{self.number}"
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can follow."""
+        return self.state in OVER
+
+    def moved(self, state: State, **fields: object) -> Job:
+        """The job in its next state."""
+        if state not in TRANSITIONS[self.state]:
+            raise ValueError(f"{self.job} cannot go from {self.state} to {state}")
+        return replace(self, state=state, **fields)
+
+    def record(self, usage: Usage) -> JobRecord:
+        """As the protocol shows it, with the usage of living sessions included."""
+        return JobRecord(
+            job=self.job,
+            tenant=self.tenant,
+            uid=self.uid,
+            name=self.name,
+            command=self.command,
+            directory=self.directory,
+            priority=self.priority,
+            gpu=self.gpu_asked if self.gpu is None else self.gpu,
+            memory_limit_bytes=self.memory_limit_bytes,
+            isolated=self.isolated,
+            state=self.state,
+            pid=self.pid,
+            exit_code=self.exit_code,
+            reason=self.reason,
+            submitted_unix=self.submitted_unix,
+            started_unix=self.started_unix,
+            ended_unix=self.ended_unix,
+            sessions=list(self.sessions),
+            usage=usage,
+        )
+
+
+def job_number(job: str) -> int | None:
+    """The number in a job's identifier; None when it is none."""
+    kind, _, number = job.partition("-")
+    return int(number) if kind == "job" and number.isascii() and number.isdigit() else None

@@ -1,0 +1,202 @@
+"""One job's parent: ``python -m fikitd.jobs.runner DIRECTORY``. It outlives the daemon, as containerd's shims do.
+
+It switches to the submitting user only in the child, so the user can change neither the output files nor
+the exit code. It is the command's parent, so the signal it sends always reaches the right process group.
+When the command ends, what is left of its process group is killed, so a job that is over holds nothing.
+Standard library only, one thread: it may fork safely and starts quickly.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from fikitd.jobs import files
+
+CHUNK_BYTES: Final = 65536
+LINGER_SECONDS: Final = 1.0
+"""After the command's end, read what is still in its pipes for at most this long."""
+
+
+class Output:
+    """One output of the command: kept in a file up to the limit, then discarded behind a marker."""
+
+    def __init__(self, path: Path, limit: int) -> None:
+        self.reader, self.writer = os.pipe2(os.O_CLOEXEC)
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._left = limit
+        self._limit = limit
+
+    def pump(self) -> bool:
+        """Move what is there; False at the end."""
+        data = os.read(self.reader, CHUNK_BYTES)
+        if data and self._left > 0:
+            kept = data[: self._left]
+            try:
+                os.write(self._file, kept)
+                self._left -= len(kept)
+                if len(kept) < len(data):
+                    self._stop(f"limit of {self._limit} bytes reached")
+            except OSError as error:
+                self._stop(str(error.strerror))
+        return bool(data)
+
+    def _stop(self, why: str) -> None:
+        self._left = 0
+        try:
+            os.write(self._file, f"\n[fikitd: {why}; further output is discarded]\n".encode())
+        except OSError:
+            return
+
+
+class Runner:
+    """The loop around one command."""
+
+    def __init__(self, directory: Path, spec: dict[str, Any]) -> None:
+        self._directory = directory
+        self._spec = spec
+        self._exit = files.take_exit_space(directory)
+        limit = int(spec["output_limit_bytes"])
+        self._outputs = [Output(directory / "stdout", limit), Output(directory / "stderr", limit)]
+        control = directory / files.CONTROL
+        if not control.exists():
+            os.mkfifo(control, 0o600)
+        self._control = os.open(control, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._selector = selectors.DefaultSelector()
+        self._kill_at: float | None = None
+        self._pid = 0
+
+    def run(self) -> None:
+        """Start the command, see it through, write down how it ended."""
+        self._pid, error = self._start()
+        files.write_whole(self._directory / files.STARTED, {"pid": self._pid, "unix": time.time()})
+        pidfd = os.pidfd_open(self._pid)
+        for output in self._outputs:
+            os.close(output.writer)
+            self._selector.register(output.reader, selectors.EVENT_READ, output)
+        self._selector.register(self._control, selectors.EVENT_READ, "control")
+        self._selector.register(pidfd, selectors.EVENT_READ, "ended")
+        while not self._turn():
+            pass
+        self._signal(signal.SIGKILL)
+        self._selector.unregister(pidfd)
+        self._drain()
+        result = os.waitid(os.P_PID, self._pid, os.WEXITED)
+        assert result is not None  # noqa: S101 - without WNOHANG there is a result
+        by_signal = result.si_code != os.CLD_EXITED
+        code = 128 + result.si_status if by_signal else result.si_status
+        ending = {"exit_code": code, "unix": time.time(), "error": error[:1000]}
+        files.write_exit(self._directory, self._exit, ending)
+
+    def _turn(self) -> bool:
+        """Serve what is ready; True once the command has ended. The command stays unreaped: its pid is ours."""
+        timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
+        ended = False
+        for key, _ in self._selector.select(timeout):
+            if isinstance(key.data, Output):
+                self._pump(key.data)
+            elif key.data == "control":
+                self._obey()
+            else:
+                ended = True
+        if self._kill_at is not None and time.monotonic() >= self._kill_at:
+            self._kill_at = None
+            self._signal(signal.SIGKILL)
+        return ended
+
+    def _pump(self, output: Output) -> None:
+        if not output.pump():
+            self._selector.unregister(output.reader)
+
+    def _drain(self) -> None:
+        """Processes outside the group may hold the pipes open: wait for their end only so long."""
+        end = time.monotonic() + LINGER_SECONDS
+        while any(isinstance(key.data, Output) for key in self._selector.get_map().values()):
+            ready = self._selector.select(max(0.0, end - time.monotonic()))
+            for key, _ in ready:
+                if isinstance(key.data, Output):
+                    self._pump(key.data)
+            if not ready or time.monotonic() > end:
+                return
+
+    def _obey(self) -> None:
+        for line in os.read(self._control, 4096).decode(errors="replace").splitlines():
+            number, _, grace = line.partition(" ")
+            if number.isdigit() and grace.isdigit():
+                self._signal(int(number))
+                kill_at = time.monotonic() + int(grace) / 1000
+                self._kill_at = min(kill_at, self._kill_at or kill_at)
+
+    def _signal(self, number: int) -> None:
+        try:
+            os.killpg(self._pid, number)
+        except (ProcessLookupError, PermissionError):
+            return
+
+    def _start(self) -> tuple[int, str]:
+        """Fork; the child's pid, and what kept it from becoming the command."""
+        told, tell = os.pipe2(os.O_CLOEXEC)
+        pid = os.fork()
+        if pid == 0:
+            become(self._spec, self._outputs, tell)
+        os.close(tell)
+        with os.fdopen(told) as pipe:
+            return pid, pipe.read()
+
+
+def become(spec: dict[str, Any], outputs: list[Output], tell: int) -> NoReturn:
+    """In the child: turn into the command, as its user; the directory is entered as that user, too."""
+    code = 126
+    try:
+        os.setsid()
+        null = os.open(os.devnull, os.O_RDONLY)
+        for target, source in enumerate([null, outputs[0].writer, outputs[1].writer]):
+            os.dup2(source, target)
+        if os.geteuid() == 0:
+            os.setgroups(spec["groups"])
+            os.setresgid(spec["gid"], spec["gid"], spec["gid"])
+            os.setresuid(spec["uid"], spec["uid"], spec["uid"])
+        os.umask(0o022)
+        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(spec["directory"])
+        os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606 - the user's command
+    except FileNotFoundError as error:
+        code = 127
+        os.write(tell, f"{error.strerror}: {error.filename}".encode())
+    except Exception as error:
+        os.write(tell, f"{type(error).__name__}: {error}".encode())
+    finally:
+        os._exit(code)
+
+
+def leave_protection() -> None:
+    """A job must not inherit the daemon's protection from the out-of-memory killer."""
+    try:
+        Path("/proc/self/oom_score_adj").write_text("0")
+    except OSError:
+        return
+
+
+def main() -> int:
+    """Run the job of the directory named on the command line."""
+    directory = Path(sys.argv[1])
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    leave_protection()
+    if files.lock(directory) is None or (directory / files.EXIT).exists():
+        return 1
+    spec = files.read(directory / files.SPEC)
+    if spec is None:
+        return 1
+    Runner(directory, spec).run()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""The processes of jobs: a background job's runner, a foreground job's own process.
+
+Everything that touches files or forks happens in a thread. A background job's truth is its directory
+(files.py), so following a job that this daemon started and one that it found is the same.
+"""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import trio
+
+from fikitd.errors import Unavailable
+from fikitd.executor.supervisor_launch import inherited_environment
+from fikitd.file_watch import FileWatch
+from fikitd.jobs import files
+from fikitd.jobs.model import Job
+from fikitd.processes import Process, spawn, start_time
+
+LOST: Final = "its runner ended without an exit code"
+UNREPORTED: Final = "its process ended and nobody reported the exit code"
+
+
+@dataclass(frozen=True)
+class Ending:
+    """How a job's process ended; ``exit_code`` None: nobody knows."""
+
+    exit_code: int | None
+    reason: str
+
+
+class JobProcesses:
+    """Starts, finds, follows and ends the processes of jobs, in ``directory``/job-N."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    def place(self, job: Job) -> Path:
+        """The job's directory."""
+        return self._directory / job.job
+
+    async def prepare(self, job: Job, environment: dict[str, str]) -> None:
+        """Write down what to run. Raises Unavailable when the disk refuses."""
+        spec: dict[str, Any] = {
+            "command": job.command,
+            "environment": environment,
+            "directory": job.directory,
+            "uid": job.uid,
+            "gid": job.gid,
+            "groups": list(job.groups),
+            "output_limit_bytes": job.output_limit_bytes,
+        }
+        try:
+            await trio.to_thread.run_sync(files.prepare, self.place(job), spec)
+        except OSError as error:
+            await self.remove(job)
+            raise Unavailable(f"cannot write the job's directory: {error}", "free disk space") from None
+
+    async def start(self, job: Job) -> Process:
+        """Start the runner. Raises OSError."""
+        place = self.place(job)
+        command = [sys.executable, "-m", "fikitd.jobs.runner", str(place)]
+        return await spawn(command, inherited_environment(), place / "runner.log")
+
+    async def find(self, job: Job) -> Process | None:
+        """The runner that an earlier daemon started, if it lives; else its book is closed."""
+
+        def look() -> Process | None:
+            while (found := files.runner_process(self.place(job))) is None:
+                if files.close_the_book(self.place(job)) is not None:
+                    return None
+            return Process(*found)
+
+        try:
+            return await trio.to_thread.run_sync(look)
+        except OSError:
+            return None
+
+    async def started(self, job: Job) -> int:
+        """The pid of the command, once it runs."""
+        path = self.place(job) / files.STARTED
+        with FileWatch(self.place(job)) as watch:
+            while (found := await trio.to_thread.run_sync(files.read, path)) is None:
+                await watch.changed()
+        return int(found["pid"])
+
+    async def ending(self, job: Job) -> Ending:
+        """What the runner, which has ended, wrote down."""
+        path = self.place(job) / files.EXIT
+        found = await trio.to_thread.run_sync(files.read, path)
+        if not found or "exit_code" not in found:
+            return Ending(None, LOST)
+        return Ending(int(found["exit_code"]), str(found.get("error", "")))
+
+    async def kill(self, job: Job, number: int, grace_ms: int) -> bool:
+        """Ask the runner to; False when there is none."""
+        return await trio.to_thread.run_sync(files.ask_runner, self.place(job), number, grace_ms)
+
+    async def remove(self, job: Job) -> None:
+        """Forget the job's directory."""
+        await trio.to_thread.run_sync(lambda: shutil.rmtree(self.place(job), ignore_errors=True))
+
+
+def foreground_process(job: Job) -> Process | None:
+    """A foreground job's process, if it is still the one that was reported."""
+    if job.pid is None or (process := Process.by_pid(job.pid)) is None:
+        return None
+    if start_time(job.pid) == job.pid_started:
+        return process
+    process.close()
+    return None
+
+
+async def end_foreground(process: Process, number: int, grace_ms: int) -> None:
+    """Signal a foreground job's process; SIGKILL after the grace. Return at once when it has ended."""
+    process.send(number)
+    await trio.sleep(grace_ms / 1000)
+    process.send(signal.SIGKILL)

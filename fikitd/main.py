@@ -1,0 +1,79 @@
+"""The fikitd program: the command line, and the whole daemon as one nursery.
+
+Nothing here outlives the process, and nothing that matters ends with it: sessions live in executors, jobs
+under their runners, records in the store. So every way of ending is safe, kill -9 included; SIGTERM is the
+polite one, which ends jobs and sessions first.
+"""
+
+from __future__ import annotations
+
+import socket
+import sys
+from pathlib import Path
+
+import click
+import structlog
+import trio
+
+from fikitd import __version__, configuration_files, directories, metrics
+from fikitd.api import requests as _requests  # noqa: F401  registers the handlers
+from fikitd.api.listener import Listener, make_socket, passed_sockets
+from fikitd.configuration import Configuration
+from fikitd.daemon import Daemon
+from fikitd.device import CHOICES, DeviceSpec, choose
+from fikitd.directories import Directories
+from fikitd.errors import AlreadyRunningError, ConfigurationError, DeviceUnavailableError, RequestError
+from fikitd.keeping import feed_watchdog, keep_books
+from fikitd.log import set_up
+from fikitd.notify import notify
+from fikitd.signals import obey_signals
+
+
+@click.command()
+@click.option("--device", metavar="auto|sim|INDEX", help=f"Which GPU: {CHOICES}.")
+@click.option("--socket", "socket_path", type=click.Path(path_type=Path), help="Where to listen.")
+@click.option("--config", "file", type=click.Path(path_type=Path), help="Configuration file.")
+@click.version_option(__version__)
+def main(device: str | None, socket_path: Path | None, file: Path | None) -> None:
+    """Share the machine's GPUs among tenants by priority.
+
+    Clients find the daemon at FIKIT_SOCKET, or at the default place of its user.
+    """
+    try:
+        configuration = configuration_files.load(file)
+        set_up(configuration.daemon.log_level)
+        devices = choose(device or configuration.device.choice, configuration.device)
+        places = directories.choose(configuration.daemon, socket_path)
+        places.make()
+        directories.lock(places)
+        listening = passed_sockets() or [make_socket(places.socket, configuration.daemon)]
+        trio.run(serve, configuration, places, devices, listening, file)
+    except (ConfigurationError, DeviceUnavailableError, AlreadyRunningError, OSError, RequestError) as error:
+        click.echo(f"fikitd: {error}", err=True)
+        sys.exit(1)
+
+
+async def serve(
+    configuration: Configuration,
+    places: Directories,
+    devices: list[DeviceSpec],
+    listening: list[socket.socket],
+    file: Path | None,
+) -> None:
+    """The daemon: one nursery. Executors are taken over before jobs, jobs before anybody is served."""
+    daemon = await Daemon.open(configuration, places, devices)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(obey_signals, daemon, file, nursery.cancel_scope)
+        await nursery.start(daemon.supervisor.run)
+        await nursery.start(daemon.jobs.run)
+        for each in listening:
+            nursery.start_soon(Listener(daemon).run, each)
+        nursery.start_soon(keep_books, daemon)
+        nursery.start_soon(feed_watchdog, daemon)
+        if configuration.metrics.port:
+            nursery.start_soon(metrics.serve_http, daemon, configuration.metrics.port)
+        gpus = ", ".join(device.name for device in devices)
+        structlog.get_logger().info("serving", socket=str(places.socket), gpus=gpus, version=__version__)
+        notify("READY=1", f"STATUS=Serving {gpus}")
+    await daemon.save()
+    await daemon.store.close()

@@ -1,0 +1,148 @@
+"""What Prometheus is told: every metric declared once, with its help; values are computed when asked for.
+
+Labels are tenant and gpu, never a pid or a session, so that the number of series stays small. Times are
+device time. The names follow prometheus.io/docs/practices/naming.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+import trio
+from fikit.protocol import Usage
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from fikitd.jobs.model import TRANSITIONS
+from fikitd.tenants.accounts import total
+from fikitd.tenants.peer import user_name
+
+if TYPE_CHECKING:
+    from fikitd.daemon import Daemon
+
+NANOSECONDS: Final = 1e9
+USAGE_COUNTERS: Final = {
+    "fikit_gpu_seconds": ("gpu_ns", NANOSECONDS, "Device time that operations took."),
+    "fikit_launches": ("launches", 1, "Kernels launched."),
+    "fikit_operations": ("operations", 1, "Operations issued."),
+    "fikit_copied_bytes": ("bytes_copied", 1, "Bytes copied."),
+    "fikit_gate_waits": ("gate_waits", 1, "Operations that waited at the gate."),
+    "fikit_gate_wait_seconds": ("gate_wait_ns", NANOSECONDS, "Time that operations waited at the gate."),
+}
+USAGE_GAUGES: Final = {
+    "fikit_memory_bytes": ("memory_bytes", 1, "Device memory in use."),
+    "fikit_queued_operations": ("queued", 1, "Operations that wait to be issued."),
+}
+SESSIONS: Final = ("fikit_sessions", "Sessions.")
+JOBS: Final = ("fikit_jobs", "Jobs, by state.")
+EXECUTORS: Final = ("fikit_executors", "Executors.")
+EXECUTOR_BUSY: Final = ("fikit_executor_busy_seconds", "Time in which an executor had work in flight.")
+
+Key = tuple[int, int]
+
+
+class State(Collector):
+    """The daemon's state as metric families, as far as ``sees`` allows."""
+
+    def __init__(self, daemon: Daemon, sees: Callable[[int | None], bool]) -> None:
+        self._daemon = daemon
+        self._sees = sees
+
+    def collect(self) -> Iterable[Metric]:
+        """All families."""
+        usage, counts = self._usage()
+        names = {uid: user_name(uid) for uid, _ in usage}
+        for name, (attribute, unit, text) in USAGE_COUNTERS.items():
+            family: Metric = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
+            yield self._filled(
+                family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
+            )
+        for name, (attribute, unit, text) in USAGE_GAUGES.items():
+            family = GaugeMetricFamily(name, text, labels=["tenant", "gpu"])
+            yield self._filled(
+                family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
+            )
+        yield self._filled(GaugeMetricFamily(*SESSIONS, labels=["tenant", "gpu"]), names, counts)
+        yield from self._jobs()
+        yield from self._executors()
+
+    def _usage(self) -> tuple[dict[Key, Usage], dict[Key, float]]:
+        parts: dict[Key, list[Usage]] = defaultdict(list)
+        counts: dict[Key, float] = {}
+        for key, usage in self._daemon.accounts.sums().items():
+            parts[key].append(usage)
+            counts[key] = 0
+        for session in self._daemon.sessions.living.values():
+            key = session.uid, session.executor.device.index
+            parts[key].append(session.usage)
+            counts[key] = counts.get(key, 0) + 1
+        visible = {key: total(each) for key, each in parts.items() if self._sees(key[0])}
+        return visible, {key: count for key, count in counts.items() if key in visible}
+
+    def _filled(self, family: Metric, names: dict[int, str], values: dict[Key, float]) -> Metric:
+        for (uid, gpu), value in sorted(values.items()):
+            family.add_metric([names[uid], str(gpu)], value)  # type: ignore[attr-defined]
+        return family
+
+    def _jobs(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(*JOBS, labels=["tenant", "state"])
+        counts: dict[tuple[str, str], int] = {}
+        for job in self._daemon.jobs.known.values():
+            if self._sees(job.uid):
+                for state in TRANSITIONS:
+                    counts.setdefault((job.tenant, state), 0)
+                counts[job.tenant, job.state] += 1
+        for labels, count in sorted(counts.items()):
+            family.add_metric(labels, count)
+        yield family
+
+    def _executors(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(*EXECUTORS, labels=["gpu"])
+        busy = GaugeMetricFamily(*EXECUTOR_BUSY, labels=["gpu", "executor"])
+        for index in self._daemon.devices:
+            serving = [each for each in self._daemon.supervisor.on(index) if self._sees(each.uid)]
+            family.add_metric([str(index)], len(serving))
+            for executor in serving:
+                if executor.heartbeat is not None:
+                    busy.add_metric([str(index), executor.executor], executor.heartbeat.busy_ns / NANOSECONDS)
+        yield family
+        yield busy
+
+
+async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
+    """The Prometheus text."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(State(daemon, sees))
+    return generate_latest(registry).decode()
+
+
+async def serve_http(daemon: Daemon, port: int) -> None:
+    """``GET /metrics`` on 127.0.0.1, one request a connection (HTTP/1.0 with a length: all a scraper needs)."""
+    await trio.serve_tcp(lambda stream: answer_http(daemon, stream), port, host="127.0.0.1")
+
+
+async def answer_http(daemon: Daemon, stream: trio.SocketStream) -> None:
+    """Answer one scraper."""
+    request = b""
+    with trio.move_on_after(10):
+        try:
+            while b"\r\n\r\n" not in request and len(request) < 16384:
+                piece = await stream.receive_some(4096)
+                if not piece:
+                    return
+                request += piece
+            found = request.startswith((b"GET /metrics ", b"GET /metrics?"))
+            body = (await render(daemon, lambda uid: True)).encode() if found else b"see /metrics\n"
+            status = b"200 OK" if found else b"404 Not Found"
+            kind = b"text/plain; version=0.0.4; charset=utf-8"
+            head = b"HTTP/1.0 %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n" % (
+                status,
+                kind,
+                len(body),
+            )
+            await stream.send_all(head + body)
+        except trio.BrokenResourceError:
+            return

@@ -1,0 +1,112 @@
+"""Where a session or job goes, and whether there is room: pure decisions over what is running now.
+
+What was asked for is reserved: a memory limit that a request names is counted against the GPU until the
+session or job ends (sessions of a job are covered by the job's). Who names none reserves nothing and may
+use what the tenant is allowed, as long as it is there. Among GPUs with room the one with the most memory
+left wins, then the one with the fewest sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fikitd.configuration import Allowance
+from fikitd.device import DeviceSpec
+from fikitd.errors import InvalidRequest, QuotaReached
+
+
+class MachineFull(QuotaReached):
+    """There is no room now; there will be when others end. A job waits for that."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one session or job takes of a GPU."""
+
+    gpu: int
+    uid: int
+    reserved_bytes: int
+    used_bytes: int
+    sessions: int
+
+
+class Limits(Protocol):
+    """What the configuration says of every GPU."""
+
+    @property
+    def max_sessions(self) -> int:
+        """Sessions at a time."""
+
+    @property
+    def memory_overcommit(self) -> float:
+        """Multiple of the memory that may be reserved."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """What is wanted. ``memory_bytes`` 0: nothing in particular."""
+
+    uid: int
+    gpu: int | None
+    memory_bytes: int
+    allowance: Allowance
+
+
+def memory_limit(ask: Ask, device: DeviceSpec) -> int:
+    """The limit that the session gets. Raises QuotaReached when more is asked for than will ever be granted."""
+    most = min(ask.allowance.memory_limit_bytes or device.memory_bytes, device.memory_bytes)
+    if ask.memory_bytes > most:
+        raise QuotaReached(
+            f"{ask.memory_bytes} bytes of device memory are more than the {most} bytes you may have on GPU {device.index}",
+            "ask for less, or have the tenant's memory_limit_bytes raised",
+        )
+    return ask.memory_bytes or most
+
+
+def place(ask: Ask, devices: Mapping[int, DeviceSpec], claims: Iterable[Claim], limits: Limits) -> DeviceSpec:
+    """The GPU to use. Raises MachineFull, QuotaReached, InvalidRequest."""
+    held = list(claims)
+    if ask.gpu is not None and ask.gpu not in devices:
+        known = ", ".join(str(index) for index in devices)
+        raise InvalidRequest(f"there is no GPU {ask.gpu}; there is {known}")
+    wanted = [device for index, device in devices.items() if ask.gpu in (None, index)]
+    if sum(claim.sessions for claim in held if claim.uid == ask.uid) >= ask.allowance.max_sessions:
+        raise QuotaReached(
+            f"you have {ask.allowance.max_sessions} sessions, the most you may have", "end one first"
+        )
+    refusals: list[QuotaReached] = []
+    fitting = []
+    for device in wanted:
+        try:
+            memory_limit(ask, device)
+            fitting.append((room(ask, device, held, limits), -device.index, device))
+        except QuotaReached as refusal:
+            refusals.append(refusal)
+    if not fitting:
+        full = [refusal for refusal in refusals if isinstance(refusal, MachineFull)]
+        raise full[0] if full else refusals[0]
+    return max(fitting, key=lambda entry: entry[:2])[2]
+
+
+def room(ask: Ask, device: DeviceSpec, held: list[Claim], limits: Limits) -> tuple[float, int]:
+    """How good the GPU is for this: bytes left, then fewer sessions. Raises MachineFull."""
+    here = [claim for claim in held if claim.gpu == device.index]
+    sessions = sum(claim.sessions for claim in here)
+    if sessions >= limits.max_sessions:
+        raise MachineFull(f"GPU {device.index} has {sessions} sessions, the most it may have")
+    capacity = device.memory_bytes * limits.memory_overcommit
+    reserved = sum(claim.reserved_bytes for claim in here)
+    if ask.memory_bytes and reserved + ask.memory_bytes > capacity:
+        left = max(0, int(capacity - reserved))
+        raise MachineFull(
+            f"GPU {device.index} has {left} bytes left to reserve, {ask.memory_bytes} were asked for",
+            "wait until others end, or ask for less",
+        )
+    own = ask.allowance.memory_limit_bytes
+    mine = sum(claim.reserved_bytes for claim in here if claim.uid == ask.uid)
+    if own and ask.memory_bytes and mine + ask.memory_bytes > own:
+        raise QuotaReached(f"you have reserved {mine} of your {own} bytes on GPU {device.index}")
+    taken = sum(max(claim.reserved_bytes, claim.used_bytes) for claim in here)
+    return capacity - taken, -sessions

@@ -1,0 +1,86 @@
+"""Processes by pidfd: a pid can be reused between two looks at it, a pidfd cannot.
+
+Blocking system calls (fork and exec) run in a thread; the end of a process is an event (its pidfd becomes
+readable), also for processes that are not our children: after a restart none is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import trio
+
+
+class Process:
+    """A running process, held by its pidfd."""
+
+    def __init__(self, pid: int, pidfd: int) -> None:
+        self.pid = pid
+        self._pidfd = pidfd
+
+    @classmethod
+    def by_pid(cls, pid: int) -> Process | None:
+        """The process that has this pid now; None when there is none."""
+        try:
+            return cls(pid, os.pidfd_open(pid))
+        except ProcessLookupError:
+            return None
+
+    async def wait(self) -> None:
+        """Return once it has ended; reaps it when it is our child."""
+        await trio.lowlevel.wait_readable(self._pidfd)
+        with suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 - WNOHANG
+
+    def send(self, number: int) -> None:
+        """Send a signal; nothing when it has ended."""
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, number)
+
+    async def end(self, grace_seconds: float) -> None:
+        """SIGTERM, then SIGKILL after the grace; returns once it has ended."""
+        self.send(signal.SIGTERM)
+        with trio.move_on_after(grace_seconds):
+            await self.wait()
+            return
+        self.send(signal.SIGKILL)
+        await self.wait()
+
+    def close(self) -> None:
+        """Let go of it."""
+        os.close(self._pidfd)
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks after boot at which the process of this pid began: with the pid, its identity on disk."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+async def spawn(command: Sequence[str], environment: Mapping[str, str], output: Path) -> Process:
+    """Start a program in a session of its own, both outputs appended to ``output``. Raises OSError."""
+
+    def start() -> Process:
+        with output.open("ab") as log:
+            child = subprocess.Popen(
+                command,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd="/",
+            )
+        process = Process(child.pid, os.pidfd_open(child.pid))
+        child.returncode = 0  # reaped through the pidfd; keeps Popen from warning and waiting itself
+        return process
+
+    return await trio.to_thread.run_sync(start)

@@ -1,0 +1,135 @@
+"""What is known of kernels, kept across executors and restarts.
+
+A key names the module's content, the function, the shape of the launch and the device model, so another
+build or another GPU never reuses an entry. Executors learn; this collects what changed, and gives it to new
+executors on the same model.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Final
+
+import structlog
+from fikit.protocol import ProfileRecord
+
+from fikitd.errors import Unavailable
+from fikitd.executor.messages import (
+    ForgetProfiles,
+    KernelProfile,
+    LoadProfiles,
+    Ok,
+    ProfilesTaken,
+    TakeProfiles,
+)
+from fikitd.executor.supervisor import Supervisor
+from fikitd.executor.supervisor_state import Executor
+from fikitd.store import Row, Store
+
+COLUMNS: Final = "module, function, grid, block, shared_bytes, device, samples, median_ns, p95_ns"
+MOST_LOADED: Final = 20_000
+"""Entries that a new executor is given: the most sampled ones, well below the frame limit."""
+
+
+class Profiles:
+    """The store of profiles."""
+
+    def __init__(self, store: Store, supervisor: Supervisor) -> None:
+        self._store = store
+        self._supervisor = supervisor
+        self._log = structlog.get_logger()
+
+    async def load_into(self, executor: Executor) -> None:
+        """Give an executor what is known on its device model. Never raises: it can learn anew."""
+        try:
+            await self._load_into(executor)
+        except Unavailable as refusal:
+            self._log.warning("profiles_not_loaded", executor=executor.executor, reason=refusal.message)
+
+    async def _load_into(self, executor: Executor) -> None:
+        if executor.description is None:
+            return
+        rows = await self._store.read(
+            f"SELECT {COLUMNS} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",  # noqa: S608 - a constant
+            (executor.description.device_name, MOST_LOADED),
+        )
+        if rows:
+            await executor.ask(LoadProfiles(profiles=[kernel_profile(record(row)) for row in rows]), Ok)
+
+    async def collect(self) -> None:
+        """Take what the executors have learnt since. Never raises: what is missed now comes next time."""
+        for executor in [each for each in self._supervisor.executors.values() if each.state == "serving"]:
+            try:
+                taken = await executor.ask(TakeProfiles(), ProfilesTaken)
+                if taken.profiles and executor.description is not None:
+                    await self.save(
+                        profile_record(each, executor.description.device_name) for each in taken.profiles
+                    )
+            except Unavailable as refusal:
+                self._log.warning("profiles_not_taken", executor=executor.executor, reason=refusal.message)
+
+    async def save(self, records: Iterable[ProfileRecord]) -> None:
+        """Keep entries; an entry that is there is replaced. Raises Unavailable."""
+        statement = f"INSERT OR REPLACE INTO profiles ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        await self._store.write((statement, values(each)) for each in records)
+
+    async def list(self, limit: int) -> list[ProfileRecord]:
+        """The most sampled entries."""
+        statement = f"SELECT {COLUMNS} FROM profiles ORDER BY samples DESC LIMIT ?"  # noqa: S608 - a constant
+        return [record(row) for row in await self._store.read(statement, (limit,))]
+
+    async def clear(self) -> None:
+        """Forget all, here and in the executors. Raises Unavailable."""
+        await self._store.write([("DELETE FROM profiles", ())])
+        for executor in list(self._supervisor.executors.values()):
+            if executor.state == "serving":
+                await executor.ask(ForgetProfiles(), Ok)
+
+    async def share(self) -> None:
+        """Give every executor what was imported."""
+        for executor in list(self._supervisor.executors.values()):
+            if executor.state == "serving":
+                await self.load_into(executor)
+
+
+def values(record: ProfileRecord) -> tuple[Any, ...]:
+    """An entry as a row."""
+    shape = (json.dumps(record.grid), json.dumps(record.block), record.shared_bytes)
+    return (
+        record.module,
+        record.function,
+        *shape,
+        record.device,
+        record.samples,
+        record.median_ns,
+        record.p95_ns,
+    )
+
+
+def record(row: Row) -> ProfileRecord:
+    """A row as an entry."""
+    module, function, grid, block, shared_bytes, device, samples, median_ns, p95_ns = row
+    return ProfileRecord(
+        module=module,
+        function=function,
+        grid=tuple(json.loads(grid)),
+        block=tuple(json.loads(block)),
+        shared_bytes=shared_bytes,
+        device=device,
+        samples=samples,
+        median_ns=median_ns,
+        p95_ns=p95_ns,
+    )
+
+
+def kernel_profile(record: ProfileRecord) -> KernelProfile:
+    """As executors speak of it."""
+    return KernelProfile(**{name: getattr(record, name) for name in KernelProfile.__struct_fields__})
+
+
+def profile_record(profile: KernelProfile, device: str) -> ProfileRecord:
+    """As users and the store see it."""
+    return ProfileRecord(
+        device=device, **{name: getattr(profile, name) for name in profile.__struct_fields__}
+    )

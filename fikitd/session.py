@@ -1,0 +1,149 @@
+"""One session: what the daemon knows of it, and how it comes to be: opened here, or taken over."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from fikit.protocol import OpenSession, SessionRecord, Usage
+from msgspec import Struct
+
+from fikitd.configuration import Allowance
+from fikitd.device import DeviceSpec
+from fikitd.executor.messages import Attach, AttachedSession, Ok
+from fikitd.executor.supervisor_state import Executor
+from fikitd.tenants.peer import Peer
+
+CONTEXT_DESTROYED: Final = 709
+"""CUDA_ERROR_CONTEXT_IS_DESTROYED: what a session that was ended from outside gets."""
+
+
+class SessionNote(Struct, frozen=True, kw_only=True):
+    """What of a session only the daemon knows."""
+
+    opened_unix: float
+    isolated: bool
+    reserved_bytes: int
+
+
+@dataclass(eq=False)
+class Session:
+    """A connected process."""
+
+    session: str
+    tenant: str
+    uid: int
+    pid: int
+    name: str
+    priority: int
+    weight: float
+    memory_limit_bytes: int
+    job: str | None
+    executor: Executor
+    note: SessionNote
+    state: Literal["running", "paused", "ended"] = "running"
+    usage: Usage = field(default_factory=Usage)
+    missed: int = 0
+    """Heartbeats in a row that did not list it."""
+
+    def record(self) -> SessionRecord:
+        """As the protocol shows it."""
+        return SessionRecord(
+            session=self.session,
+            tenant=self.tenant,
+            uid=self.uid,
+            pid=self.pid,
+            name=self.name,
+            priority=self.priority,
+            gpu=self.executor.device.index,
+            executor=self.executor.executor,
+            isolated=self.note.isolated,
+            job=self.job,
+            state=self.state,
+            memory_limit_bytes=self.memory_limit_bytes,
+            opened_unix=self.note.opened_unix,
+            usage=self.usage,
+        )
+
+    def attach(self) -> Attach:
+        """How its executor is told of it."""
+        return Attach(
+            session=self.session,
+            tenant=self.tenant,
+            uid=self.uid,
+            pid=self.pid,
+            name=self.name,
+            job=self.job,
+            priority=self.priority,
+            weight=self.weight,
+            memory_limit_bytes=self.memory_limit_bytes,
+        )
+
+    async def ask(self, body: Any) -> None:
+        """Ask its executor for a change. Raises Unavailable."""
+        await self.executor.ask(body, Ok)
+
+
+@dataclass(frozen=True)
+class Opening:
+    """A decided request for a session: where, how much, for whom."""
+
+    request: OpenSession
+    peer: Peer
+    device: DeviceSpec
+    domain: str
+    allowance: Allowance
+    memory_limit_bytes: int
+    reserved_bytes: int
+    paused: bool
+    session: str
+
+
+def new_identifier() -> str:
+    """A session's identifier: random, since sessions outlive the daemon that numbers them."""
+    return f"s-{secrets.token_hex(5)}"
+
+
+def new_session(opening: Opening, executor: Executor) -> Session:
+    """The session that an opening decides."""
+    request, peer = opening.request, opening.peer
+    note = SessionNote(
+        opened_unix=time.time(),
+        isolated=not opening.domain.startswith("uid-"),
+        reserved_bytes=opening.reserved_bytes,
+    )
+    return Session(
+        session=opening.session,
+        tenant=peer.tenant,
+        uid=peer.uid,
+        pid=peer.pid,
+        name=request.name,
+        priority=request.priority,
+        weight=opening.allowance.weight,
+        memory_limit_bytes=opening.memory_limit_bytes,
+        job=request.job,
+        executor=executor,
+        note=note,
+    )
+
+
+def taken_over(attached: AttachedSession, executor: Executor, note: SessionNote | None) -> Session:
+    """A session that an earlier daemon opened."""
+    isolated = not executor.domain.startswith("uid-")
+    return Session(
+        session=attached.session,
+        tenant=attached.tenant,
+        uid=attached.uid,
+        pid=attached.pid,
+        name=attached.name,
+        priority=attached.priority,
+        weight=attached.weight,
+        memory_limit_bytes=attached.memory_limit_bytes,
+        job=attached.job,
+        executor=executor,
+        note=note or SessionNote(opened_unix=time.time(), isolated=isolated, reserved_bytes=0),
+        state="paused" if attached.paused else "running",
+        usage=attached.usage,
+    )

@@ -1,0 +1,191 @@
+"""The sessions: opened, changed and ended here; lived in the executors.
+
+The executors know best which sessions there are. What they do not know (when it was opened, what it
+reserved) is in the store, written before the session is attached, so that a restarted daemon can put both
+together. A session's usage goes to its tenant's account, and to its job's, once, when it ends.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Final
+
+from fikitd.errors import Unavailable
+from fikitd.events import Events
+from fikitd.executor.messages import Attached, AttachedSessions, Change, End, SessionEnded
+from fikitd.executor.supervisor import Supervisor
+from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
+from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
+from fikitd.store import Store, pack, unpack
+from fikitd.tenants.accounts import Accounts
+from fikitd.wire import close_all
+
+REMEMBERED_SESSIONS: Final = 200
+MISSED_BEATS: Final = 2
+"""A session that this many heartbeats in a row do not list is over: its event was lost."""
+
+
+class Sessions:
+    """All living sessions, and the latest that are over. The supervisor's Listener."""
+
+    def __init__(self, store: Store, accounts: Accounts, events: Events) -> None:
+        self._store = store
+        self._accounts = accounts
+        self._events = events
+        self._ended: OrderedDict[str, Session] = OrderedDict()
+        self._forget: set[str] = set()
+        self._notes: dict[str, SessionNote] = {}
+        self.living: dict[str, Session] = {}
+        self.opening: dict[str, Opening] = {}
+        self.supervisor: Supervisor | None = None
+        self.on_opened: Callable[[Session], None] = lambda session: None
+        self.on_ended: Callable[[Session], None] = lambda session: None
+        self.on_serving: list[Callable[[Executor], Awaitable[None]]] = []
+
+    async def load(self) -> None:
+        """Read what an earlier daemon noted."""
+        rows = await self._store.read("SELECT session, record FROM sessions")
+        self._notes = {session: unpack(data, SessionNote) for session, data in rows}
+
+    async def settle(self) -> None:
+        """Drop the notes of sessions that are over. Raises Unavailable when the disk refuses."""
+        gone = (self._forget | self._notes.keys()) - self.living.keys() - self.opening.keys()
+        if gone:
+            await self._store.write(("DELETE FROM sessions WHERE session=?", (session,)) for session in gone)
+        self._forget -= gone
+        for session in gone:
+            self._notes.pop(session, None)
+
+    def find(self, session: str) -> Session | None:
+        """A living session, or one of the latest that are over."""
+        return self.living.get(session) or self._ended.get(session)
+
+    async def open(self, opening: Opening, tenant_pidfd: int) -> tuple[Session, list[int]]:
+        """Attach a new session; the descriptors are for its process. Raises Unavailable, QuotaReached."""
+        assert self.supervisor is not None, "sessions are opened while the daemon serves"  # noqa: S101
+        self.opening[opening.session] = opening
+        try:
+            async with self.supervisor.executor_for(
+                opening.device, opening.domain, opening.peer.uid
+            ) as executor:
+                session = new_session(opening, executor)
+                statement = "INSERT OR REPLACE INTO sessions VALUES (?, ?)"
+                await self._store.write([(statement, (session.session, pack(session.note)))])
+                self._forget.add(session.session)
+                descriptors = await self._attach(session, tenant_pidfd)
+                if executor.state == "over":
+                    close_all(descriptors)
+                    raise Unavailable("the executor has ended")
+                self._forget.discard(session.session)
+                self.living[session.session] = session
+        finally:
+            del self.opening[opening.session]
+        self._tell("session_opened", session, pid=session.pid, priority=session.priority)
+        self.on_opened(session)
+        if opening.paused:
+            await self.pause(session)
+        return session, descriptors
+
+    async def _attach(self, session: Session, tenant_pidfd: int) -> list[int]:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        with ours:
+            with theirs:
+                handed = [theirs.fileno(), tenant_pidfd]
+                connection = session.executor.connected()
+                try:
+                    _, memories = await connection.ask(session.attach(), Attached, ASK_SECONDS, handed)
+                except Unavailable:
+                    await self._disown(session)
+                    raise
+            return [*memories, ours.detach()]
+
+    async def _disown(self, session: Session) -> None:
+        """The executor may have attached it after the deadline: nobody will ever use it."""
+        with suppress(Unavailable):
+            await session.ask(End(session=session.session, error=CONTEXT_DESTROYED, reason="not opened"))
+
+    async def pause(self, session: Session) -> None:
+        """Issue nothing more of it."""
+        await session.ask(Change(session=session.session, paused=True))
+        session.state = "paused"
+        self._tell("session_paused", session)
+
+    async def resume(self, session: Session) -> None:
+        """Undo pause."""
+        await session.ask(Change(session=session.session, paused=False))
+        session.state = "running"
+        self._tell("session_resumed", session)
+
+    async def set_priority(self, session: Session, priority: int) -> None:
+        """From its next operation on."""
+        await session.ask(Change(session=session.session, priority=priority))
+        session.priority = priority
+        self._tell("session_priority", session, priority=priority)
+
+    async def end(self, session: Session, reason: str) -> None:
+        """End it and free what it holds; its process gets an error and the reason."""
+        await session.ask(End(session=session.session, error=CONTEXT_DESTROYED, reason=reason))
+
+    # --- what the supervisor tells ---------------------------------------------------------------
+
+    async def executor_serving(self, executor: Executor, attached: AttachedSessions) -> None:
+        """Take over the sessions that we do not know; those it no longer has are over."""
+        there = {each.session for each in attached.sessions}
+        for each in attached.sessions:
+            if each.session not in self.living and each.session not in self.opening:
+                session = taken_over(each, executor, self._notes.get(each.session))
+                self.living[each.session] = session
+                self._tell("session_taken_over", session, pid=session.pid)
+                self.on_opened(session)
+        for session in [each for each in self.living.values() if each.executor is executor]:
+            if session.session not in there:
+                self._over(session, "ended while the daemon was not connected", 0)
+        self.executor_beat(executor, attached)
+        for tell in self.on_serving:
+            await tell(executor)
+
+    def executor_beat(self, executor: Executor, attached: AttachedSessions) -> None:
+        """Keep the latest usage; notice sessions whose end we were not told."""
+        usages = {each.session: each.usage for each in attached.sessions}
+        for session in [each for each in self.living.values() if each.executor is executor]:
+            session.usage = usages.get(session.session, session.usage)
+            session.missed = 0 if session.session in usages else session.missed + 1
+            if session.missed >= MISSED_BEATS:
+                self._over(session, "its executor no longer has it", 0)
+
+    def session_ended(self, executor: Executor, event: SessionEnded) -> None:
+        """One is over."""
+        session = self.living.get(event.session)
+        if session is not None:
+            session.usage = event.usage
+            self._over(session, event.reason, event.error)
+
+    def executor_over(self, executor: Executor) -> None:
+        """All of its sessions are over."""
+        for session in [each for each in self.living.values() if each.executor is executor]:
+            self._over(session, f"executor {executor.executor}: {executor.failure}", CONTEXT_DESTROYED)
+
+    def _over(self, session: Session, reason: str, error: int) -> None:
+        del self.living[session.session]
+        session.state = "ended"
+        self._accounts.close(session.uid, session.executor.device.index, session.usage)
+        self._forget.add(session.session)
+        self._ended[session.session] = session
+        while len(self._ended) > REMEMBERED_SESSIONS:
+            self._ended.popitem(last=False)
+        self._tell("session_ended", session, reason=reason, error=error, warning=bool(error))
+        self.on_ended(session)
+
+    def _tell(self, kind: str, session: Session, **detail: Any) -> None:
+        self._events.tell(
+            kind,
+            uid=session.uid,
+            tenant=session.tenant,
+            job=session.job,
+            session=session.session,
+            gpu=session.executor.device.index,
+            **detail,
+        )

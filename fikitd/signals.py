@@ -1,0 +1,99 @@
+"""What signals do: SIGHUP reads the configuration again, SIGTERM and SIGINT drain and end, a second one now."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import trio
+
+from fikitd import configuration_files, log
+from fikitd.daemon import Daemon
+from fikitd.errors import ConfigurationError
+from fikitd.jobs.model import Job
+from fikitd.notify import notify, reloading
+
+ENDING = (signal.SIGTERM, signal.SIGINT)
+KILL_GRACE_MS = 2000
+KILL_SECONDS = 5.0
+FAREWELL_SECONDS = 0.1
+"""So that who waited for the last job still gets the answer."""
+
+
+async def obey_signals(daemon: Daemon, file: Path | None, whole: trio.CancelScope) -> None:
+    """For the life of the daemon; ends it by cancelling ``whole``."""
+    with trio.open_signal_receiver(signal.SIGHUP, *ENDING) as received:
+        async with trio.open_nursery() as nursery:
+            patience = trio.CancelScope()
+            draining = False
+            async for number in received:
+                if number == signal.SIGHUP:
+                    await reload(daemon, file)
+                elif not draining:
+                    draining = True
+                    nursery.start_soon(end_gracefully, daemon, patience, whole)
+                else:
+                    patience.cancel()
+
+
+async def reload(daemon: Daemon, file: Path | None) -> None:
+    """Take over a configuration that is right as a whole, or keep the one we have."""
+    reloading()
+    try:
+        loaded = await trio.to_thread.run_sync(configuration_files.load, file)
+    except ConfigurationError as error:
+        daemon.events.tell("reload_refused", reason=str(error), warning=True)
+    else:
+        daemon.configuration = loaded
+        log.set_up(loaded.daemon.log_level)
+        daemon.events.tell("reloaded")
+        daemon.jobs.wake()
+    notify("READY=1")
+
+
+async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio.CancelScope) -> None:
+    """Refuse new work, wait for what runs, end what still does, then the daemon."""
+    seconds = daemon.configuration.daemon.drain_seconds
+    notify("STOPPING=1", "STATUS=Draining")
+    daemon.draining = "the daemon is ending"
+    daemon.events.tell("daemon_ending", drain_seconds=seconds)
+    patience.deadline = trio.current_time() + seconds
+    with patience:
+        await until_idle(daemon)
+    daemon.stopping = True
+    with trio.move_on_after(KILL_SECONDS):
+        await end_jobs(daemon)
+    await daemon.profiles.collect()
+    await daemon.supervisor.stop_all("the daemon is ending")
+    await trio.sleep(FAREWELL_SECONDS)
+    whole.cancel()
+
+
+async def end_jobs(daemon: Daemon) -> None:
+    """Kill what runs, and what was being started meanwhile, and wait for its end."""
+    asked: set[int] = set()
+    with daemon.events.subscribed(lambda uid: True) as subscription:
+        while daemon.jobs.starting or running_jobs(daemon):
+            for job in running_jobs(daemon):
+                if job.number not in asked:
+                    asked.add(job.number)
+                    await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
+            await subscription.receive.receive()
+
+
+def running_jobs(daemon: Daemon) -> list[Job]:
+    """Jobs with a process."""
+    return [job for job in daemon.jobs.known.values() if job.state in ("running", "paused")]
+
+
+def idle(daemon: Daemon) -> bool:
+    """Whether nothing runs and nothing is about to."""
+    sessions, jobs = daemon.sessions, daemon.jobs
+    return not (sessions.living or sessions.opening or jobs.starting or running_jobs(daemon))
+
+
+async def until_idle(daemon: Daemon) -> None:
+    """Until no session lives and no job runs."""
+    with daemon.events.subscribed(lambda uid: True) as subscription:
+        while not idle(daemon):
+            await subscription.receive.receive()

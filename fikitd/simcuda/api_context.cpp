@@ -1,0 +1,264 @@
+// Contexts and the calling thread's stack of them.
+#include <algorithm>
+
+#include "driver.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+CUresult create(CUcontext* handle, unsigned flags, CUdevice device, unsigned api_version) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        const unsigned schedule = flags & CU_CTX_SCHED_MASK;
+        if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 ||
+            (schedule & (schedule - 1)) != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (device < 0 || static_cast<std::size_t>(device) >= driver.devices.size())
+            return CUDA_ERROR_INVALID_DEVICE;
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        Context* context = driver.make_context(device);
+        context->flags = flags;
+        context->api_version = api_version;
+        context_stack().push_back(context);
+        *handle = reinterpret_cast<CUcontext>(context);
+        return CUDA_SUCCESS;
+    });
+}
+
+// The defaults of driver 580.
+const std::map<CUlimit, std::size_t> limits = {
+    {CU_LIMIT_STACK_SIZE, 1024},
+    {CU_LIMIT_PRINTF_FIFO_SIZE, 1048576},
+    {CU_LIMIT_MALLOC_HEAP_SIZE, 8388608},
+    {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
+    {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
+    {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0},
+};
+
+CUresult find_context(Driver& driver, CUcontext handle, Context*& context) {
+    context = driver.contexts.find(handle);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
+    return create(context, flags, device, 3010);
+}
+CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
+    return create(context, flags, device, 3020);
+}
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam*, int affinities,
+                        unsigned int flags, CUdevice device) {
+    if (affinities != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;  // without MPS
+    return create(context, flags, device, 3030);
+}
+CUresult cuCtxCreate_v4(CUcontext* context, CUctxCreateParams* parameters, unsigned int flags,
+                        CUdevice device) {
+    if (parameters != nullptr && parameters->numExecAffinityParams != 0)
+        return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;
+    if (parameters != nullptr && parameters->cigParams != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+    return create(context, flags, device, 3020);
+}
+
+CUresult cuCtxDestroy_v2(CUcontext handle) {
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        Context* context = nullptr;
+        if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
+            return result;
+        if (context->primary || context->green != nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        const CUresult result = driver.synchronize(lock, *context);
+        std::vector<Context*>& stack = context_stack();
+        if (!stack.empty() && stack.back() == context) stack.pop_back();
+        driver.destroy_context(*context);
+        return result;
+    });
+}
+CUresult cuCtxDestroy(CUcontext handle) { return cuCtxDestroy_v2(handle); }
+
+CUresult cuCtxPushCurrent_v2(CUcontext handle) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
+            return result;
+        context_stack().push_back(context);
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuCtxPushCurrent(CUcontext handle) { return cuCtxPushCurrent_v2(handle); }
+
+CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
+    return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
+        std::vector<Context*>& stack = context_stack();
+        if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
+        if (handle != nullptr) *handle = reinterpret_cast<CUcontext>(stack.back());
+        stack.pop_back();
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuCtxPopCurrent(CUcontext* handle) { return cuCtxPopCurrent_v2(handle); }
+
+CUresult cuCtxSetCurrent(CUcontext handle) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        std::vector<Context*>& stack = context_stack();
+        if (handle == nullptr) {
+            if (!stack.empty()) stack.pop_back();
+            return CUDA_SUCCESS;
+        }
+        Context* context = nullptr;
+        if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
+            return result;
+        if (stack.empty())
+            stack.push_back(context);
+        else
+            stack.back() = context;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxGetCurrent(CUcontext* handle) {
+    return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const std::vector<Context*>& stack = context_stack();
+        *handle = reinterpret_cast<CUcontext>(stack.empty() ? nullptr : stack.back());
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxGetDevice(CUdevice* device) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS)
+            return result;
+        if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *device = context->device;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
+    if (handle == nullptr) return cuCtxGetDevice(device);
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
+            return result;
+        *device = context->device;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxSynchronize_v2(CUcontext handle) {
+    if (handle == nullptr) return cuCtxSynchronize();
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        Context* context = nullptr;
+        if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
+            return result;
+        return driver.synchronize(lock, *context);
+    });
+}
+
+CUresult cuCtxGetFlags(unsigned int* flags) {
+    return with_context(
+        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+            if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            *flags = context.flags;
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuCtxSetFlags(unsigned int flags) {
+    return with_context(
+        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+            if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0)
+                return CUDA_ERROR_INVALID_VALUE;
+            context.flags = flags;
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const CUresult result = handle != nullptr ? find_context(driver, handle, context)
+                                                  : current_context(driver, context);
+        if (result != CUDA_SUCCESS) return result;
+        *id = context->id;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxSynchronize() {
+    return with_context([](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) {
+        return driver.synchronize(lock, context);
+    });
+}
+
+CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
+    return with_context(
+        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+            if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+            if (limits.count(limit) == 0) return CUDA_ERROR_INVALID_VALUE;
+            context.limits[limit] = value;
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
+    return with_context(
+        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+            if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+            const auto preset = limits.find(limit);
+            if (preset == limits.end()) return CUDA_ERROR_INVALID_VALUE;
+            const auto set = context.limits.find(limit);
+            *value = set != context.limits.end() ? set->second : preset->second;
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
+    return with_context(
+        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+            if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            *config = context.cache_config;
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
+    return with_context(
+        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+            if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+                return CUDA_ERROR_INVALID_VALUE;
+            context.cache_config = config;
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        Context* context = nullptr;
+        const CUresult result = handle != nullptr ? find_context(driver, handle, context)
+                                                  : current_context(driver, context);
+        if (result != CUDA_SUCCESS) return result;
+        *version = context->api_version;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxGetStreamPriorityRange(int* lowest, int* highest) {
+    return with_context([&](auto&&...) -> CUresult {
+        if (lowest != nullptr) *lowest = model::priority_lowest;
+        if (highest != nullptr) *highest = model::priority_highest;
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,336 @@
+// Device memory, pinned and registered host memory, and what a pointer is.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "driver.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+constexpr std::size_t host_page = 4096;
+constexpr std::size_t pages_of(std::size_t bytes) {
+    return (bytes + host_page - 1) / host_page * host_page;
+}
+
+CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std::size_t bytes,
+                  CUdeviceptr* address) {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    const std::uint64_t got = device.heap.allocate(bytes);
+    if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    Block block;
+    block.address = got;
+    block.bytes = bytes;
+    block.context = context.owner != nullptr ? context.owner : &context;
+    block.device = context.device;
+    block.id = driver.next_id++;
+    driver.blocks[got] = block;
+    *address = got;
+    return CUDA_SUCCESS;
+}
+
+void add_host(Driver& driver, Context& context, void* start, std::size_t bytes, unsigned flags,
+              Block::Kind kind) {
+    Block block;
+    block.kind = kind;
+    block.address = reinterpret_cast<std::uint64_t>(start);
+    block.bytes = bytes;
+    block.context = context.owner != nullptr ? context.owner : &context;
+    block.device = context.device;
+    block.flags = flags;
+    block.id = driver.next_id++;
+    driver.blocks[block.address] = block;
+    driver.space.map({block.address, bytes, static_cast<std::byte*>(start), Access::read_write});
+}
+
+CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context,
+                            SimulatedDevice&) -> CUresult {
+        constexpr unsigned known =
+            CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+        if (start == nullptr || bytes == 0 || (flags & ~known) != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        void* got = mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+        add_host(driver, context, got, bytes, flags, Block::Kind::host_allocated);
+        *start = got;
+        return CUDA_SUCCESS;
+    });
+}
+
+// Whether the process has these pages at all.
+bool mapped_by_host(const void* start, std::size_t bytes) {
+    const auto first = reinterpret_cast<std::uint64_t>(start) / host_page * host_page;
+    const std::size_t length = pages_of(reinterpret_cast<std::uint64_t>(start) + bytes - first);
+    std::vector<unsigned char> present(length / host_page);
+    return mincore(reinterpret_cast<void*>(first), length, present.data()) == 0;
+}
+
+CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attribute,
+                           CUdeviceptr pointer) {
+    const Block* block = driver.block_of(pointer);
+    if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const auto put = [&](auto value) {
+        std::memcpy(out, &value, sizeof value);
+        return CUDA_SUCCESS;
+    };
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+            return block->kind == Block::Kind::mapped
+                       ? put(CUcontext{nullptr})
+                       : put(reinterpret_cast<CUcontext>(block->context));
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            return put(block->host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+            return put(pointer);
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+            if (!block->host()) return CUDA_ERROR_INVALID_VALUE;
+            return put(reinterpret_cast<void*>(pointer));
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+            return put(static_cast<int>(block->synchronous));
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+            return put(static_cast<unsigned long long>(block->id));
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+            return put(0);
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            return put(block->device);
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+            return put(block->kind == Block::Kind::device ? 1 : 0);
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+            return put(block->address);
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+            return put(block->bytes);
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+            return put(1);
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+            return put(std::uint64_t{0});
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+            return put(0);
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            return put(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+            return put(CUmemoryPool{nullptr});
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+            return put(block->bytes);
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+            return put(block->address);
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+            return put(static_cast<unsigned long long>(block->id));
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+std::size_t attribute_size(CUpointer_attribute attribute) {
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            return 4;
+        default:
+            return 8;
+    }
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+    return with_context([&](Driver&, Driver::Lock&, Context&, SimulatedDevice& device) -> CUresult {
+        if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *free = device.physical.free();
+        *total = device.physical.total();
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
+    return with_context(
+        [&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice& device) {
+            return allocate(driver, context, device, bytes, address);
+        });
+}
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                            unsigned int element) {
+    return with_context(
+        [&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice& device) -> CUresult {
+            if (pitch == nullptr || width == 0 || height == 0 ||
+                (element != 4 && element != 8 && element != 16)) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+            *pitch = (width + 511) / 512 * 512;
+            if (*pitch < width || height > ~std::size_t{0} / *pitch)
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            return allocate(driver, context, device, *pitch * height, address);
+        });
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    return with_context([&](Driver& driver, Driver::Lock& lock, Context& context,
+                            SimulatedDevice&) -> CUresult {
+        if (address == 0) return CUDA_SUCCESS;
+        const auto is_allocation = [&] {
+            const auto found = driver.blocks.find(address);
+            return found != driver.blocks.end() && found->second.kind == Block::Kind::device;
+        };
+        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+        // As the real one: it waits for all work of the context.
+        if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
+            return result;
+        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+        const Block block = driver.blocks[address];
+        driver.blocks.erase(address);
+        driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        const Block* block = driver.block_of(address);
+        if (block == nullptr) return CUDA_ERROR_NOT_FOUND;
+        if (base != nullptr) *base = block->address;
+        if (bytes != nullptr) *bytes = block->bytes;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemAllocHost_v2(void** start, size_t bytes) {
+    return allocate_host(start, bytes, CU_MEMHOSTALLOC_DEVICEMAP);
+}
+CUresult cuMemHostAlloc(void** start, size_t bytes, unsigned int flags) {
+    return allocate_host(start, bytes, flags);
+}
+
+CUresult cuMemFreeHost(void* start) {
+    return with_context(
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            const auto address = reinterpret_cast<std::uint64_t>(start);
+            if (start == nullptr) return CUDA_SUCCESS;
+            const auto is_allocation = [&] {
+                const auto found = driver.blocks.find(address);
+                return found != driver.blocks.end() &&
+                       found->second.kind == Block::Kind::host_allocated;
+            };
+            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
+                return result;
+            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            const std::size_t bytes = driver.blocks[address].bytes;
+            driver.blocks.erase(address);
+            driver.space.unmap(address, 1);
+            munmap(start, pages_of(bytes));
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* start, unsigned int flags) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        const Block* block = driver.block_of(reinterpret_cast<std::uint64_t>(start));
+        if (block == nullptr || !block->host()) return CUDA_ERROR_INVALID_VALUE;
+        *address = reinterpret_cast<std::uint64_t>(start);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemHostGetFlags(unsigned int* flags, void* start) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        const Block* block = driver.block_of(reinterpret_cast<std::uint64_t>(start));
+        if (flags == nullptr || block == nullptr || block->kind != Block::Kind::host_allocated) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        // Under unified addressing all of it is mapped.
+        *flags = block->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
+    return with_context(
+        [&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+            constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                       CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+            if (start == nullptr || bytes == 0 || (flags & ~known) != 0)
+                return CUDA_ERROR_INVALID_VALUE;
+            if ((flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0)
+                return CUDA_ERROR_NOT_SUPPORTED;
+            const auto address = reinterpret_cast<std::uint64_t>(start);
+            if (driver.space.overlaps(address, bytes))
+                return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+            if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
+            add_host(driver, context, start, bytes, flags, Block::Kind::host_registered);
+            return CUDA_SUCCESS;
+        });
+}
+CUresult cuMemHostRegister(void* start, size_t bytes, unsigned int flags) {
+    return cuMemHostRegister_v2(start, bytes, flags);
+}
+
+CUresult cuMemHostUnregister(void* start) {
+    return with_context(
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            if (start == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            const auto address = reinterpret_cast<std::uint64_t>(start);
+            const auto is_registered = [&] {
+                const auto found = driver.blocks.find(address);
+                return found != driver.blocks.end() &&
+                       found->second.kind == Block::Kind::host_registered;
+            };
+            if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
+                return result;
+            if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+            driver.blocks.erase(address);
+            driver.space.unmap(address, 1);
+            return CUDA_SUCCESS;
+        });
+}
+
+CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) {
+        return out == nullptr ? CUDA_ERROR_INVALID_VALUE
+                              : pointer_attribute(driver, out, attribute, pointer);
+    });
+}
+
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* list, void** out,
+                                CUdeviceptr pointer) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        if (count == 0 || list == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        for (unsigned index = 0; index < count; ++index) {
+            // What a pointer does not have reads as zero here, other than in the singular form.
+            if (pointer_attribute(driver, out[index], list[index], pointer) == CUDA_SUCCESS)
+                continue;
+            std::memset(out[index], 0, attribute_size(list[index]));
+            if (list[index] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
+                *static_cast<int*>(out[index]) = -2;
+        }
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
+                               CUdeviceptr pointer) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
+            return CUDA_ERROR_INVALID_VALUE;
+        const Block* block = driver.block_of(pointer);
+        if (block == nullptr || block->host()) return CUDA_ERROR_INVALID_VALUE;
+        driver.blocks[block->address].synchronous = *static_cast<const int*>(value) != 0;
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,276 @@
+// Virtual memory management: reservations, physical allocations, mappings.
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "driver.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+CUresult check_properties(const Driver& driver, const CUmemAllocationProp* properties) {
+    if (properties == nullptr || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    const CUmemLocation& location = properties->location;
+    switch (location.type) {
+        case CU_MEM_LOCATION_TYPE_DEVICE:
+            return location.id >= 0 && static_cast<std::size_t>(location.id) < driver.devices.size()
+                       ? CUDA_SUCCESS
+                       : CUDA_ERROR_INVALID_DEVICE;
+        case CU_MEM_LOCATION_TYPE_HOST_NUMA:
+            return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+void release_reference(Driver& driver, PhysicalAllocation& allocation) {
+    if (--allocation.references > 0) return;
+    if (allocation.host != nullptr)
+        munmap(allocation.host, allocation.bytes);
+    else
+        driver.devices[static_cast<std::size_t>(allocation.properties.location.id)]
+            ->physical.release(allocation.extents);
+    driver.allocations.remove(&allocation);
+}
+
+bool reserved(const Driver& driver, std::uint64_t address, std::size_t bytes) {
+    auto next = driver.reservations.upper_bound(address);
+    if (next == driver.reservations.begin()) return false;
+    --next;
+    const std::uint64_t offset = address - next->first;
+    return offset < next->second && bytes <= next->second - offset;
+}
+
+// Runs `visit` for each mapping of [address, address + bytes); false unless they cover it exactly.
+template <typename Visit>
+bool each_mapping(Driver& driver, std::uint64_t address, std::size_t bytes, Visit visit) {
+    std::vector<std::uint64_t> found;
+    std::uint64_t at = address;
+    while (at < address + bytes) {
+        const auto block = driver.blocks.find(at);
+        if (block == driver.blocks.end() || block->second.kind != Block::Kind::mapped) return false;
+        found.push_back(at);
+        at += block->second.bytes;
+    }
+    if (at != address + bytes) return false;
+    for (const std::uint64_t start : found) visit(driver.blocks.at(start));
+    return true;
+}
+
+// Without the sticky error: VMM calls work without a context, but not after a fault.
+template <typename Body>
+CUresult with_memory(Body body) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        for (const auto& device : driver.devices) driver.advance(*device);
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        return body(driver);
+    });
+}
+
+bool aligned(std::size_t value) { return value % model::page == 0; }
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties,
+                                       CUmemAllocationGranularity_flags option) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        if (granularity == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
+            option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const CUresult result = check_properties(driver, properties);
+        if (result == CUDA_SUCCESS) *granularity = model::page;
+        return result;
+    });
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment,
+                             CUdeviceptr wished, unsigned long long flags) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        if (address == nullptr || bytes == 0 || !aligned(bytes) || flags != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        if ((alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
+        const std::uint64_t got =
+            reserve_addresses(bytes, std::max(alignment, model::page), wished);
+        if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+        driver.reservations[got] = bytes;
+        *address = got;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        const auto found = driver.reservations.find(address);
+        if (found == driver.reservations.end() || found->second != bytes)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+        driver.reservations.erase(found);
+        free_addresses(address, bytes);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        if (handle == nullptr || bytes == 0 || !aligned(bytes) || flags != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = check_properties(driver, properties); result != CUDA_SUCCESS)
+            return result;
+        auto allocation = std::make_shared<PhysicalAllocation>();
+        allocation->properties = *properties;
+        allocation->bytes = bytes;
+        if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+            PhysicalMemory& physical =
+                driver.devices[static_cast<std::size_t>(properties->location.id)]->physical;
+            auto extents = physical.allocate(bytes);
+            if (!extents) return CUDA_ERROR_OUT_OF_MEMORY;
+            allocation->extents = std::move(*extents);
+        } else {
+            void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+            if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+            allocation->host = static_cast<std::byte*>(got);
+        }
+        *handle = driver.allocations.add(std::move(allocation));
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        PhysicalAllocation* allocation = driver.allocations.find(handle);
+        if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        release_reference(driver, *allocation);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
+                  CUmemGenericAllocationHandle handle, unsigned long long flags) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        PhysicalAllocation* allocation = driver.allocations.find(handle);
+        // The driver documents an offset, and demands 0.
+        if (allocation == nullptr || bytes == 0 || !aligned(bytes) || !aligned(address) ||
+            offset != 0 || flags != 0 || bytes > allocation->bytes) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (!reserved(driver, address, bytes) || driver.space.overlaps(address, bytes))
+            return CUDA_ERROR_INVALID_VALUE;
+        std::uint64_t at = address;
+        if (allocation->host != nullptr)
+            driver.space.map({at, bytes, allocation->host, Access::none});
+        std::size_t left = allocation->host != nullptr ? 0 : bytes;
+        for (const Extent& extent : allocation->extents) {
+            const std::size_t part = std::min(left, extent.bytes);
+            if (part == 0) break;
+            const auto device = static_cast<std::size_t>(allocation->properties.location.id);
+            driver.space.map(
+                {at, part, driver.devices[device]->physical.view(extent.offset), Access::none});
+            at += part;
+            left -= part;
+        }
+        ++allocation->references;
+        Block block;
+        block.kind = Block::Kind::mapped;
+        block.address = address;
+        block.bytes = bytes;
+        block.device = allocation->host != nullptr ? 0 : allocation->properties.location.id;
+        block.id = driver.next_id++;
+        block.allocation = allocation;
+        driver.blocks[address] = block;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        std::vector<Block> gone;
+        if (!each_mapping(driver, address, bytes,
+                          [&](const Block& block) { gone.push_back(block); })) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        for (const Block& block : gone) {
+            driver.space.unmap(block.address, block.bytes);
+            driver.blocks.erase(block.address);
+            release_reference(driver, *static_cast<PhysicalAllocation*>(block.allocation));
+        }
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list,
+                        size_t count) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+        for (std::size_t index = 0; index < count; ++index) {
+            const CUmemLocation& location = list[index].location;
+            if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+                location.type == CU_MEM_LOCATION_TYPE_HOST)
+                continue;
+            if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+            if (location.id < 0 || static_cast<std::size_t>(location.id) >= driver.devices.size()) {
+                return CUDA_ERROR_INVALID_DEVICE;
+            }
+            const CUmemAccess_flags flags = list[index].flags;
+            const Access access = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
+                                  : flags == CU_MEM_ACCESS_FLAGS_PROT_READ    ? Access::read
+                                                                              : Access::none;
+            if (!each_mapping(driver, address, bytes, [&](const Block& block) {
+                    driver.space.protect(block.address, block.bytes, access);
+                })) {
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+        }
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
+                        CUdeviceptr address) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        const Block* block = driver.block_of(address);
+        if (flags == nullptr || location == nullptr || block == nullptr ||
+            block->kind != Block::Kind::mapped) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        const bool writable = driver.space.at(address, 1, true) != nullptr;
+        const bool readable = driver.space.at(address, 1, false) != nullptr;
+        *flags = writable   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+                 : readable ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                            : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                CUmemGenericAllocationHandle handle) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        const PhysicalAllocation* allocation = driver.allocations.find(handle);
+        if (properties == nullptr || allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *properties = allocation->properties;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+    return with_memory([&](Driver& driver) -> CUresult {
+        const Block* block = driver.block_of(reinterpret_cast<std::uint64_t>(address));
+        if (handle == nullptr || block == nullptr || block->kind != Block::Kind::mapped)
+            return CUDA_ERROR_INVALID_VALUE;
+        auto* allocation = static_cast<PhysicalAllocation*>(block->allocation);
+        ++allocation->references;
+        *handle = reinterpret_cast<CUmemGenericAllocationHandle>(allocation);
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,331 @@
+// See driver.hpp.
+#include "driver.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+
+#include <cstdio>
+
+namespace fikit::sim {
+
+namespace {
+
+// What %globaltimer reads at simulated time 0: like the real one, nanoseconds of the Unix epoch.
+Nanoseconds unix_now() {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+}
+
+// A driver's threads take no signals of the program.
+template <typename Body>
+void start_thread(Body body) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    std::thread(body).detach();
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+// While a stream wait is pending: how often to look, in wall time at least.
+constexpr std::chrono::microseconds poll_wall{50};
+
+// A sleep of the program's thread may overrun by its timer slack, which is not ours to change; so
+// the end is spun.
+constexpr std::chrono::microseconds spin_wall{50};
+
+void sleep_until(Clock::Wall::time_point end) {
+    if (end - Clock::Wall::now() > spin_wall) std::this_thread::sleep_until(end - spin_wall);
+    while (Clock::Wall::now() < end) std::this_thread::yield();
+}
+
+}  // namespace
+
+SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSpace& space,
+                                 Nanoseconds timer_base)
+    : ordinal(number),
+      physical(settings.memory),
+      heap(physical, space),
+      engine(space, settings.faults, timer_base) {}
+
+Driver& Driver::instance() {
+    static Driver* driver = new Driver;
+    return *driver;
+}
+
+std::vector<Context*>& context_stack() {
+    thread_local std::vector<Context*> stack;
+    return stack;
+}
+
+int& PerThreadDefault::depth() {
+    thread_local int depth = 0;
+    return depth;
+}
+
+CUresult Driver::initialise() {
+    if (initialised) return devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+    std::string problem;
+    Settings read;
+    if (!read_settings(read, problem)) {
+        std::fprintf(stderr, "fikit simulated driver: %s\n", problem.c_str());
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    settings = read;
+    clock.start(settings.scale);
+    const Nanoseconds base = unix_now();
+    for (unsigned ordinal = 0; ordinal < settings.devices; ++ordinal) {
+        devices.push_back(
+            std::make_unique<SimulatedDevice>(static_cast<int>(ordinal), settings, space, base));
+        if (!devices.back()->physical.valid()) {
+            devices.clear();
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        }
+    }
+    initialised = true;
+    return devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
+}
+
+CUresult Driver::sticky() const {
+    for (const auto& device : devices) {
+        if (device->engine.fault() != CUDA_SUCCESS) return device->engine.fault();
+    }
+    return CUDA_SUCCESS;
+}
+
+Context* Driver::make_context(int device) {
+    auto context = std::make_shared<Context>();
+    context->device = device;
+    context->id = next_id++;
+    context->legacy.context = context.get();
+    context->legacy.kind = Stream::Kind::legacy;
+    context->legacy.id = next_id++;
+    Context* made = context.get();
+    contexts.add(std::move(context));
+    start(*devices[static_cast<std::size_t>(device)]);
+    return made;
+}
+
+void Driver::release_image(Image& image) {
+    for (std::size_t index = 0; index < image.variables.size(); ++index) {
+        SimulatedDevice& device = *devices[static_cast<std::size_t>(image.device)];
+        device.heap.release(image.variables[index],
+                            std::max<std::size_t>(image.module.variables[index].bytes, 1));
+        blocks.erase(image.variables[index]);
+    }
+    image.variables.clear();
+    for (auto& entry : image.functions) functions.remove(entry.second.get());
+    images.remove(&image);
+}
+
+void Driver::destroy_context(Context& context) {
+    context.alive = false;
+    streams.remove_if([&](const Stream& stream) { return stream.context == &context; });
+    events.remove_if([&](const Event& event) { return event.context == &context; });
+    context.streams.clear();
+    context.per_thread.clear();
+    std::vector<Image*> own;
+    images.each([&](Image& image) {
+        if (image.context == &context) own.push_back(&image);
+    });
+    for (Image* image : own) release_image(*image);
+    SimulatedDevice& device = device_of(context);
+    std::erase_if(blocks, [&](const auto& entry) {
+        const Block& block = entry.second;
+        if (block.context != &context) return false;
+        if (block.kind == Block::Kind::mapped) return false;  // belongs to the process
+        if (block.kind == Block::Kind::device) device.heap.release(block.address, block.bytes);
+        if (block.host()) space.unmap(block.address, 1);
+        if (block.kind == Block::Kind::host_allocated) {
+            munmap(reinterpret_cast<void*>(block.address), (block.bytes + 4095) / 4096 * 4096);
+        }
+        return true;
+    });
+}
+
+void Driver::advance(SimulatedDevice& device) {
+    device.engine.advance_to(clock.now());
+    if (device.engine.has_host_calls()) {
+        for (OperationPtr& call : device.engine.take_host_calls())
+            device.calls.push_back(std::move(call));
+        device.calls_due.notify_one();
+    }
+    if (device.engine.take_news()) progress_.notify_all();
+    wake();
+}
+
+// Wakes the device threads that sleep past what has become due.
+void Driver::wake() {
+    for (const auto& device : devices) {
+        const auto next = device->engine.next_event_time();
+        const bool late = next && *next < device->sleeps_until;
+        if (late || (device->engine.polls() && !device->polling)) device->due.notify_one();
+    }
+}
+
+std::vector<Dependency> Driver::order(Stream& stream) {
+    std::vector<Dependency> after;
+    const auto add = [&](const Stream& other) {
+        if (other.tail && !other.tail->done) after.push_back({other.tail, false});
+    };
+    if (stream.tail) after.push_back({stream.tail, false});
+    Context& context = *stream.context;
+    if (stream.kind == Stream::Kind::legacy) {
+        for (const Stream* other : context.streams) {
+            if (other->blocking()) add(*other);
+        }
+        for (const auto& entry : context.per_thread) add(*entry.second);
+    } else if (stream.blocking()) {
+        add(context.legacy);
+    }
+    return after;
+}
+
+void Driver::enqueue(Stream& stream, const OperationPtr& operation, const OperationPtr& also_after,
+                     std::optional<int> priority) {
+    SimulatedDevice& device = device_of(*stream.context);
+    operation->priority = priority.value_or(stream.priority);
+    operation->partition = stream.partition;
+    std::vector<Dependency> after = order(stream);
+    if (also_after) after.push_back({also_after, true});
+    device.engine.submit(operation, after, clock.now());
+    stream.tail = operation;
+    wake();
+}
+
+void Driver::join(Context& context, const OperationPtr& operation) {
+    std::vector<Dependency> after;
+    const auto add = [&](const Stream& stream) {
+        if (stream.tail) after.push_back({stream.tail, stream.kind != Stream::Kind::legacy});
+    };
+    add(context.legacy);
+    for (const Stream* stream : context.streams) add(*stream);
+    for (const auto& entry : context.per_thread) add(*entry.second);
+    device_of(context).engine.submit(operation, after, clock.now());
+    wake();
+}
+
+bool Driver::visible(const OperationPtr& operation) const {
+    return !operation ||
+           (operation->done && operation->completed_at + model::completion_notice <= clock.now());
+}
+
+CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation) {
+    if (!operation) return sticky();
+    for (;;) {
+        advance(device);
+        if (const CUresult fault = sticky(); fault != CUDA_SUCCESS) return fault;
+        if (operation->done) break;
+        operation->awaited = true;
+        progress_.wait(lock);
+    }
+    const Nanoseconds seen = operation->completed_at + model::completion_notice;
+    if (seen <= clock.now()) return CUDA_SUCCESS;
+    lock.unlock();
+    sleep_until(clock.wall(seen));
+    lock.lock();
+    return sticky();
+}
+
+CUresult Driver::synchronize(Lock& lock, Context& context) {
+    std::vector<OperationPtr> tails{context.legacy.tail};
+    for (const Stream* stream : context.streams) tails.push_back(stream->tail);
+    for (const auto& entry : context.per_thread) tails.push_back(entry.second->tail);
+    for (const OperationPtr& tail : tails) {
+        if (const CUresult result = wait(lock, device_of(context), tail); result != CUDA_SUCCESS)
+            return result;
+    }
+    return sticky();
+}
+
+const Block* Driver::block_of(std::uint64_t address) const {
+    auto next = blocks.upper_bound(address);
+    if (next == blocks.begin()) return nullptr;
+    const Block& block = std::prev(next)->second;
+    return address - block.address < block.bytes ? &block : nullptr;
+}
+
+void Driver::start(SimulatedDevice& device) {
+    if (device.started) return;
+    device.started = true;
+    start_thread([this, &device] { run_device(device); });
+    start_thread([this, &device] { run_calls(device); });
+}
+
+// Sleeps until the next event is due, for ever when there is none.
+void Driver::run_device(SimulatedDevice& device) {
+    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
+    constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
+    Lock lock(mutex);
+    for (;;) {
+        advance(device);
+        const auto next = device.engine.next_event_time();
+        device.sleeps_until = next.value_or(never);
+        device.polling = device.engine.polls();
+        if (device.polling) {
+            const auto soon = std::max(Clock::Wall::now() + poll_wall,
+                                       clock.wall(clock.now() + model::wait_poll));
+            device.due.wait_until(lock, next ? std::min(soon, clock.wall(*next)) : soon);
+        } else if (next) {
+            device.due.wait_until(lock, clock.wall(*next));
+        } else {
+            device.due.wait(lock);
+        }
+        device.sleeps_until = 0;
+    }
+}
+
+// Runs cuLaunchHostFunc's functions, one after the other, without the lock.
+void Driver::run_calls(SimulatedDevice& device) {
+    Lock lock(mutex);
+    for (;;) {
+        device.calls_due.wait(lock, [&] { return !device.calls.empty(); });
+        const std::vector<OperationPtr> calls = std::exchange(device.calls, {});
+        for (const OperationPtr& call : calls) {
+            const auto function = std::move(std::get<HostCall>(call->work).function);
+            lock.unlock();
+            function();
+            lock.lock();
+            advance(device);
+            device.engine.host_call_returned(call, clock.now());
+            advance(device);
+        }
+    }
+}
+
+CUresult current_context(Driver& driver, Context*& context) {
+    const std::vector<Context*>& stack = context_stack();
+    if (stack.empty() || stack.back() == nullptr) {
+        const CUresult fault = driver.sticky();
+        return fault != CUDA_SUCCESS ? fault : CUDA_ERROR_INVALID_CONTEXT;
+    }
+    context = stack.back();
+    return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Stream*& stream) {
+    const bool own =
+        handle == CU_STREAM_PER_THREAD || (handle == nullptr && PerThreadDefault::depth() > 0);
+    if (own) {
+        std::unique_ptr<Stream>& mine = current.per_thread[std::this_thread::get_id()];
+        if (!mine) {
+            mine = std::make_unique<Stream>();
+            mine->context = &current;
+            mine->kind = Stream::Kind::per_thread;
+            mine->id = driver.next_id++;
+            mine->partition = current.legacy.partition;
+        }
+        stream = mine.get();
+        return CUDA_SUCCESS;
+    }
+    if (handle == nullptr || handle == CU_STREAM_LEGACY) {
+        stream = &current.legacy;
+        return CUDA_SUCCESS;
+    }
+    stream = driver.streams.find(handle);
+    return stream != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,303 @@
+// The simulated driver's state: one per process, one mutex for all of it.
+//
+// Objects are found by their handles in registries, so a stale or invented handle is an error code
+// and no crash. Contexts are never freed: a destroyed one must still be told from an unknown one.
+// The whole is leaked at exit, as the driver must outlive every other library's destructors. A
+// sticky fault poisons the process: every context, every later call (as on the H200).
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+
+#include "cuda_interface.hpp"
+#include "device.hpp"
+#include "memory.hpp"
+#include "settings.hpp"
+
+namespace fikit::sim {
+
+struct Context;
+
+struct Stream {
+    enum class Kind : std::uint8_t { ordinary, legacy, per_thread };
+    Context* context = nullptr;
+    Kind kind = Kind::ordinary;
+    unsigned flags = 0;
+    int priority = 0;
+    std::uint64_t id = 0;
+    CUgreenCtx green = nullptr;
+    std::shared_ptr<const SmSet> partition;
+    OperationPtr tail;  // the last operation submitted
+    bool blocking() const { return kind != Kind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
+};
+
+struct Event {
+    Context* context = nullptr;
+    unsigned flags = 0;
+    OperationPtr record;
+    bool timing() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
+};
+
+struct Image;
+struct Function {
+    Image* image = nullptr;
+    const ptx::Kernel* kernel = nullptr;
+    unsigned dynamic_shared_limit = 0;
+    int shared_carveout = -1;
+    int cache_config = 0;
+    std::array<int, 3> required_cluster{0, 0, 0};
+    int nonportable_cluster = 0;
+};
+
+// A loaded module or library: the two differ in how they are named, not in what they hold.
+struct Image : std::enable_shared_from_this<Image> {
+    ptx::Module module;
+    Context* context = nullptr;  // null: a library
+    int device = -1;             // where the variables live; a library gets them when first used
+    std::vector<std::uint64_t> variables;
+    std::map<std::string, std::unique_ptr<Function>> functions;
+};
+
+struct GreenContext {
+    int device = 0;
+    Context* context = nullptr;
+    std::shared_ptr<const SmSet> partition;
+    std::set<Stream*> streams;
+};
+
+struct Context {
+    int device = 0;
+    unsigned flags = 0;
+    unsigned api_version = 3020;
+    std::uint64_t id = 0;
+    bool alive = true;
+    bool primary = false;
+    unsigned retained = 0;
+    Context* owner =
+        nullptr;  // of a green context: the primary context whose memory and modules it shares
+    GreenContext* green = nullptr;
+    Stream legacy;
+    std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
+    std::set<Stream*> streams;
+    std::map<CUlimit, std::size_t> limits;
+    CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+    CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
+};
+
+// A stretch of memory that a pointer can belong to.
+struct Block {
+    enum class Kind : std::uint8_t { device, host_allocated, host_registered, mapped };
+    Kind kind = Kind::device;
+    std::uint64_t address = 0;
+    std::size_t bytes = 0;
+    Context* context = nullptr;
+    int device = 0;
+    unsigned flags = 0;
+    std::uint64_t id = 0;
+    void* allocation = nullptr;  // mapped: the physical allocation
+    bool synchronous = false;    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    bool host() const { return kind == Kind::host_allocated || kind == Kind::host_registered; }
+};
+
+// cuMemCreate
+struct PhysicalAllocation {
+    CUmemAllocationProp properties{};
+    std::size_t bytes = 0;
+    std::vector<Extent> extents;  // device memory
+    std::byte* host = nullptr;    // host memory
+    unsigned references = 1;      // handles and mappings
+};
+
+struct SimulatedDevice {
+    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space,
+                    Nanoseconds timer_base);
+    int ordinal;
+    PhysicalMemory physical;
+    DeviceHeap heap;
+    Device engine;
+    Context* primary = nullptr;
+    unsigned primary_flags = 0;
+    std::condition_variable due;   // wakes the device thread
+    Nanoseconds sleeps_until = 0;  // 0: it is awake
+    bool polling = false;          // it looks at stream waits by itself
+    std::condition_variable calls_due;
+    std::vector<OperationPtr> calls;
+    bool started = false;
+};
+
+template <typename T, typename Handle>
+class Registry {
+  public:
+    T* find(Handle handle) const {
+        const auto found = objects_.find(reinterpret_cast<const void*>(handle));
+        return found == objects_.end() ? nullptr : found->second.get();
+    }
+    Handle add(std::shared_ptr<T> object) {
+        const auto handle = reinterpret_cast<Handle>(object.get());
+        objects_.emplace(object.get(), std::move(object));
+        return handle;
+    }
+    // The object lives on where somebody else shares it.
+    void remove(const T* object) { objects_.erase(object); }
+    template <typename Visit>
+    void remove_if(Visit visit) {
+        std::erase_if(objects_, [&](const auto& entry) { return visit(*entry.second); });
+    }
+    template <typename Visit>
+    void each(Visit visit) {
+        for (auto& entry : objects_) visit(*entry.second);
+    }
+
+  private:
+    std::unordered_map<const void*, std::shared_ptr<T>> objects_;
+};
+
+// Simulated time as a dilated wall clock.
+class Clock {
+  public:
+    using Wall = std::chrono::steady_clock;
+    void start(double scale) {
+        scale_ = scale;
+        origin_ = Wall::now();
+    }
+    Nanoseconds now() const {
+        const auto passed =
+            std::chrono::duration_cast<std::chrono::nanoseconds>(Wall::now() - origin_).count();
+        return static_cast<Nanoseconds>(static_cast<double>(passed) / scale_);
+    }
+    Wall::time_point wall(Nanoseconds simulated) const {
+        const double limit = 3e18;  // a far deadline must not overflow
+        const double passed = std::min(static_cast<double>(simulated) * scale_, limit);
+        return origin_ + std::chrono::nanoseconds(static_cast<std::int64_t>(passed));
+    }
+
+  private:
+    double scale_ = 1;
+    Wall::time_point origin_;
+};
+
+class Driver {
+  public:
+    static Driver& instance();
+
+    using Lock = std::unique_lock<std::mutex>;
+    std::mutex mutex;
+    bool initialised = false;
+    Settings settings;
+    Clock clock;
+    AddressSpace space;
+    std::vector<std::unique_ptr<SimulatedDevice>> devices;
+
+    Registry<Context, CUcontext> contexts;
+    Registry<Stream, CUstream> streams;
+    Registry<Event, CUevent> events;
+    Registry<Image, CUmodule> images;
+    Registry<Function, CUfunction> functions;
+    Registry<GreenContext, CUgreenCtx> greens;
+    Registry<PhysicalAllocation, CUmemGenericAllocationHandle> allocations;
+    std::map<std::uint64_t, Block> blocks;
+    std::map<std::uint64_t, std::size_t> reservations;
+    std::uint64_t next_id = 1;
+
+    CUresult initialise();
+    CUresult sticky() const;
+    Context* make_context(int device);
+    void destroy_context(Context& context);
+    void release_image(Image& image);
+
+    // Brings a device up to now.
+    void advance(SimulatedDevice& device);
+    // Adds an operation to a stream, in CUDA's implicit order.
+    void enqueue(Stream& stream, const OperationPtr& operation,
+                 const OperationPtr& also_after = nullptr,
+                 std::optional<int> priority = std::nullopt);
+    // Adds an operation behind all of a context's work, blocking streams or not.
+    void join(Context& context, const OperationPtr& operation);
+    // Waits until the operation is done and its notice has reached the host.
+    CUresult wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation);
+    bool visible(const OperationPtr& operation) const;
+    CUresult synchronize(Lock& lock, Context& context);
+    void start(SimulatedDevice& device);
+
+    SimulatedDevice& device_of(const Context& context) {
+        return *devices[static_cast<std::size_t>(context.device)];
+    }
+    const Block* block_of(std::uint64_t address) const;
+
+  private:
+    void run_device(SimulatedDevice& device);
+    void run_calls(SimulatedDevice& device);
+    std::vector<Dependency> order(Stream& stream);
+    void wake();
+
+    std::condition_variable progress_;
+};
+
+// The contexts of the calling thread, the current one last.
+std::vector<Context*>& context_stack();
+// Set while a _ptsz or _ptds variant runs: stream 0 is then the thread's own.
+struct PerThreadDefault {
+    PerThreadDefault() { ++depth(); }
+    ~PerThreadDefault() { --depth(); }
+    static int& depth();
+};
+
+// Places the variables of a library on the device that first uses it.
+CUresult place_image(Driver& driver, Image& image, int device);
+CUresult current_context(Driver& driver, Context*& context);
+// The context whose memory, modules and streams count: a green context's primary one.
+CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Stream*& stream);
+
+// What every entry point is wrapped in: the lock, the exceptions' border, and what must hold before
+// a call.
+template <typename Body>
+CUresult with_driver(Body body) noexcept {
+    try {
+        Driver& driver = Driver::instance();
+        Driver::Lock lock(driver.mutex);
+        if (!driver.initialised) return CUDA_ERROR_NOT_INITIALIZED;
+        return body(driver, lock);
+    } catch (const std::bad_alloc&) {
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    } catch (const std::exception&) {
+        return CUDA_ERROR_UNKNOWN;
+    }
+}
+
+template <typename Body>
+CUresult with_context(Body body) noexcept {
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        Context* context = nullptr;
+        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS)
+            return result;
+        SimulatedDevice& device = driver.device_of(*context);
+        driver.advance(device);
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        return body(driver, lock, *context, device);
+    });
+}
+
+template <typename Body>
+CUresult with_stream(CUstream handle, Body body) noexcept {
+    return with_context(
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            Stream* stream = nullptr;
+            if (const CUresult result = resolve_stream(driver, context, handle, stream);
+                result != CUDA_SUCCESS) {
+                return result;
+            }
+            return body(driver, lock, *stream, driver.device_of(*stream->context));
+        });
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,211 @@
+// See memory.hpp.
+#include "memory.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "model.hpp"
+
+namespace fikit::sim {
+
+namespace {
+
+constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
+    return (value + unit - 1) / unit * unit;
+}
+
+// Gives a run back to a map of free runs and joins it with its neighbours.
+void add_run(std::map<std::size_t, std::size_t>& runs, std::size_t offset, std::size_t bytes) {
+    auto next = runs.lower_bound(offset);
+    if (next != runs.end() && offset + bytes == next->first) {
+        bytes += next->second;
+        next = runs.erase(next);
+    }
+    if (next != runs.begin()) {
+        const auto previous = std::prev(next);
+        if (previous->first + previous->second == offset) {
+            previous->second += bytes;
+            return;
+        }
+    }
+    runs.emplace(offset, bytes);
+}
+
+// Takes `bytes` from the front of a run.
+std::size_t take_run(std::map<std::size_t, std::size_t>& runs,
+                     std::map<std::size_t, std::size_t>::iterator run, std::size_t bytes) {
+    const auto [offset, available] = *run;
+    runs.erase(run);
+    if (available > bytes) runs.emplace(offset + bytes, available - bytes);
+    return offset;
+}
+
+}  // namespace
+
+PhysicalMemory::PhysicalMemory(std::size_t bytes) {
+    bytes = round_up(bytes, model::page);
+    descriptor_ = memfd_create("fikit-sim-device", MFD_CLOEXEC);
+    if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return;
+    void* view =
+        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+    if (view == MAP_FAILED) return;
+    view_ = static_cast<std::byte*>(view);
+    total_ = free_ = bytes;
+    runs_.emplace(0, bytes);
+}
+
+PhysicalMemory::~PhysicalMemory() {
+    if (view_ != nullptr) munmap(view_, total_);
+    if (descriptor_ >= 0) close(descriptor_);
+}
+
+std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
+    bytes = round_up(bytes, model::page);
+    if (bytes > free_) return std::nullopt;
+    std::vector<Extent> extents;
+    const auto whole = std::find_if(runs_.begin(), runs_.end(),
+                                    [&](const auto& run) { return run.second >= bytes; });
+    if (whole != runs_.end()) {
+        extents.push_back({take_run(runs_, whole, bytes), bytes});
+    } else {
+        for (std::size_t left = bytes; left > 0;) {
+            const std::size_t part = std::min(left, runs_.begin()->second);
+            extents.push_back({take_run(runs_, runs_.begin(), part), part});
+            left -= part;
+        }
+    }
+    free_ -= bytes;
+    return extents;
+}
+
+void PhysicalMemory::release(const std::vector<Extent>& extents) {
+    for (const Extent& extent : extents) {
+        // Back to the host as well: a simulated device may be larger than what its user can spare.
+        fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                  static_cast<off_t>(extent.offset), static_cast<off_t>(extent.bytes));
+        add_run(runs_, extent.offset, extent.bytes);
+        free_ += extent.bytes;
+    }
+}
+
+std::uint64_t reserve_addresses(std::size_t bytes, std::size_t alignment, std::uint64_t wished) {
+    constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    if (wished != 0 && wished % alignment == 0) {
+        void* got = mmap(reinterpret_cast<void*>(wished), bytes, PROT_NONE,
+                         flags | MAP_FIXED_NOREPLACE, -1, 0);
+        if (got == reinterpret_cast<void*>(wished)) return wished;
+        if (got != MAP_FAILED) munmap(got, bytes);
+    }
+    void* got = mmap(nullptr, bytes + alignment, PROT_NONE, flags, -1, 0);
+    if (got == MAP_FAILED) return 0;
+    const auto start = reinterpret_cast<std::uint64_t>(got);
+    const std::uint64_t aligned = round_up(start, alignment);
+    if (aligned > start) munmap(got, aligned - start);
+    const std::size_t tail = start + alignment - aligned;
+    if (tail > 0) munmap(reinterpret_cast<void*>(aligned + bytes), tail);
+    return aligned;
+}
+
+void free_addresses(std::uint64_t address, std::size_t bytes) {
+    munmap(reinterpret_cast<void*>(address), bytes);
+}
+
+const Segment* AddressSpace::find(std::uint64_t address) const {
+    auto next = segments_.upper_bound(address);
+    if (next == segments_.begin()) return nullptr;
+    const Segment& segment = std::prev(next)->second;
+    return address - segment.address < segment.bytes ? &segment : nullptr;
+}
+
+std::byte* AddressSpace::at(std::uint64_t address, std::size_t bytes, bool write) {
+    const Segment* segment = find(address);
+    if (segment == nullptr || segment->bytes - (address - segment->address) < bytes) return nullptr;
+    if (segment->access == Access::none || (write && segment->access != Access::read_write))
+        return nullptr;
+    return segment->backing + (address - segment->address);
+}
+
+bool AddressSpace::covers(std::uint64_t address, std::size_t bytes) const {
+    for (std::uint64_t end = address + bytes; address < end;) {
+        const Segment* segment = find(address);
+        if (segment == nullptr) return false;
+        address = segment->address + segment->bytes;
+    }
+    return true;
+}
+
+bool AddressSpace::overlaps(std::uint64_t address, std::size_t bytes) const {
+    if (find(address) != nullptr) return true;
+    const auto next = segments_.lower_bound(address);
+    return next != segments_.end() && next->first - address < bytes;
+}
+
+void AddressSpace::unmap(std::uint64_t address, std::size_t bytes) {
+    auto next = segments_.lower_bound(address);
+    while (next != segments_.end() && next->first - address < bytes) next = segments_.erase(next);
+}
+
+void AddressSpace::protect(std::uint64_t address, std::size_t bytes, Access access) {
+    for (auto next = segments_.lower_bound(address);
+         next != segments_.end() && next->first - address < bytes; ++next) {
+        next->second.access = access;
+    }
+}
+
+DeviceHeap::Slab* DeviceHeap::add_slab(std::size_t bytes, std::uint64_t& address) {
+    bytes = round_up(bytes, model::page);
+    auto extents = physical_.allocate(bytes);
+    if (!extents) return nullptr;
+    address = reserve_addresses(bytes, model::page, 0);
+    if (address == 0) {
+        physical_.release(*extents);
+        return nullptr;
+    }
+    std::uint64_t at = address;
+    for (const Extent& extent : *extents) {
+        space_.map({at, extent.bytes, physical_.view(extent.offset), Access::read_write});
+        at += extent.bytes;
+    }
+    return &slabs_.emplace(address, Slab{bytes, std::move(*extents), {{0, bytes}}}).first->second;
+}
+
+std::uint64_t DeviceHeap::allocate(std::size_t bytes) {
+    bytes = round_up(bytes, unit);
+    if (bytes <= small) {
+        for (auto& [base, slab] : slabs_) {
+            const auto run =
+                std::find_if(slab.free.begin(), slab.free.end(),
+                             [&](const auto& candidate) { return candidate.second >= bytes; });
+            if (run != slab.free.end()) return base + take_run(slab.free, run, bytes);
+        }
+    }
+    std::uint64_t address = 0;
+    Slab* slab = add_slab(bytes, address);
+    if (slab == nullptr) return 0;
+    if (bytes > small) {
+        slab->free.clear();
+        return address;
+    }
+    return address + take_run(slab->free, slab->free.begin(), bytes);
+}
+
+void DeviceHeap::release(std::uint64_t address, std::size_t bytes) {
+    const auto found = std::prev(slabs_.upper_bound(address));
+    auto& [base, slab] = *found;
+    bytes = round_up(bytes, unit);
+    if (bytes > small)
+        slab.free = {{0, slab.bytes}};
+    else
+        add_run(slab.free, address - base, bytes);
+    if (slab.free.size() != 1 || slab.free.begin()->second != slab.bytes) return;
+    space_.unmap(base, slab.bytes);
+    free_addresses(base, slab.bytes);
+    physical_.release(slab.extents);
+    slabs_.erase(found);
+}
+
+}  // namespace fikit::sim

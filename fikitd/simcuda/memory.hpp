@@ -1,0 +1,101 @@
+// Memory of the simulated device: physical pages, addresses, and what is mapped where.
+//
+// Physical memory is one sparse memfd per device, seen by the host through one hidden view. Device
+// addresses are reserved in the process without access, so a host that follows a device pointer
+// faults as on real hardware, and no device pointer equals a host pointer. Every access of the
+// device is translated by AddressSpace, so an extent can be mapped at several addresses and mapped
+// again, at the price of a look-up and not of system calls. Host memory that is pinned or
+// registered appears at its own address. All of it is under the driver's mutex.
+#pragma once
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "ptx_interpret.hpp"
+
+namespace fikit::sim {
+
+struct Extent {
+    std::size_t offset = 0, bytes = 0;
+};
+
+// Pages of one device.
+class PhysicalMemory {
+  public:
+    explicit PhysicalMemory(std::size_t bytes);
+    ~PhysicalMemory();
+    PhysicalMemory(const PhysicalMemory&) = delete;
+    PhysicalMemory& operator=(const PhysicalMemory&) = delete;
+
+    bool valid() const { return view_ != nullptr; }
+    // Extents of whole pages, as few as there are; nothing where less is free.
+    std::optional<std::vector<Extent>> allocate(std::size_t bytes);
+    void release(const std::vector<Extent>& extents);
+    std::byte* view(std::size_t offset) const { return view_ + offset; }
+    std::size_t total() const { return total_; }
+    std::size_t free() const { return free_; }
+
+  private:
+    int descriptor_ = -1;
+    std::byte* view_ = nullptr;
+    std::size_t total_ = 0, free_ = 0;
+    std::map<std::size_t, std::size_t> runs_;  // free: offset to bytes
+};
+
+// Reserves addresses in the process; 0 when there are none.
+std::uint64_t reserve_addresses(std::size_t bytes, std::size_t alignment, std::uint64_t wished);
+void free_addresses(std::uint64_t address, std::size_t bytes);
+
+enum class Access : std::uint8_t { none, read, read_write };
+
+struct Segment {
+    std::uint64_t address = 0;
+    std::size_t bytes = 0;
+    std::byte* backing = nullptr;
+    Access access = Access::none;
+};
+
+class AddressSpace final : public GlobalMemory {
+  public:
+    std::byte* at(std::uint64_t address, std::size_t bytes, bool write) override;
+    // Whether every byte is mapped.
+    bool covers(std::uint64_t address, std::size_t bytes) const;
+    bool overlaps(std::uint64_t address, std::size_t bytes) const;
+    void map(const Segment& segment) { segments_[segment.address] = segment; }
+    // Removes, or changes the access of, the segments that begin inside the range.
+    void unmap(std::uint64_t address, std::size_t bytes);
+    void protect(std::uint64_t address, std::size_t bytes, Access access);
+
+  private:
+    const Segment* find(std::uint64_t address) const;
+    std::map<std::uint64_t, Segment> segments_;
+};
+
+// cuMemAlloc: small blocks share pages, large ones have their own.
+class DeviceHeap {
+  public:
+    DeviceHeap(PhysicalMemory& physical, AddressSpace& space)
+        : physical_(physical), space_(space) {}
+    std::uint64_t allocate(std::size_t bytes);  // 0 when out of memory
+    void release(std::uint64_t address, std::size_t bytes);
+
+  private:
+    struct Slab {
+        std::size_t bytes;
+        std::vector<Extent> extents;
+        std::map<std::size_t, std::size_t> free;  // offset to bytes
+    };
+    static constexpr std::size_t unit = 512;
+    static constexpr std::size_t small = std::size_t{1} << 20;
+
+    Slab* add_slab(std::size_t bytes, std::uint64_t& address);
+
+    PhysicalMemory& physical_;
+    AddressSpace& space_;
+    std::map<std::uint64_t, Slab> slabs_;
+};
+
+}  // namespace fikit::sim

@@ -1,0 +1,94 @@
+// See settings.hpp.
+#include "settings.hpp"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdlib>
+#include <string_view>
+
+namespace fikit::sim {
+
+namespace {
+
+bool whole_number(std::string_view text, std::uint64_t& value) {
+    if (text.empty() || text.size() > 19 ||
+        text.find_first_not_of("0123456789") != std::string_view::npos)
+        return false;
+    value = std::strtoull(std::string(text).c_str(), nullptr, 10);
+    return true;
+}
+
+bool result_code(std::string_view text, CUresult& result) {
+    std::uint64_t code = 0;
+    if (!whole_number(text, code) || code == 0 || code > 999) return false;
+    result = static_cast<CUresult>(code);
+    return true;
+}
+
+// launch:17=700   copy:3=stall   copy:3=719   device_lost:after=100   several parted by ','
+bool read_fault(std::string_view text, FaultPlan& faults) {
+    const std::size_t colon = text.find(':');
+    const std::size_t equals = text.find('=');
+    if (colon == std::string_view::npos || equals == std::string_view::npos || equals < colon)
+        return false;
+    const std::string_view what = text.substr(0, colon);
+    const std::string_view where = text.substr(colon + 1, equals - colon - 1);
+    const std::string_view effect = text.substr(equals + 1);
+    if (what == "device_lost")
+        return where == "after" && whole_number(effect, faults.lost_after) && faults.lost_after > 0;
+    std::uint64_t number = 0;
+    if (!whole_number(where, number) || number == 0) return false;
+    if (what == "launch") {
+        faults.launch = number;
+        return result_code(effect, faults.launch_result);
+    }
+    if (what != "copy") return false;
+    faults.copy = number;
+    return effect == "stall" || result_code(effect, faults.copy_result);
+}
+
+}  // namespace
+
+bool read_settings(Settings& settings, std::string& problem) {
+    const auto reject = [&](const char* name, const char* value, const char* wanted) {
+        problem = std::string(name) + "=" + value + ": " + wanted;
+        return false;
+    };
+    if (const char* text = std::getenv("FIKIT_SIM_SCALE")) {
+        char* end = nullptr;
+        settings.scale = std::strtod(text, &end);
+        if (end == text || *end != '\0' || !std::isfinite(settings.scale) ||
+            settings.scale < 0.001 || settings.scale > 1e6) {
+            return reject("FIKIT_SIM_SCALE", text,
+                          "wanted wall seconds per simulated second, 0.001 to 1000000");
+        }
+    }
+    std::uint64_t value = 0;
+    if (const char* text = std::getenv("FIKIT_SIM_MEMORY")) {
+        if (!whole_number(text, value) || value < model::page || value > (std::uint64_t{1} << 44)) {
+            return reject("FIKIT_SIM_MEMORY", text, "wanted bytes, 2 MiB to 16 TiB");
+        }
+        settings.memory = value;
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_DEVICES")) {
+        if (!whole_number(text, value) || value > 16)
+            return reject("FIKIT_SIM_DEVICES", text, "wanted 0 to 16");
+        settings.devices = static_cast<unsigned>(value);
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_FAULT")) {
+        std::string_view rest(text);
+        while (!rest.empty()) {
+            const std::size_t comma = std::min(rest.find(','), rest.size());
+            if (!read_fault(rest.substr(0, comma), settings.faults)) {
+                return reject("FIKIT_SIM_FAULT", text,
+                              "wanted launch:N=CODE, copy:N=CODE|stall or device_lost:after=N");
+            }
+            rest.remove_prefix(std::min(comma + 1, rest.size()));
+        }
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_VERBOSE"))
+        settings.verbose = std::string_view(text) == "1";
+    return true;
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,21 @@
+// What the environment says about the simulated machine (FIKIT_SIM_*, see DESIGN.md).
+#pragma once
+
+#include <string>
+
+#include "device.hpp"
+
+namespace fikit::sim {
+
+struct Settings {
+    double scale = 1;  // wall seconds per simulated second
+    std::size_t memory = model::default_memory;
+    unsigned devices = 1;
+    FaultPlan faults;
+    bool verbose = false;
+};
+
+// Reads the environment. On a bad value, false, and `problem` names the variable.
+bool read_settings(Settings& settings, std::string& problem);
+
+}  // namespace fikit::sim

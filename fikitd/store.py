@@ -1,0 +1,132 @@
+"""What must outlive the daemon: one SQLite file in WAL mode, used from one thread at a time.
+
+SQLite because it already does what a journal of our own would have to: a torn last write is not seen, a
+commit is on the disk when it returns, a full disk fails the one transaction and keeps all earlier ones.
+Records are MessagePack of a struct, so a newer daemon that adds fields reads older files.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import msgspec
+import trio
+from fikit.protocol import Usage
+
+from fikitd.errors import Unavailable
+
+SCHEMA_VERSION: Final = 1
+SCHEMA: Final = """
+CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TABLE IF NOT EXISTS sessions (session TEXT PRIMARY KEY, record BLOB NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS tenants (uid INTEGER, gpu INTEGER, usage BLOB NOT NULL, PRIMARY KEY (uid, gpu))
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS profiles (
+    module TEXT, function TEXT, grid TEXT, block TEXT, shared_bytes INTEGER, device TEXT,
+    samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
+    PRIMARY KEY (module, function, grid, block, shared_bytes, device)) WITHOUT ROWID;
+"""
+
+Row = tuple[Any, ...]
+Record = TypeVar("Record", bound=msgspec.Struct)
+
+
+def pack(record: msgspec.Struct) -> bytes:
+    """A record as it lies in the file."""
+    return msgspec.msgpack.encode(record)
+
+
+def unpack(data: bytes, kind: type[Record]) -> Record:
+    """A record of the file; fields it lacks have their defaults, fields we do not know are ignored."""
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+class Store:
+    """The file. Every method is one transaction; Unavailable says that the disk refused it."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self._path = path
+        self._owner = trio.CapacityLimiter(1)
+
+    @classmethod
+    async def open(cls, path: Path) -> Store:
+        """Open or make the file. Raises Unavailable."""
+
+        def connect() -> sqlite3.Connection:
+            connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+            connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version > SCHEMA_VERSION:
+                raise sqlite3.DatabaseError(f"written by a newer fikitd (schema {version})")
+            connection.executescript(f"{SCHEMA} PRAGMA user_version={SCHEMA_VERSION};")
+            return connection
+
+        try:
+            return cls(await trio.to_thread.run_sync(connect), path)
+        except sqlite3.Error as error:
+            raise Unavailable(f"cannot open the state file {path}: {error}") from None
+
+    async def write(self, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:
+        """Run all statements, or none."""
+        prepared = list(statements)
+
+        def transact() -> None:
+            connection = self._connection
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                for statement, values in prepared:
+                    connection.execute(statement, values)
+                connection.execute("COMMIT")
+            except BaseException:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                raise
+
+        try:
+            await trio.to_thread.run_sync(transact, limiter=self._owner)
+        except sqlite3.Error as error:
+            raise Unavailable(
+                f"cannot write the state file {self._path}: {error}", "free disk space and try again"
+            ) from None
+
+    async def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
+        """The rows of a query."""
+
+        def fetch() -> list[Row]:
+            return self._connection.execute(statement, values).fetchall()
+
+        try:
+            return await trio.to_thread.run_sync(fetch, limiter=self._owner)
+        except sqlite3.Error as error:
+            raise Unavailable(f"cannot read the state file {self._path}: {error}") from None
+
+    async def setting(self, name: str) -> str | None:
+        """A remembered value."""
+        rows = await self.read("SELECT value FROM settings WHERE name=?", (name,))
+        return str(rows[0][0]) if rows else None
+
+    async def remember(self, name: str, value: str | None) -> None:
+        """Set a value, or forget it."""
+        if value is None:
+            await self.write([("DELETE FROM settings WHERE name=?", (name,))])
+        else:
+            await self.write([("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))])
+
+    async def save_usage(self, usage: dict[tuple[int, int], Usage]) -> None:
+        """What each tenant (uid) has used of each GPU in sessions that are over."""
+        statement = "INSERT OR REPLACE INTO tenants VALUES (?, ?, ?)"
+        await self.write((statement, (uid, gpu, pack(total))) for (uid, gpu), total in usage.items())
+
+    async def load_usage(self) -> dict[tuple[int, int], Usage]:
+        """What save_usage saved last."""
+        rows = await self.read("SELECT uid, gpu, usage FROM tenants")
+        return {(uid, gpu): unpack(data, Usage) for uid, gpu, data in rows}
+
+    async def close(self) -> None:
+        """Fold the WAL into the file."""
+        await trio.to_thread.run_sync(self._connection.close, limiter=self._owner)

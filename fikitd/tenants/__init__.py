@@ -1,0 +1,1 @@
+"""Tenants: who they are, what they may, what they have used."""

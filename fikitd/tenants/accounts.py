@@ -1,0 +1,47 @@
+"""Accounts: what has been used. Sessions that are over are summed; living ones add their latest usage.
+
+Invariant: a session is either among the living or in the sums, so no total ever goes down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from fikit.protocol import Usage
+
+GAUGES: Final = {"memory_bytes", "queued"}
+"""Fields of Usage that hold only while a session lives."""
+
+
+def total(parts: Iterable[Usage]) -> Usage:
+    """Field by field the sum; the memory peak is the sum of the peaks, an upper bound."""
+    sums = dict.fromkeys(Usage.__struct_fields__, 0)
+    for part in parts:
+        for name in sums:
+            sums[name] += getattr(part, name)
+    return Usage(**sums)
+
+
+def ended(usage: Usage) -> Usage:
+    """What remains on the account of a session that is over: nothing in use, nothing queued."""
+    return Usage(**{name: 0 if name in GAUGES else getattr(usage, name) for name in Usage.__struct_fields__})
+
+
+class Accounts:
+    """The sums of sessions that are over, by tenant (uid) and GPU."""
+
+    def __init__(self, sums: dict[tuple[int, int], Usage]) -> None:
+        self._sums = sums
+
+    def close(self, uid: int, gpu: int, usage: Usage) -> None:
+        """A session of this tenant on this GPU is over."""
+        self._sums[uid, gpu] = total([self._sums.get((uid, gpu), Usage()), ended(usage)])
+
+    def sums(self) -> dict[tuple[int, int], Usage]:
+        """All sums."""
+        return dict(self._sums)
+
+    def of(self, uid: int) -> Usage:
+        """One tenant's sum over all GPUs."""
+        return total(usage for (owner, _), usage in self._sums.items() if owner == uid)

@@ -1,0 +1,205 @@
+"""A real daemon in a directory of its own, and a plain blocking client. Readiness comes from sd_notify."""
+
+from __future__ import annotations
+
+import array
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fikit import protocol as p
+
+ROOT = Path(__file__).resolve().parents[2]
+DOUBLE = Path(__file__).with_name("executor_double.py")
+SETTINGS = f"""
+[daemon]
+socket_mode = "0666"
+drain_seconds = 0.0
+[device]
+choice = "sim"
+[executor]
+command = [{sys.executable!r}, {str(DOUBLE)!r}]
+heartbeat_seconds = 0.1
+[profiles]
+interval_seconds = 0.2
+[tenants.nobody]
+max_jobs = 20
+"""
+DEADLINE_SECONDS = 20.0
+
+
+class Client:
+    """Asks one thing at a time, and keeps the descriptors that came."""
+
+    def __init__(self, path: Path, hello: bool = True) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.socket.settimeout(DEADLINE_SECONDS)
+        self.socket.connect(str(path))
+        self.decoder = p.Decoder(p.AnyReply)
+        self.frames: list[tuple[int, Any]] = []
+        self.descriptors: list[int] = []
+        self.next_id = 1
+        if hello:
+            self.welcome = self.ask(p.Hello(version=p.PROTOCOL_VERSION, client="test"))
+
+    def send(self, body: Any) -> int:
+        self.next_id += 1
+        self.socket.sendall(p.encode(self.next_id, body))
+        return self.next_id
+
+    def receive(self) -> tuple[int, Any]:
+        while not self.frames:
+            data, ancillary, _, _ = self.socket.recvmsg(65536, socket.CMSG_SPACE(64), socket.MSG_CMSG_CLOEXEC)
+            for _, _, content in ancillary:
+                descriptors = array.array("i")
+                descriptors.frombytes(content)
+                self.descriptors.extend(descriptors)
+            if not data:
+                raise EOFError
+            self.decoder.feed(data)
+            self.frames.extend(self.decoder.frames())
+        return self.frames.pop(0)
+
+    def ask(self, body: Any) -> Any:
+        identifier = self.send(body)
+        while True:
+            answered, reply = self.receive()
+            if answered in (identifier, 0):
+                return reply
+
+    def close(self) -> None:
+        self.socket.close()
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+        self.descriptors = []
+
+
+class Daemon:
+    """One place for a daemon, which can be started, killed and started again."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.socket = place / "fikitd.sock"
+        self.config = place / "fikitd.toml"
+        self.log = place / "daemon.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.clients: list[Client] = []
+        self.configure()
+
+    def configure(self, extra: str = "", settings: str = SETTINGS) -> None:
+        self.config.write_text(settings + extra)
+
+    def command(self) -> list[str]:
+        return [sys.executable, "-c", "from fikitd.main import main; main()", "--config", str(self.config)]
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "FIKIT_SOCKET": str(self.socket),
+            "STATE_DIRECTORY": str(self.place / "state"),
+            "RUNTIME_DIRECTORY": str(self.place / "run"),
+            "PYTHONPATH": f"{ROOT}:{ROOT / 'client'}",
+        }
+
+    def start(self, **environment: str) -> Daemon:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+            place = self.place / "notify"
+            place.unlink(missing_ok=True)
+            notified.bind(str(place))
+            notified.settimeout(0.2)
+            with self.log.open("ab") as log:
+                self.process = subprocess.Popen(
+                    self.command(),
+                    env={**self.environment(), "NOTIFY_SOCKET": str(place), **environment},
+                    stderr=log,
+                    start_new_session=True,
+                )
+            for _ in range(100):
+                try:
+                    message = notified.recv(4096)
+                    break
+                except TimeoutError:
+                    assert self.process.poll() is None, self.log.read_text()
+            assert b"READY=1" in message, message
+        return self
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        code = self.process.wait(DEADLINE_SECONDS)
+        self.process = None
+        return code
+
+    def client(self, hello: bool = True) -> Client:
+        client = Client(self.socket, hello)
+        self.clients.append(client)
+        return client
+
+    def clear(self) -> None:
+        for client in self.clients:
+            client.close()
+        if self.process is None:
+            self.start()
+        assert self.stop() == 0, self.log.read_text()
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A directory that every user may enter."""
+    directory = Path(tempfile.mkdtemp(prefix="fikitd-test-"))
+    directory.chmod(0o755)
+    yield directory
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def stopped_daemon(place: Path) -> Iterator[Daemon]:
+    daemon = Daemon(place)
+    yield daemon
+    daemon.clear()
+
+
+@pytest.fixture
+def daemon(stopped_daemon: Daemon) -> Daemon:
+    return stopped_daemon.start()
+
+
+@pytest.fixture
+def client(daemon: Daemon) -> Client:
+    return daemon.client()
+
+
+@pytest.fixture
+def as_user() -> Callable[..., Any]:
+    """Run a function in a process of another user; its result must be a short text."""
+
+    def run(uid: int, function: Callable[[], str]) -> str:
+        if os.geteuid() != 0:
+            pytest.skip("only root can become somebody else")
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setgroups([])
+                os.setresgid(uid, uid, uid)
+                os.setresuid(uid, uid, uid)
+                os.write(writer, function().encode())
+            except BaseException as error:
+                os.write(writer, f"{type(error).__name__}: {error}".encode())
+            finally:
+                os._exit(0)
+        os.close(writer)
+        with os.fdopen(reader) as pipe:
+            text = pipe.read()
+        os.waitpid(pid, 0)
+        return text
+
+    return run

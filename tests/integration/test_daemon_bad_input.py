@@ -1,0 +1,156 @@
+"""Clients that break the rules: told why, at most disconnected; nobody else notices."""
+
+from __future__ import annotations
+
+import array
+import os
+import socket
+from typing import Any
+
+import msgpack
+import pytest
+from fikit import protocol as p
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.integration.conftest import Client, Daemon
+
+
+def raw(daemon: Daemon) -> Client:
+    return daemon.client(hello=False)
+
+
+def last_words(client: Client) -> Any:
+    _, failure = client.receive()
+    with pytest.raises((EOFError, ConnectionError)):
+        client.receive()
+    return failure
+
+
+def test_request_before_hello(daemon: Daemon) -> None:
+    client = raw(daemon)
+    client.send(p.GetStatus())
+    assert "must be hello, not get_status" in last_words(client).message
+
+
+def test_wrong_version(daemon: Daemon) -> None:
+    client = raw(daemon)
+    client.send(p.Hello(version=99, client="future"))
+    failure = last_words(client)
+    assert (failure.code, "version 1, not 99" in failure.message) == ("protocol", True)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xc1",
+        msgpack.packb([1, 2]),
+        msgpack.packb({"id": -1, "body": {}}),
+        msgpack.packb({"id": 1}),
+        b"GET / HTTP/1.1\r\n\r\n",
+    ],
+)
+def test_not_a_frame(daemon: Daemon, data: bytes) -> None:
+    client = daemon.client()
+    client.socket.sendall(data)
+    assert last_words(client).code == "protocol"
+
+
+def test_frame_too_large(daemon: Daemon) -> None:
+    client = daemon.client()
+    with pytest.raises((EOFError, ConnectionError)):  # it may hang up while we still send
+        client.socket.sendall(b"\xdb\x7f\xff\xff\xff" + b"x" * (p.MAX_FRAME_BYTES + 1_000_000))
+        while client.receive()[1].code == "protocol":
+            pass
+
+
+@pytest.mark.parametrize(
+    ("body", "word"),
+    [
+        ({"type": "no_such_request"}, "no_such_request"),
+        ({"type": "show"}, "target"),
+        ({"type": "show", "target": 5}, "target"),
+        ({"type": "get_status", "extra": 1}, "extra"),
+        ({"type": "set_priority", "target": "job-1", "priority": 10}, "priority"),
+        (None, "object"),
+    ],
+)
+def test_wrong_field_is_named_and_the_connection_goes_on(daemon: Daemon, body: Any, word: str) -> None:
+    client = daemon.client()
+    client.socket.sendall(msgpack.packb({"id": 77, "body": body}))
+    identifier, failure = client.receive()
+    assert (identifier, failure.code) == (77, "invalid")
+    assert word in failure.message
+    assert isinstance(client.ask(p.GetStatus()), p.Status)
+
+
+def test_descriptors_nobody_asked_for(daemon: Daemon) -> None:
+    client = daemon.client()
+    rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1]))]
+    client.socket.sendmsg([p.encode(9, p.GetStatus())], rights)
+    while (failure := client.receive()[1]) and not isinstance(failure, p.Failure):
+        pass
+    assert "descriptors" in failure.message
+
+
+def test_client_that_does_not_read_is_cut_off_and_hinders_nobody(daemon: Daemon) -> None:
+    stuck, other = daemon.client(), daemon.client()
+    frame = p.encode(5, p.GetStatus())
+    stuck.socket.settimeout(10)
+    with pytest.raises((ConnectionError, TimeoutError)):
+        for _ in range(10_000):
+            stuck.socket.sendall(frame * 100)
+    assert isinstance(other.ask(p.GetStatus()), p.Status)
+
+
+def test_too_many_outstanding_requests(daemon: Daemon) -> None:
+    client = daemon.client()
+    job = client.ask(p.Submit(command=["/bin/sleep", "100"], environment={}, directory="/")).job.job
+    for _ in range(65):
+        client.send(p.Wait(job=job, wait_ms=20_000))
+    assert client.receive()[1].code == "quota"
+
+
+def test_too_many_connections(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 2"))
+    daemon = stopped_daemon.start()
+    kept = [daemon.client(), daemon.client()]
+    assert "2 connections" in last_words(raw(daemon)).message
+    kept[0].close()
+    assert isinstance(kept[1].ask(p.GetStatus()), p.Status)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.binary(max_size=200) | st.sampled_from(p.REQUESTS).map(lambda kind: kind), max_size=4))
+def test_random_clients_never_hurt_the_daemon(daemon: Daemon, pieces: list[Any]) -> None:
+    client = Client(daemon.socket, hello=False)
+    try:
+        for piece in pieces:
+            data = (
+                piece if isinstance(piece, bytes) else msgpack.packb({"id": 1, "body": {"type": str(piece)}})
+            )
+            client.socket.sendall(data)
+    except ConnectionError:
+        pass
+    client.close()
+    fresh = Client(daemon.socket)
+    assert isinstance(fresh.ask(p.GetStatus()), p.Status)
+    fresh.close()
+
+
+def test_nothing_leaks(daemon: Daemon) -> None:
+    assert daemon.process is not None
+    place = f"/proc/{daemon.process.pid}/fd"
+    keeper = daemon.client()
+    keeper.ask(p.GetStatus())
+    before = len(os.listdir(place))
+    for _ in range(20):
+        client = daemon.client()
+        session = client.ask(p.OpenSession(name="brief")).session
+        client.ask(p.Kill(target=session))
+        client.close()
+    keeper.ask(p.GetStatus())
+    assert (
+        len(os.listdir(place)) <= before + 6
+    )  # the executor's connection and pidfd; closing may lag a little

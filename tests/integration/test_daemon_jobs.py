@@ -1,0 +1,199 @@
+"""Jobs: run, queued, killed, read, and followed over a crash of the daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+from fikit import protocol as p
+
+SH = "/bin/sh"
+
+
+def submit(script: str, **fields: Any) -> p.Submit:
+    environment = {"PATH": os.environ["PATH"]}
+    return p.Submit(command=[SH, "-c", script], environment=environment, directory="/", **fields)
+
+
+def wait_for(client: Any, job: str) -> p.JobRecord:
+    return client.ask(p.Wait(job=job, wait_ms=15_000)).job
+
+
+def until(client: Any, job: str, text: bytes) -> bytes:
+    """Follow the output until it holds the text."""
+    data, offset = b"", 0
+    while text not in data:
+        logs = client.ask(p.ReadLogs(job=job, offset=offset, follow=True))
+        assert logs.data, data
+        data, offset = data + logs.data, logs.offset
+    return data
+
+
+def test_job_runs_and_its_output_is_kept(daemon: Any, client: Any) -> None:
+    script = "echo out; echo err >&2; echo $FIKIT_JOB $FIKIT_SOCKET; pwd; exit 3"
+    job = client.ask(submit(script, name="talker")).job
+    assert job.state == "queued"
+    done = wait_for(client, job.job)
+    assert (done.state, done.exit_code, done.gpu, done.name) == ("failed", 3, 0, "talker")
+    logs = client.ask(p.ReadLogs(job=job.job))
+    assert logs.data.decode() == f"out\n{job.job} {daemon.socket}\n/\n"
+    assert logs.end
+    assert not logs.truncated
+    assert client.ask(p.ReadLogs(job=job.job, stream="stderr")).data == b"err\n"
+
+
+def test_program_that_is_not_there(client: Any) -> None:
+    job = client.ask(p.Submit(command=["no-such-program"], environment={}, directory="/")).job
+    done = wait_for(client, job.job)
+    assert (done.state, done.exit_code) == ("failed", 127)
+    assert "No such file" in done.reason
+
+
+def test_output_limit(client: Any) -> None:
+    job = client.ask(submit("head -c 100000 /dev/zero; echo end", output_limit_bytes=1000)).job
+    assert wait_for(client, job.job).state == "finished"
+    logs = client.ask(p.ReadLogs(job=job.job))
+    assert logs.truncated
+    assert logs.data.startswith(b"\0" * 1000 + b"\n[fikitd: limit of 1000 bytes")
+    assert len(logs.data) < 1200
+
+
+def test_kill_reaches_the_whole_group(client: Any) -> None:
+    job = client.ask(submit("trap '' TERM; sleep 1000 & echo up; wait; sleep 1000")).job
+    until(client, job.job, b"up")
+    running = client.ask(p.Show(target=job.job)).job
+    assert running.state == "running"
+    assert client.ask(p.Kill(target=job.job, grace_ms=100)) == p.Done()
+    done = wait_for(client, job.job)
+    assert (done.state, done.exit_code) == ("killed", 128 + signal.SIGKILL)
+    assert client.ask(p.Kill(target=job.job)).code == "invalid"
+
+
+def test_queue_by_memory_priority_and_age(client: Any) -> None:
+    first = client.ask(submit("read line < /dev/zero; sleep 1000", memory_limit_bytes=3 << 30)).job
+    low = client.ask(submit("true", memory_limit_bytes=2 << 30, priority=9)).job
+    high = client.ask(submit("true", memory_limit_bytes=2 << 30, priority=0)).job
+    assert [client.ask(p.Show(target=each.job)).job.state for each in (low, high)] == ["queued", "queued"]
+    assert "left to reserve" in client.ask(p.Show(target=high.job)).job.reason
+    assert client.ask(p.Kill(target=first.job, signal=9)) == p.Done()
+    done = [wait_for(client, each.job) for each in (high, low)]
+    assert [each.state for each in done] == ["finished", "finished"]
+    assert done[0].started_unix < done[1].started_unix
+    assert client.ask(submit("true", memory_limit_bytes=5 << 30)).code == "quota"
+
+
+def test_killed_daemon_takes_its_jobs_over(daemon: Any, client: Any) -> None:
+    lives = client.ask(submit("echo up; read line < /dev/zero; sleep 1000")).job
+    ends = client.ask(submit("echo up; sleep 0.3; exit 7")).job
+    dies = client.ask(submit("echo up; kill -9 $PPID; sleep 0.5")).job
+    waits = client.ask(submit("true", memory_limit_bytes=4 << 30)).job
+    for job in (lives, ends):
+        until(client, job.job, b"up")
+    wait_for(client, dies.job)
+    pid = client.ask(p.Show(target=lives.job)).job.pid
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    again = daemon.client()
+    assert again.ask(p.Show(target=lives.job)).job.state == "running"
+    assert again.ask(p.Show(target=lives.job)).job.pid == pid
+    assert wait_for(again, ends.job).exit_code == 7
+    assert wait_for(again, dies.job).state == "lost"
+    assert wait_for(again, waits.job).state == "finished"
+    assert again.ask(p.Kill(target=lives.job)) == p.Done()
+    assert wait_for(again, lives.job).state == "killed"
+    assert not os.path.exists(f"/proc/{pid}")
+
+
+def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any) -> None:
+    job = client.ask(submit("echo up; sleep 0.2; exit 5")).job
+    until(client, job.job, b"up")
+    pid = client.ask(p.Show(target=job.job)).job.pid
+    ended = os.pidfd_open(pid)
+    daemon.stop(signal.SIGKILL)
+    import select
+
+    assert select.select([ended], [], [], 10)[0]
+    os.close(ended)
+    daemon.start()
+    again = daemon.client()
+    assert wait_for(again, job.job).exit_code == 5
+
+
+OPENER = """
+import os, signal, sys
+sys.path[:0] = {path!r}
+from pathlib import Path
+from tests.integration.conftest import Client
+from fikit import protocol as p
+client = Client(Path(os.environ["FIKIT_SOCKET"]))
+print(client.ask(p.OpenSession(name="busy", job=os.environ["FIKIT_JOB"])), flush=True)
+signal.pause()
+"""
+
+
+def test_sessions_of_a_job(client: Any) -> None:
+    command = [sys.executable, "-c", OPENER.format(path=sys.path)]
+    environment = {"PATH": os.environ["PATH"]}
+    request = p.Submit(
+        command=command, environment=environment, directory="/", priority=2, memory_limit_bytes=1 << 30
+    )
+    job = client.ask(request).job
+    until(client, job.job, b"SessionOpened")
+    (session,) = client.ask(p.ListSessions()).sessions
+    assert (session.job, session.priority, session.memory_limit_bytes) == (job.job, 2, 1 << 30)
+    assert client.ask(p.ListGpus()).gpus[0].memory_reserved_bytes == 1 << 30
+    assert client.ask(p.Pause(target=job.job)) == p.Done()
+    assert client.ask(p.Show(target=session.session)).session.state == "paused"
+    assert client.ask(p.Show(target=job.job)).job.state == "paused"
+    assert client.ask(p.Resume(target=job.job)) == p.Done()
+    assert client.ask(p.Kill(target=job.job)) == p.Done()
+    done = wait_for(client, job.job)
+    assert (done.state, done.sessions) == ("killed", [session.session])
+    events = client.ask(p.ListSessions()).sessions
+    assert events == [] or events[0].session == session.session
+    assert client.ask(p.ListGpus()).gpus[0].memory_reserved_bytes == 0
+
+
+def test_foreground_job(daemon: Any, client: Any) -> None:
+    started = client.ask(submit("unused", foreground=True))
+    assert started.environment == {"FIKIT_JOB": started.job.job, "FIKIT_SOCKET": str(daemon.socket)}
+    assert started.job.state == "running"
+    child = subprocess.Popen(["sleep", "1000"])
+    assert client.ask(p.JobStarted(job=started.job.job, pid=child.pid)) == p.Done()
+    other = daemon.client()
+    assert other.ask(p.Show(target=started.job.job)).job.pid == child.pid
+    assert other.ask(p.Kill(target=started.job.job)) == p.Done()
+    assert child.wait(10) == -signal.SIGTERM
+    assert client.ask(p.JobFinished(job=started.job.job, exit_code=143)) == p.Done()
+    done = wait_for(other, started.job.job)
+    assert (done.state, done.exit_code) == ("killed", 143)
+
+
+def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> None:
+    caller = daemon.client()
+    started = caller.ask(submit("unused", foreground=True))
+    child = subprocess.Popen(["sleep", "1000"])
+    assert caller.ask(p.JobStarted(job=started.job.job, pid=child.pid)) == p.Done()
+    caller.close()
+    assert child.wait(10) == -signal.SIGTERM
+    assert "caller went away" in wait_for(client, started.job.job).reason
+
+
+def test_restart_keeps_ended_jobs_and_numbers(daemon: Any, client: Any) -> None:
+    job = client.ask(submit("true")).job
+    wait_for(client, job.job)
+    daemon.stop(signal.SIGTERM)
+    daemon.start()
+    again = daemon.client()
+    assert again.ask(p.Show(target=job.job)).job.state == "finished"
+    assert again.ask(submit("true")).job.job == "job-2"
+
+
+def test_bad_submissions(client: Any) -> None:
+    assert client.ask(p.Submit(command=["x"], environment={"A=B": ""}, directory="/")).code == "invalid"
+    assert client.ask(p.Submit(command=["x"], environment={}, directory="relative")).code == "invalid"
+    assert client.ask(p.Submit(command=[], environment={}, directory="/")).code == "invalid"
+    assert client.ask(p.Show(target="job-99")).code == "not_found"

@@ -1,0 +1,200 @@
+"""The daemon's own life: one at a time, reload, drain, watchdog, socket activation, full disk."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+
+
+def test_second_daemon_refuses_to_start(daemon: Daemon) -> None:
+    second = subprocess.run(
+        daemon.command(), env=daemon.environment(), capture_output=True, timeout=20, check=False
+    )
+    assert second.returncode == 1
+    assert b"another fikitd (pid " in second.stderr
+    elsewhere = {**daemon.environment(), "STATE_DIRECTORY": str(daemon.place / "other")}
+    second = subprocess.run(daemon.command(), env=elsewhere, capture_output=True, timeout=20, check=False)
+    assert b"uses the socket" in second.stderr
+    assert isinstance(daemon.client(), Client)
+
+
+def test_wrong_configuration_is_named(stopped_daemon: Daemon) -> None:
+    stopped_daemon.configure("[device.typo]\nx = 1\n")
+    result = subprocess.run(
+        stopped_daemon.command(),
+        env=stopped_daemon.environment(),
+        capture_output=True,
+        timeout=20,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert b"fikitd.toml" in result.stderr
+    assert b"typo" in result.stderr
+    assert b"Traceback" not in result.stderr
+    stopped_daemon.configure()
+
+
+def next_event(client: Client, kind: str) -> Any:
+    while (event := client.receive()[1]).kind != kind:
+        pass
+    return event
+
+
+def test_reload(daemon: Daemon, client: Client) -> None:
+    assert daemon.process is not None
+    client.send(p.Subscribe())
+    daemon.configure("[device.typo]\nx = 1\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "typo" in next_event(client, "reload_refused").detail["reason"]
+    daemon.configure("[jobs]\nmax_running = 0\n")
+    daemon.process.send_signal(signal.SIGHUP)
+    next_event(client, "reloaded")
+    other = daemon.client()
+    job = other.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
+    assert other.ask(p.Wait(job=job.job, wait_ms=100)).job.state == "queued"
+    daemon.configure()
+    daemon.process.send_signal(signal.SIGHUP)
+    assert other.ask(p.Wait(job=job.job)).job.state == "finished"
+
+
+def test_drain_is_remembered(daemon: Daemon, client: Client) -> None:
+    assert client.ask(p.Drain(reason="new driver")) == p.Done()
+    refused = client.ask(p.OpenSession(name="late"))
+    assert (refused.code, "new driver" in refused.message) == ("draining", True)
+    assert client.ask(p.Submit(command=["true"], environment={}, directory="/")).code == "draining"
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    again = daemon.client()
+    assert again.ask(p.GetStatus()).draining == "new driver"
+    assert again.ask(p.Undrain()) == p.Done()
+    assert isinstance(again.ask(p.OpenSession(name="early")), p.SessionOpened)
+
+
+def test_sigterm_waits_for_what_runs(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("drain_seconds = 0.0", "drain_seconds = 30.0"))
+    client = stopped_daemon.start().client()
+    job = client.ask(p.Submit(command=["/bin/sh", "-c", "sleep 0.4"], environment={}, directory="/")).job.job
+    client.send(p.Wait(job=job))
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.send_signal(signal.SIGTERM)
+    assert client.receive()[1].job.state == "finished"
+    assert stopped_daemon.process.wait(20) == 0
+    stopped_daemon.process = None
+
+
+def test_second_sigterm_ends_jobs_and_executors(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("drain_seconds = 0.0", "drain_seconds = 300.0"))
+    client = stopped_daemon.start().client()
+    events = stopped_daemon.client()
+    events.send(p.Subscribe())
+    client.ask(p.OpenSession(name="stays"))
+    job = client.ask(p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")).job
+    next_event(events, "job_started")
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.send_signal(signal.SIGTERM)
+    next_event(events, "daemon_ending")
+    assert client.ask(p.OpenSession(name="late")).code == "draining"
+    assert stopped_daemon.stop() == 0
+    assert list((stopped_daemon.place / "run").glob("*.sock")) == []
+    again = stopped_daemon.start().client()
+    assert again.ask(p.Show(target=job.job)).job.state == "killed"
+
+
+def test_watchdog_is_fed(stopped_daemon: Daemon) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
+        place = stopped_daemon.place / "watched"
+        notified.bind(str(place))
+        notified.settimeout(20)
+        stopped_daemon.process = subprocess.Popen(
+            stopped_daemon.command(),
+            env={**stopped_daemon.environment(), "NOTIFY_SOCKET": str(place), "WATCHDOG_USEC": "400000"},
+            stderr=subprocess.DEVNULL,
+        )
+        heard = [notified.recv(4096) for _ in range(3)]
+    assert heard[0].startswith(b"READY=1")
+    assert all(message.startswith(b"WATCHDOG=1") for message in heard[1:])
+
+
+def test_socket_activation(stopped_daemon: Daemon) -> None:
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(str(stopped_daemon.socket))
+    listening.listen()
+    early = stopped_daemon.client(hello=False)
+    script = "import os,sys; os.dup2(int(sys.argv[1]), 3); os.environ['LISTEN_PID'] = str(os.getpid());"
+    script += "os.environ['LISTEN_FDS'] = '1'; os.execv(sys.argv[2], sys.argv[2:])"
+    command = [sys.executable, "-c", script, str(listening.fileno()), *stopped_daemon.command()]
+    stopped_daemon.process = subprocess.Popen(
+        command, env=stopped_daemon.environment(), pass_fds=[listening.fileno(), 3], stderr=subprocess.DEVNULL
+    )
+    listening.close()
+    assert isinstance(early.ask(p.Hello(version=1, client="early")), p.Welcome)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
+def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon) -> None:
+    state = stopped_daemon.place / "state"
+    state.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(state)], check=False)
+    if mounted.returncode:
+        pytest.skip("cannot mount")
+    try:
+        client = stopped_daemon.start().client()
+        kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
+        assert client.ask(p.Wait(job=kept.job)).job.state == "finished"
+        runs = client.ask(
+            p.Submit(command=["/bin/sh", "-c", "read x; sleep 0.2; exit 4"], environment={}, directory="/")
+        )
+        filler = state / "filler"
+        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(b"x" * 4096)
+        refused = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/"))
+        assert (refused.code, "disk" in refused.message + refused.hint) == ("unavailable", True)
+        assert client.ask(p.OpenSession(name="full")).code in ("unavailable",)
+        assert client.ask(p.Wait(job=runs.job.job)).job.exit_code == 4
+        filler.unlink()
+        assert isinstance(client.ask(p.OpenSession(name="room")), p.SessionOpened)
+        stopped_daemon.stop(signal.SIGKILL)
+        stopped_daemon.start()
+        again = stopped_daemon.client()
+        assert again.ask(p.Show(target=kept.job)).job.state == "finished"
+        assert stopped_daemon.stop() == 0
+    finally:
+        subprocess.run(["umount", "-l", str(state)], check=False)
+
+
+def test_restart_under_load(daemon: Daemon) -> None:
+    for _ in range(3):
+        client = daemon.client()
+        sessions = [client.ask(p.OpenSession(name=f"load-{number}")).session for number in range(5)]
+        for number in range(20):
+            client.send(
+                p.Submit(command=["/bin/true"], environment={}, directory="/", name=f"burst-{number}")
+            )
+        daemon.stop(signal.SIGKILL)
+        daemon.start()
+        again = daemon.client()
+        assert set(sessions) <= {each.session for each in again.ask(p.ListSessions()).sessions}
+        for job in again.ask(p.ListJobs()).jobs:
+            assert again.ask(p.Wait(job=job.job)).job.state == "finished"
+
+
+def test_stale_socket_of_an_executor_is_cleared(stopped_daemon: Daemon) -> None:
+    run = Path(stopped_daemon.place / "run")
+    run.mkdir()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.bind(str(run / "x-0.sock"))
+    stopped_daemon.start()
+    assert list(run.glob("*.sock")) == []

@@ -1,0 +1,124 @@
+"""Who may see and do what: the kernel's word on the peer, the configuration's on the tenant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+
+NOBODY = 65534
+AsUser = Callable[[int, Callable[[], str]], str]
+
+
+def session_text(client: Client) -> str:
+    return str(client.ask(p.OpenSession(name="his")).session)
+
+
+def test_user_sees_and_controls_only_what_is_his(daemon: Daemon, client: Client, as_user: AsUser) -> None:
+    session = session_text(client)
+    job = client.ask(p.Submit(command=["true"], environment={}, directory="/")).job.job
+
+    def try_everything() -> str:
+        mine = Client(daemon.socket)
+        own = session_text(mine)
+        assert mine.welcome.uid == NOBODY
+        assert not mine.welcome.administrator
+        assert [each.session for each in mine.ask(p.ListSessions()).sessions] == [own]
+        assert mine.ask(p.ListJobs()).jobs == []
+        assert [each.uid for each in mine.ask(p.ListTenants()).tenants] == [NOBODY]
+        for request in (p.Show, p.Kill, p.Pause, p.Resume):
+            for target in (session, job):
+                assert mine.ask(request(target=target)).code == "not_found", (request, target)
+        for request in (p.ReadLogs, p.Wait):
+            assert mine.ask(request(job=job)).code == "not_found"
+        assert mine.ask(p.OpenSession(name="theirs", job=job)).code == "not_found"
+        for request in (p.Drain(), p.Undrain(), p.ClearProfiles(), p.ImportProfiles(profiles=[])):
+            assert mine.ask(request).code == "permission"
+        assert "root" not in mine.ask(p.ReadMetrics()).text
+        return "all refused"
+
+    assert as_user(NOBODY, try_everything) == "all refused"
+    assert client.ask(p.Show(target=session)).session.state == "running"
+
+
+def test_priority_ceiling_names_itself(daemon: Daemon, as_user: AsUser) -> None:
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        refused = mine.ask(p.OpenSession(name="high", priority=0))
+        assert (
+            mine.ask(p.Submit(command=["true"], environment={}, directory="/", priority=0)).code
+            == "permission"
+        )
+        own = mine.ask(p.OpenSession(name="normal")).session
+        assert mine.ask(p.SetPriority(target=own, priority=1)).code == "permission"
+        return f"{refused.code}: {refused.message}"
+
+    said = as_user(NOBODY, ask)
+    assert said.startswith("permission: priority high is above normal, the priority ceiling of tenant nobody")
+
+
+def test_ceiling_and_limits_of_one_tenant(stopped_daemon: Daemon, as_user: AsUser) -> None:
+    stopped_daemon.configure('priority_ceiling = "high"\nmax_sessions = 1\nmemory_limit_bytes = 1000000\n')
+    daemon = stopped_daemon.start()
+
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        opened = mine.ask(p.OpenSession(name="first", priority=0))
+        assert opened.memory_limit_bytes == 1_000_000
+        assert mine.ask(p.OpenSession(name="big", memory_limit_bytes=1_000_001)).code == "quota"
+        return str(mine.ask(p.OpenSession(name="second")).message)
+
+    assert as_user(NOBODY, ask) == "you have 1 sessions, the most you may have"
+
+
+def test_job_runs_as_who_submitted_it(daemon: Daemon, as_user: AsUser) -> None:
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        command = ["/bin/sh", "-c", "id -u; id -g; id -G; cat /proc/self/oom_score_adj; ls /root"]
+        job = mine.ask(p.Submit(command=command, environment={"PATH": "/bin:/usr/bin"}, directory="/")).job
+        mine.ask(p.Wait(job=job.job))
+        hidden = mine.ask(p.Submit(command=["/bin/true"], environment={}, directory="/root")).job
+        hidden = mine.ask(p.Wait(job=hidden.job)).job
+        return str((mine.ask(p.ReadLogs(job=job.job)).data, hidden.exit_code))
+
+    text = as_user(NOBODY, ask)
+    assert text.startswith(repr((b"65534\n65534\n65534\n0\n", 0))[:30]), text
+    assert text.endswith(("126)", "0)"))
+
+
+def test_administrator_controls_everything(daemon: Daemon, client: Client, as_user: AsUser) -> None:
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        command = ["/bin/sleep", "1000"]
+        return str(mine.ask(p.Submit(command=command, environment={}, directory="/")).job.job)
+
+    job = as_user(NOBODY, ask)
+    assert [each.job for each in client.ask(p.ListJobs()).jobs] == [job]
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+    assert client.ask(p.Wait(job=job)).job.state == "killed"
+
+
+def test_foreground_process_must_be_the_callers(daemon: Daemon, client: Client, as_user: AsUser) -> None:
+    import os
+
+    roots = os.getpid()
+
+    def ask() -> str:
+        mine = Client(daemon.socket)
+        request = p.Submit(command=["x"], environment={}, directory="/", foreground=True)
+        job = mine.ask(request).job.job
+        return str(mine.ask(p.JobStarted(job=job, pid=roots)).code)
+
+    assert as_user(NOBODY, ask) == "permission"
+
+
+def test_administrator_group(stopped_daemon: Daemon, as_user: Any) -> None:
+    settings = stopped_daemon.config.read_text()
+    stopped_daemon.configure(
+        settings=settings.replace("[daemon]", '[daemon]\nadministrator_group = "nogroup"')
+    )
+    daemon = stopped_daemon.start()
+    assert as_user(NOBODY, lambda: str(Client(daemon.socket).welcome.administrator)) == "True"

@@ -1,0 +1,139 @@
+"""Sessions: opened, seen, changed, ended; over crashes of the daemon and of an executor."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from typing import Any
+
+from fikit import protocol as p
+
+
+def test_hello_and_status(client: Any) -> None:
+    assert client.welcome.version == p.PROTOCOL_VERSION
+    assert client.welcome.uid == os.getuid()
+    status = client.ask(p.GetStatus())
+    assert isinstance(status, p.Status)
+    assert len(status.gpus) == 1
+
+
+def test_open_session_hands_over_the_channel(daemon: Any, client: Any) -> None:
+    opened = client.ask(p.OpenSession(name="first"))
+    assert isinstance(opened, p.SessionOpened), opened
+    outbox, inbox, lifeline = client.descriptors
+    assert os.fstat(outbox).st_size == os.fstat(inbox).st_size == 4096
+    (record,) = client.ask(p.ListSessions()).sessions
+    assert (record.session, record.pid, record.state) == (opened.session, os.getpid(), "running")
+    assert record.memory_limit_bytes == opened.memory_limit_bytes > 0
+    events = daemon.client()
+    events.send(p.Subscribe())
+    assert events.receive()[1].kind == "subscribed"
+    os.close(lifeline)
+    client.descriptors.remove(lifeline)
+    ended = events.receive()[1]
+    assert (ended.kind, ended.session) == ("session_ended", opened.session)
+    assert client.ask(p.Show(target=opened.session)).session.state == "ended"
+
+
+def test_pause_priority_kill(client: Any) -> None:
+    session = client.ask(p.OpenSession(name="changed")).session
+    assert client.ask(p.Pause(target=session)) == p.Done()
+    assert client.ask(p.Show(target=session)).session.state == "paused"
+    assert client.ask(p.Resume(target=session)) == p.Done()
+    assert client.ask(p.SetPriority(target=session, priority=9)) == p.Done()
+    assert client.ask(p.Show(target=session)).session.priority == 9
+    assert client.ask(p.Kill(target=session)) == p.Done()
+    lifeline = socket.socket(fileno=client.descriptors.pop())
+    lifeline.settimeout(10)
+    assert lifeline.recv(1) == b""
+    lifeline.close()
+
+
+def test_killed_daemon_takes_its_sessions_over(daemon: Any, client: Any) -> None:
+    session = client.ask(p.OpenSession(name="busy", memory_limit_bytes=1 << 20)).session
+    before = client.ask(p.Show(target=session)).session
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    again = daemon.client()
+    after = again.ask(p.Show(target=session)).session
+    assert (after.executor, after.pid, after.opened_unix) == (before.executor, before.pid, before.opened_unix)
+    assert after.usage.launches == 10
+    assert again.ask(p.ListGpus()).gpus[0].memory_reserved_bytes == 1 << 20
+    assert again.ask(p.Kill(target=session)) == p.Done()
+
+
+def test_dead_executor_ends_only_its_sessions(daemon: Any, client: Any) -> None:
+    events = daemon.client()
+    events.send(p.Subscribe())
+    kept = client.ask(p.OpenSession(name="kept", isolated=True))
+    lost = client.ask(p.OpenSession(name="lost"))
+    refused = client.ask(p.OpenSession(name="crash"))
+    assert isinstance(refused, p.Failure)
+    assert refused.code == "unavailable"
+    while (event := events.receive()[1]).kind != "session_ended":
+        pass
+    assert event.session == lost.session
+    fresh = client.ask(p.OpenSession(name="fresh"))
+    assert isinstance(fresh, p.SessionOpened)
+    assert {each.session for each in client.ask(p.ListSessions()).sessions} == {kept.session, fresh.session}
+
+
+def test_refused_attach(client: Any) -> None:
+    refused = client.ask(p.OpenSession(name="unattachable"))
+    assert (refused.code, "unattachable" in refused.message) == ("unavailable", True)
+    assert client.descriptors == []
+
+
+def test_unresponsive_executor_is_replaced(stopped_daemon: Any) -> None:
+    settings = stopped_daemon.config.read_text()
+    stopped_daemon.configure(
+        settings=settings.replace(
+            "heartbeat_seconds = 0.1", "heartbeat_seconds = 0.1\nunresponsive_seconds = 0.5"
+        )
+    )
+    client = stopped_daemon.start().client()
+    assert client.ask(p.OpenSession(name="deaf")).code == "unavailable"
+    assert isinstance(client.ask(p.OpenSession(name="after")), p.SessionOpened)
+
+
+def test_idle_executor_stops(stopped_daemon: Any) -> None:
+    settings = stopped_daemon.config.read_text()
+    stopped_daemon.configure(
+        settings=settings.replace("heartbeat_seconds = 0.1", "heartbeat_seconds = 0.1\nidle_seconds = 0.3")
+    )
+    client = stopped_daemon.start().client()
+    events = stopped_daemon.client()
+    events.send(p.Subscribe())
+    session = client.ask(p.OpenSession(name="short")).session
+    client.ask(p.Kill(target=session))
+    while (event := events.receive()[1]).kind != "executor_ended":
+        pass
+    assert "idle" in event.detail["reason"]
+
+
+def test_quota(client: Any) -> None:
+    assert client.ask(p.OpenSession(name="big", memory_limit_bytes=1 << 60)).code == "quota"
+    assert client.ask(p.OpenSession(name="nowhere", gpu=7)).code == "invalid"
+    first = client.ask(p.OpenSession(name="most", memory_limit_bytes=3 << 30))
+    assert first.memory_limit_bytes == 3 << 30
+    assert client.ask(p.OpenSession(name="rest", memory_limit_bytes=2 << 30)).code == "quota"
+
+
+def test_profiles_and_traces(client: Any) -> None:
+    assert client.ask(p.StartTrace()) == p.Done()
+    session = client.ask(p.OpenSession(name="busy")).session
+    trace = client.ask(p.ReadTrace())
+    assert [operation.session for operation in trace.operations] == [session]
+    assert client.ask(p.ReadTrace()).code == "invalid"
+    (profile,) = client.ask(p.ListProfiles()).profiles
+    assert (profile.function, profile.device) == ("busy", "double")
+    assert client.ask(p.ClearProfiles()) == p.Done()
+    assert client.ask(p.ImportProfiles(profiles=[profile])) == p.Done()
+
+
+def test_metrics_and_doctor(client: Any) -> None:
+    client.ask(p.OpenSession(name="busy"))
+    assert "fikit_sessions{" in client.ask(p.ReadMetrics()).text
+    checks = client.ask(p.Doctor()).checks
+    assert any(check.name.startswith("executor") and check.ok for check in checks)
