@@ -1,0 +1,168 @@
+# fikitd: what can be made. `make` alone lists it.
+#
+# Everything happens in .venv and build/. Build tools (CMake, Ninja, scikit-build-core, nanobind) come into .venv
+# from the package index; of the machine only python3 (3.11 or newer, with its headers), g++ and make are needed.
+# The project is built without pip's isolation, so that a second build compiles only what changed.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+PYTHON ?= python3
+JOBS ?= $(shell nproc)
+DEMO ?=
+PYTEST ?=
+FUZZ_SECONDS ?= 5
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+
+PACKAGE := pyproject.toml README.md LICENSE $(shell find fikitd client shim -type f -not -name '*.pyc' -not -name '*.so*')
+NATIVE_SOURCES := $(shell find shim fikitd/native fikitd/simcuda tests/native bench \
+    \( -name '*.cpp' -o -name '*.hpp' -o -name '*.h' \) 2>/dev/null)
+REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyproject.toml", "rb")); \
+    o = p["project"]["optional-dependencies"]; print(*(p["build-system"]["requires"] if sys.argv[1] == "build" else \
+    o[sys.argv[1]]), sep="\n")'
+CONFIGURE = cmake -S fikitd/native -G Ninja -DFIKIT_NATIVE_TESTS=ON -DFIKIT_PYTHON=OFF \
+    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+
+.PHONY: help
+help:  ## list the targets
+	@sed -n 's/^\([a-z][a-z-]*\):.*  ## \(.*\)/  make \1\t\2/p' Makefile | expand -t 24
+
+# --- the environment ----------------------------------------------------------------------------
+
+.PHONY: machine
+machine:
+	@missing=()
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is older than 3.11"; exit 1; }
+	$(PYTHON) -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+	$(PYTHON) -c 'import os, sysconfig; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null || missing+=(python3-dev)
+	command -v g++ > /dev/null || missing+=(g++)
+	if (($${#missing[@]})); then echo "missing on this machine: apt install $${missing[*]}"; exit 1; fi
+
+$(VENV)/.tools: pyproject.toml | machine
+	@echo "== build tools into $(VENV)"
+	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
+	$(REQUIREMENTS) build > $(VENV)/build.txt
+	$(PIP) install --quiet 'cmake>=3.25' ninja -r $(VENV)/build.txt
+	touch $@
+
+$(VENV)/.installed: $(VENV)/.tools $(PACKAGE)
+	@echo "== building and installing fikitd"
+	mkdir -p build
+	$(PIP) install --no-build-isolation --verbose . 2>&1 | tee build/install.log \
+	    | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\] .\{1,100\}\).*/   \1/p; s/^ *\(Collecting\|Downloading\) \([^ ]*\).*/   \2/p' \
+	    || { tail -n 60 build/install.log; exit 1; }
+	touch $@
+
+$(VENV)/.test: $(VENV)/.tools
+	@echo "== test tools into $(VENV)"
+	$(REQUIREMENTS) test > $(VENV)/test.txt
+	$(PIP) install --quiet -r $(VENV)/test.txt
+	touch $@
+
+$(VENV)/.lint: $(VENV)/.tools
+	@echo "== lint tools into $(VENV)"
+	$(REQUIREMENTS) lint > $(VENV)/lint.txt
+	$(PIP) install --quiet -r $(VENV)/lint.txt
+	touch $@
+
+.PHONY: install
+install: $(VENV)/.installed  ## build the project and install it into .venv
+
+# --- use it ------------------------------------------------------------------------------------
+
+.PHONY: demo
+demo: $(VENV)/.installed  ## run the demo on a daemon of its own (DEMO="--seconds 30s --device sim")
+	@$(BIN)/fikitctl demo --own-daemon $(DEMO)
+
+# --- check it ----------------------------------------------------------------------------------
+
+.PHONY: test
+test: native-test python-test  ## the whole test suite
+
+.PHONY: native-test
+native-test: $(VENV)/.tools  ## the native tests alone
+	@echo "== native tests"
+	[ -f build/native/build.ninja ] || $(CONFIGURE) -B build/native -DCMAKE_BUILD_TYPE=RelWithDebInfo
+	cmake --build build/native -j $(JOBS)
+	ctest --no-tests=error --test-dir build/native --output-on-failure -j $(JOBS) --timeout 300
+
+.PHONY: python-test
+python-test: $(VENV)/.installed $(VENV)/.test  ## the Python tests alone (PYTEST="tests/unit -k help")
+	@echo "== Python tests"
+	mkdir -p build
+	$(BIN)/pytest -m "not gpu" $(PYTEST) 2>&1 | tee build/pytest.log
+
+.PHONY: gpu-test
+gpu-test: $(VENV)/.installed $(VENV)/.test  ## contract, integration and GPU tests on this machine's NVIDIA GPU
+	FIKIT_TEST_DEVICE=real $(BIN)/pytest $(wildcard tests/contract tests/integration tests/gpu) $(PYTEST)
+
+.PHONY: lint
+lint: $(VENV)/.installed $(VENV)/.test $(VENV)/.lint  ## ruff, mypy, clang-format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(if $(NATIVE_SOURCES),$(BIN)/clang-format --dry-run -Werror $(NATIVE_SOURCES))
+
+.PHONY: format
+format: $(VENV)/.lint  ## rewrite the sources as lint wants them
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(if $(NATIVE_SOURCES),$(BIN)/clang-format -i $(NATIVE_SOURCES))
+
+# A fuzz target is fuzz_NAME.cpp somewhere in tests/native, with LLVMFuzzerTestOneInput; its kept inputs are in
+# tests/data/fuzz/NAME. CMake builds it with libFuzzer (FIKIT_FUZZ=libfuzzer) or with a main that runs the
+# kept inputs once (FIKIT_FUZZ=standalone).
+
+.PHONY: sanitize
+sanitize: sanitize-gcc fuzz  ## native tests with address, undefined and thread sanitizers, and the fuzz targets
+
+.PHONY: sanitize-gcc
+sanitize-gcc: sanitize-address sanitize-thread  ## the sanitizers alone, with g++
+
+.PHONY: sanitize-address sanitize-thread
+sanitize-address: SANITIZE := address,undefined
+sanitize-thread: SANITIZE := thread
+sanitize-address sanitize-thread: $(VENV)/.tools
+	@echo "== native tests with $(SANITIZE) sanitizer"
+	[ -f build/$@/build.ninja ] || $(CONFIGURE) -B build/$@ -DCMAKE_CXX_COMPILER=g++ -DFIKIT_SANITIZE=$(SANITIZE)
+	cmake --build build/$@ -j $(JOBS)
+	ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
+	    ctest --no-tests=error --test-dir build/$@ --output-on-failure -j $(JOBS) --timeout 600
+
+.PHONY: fuzz
+fuzz: $(VENV)/.tools  ## each fuzz target for FUZZ_SECONDS, or over its kept inputs where there is no clang++
+	@targets=($(basename $(notdir $(shell find tests/native -name 'fuzz_*.cpp' 2>/dev/null))))
+	if (($${#targets[@]} == 0)); then echo "== no fuzz targets"; exit 0; fi
+	if command -v clang++ > /dev/null; then mode=libfuzzer compiler=clang++; else mode=standalone compiler=g++; fi
+	echo "== fuzz targets, $$mode"
+	[ -f build/fuzz-$$mode/build.ninja ] || $(CONFIGURE) -B build/fuzz-$$mode -DCMAKE_CXX_COMPILER=$$compiler \
+	    -DFIKIT_FUZZ=$$mode -DFIKIT_SANITIZE=address,undefined
+	cmake --build build/fuzz-$$mode -j $(JOBS) --target $${targets[@]}
+	for target in $${targets[@]}; do
+	    program=$$(find build/fuzz-$$mode -type f -executable -name $$target)
+	    kept=tests/data/fuzz/$${target#fuzz_}
+	    if [ $$mode = standalone ]; then
+	        find $$kept -type f -print0 | xargs -0 $$program
+	    else
+	        mkdir -p build/fuzz-found/$$target
+	        $$program -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
+	            -artifact_prefix=build/fuzz-found/ build/fuzz-found/$$target $$([ -d $$kept ] && echo $$kept)
+	    fi
+	done
+
+.PHONY: bench
+bench: $(VENV)/.installed $(VENV)/.test  ## instruction counts under callgrind
+	@command -v valgrind > /dev/null || { echo "valgrind is missing: apt install valgrind"; exit 1; }
+	$(BIN)/python bench/instruction_counts.py $(BENCH)
+
+.PHONY: clean
+clean:  ## remove .venv, build/ and what the tools cached
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

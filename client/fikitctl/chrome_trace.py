@@ -1,0 +1,160 @@
+"""A recorded trace as Chrome JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open.
+
+A session is a process of the trace, named by its tenant, and each of its streams a thread: operations of
+one stream follow each other, so complete ("X") events never overlap there. Waits at the gate do overlap
+what runs before them, hence asynchronous ("b"/"e") events, which viewers stack by themselves. One more
+process has a thread for each partition of the multiprocessors; what runs at the same time on the same
+partition is spread over lanes, because overlapping complete events would be drawn as nested.
+
+The format: "Trace Event Format", Google, 2016. Times are microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Any, Final
+
+from fikit.protocol import SessionRecord, Trace, TraceOperation, priority_name
+
+PARTITIONS: Final = 1
+"""The process id of the multiprocessors; sessions follow."""
+LANES: Final = 64
+"""Threads kept for each partition."""
+
+Events = Iterator[dict[str, Any]]
+
+
+def chrome_trace(trace: Trace, sessions: Iterable[SessionRecord], gpu: int) -> dict[str, Any]:
+    """The whole document."""
+    known = {session.session: session for session in sessions}
+    operations = sorted(trace.operations, key=_first)
+    origin = next((_first(operation) for operation in operations), 0)
+    numbers = {name: PARTITIONS + 1 + place for place, name in enumerate(_sessions(operations))}
+    return {
+        "displayTimeUnit": "ns",
+        "otherData": {"gpu": gpu, "operations": len(operations), "dropped": trace.dropped},
+        "traceEvents": [
+            *_session_names(operations, numbers, known),
+            *_operations(operations, numbers, origin),
+            *_partitions(operations, numbers, known, origin, gpu),
+        ],
+    }
+
+
+def _first(operation: TraceOperation) -> int:
+    times = (operation.arrived_ns, operation.issued_ns, operation.started_ns, operation.ended_ns)
+    return next((time for time in times if time), 0)
+
+
+def _sessions(operations: Iterable[TraceOperation]) -> list[str]:
+    return sorted({operation.session for operation in operations})
+
+
+def _microseconds(time_ns: int, origin: int) -> float:
+    return (time_ns - origin) / 1000
+
+
+def _metadata(name: str, pid: int, tid: int, argument: str, value: str | int) -> dict[str, Any]:
+    return {"ph": "M", "name": name, "pid": pid, "tid": tid, "args": {argument: value}}
+
+
+def _process(pid: int, name: str, order: int) -> Events:
+    yield _metadata("process_name", pid, 0, "name", name)
+    yield _metadata("process_sort_index", pid, 0, "sort_index", order)
+
+
+def _thread(pid: int, tid: int, name: str) -> Events:
+    yield _metadata("thread_name", pid, tid, "name", name)
+    yield _metadata("thread_sort_index", pid, tid, "sort_index", tid)
+
+
+def _owner(session: str, known: Mapping[str, SessionRecord]) -> tuple[str, int]:
+    """What to call a session, and where to put it: high priority on top."""
+    record = known.get(session)
+    if record is None:
+        return session, 100
+    work = record.job or record.name
+    return f"{record.tenant} / {session} ({work}, {priority_name(record.priority)})", 10 + record.priority
+
+
+def _session_names(
+    operations: Sequence[TraceOperation], numbers: Mapping[str, int], known: Mapping[str, SessionRecord]
+) -> Events:
+    for session, pid in numbers.items():
+        yield from _process(pid, *_owner(session, known))
+    streams = {(numbers[operation.session], operation.stream) for operation in operations}
+    for pid, stream in sorted(streams):
+        yield from _thread(pid, stream, f"stream {stream}")
+
+
+def _arguments(operation: TraceOperation) -> dict[str, Any]:
+    return {
+        "bytes": operation.bytes,
+        "blocks": operation.blocks,
+        "multiprocessors": operation.partition or "all",
+        "arrived_ns": operation.arrived_ns,
+        "issued_ns": operation.issued_ns,
+    }
+
+
+def _operations(operations: Sequence[TraceOperation], numbers: Mapping[str, int], origin: int) -> Events:
+    for number, operation in enumerate(operations):
+        place = {"pid": numbers[operation.session], "tid": operation.stream}
+        if operation.arrived_ns and operation.issued_ns > operation.arrived_ns:
+            wait = {"name": "gate wait", "cat": "gate", "id": number, **place}
+            yield {**wait, "ph": "b", "ts": _microseconds(operation.arrived_ns, origin)}
+            yield {**wait, "ph": "e", "ts": _microseconds(operation.issued_ns, origin)}
+        event = {"name": operation.name or operation.kind, "cat": operation.kind, **place}
+        event["args"] = _arguments(operation)
+        if _ran(operation):
+            yield {**event, **_span(operation, origin)}
+        else:
+            yield {**event, "ph": "i", "s": "t", "ts": _microseconds(_first(operation), origin)}
+
+
+def _ran(operation: TraceOperation) -> bool:
+    return 0 < operation.started_ns <= operation.ended_ns
+
+
+def _span(operation: TraceOperation, origin: int) -> dict[str, Any]:
+    duration = (operation.ended_ns - operation.started_ns) / 1000
+    return {"ph": "X", "ts": _microseconds(operation.started_ns, origin), "dur": duration}
+
+
+def _partitions(
+    operations: Sequence[TraceOperation],
+    numbers: Mapping[str, int],
+    known: Mapping[str, SessionRecord],
+    origin: int,
+    gpu: int,
+) -> Events:
+    ran = sorted(
+        (operation for operation in operations if _ran(operation) and operation.kind in ("launch", "graph")),
+        key=lambda operation: (operation.partition, operation.started_ns),
+    )
+    if ran:
+        yield from _process(PARTITIONS, f"GPU {gpu}: multiprocessors", 0)
+    for partition, members in groupby(ran, key=lambda operation: operation.partition):
+        title = f"{partition} multiprocessors" if partition else "whole GPU"
+        lanes: list[int] = []
+        for operation in members:
+            lane = _free_lane(lanes, operation)
+            tid = partition * LANES + lane
+            if lane == len(lanes):
+                lanes.append(0)
+                yield from _thread(PARTITIONS, tid, title if lane == 0 else f"{title}, beside ({lane})")
+            lanes[lane] = operation.ended_ns
+            yield {
+                "name": operation.name or operation.kind,
+                "cat": "partition",
+                "pid": PARTITIONS,
+                "tid": tid,
+                "args": {"session": _owner(operation.session, known)[0]},
+                **_span(operation, origin),
+            }
+
+
+def _free_lane(lanes: Sequence[int], operation: TraceOperation) -> int:
+    free = (lane for lane, busy_until in enumerate(lanes) if busy_until <= operation.started_ns)
+    return min(next(free, len(lanes)), LANES - 1)

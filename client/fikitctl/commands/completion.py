@@ -1,0 +1,26 @@
+"""``completion``: what a shell loads to complete fikitctl's verbs, options and identifiers."""
+
+from __future__ import annotations
+
+import click
+
+from fikitctl.verb import Verb
+
+
+@click.command(
+    cls=Verb,
+    examples=[
+        "fikitctl completion bash > ~/.local/share/bash-completion/completions/fikitctl",
+        "fikitctl completion zsh > ~/.zfunc/_fikitctl",
+        "fikitctl completion fish > ~/.config/fish/completions/fikitctl.fish",
+    ],
+)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def completion(ctx: click.Context, shell: str) -> None:
+    """Print the completion script for a shell."""
+    from click.shell_completion import get_completion_class
+
+    generator = get_completion_class(shell)
+    assert generator is not None  # noqa: S101
+    click.echo(generator(ctx.find_root().command, {}, "fikitctl", "_FIKITCTL_COMPLETE").source())

@@ -1,0 +1,48 @@
+"""``config``: the daemon's configuration, checked without the daemon."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from fikitctl.failures import refused
+from fikitctl.invocation import Invocation
+from fikitctl.output import print_json
+from fikitctl.verb import LazyVerbs, Verb
+
+_ANY_FILE: Final = click.Path(dir_okay=False, path_type=Path)
+
+
+@click.command(
+    cls=Verb,
+    examples=["fikitctl config check", "fikitctl config check ./fikitd.toml && sudo systemctl reload fikitd"],
+)
+@click.argument("file", type=_ANY_FILE, required=False)
+@click.pass_obj
+def check(invocation: Invocation, file: Path | None) -> None:
+    """Check FILE (default: /etc/fikitd/fikitd.toml) and the conf.d beside it.
+
+    Exits with 1 and names the file and the key when something is wrong. With --json: every setting as
+    the daemon would see it.
+    """
+    from fikitd.configuration_files import DEFAULT_FILE, load
+    from fikitd.errors import ConfigurationError
+
+    try:
+        configuration = load(file)
+    except ConfigurationError as error:
+        raise refused(str(error), "fikitd would not start, or keep its settings on reload") from None
+    if invocation.as_json:
+        print_json(configuration)
+    else:
+        click.echo(f"{file or DEFAULT_FILE}: ok")
+
+
+config: Final = LazyVerbs(
+    name="config",
+    help="Check the daemon's configuration.",
+    examples=["fikitctl config check", "fikitctl config check ./fikitd.toml"],
+    families={"Verbs": {"check": "fikitctl.commands.config:check"}},
+)

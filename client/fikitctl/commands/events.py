@@ -1,0 +1,59 @@
+"""``events``: what happens, as it happens."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import click
+from fikit.protocol import Event, Subscribe
+
+from fikitctl.invocation import Invocation
+from fikitctl.output import print_json
+from fikitctl.verb import Verb
+
+
+def event_text(event: Event) -> str:
+    """One event as a line."""
+    clock = time.strftime("%H:%M:%S", time.localtime(event.unix))
+    named = {"tenant": event.tenant, "job": event.job, "session": event.session, "gpu": event.gpu}
+    fields = [f"{name}={value}" for name, value in named.items() if value is not None]
+    fields += [
+        f"{name}={value if isinstance(value, str | int | float) else json.dumps(value, default=str)}"
+        for name, value in event.detail.items()
+    ]
+    return " ".join([f"{clock}.{int(event.unix % 1 * 1000):03}", event.kind, *fields])
+
+
+@click.command(
+    cls=Verb,
+    answer_seconds=None,
+    examples=[
+        "fikitctl events -f",
+        "fikitctl events --json | jq -r .kind",
+        "fikitctl events --count 1 --kind job_ended --timeout 10m",
+    ],
+)
+@click.option("-f", "--follow", is_flag=True, help="The default: there is no past to print.")
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many.")
+@click.option("-k", "--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
+@click.pass_obj
+def events(invocation: Invocation, follow: bool, count: int | None, kinds: tuple[str, ...]) -> None:
+    """Print events as they happen, until Ctrl-C.
+
+    With --json: one event per line.
+    """
+    printed = 0
+    with invocation.connected() as control:
+        subscription = control.send(Subscribe())
+        while True:
+            event = control.receive(subscription)
+            if not isinstance(event, Event) or (kinds and event.kind not in kinds):
+                continue
+            if invocation.as_json:
+                print_json(event)
+            else:
+                click.echo(event_text(event))
+            printed += 1
+            if printed == count:
+                return

@@ -1,0 +1,107 @@
+"""``logs``: what a job wrote, its standard output to ours and its standard error to ours.
+
+Following both streams takes a connection and a thread for each, because a waiting ReadLogs holds its
+connection.
+"""
+
+from __future__ import annotations
+
+import sys
+from threading import Event, Lock, Thread
+from typing import Final, Literal
+
+import click
+import msgspec
+from fikit.protocol import Logs, ReadLogs
+
+from fikitctl.failures import CommandError
+from fikitctl.invocation import Invocation, note
+from fikitctl.output import json_text
+from fikitctl.targets import JOB
+from fikitctl.verb import Verb
+
+Stream = Literal["stdout", "stderr"]
+STREAMS: Final[tuple[Stream, ...]] = ("stdout", "stderr")
+
+
+class _Reader:
+    """Copies one stream of a job, from its beginning, to where it belongs."""
+
+    def __init__(self, invocation: Invocation, job: str, stream: Stream, follow: bool, writing: Lock) -> None:
+        self._invocation = invocation
+        self._job = job
+        self._stream: Stream = stream
+        self._follow = follow
+        self._writing = writing
+        self.failure: BaseException | None = None
+        self.ended = Event()
+
+    def read(self) -> None:
+        """Copy until the end, or as far as it goes now."""
+        offset, truncated = 0, False
+        with self._invocation.connected() as control:
+            while True:
+                request = ReadLogs(job=self._job, stream=self._stream, offset=offset, follow=self._follow)
+                piece: Logs = control.request(request)
+                self._write(piece)
+                if piece.truncated and not truncated:
+                    truncated = True
+                    note(f"{self._stream} of {self._job} is longer than what is kept of it")
+                offset = piece.offset + len(piece.data)
+                if piece.end or (not self._follow and not piece.data):
+                    return
+
+    def read_aside(self) -> None:
+        """``read``, keeping the failure for whoever waits for ``ended``."""
+        try:
+            self.read()
+        except BaseException as error:  # handed to the main thread
+            self.failure = error
+        finally:
+            self.ended.set()
+
+    def _write(self, piece: Logs) -> None:
+        if not piece.data:
+            return
+        with self._writing:
+            if self._invocation.as_json:
+                print(json_text({"stream": self._stream, **msgspec.to_builtins(piece)}), flush=True)
+                return
+            target = getattr(sys, self._stream)
+            target.buffer.write(piece.data)
+            target.flush()
+
+
+@click.command(
+    cls=Verb,
+    answer_seconds=None,
+    examples=[
+        "fikitctl logs job-12",
+        "fikitctl logs -f job-12",
+        "fikitctl logs --stream stderr job-12 2>&1 | tail",
+    ],
+)
+@click.argument("job", type=JOB)
+@click.option("-f", "--follow", is_flag=True, help="Go on until the job is over.")
+@click.option("--stream", type=click.Choice([*STREAMS, "both"]), default="both", show_default=True)
+@click.pass_obj
+def logs(invocation: Invocation, job: str, follow: bool, stream: str) -> None:
+    """Print what a job wrote.
+
+    Its standard output goes to ours, its standard error to ours.
+    With --json: one object per piece; its data is base64.
+    """
+    writing = Lock()
+    readers = [
+        _Reader(invocation, job, name, follow, writing) for name in STREAMS if stream in (name, "both")
+    ]
+    if not follow or len(readers) == 1:
+        for reader in readers:
+            reader.read()
+        return
+    for reader in readers:
+        Thread(target=reader.read_aside, daemon=True).start()
+    for reader in readers:
+        reader.ended.wait()
+        if isinstance(reader.failure, CommandError | OSError):
+            raise reader.failure

@@ -1,0 +1,124 @@
+"""``profile``: what the daemon has learnt of kernels, to look at, to carry to another machine, to forget."""
+
+from __future__ import annotations
+
+import sys
+from typing import IO, Final
+
+import click
+import msgspec
+from fikit.protocol import ClearProfiles, ImportProfiles, ListProfiles, ProfileRecord, Profiles
+
+from fikitctl.failures import refused
+from fikitctl.invocation import Invocation
+from fikitctl.output import print_json
+from fikitctl.quantities import duration_text, size_text
+from fikitctl.tables import Column, Layout, layout_options, table
+from fikitctl.verb import LazyVerbs, Verb, confirm, yes_option
+
+_ALL: Final = 100_000
+_BATCH: Final = 5_000
+"""Records in one ImportProfiles, so that a frame stays far below its limit."""
+
+
+def _extent(extent: tuple[int, int, int]) -> str:
+    return "x".join(str(size) for size in extent)
+
+
+def profile_columns() -> list[Column]:
+    """What can be printed of a kernel's profile."""
+    return [
+        Column("function", lambda profile: profile.function),
+        Column("grid", lambda profile: _extent(profile.grid), right=True),
+        Column("block", lambda profile: _extent(profile.block), right=True),
+        Column("samples", lambda profile: str(profile.samples), right=True),
+        Column("median", lambda profile: duration_text(profile.median_ns / 1e9), right=True),
+        Column("p95", lambda profile: duration_text(profile.p95_ns / 1e9), right=True),
+        Column("shared", lambda profile: size_text(profile.shared_bytes), right=True, hidden=True),
+        Column("device", lambda profile: profile.device, hidden=True),
+        Column("module", lambda profile: profile.module, hidden=True),
+    ]
+
+
+@click.command(
+    "list",
+    cls=Verb,
+    examples=["fikitctl profile list", "fikitctl profile list --limit 20 --format function,samples,p95"],
+)
+@click.option("--limit", type=click.IntRange(1, _ALL), default=1000, show_default=True)
+@layout_options
+@click.pass_obj
+def list_profiles(
+    invocation: Invocation, limit: int, names: str | None, no_header: bool, quiet: bool
+) -> None:
+    """List kernel profiles, the most sampled first."""
+    reply: Profiles = invocation.request(ListProfiles(limit=limit))
+    if invocation.as_json:
+        print_json(reply)
+        return
+    click.echo(table(profile_columns(), reply.profiles, Layout(names, not no_header, quiet)), nl=False)
+
+
+@click.command(
+    "export",
+    cls=Verb,
+    examples=["fikitctl profile export > profiles.json", "fikitctl profile export profiles.json"],
+)
+@click.argument("file", type=click.File("w", lazy=True), default="-")
+@click.pass_obj
+def export_profiles(invocation: Invocation, file: IO[str]) -> None:
+    """Write every profile as JSON to FILE (default: standard output)."""
+    reply: Profiles = invocation.request(ListProfiles(limit=_ALL))
+    file.write(msgspec.json.format(msgspec.json.encode(reply)).decode() + "\n")
+
+
+@click.command(
+    "import",
+    cls=Verb,
+    examples=[
+        "fikitctl profile import profiles.json",
+        "ssh other fikitctl profile export | fikitctl profile import",
+    ],
+)
+@click.argument("file", type=click.File("rb"), default="-")
+@click.pass_obj
+def import_profiles(invocation: Invocation, file: IO[bytes]) -> None:
+    """Take over profiles that 'export' wrote (default: standard input)."""
+    try:
+        profiles: list[ProfileRecord] = msgspec.json.decode(file.read(), type=Profiles).profiles
+    except msgspec.DecodeError as error:
+        raise refused(
+            f"{file.name}: no profiles: {error}", "it must be what 'profile export' wrote"
+        ) from None
+    with invocation.connected() as control:
+        for start in range(0, len(profiles), _BATCH):
+            control.request(ImportProfiles(profiles=profiles[start : start + _BATCH]))
+    print(f"fikitctl: {len(profiles)} profiles taken over", file=sys.stderr)
+
+
+@click.command(
+    "clear", cls=Verb, examples=["fikitctl profile clear", "fikitctl profile clear --yes --timeout 5s"]
+)
+@yes_option
+@click.pass_obj
+def clear_profiles(invocation: Invocation, yes: bool) -> None:
+    """Forget every profile; they are learnt again as kernels run."""
+    if not confirm("Forget every kernel profile?", yes=yes):
+        raise click.Abort
+    invocation.request(ClearProfiles())
+
+
+_HERE: Final = "fikitctl.commands.profile"
+profile: Final = LazyVerbs(
+    name="profile",
+    help="List, carry over or forget what is known of kernels.",
+    examples=["fikitctl profile list", "fikitctl profile export profiles.json"],
+    families={
+        "Verbs": {
+            "list": f"{_HERE}:list_profiles",
+            "export": f"{_HERE}:export_profiles",
+            "import": f"{_HERE}:import_profiles",
+            "clear": f"{_HERE}:clear_profiles",
+        }
+    },
+)

@@ -1,0 +1,102 @@
+"""``run``: a job in the foreground, with this terminal, this directory, and the command's exit code."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import click
+from fikit.control import Connection
+from fikit.errors import RefusedError
+from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
+
+from fikitctl.commands.submit import FROM_THE_COMMAND_ON, checked_command, environment_with, work_options
+from fikitctl.failures import CommandError, ExitCode
+from fikitctl.foreground import Foreground
+from fikitctl.invocation import Invocation, lift_deadline, note
+from fikitctl.verb import Verb
+
+_ANSWER_SECONDS: Final = 5.0
+"""How long the end of the command waits for the daemon to hear of it."""
+
+
+@click.command(
+    cls=Verb,
+    answer_seconds=None,
+    context_settings=FROM_THE_COMMAND_ON,
+    examples=[
+        "fikitctl run -- python train.py --epochs 3",
+        "fikitctl run --priority high --memory 4G -- python serve.py",
+        "fikitctl run --timeout 1m -p low -- ./batch.sh || echo $?",
+    ],
+)
+@work_options
+@click.pass_obj
+def run(
+    invocation: Invocation,
+    priority: int,
+    gpu: int | None,
+    memory: int,
+    name: str | None,
+    isolate: bool,
+    variables: tuple[str, ...],
+    command: tuple[str, ...],
+) -> int:
+    """Run a command as a job in the foreground; its exit code is ours.
+
+    125: fikitd refused it; 126, 127: the command could not be executed, or was not found.
+    Signals are passed on. --timeout limits the wait for a place, not the command.
+    """
+    request = Submit(
+        command=checked_command(command),
+        environment=environment_with(variables),
+        directory=os.getcwd(),
+        priority=priority,
+        gpu=gpu,
+        memory_limit_bytes=memory,
+        name=name,
+        isolated=isolate,
+        foreground=True,
+    )
+    try:
+        return _run(invocation, request)
+    except CommandError as failure:
+        if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
+            failure.exit_code = ExitCode.RUN_FAILED
+        raise
+
+
+def _run(invocation: Invocation, request: Submit) -> int:
+    with invocation.connected() as control:
+        submitted: Submitted = control.request(request)
+        lift_deadline()
+        job = submitted.job.job
+        with Foreground() as child:
+            try:
+                pid = child.start(request.command, {**request.environment, **submitted.environment})
+            except CommandError as failure:
+                control.request(JobFinished(job=job, exit_code=failure.exit_code))
+                raise
+            # Its reply is read later: signals for the child must not wait for the daemon.
+            started = _told(control, JobStarted(job=job, pid=pid))
+            exit_code = child.wait()
+        ended = _told(control, JobFinished(job=job, exit_code=exit_code))
+        _answered(control, [identifier for identifier in (started, ended) if identifier is not None])
+    return exit_code
+
+
+def _told(control: Connection, report: Request) -> int | None:
+    """Send a report; None, with a note, where nobody is there: the command goes on, its result stands."""
+    try:
+        return control.send(report)
+    except ConnectionError as error:
+        note(f"the daemon went away meanwhile: {error}")
+        return None
+
+
+def _answered(control: Connection, identifiers: list[int]) -> None:
+    try:
+        for identifier in identifiers:
+            control.receive(identifier, timeout=_ANSWER_SECONDS)
+    except (OSError, ProtocolError, RefusedError) as error:
+        note(f"the daemon did not take the job's end: {error}")

@@ -1,0 +1,115 @@
+"""``submit``: hand a command to the daemon, which runs it as soon as there is room."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import click
+from fikit.protocol import Submit, Submitted
+
+from fikitctl.invocation import Invocation, is_terminal, note
+from fikitctl.output import print_json
+from fikitctl.quantities import PRIORITY, SIZE
+from fikitctl.verb import Verb
+
+FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
+"""Options after the command's name are the command's own."""
+
+
+def work_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``submit`` and ``run`` both take."""
+    options = (
+        click.option(
+            "-p", "--priority", type=PRIORITY, default="normal", show_default=True,
+            help="high, normal, low, or 0 (highest) to 9.",
+        ),
+        click.option("-g", "--gpu", type=click.IntRange(min=0), help="This GPU; else the daemon chooses."),
+        click.option("-m", "--memory", type=SIZE, default="0", help="GPU memory limit: 8G, 512M."),
+        click.option("-n", "--name", help="A name to show; else the command's."),
+        click.option("--isolate", is_flag=True, help="Share no CUDA context with other work."),
+        click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable."),
+        click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED),
+    )  # fmt: skip
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def environment_with(variables: Iterable[str]) -> dict[str, str]:
+    """Our environment and ``variables``; what is not text cannot travel and is left out, with a note."""
+    environment = dict(os.environ)
+    for variable in variables:
+        name, equals, value = variable.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{variable!r} is not NAME=VALUE", param_hint="--env")
+        environment[name] = value
+    unsendable = [name for name, value in environment.items() if not _is_text(name + value)]
+    for name in unsendable:
+        del environment[name]
+        note(f"variable {name!r} is not UTF-8 and was left out")
+    return environment
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def checked_command(command: tuple[str, ...]) -> list[str]:
+    """The command, if it can travel."""
+    if not all(_is_text(word) for word in command):
+        raise click.BadParameter("the command is not UTF-8", param_hint="COMMAND")
+    return list(command)
+
+
+@click.command(
+    cls=Verb,
+    answer_seconds=30,
+    context_settings=FROM_THE_COMMAND_ON,
+    examples=[
+        "fikitctl submit --priority high -- python serve.py --port 8000",
+        "fikitctl submit -p low -m 8G --name nightly -- python train.py",
+        "fikitctl wait $(fikitctl submit -- ./sweep.sh)",
+    ],
+)
+@work_options
+@click.option("-C", "--directory", type=click.Path(), help="Run it there instead of here.")
+@click.option("--output-limit", type=SIZE, default="0", help="Keep this much of its output.")
+@click.pass_obj
+def submit(
+    invocation: Invocation,
+    priority: int,
+    gpu: int | None,
+    memory: int,
+    name: str | None,
+    isolate: bool,
+    variables: tuple[str, ...],
+    command: tuple[str, ...],
+    directory: str | None,
+    output_limit: int,
+) -> None:
+    """Run a command as a job in the background; prints its identifier."""
+    submitted: Submitted = invocation.request(
+        Submit(
+            command=checked_command(command),
+            environment=environment_with(variables),
+            directory=os.path.abspath(directory or os.getcwd()),
+            priority=priority,
+            gpu=gpu,
+            memory_limit_bytes=memory,
+            name=name,
+            isolated=isolate,
+            output_limit_bytes=output_limit,
+        )
+    )
+    if invocation.as_json:
+        print_json(submitted.job)
+        return
+    click.echo(submitted.job.job)
+    if submitted.job.state == "queued" and is_terminal():
+        note(f"queued: {submitted.job.reason or 'waiting for room'}")

@@ -1,0 +1,144 @@
+"""``top``: who uses the GPUs right now. The one place that draws with rich."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+from fikit.protocol import GetStatus, ListSessions, Sessions, Status, Usage, priority_name
+
+from fikitctl.commands.status import gpu_columns
+from fikitctl.invocation import Invocation
+from fikitctl.output import print_json
+from fikitctl.quantities import DURATION, size_text
+from fikitctl.rates import Rate, rates
+from fikitctl.tables import PLAIN, Column, table
+from fikitctl.verb import Verb
+
+if TYPE_CHECKING:
+    from fikit.control import Connection
+    from rich.console import RenderableType
+
+
+def rate_columns() -> list[Column]:
+    """What ``top`` shows of a session."""
+    return [
+        Column("session", lambda rate: rate.session.session),
+        Column("tenant", lambda rate: rate.session.tenant),
+        Column("name", lambda rate: rate.session.name),
+        Column("priority", lambda rate: priority_name(rate.session.priority)),
+        Column("state", lambda rate: rate.session.state),
+        Column("gpu", lambda rate: str(rate.session.gpu), right=True),
+        Column("gpu%", lambda rate: f"{rate.gpu_share * 100:.1f}", right=True),
+        Column("launches/s", lambda rate: f"{rate.launches_per_second:.0f}", right=True),
+        Column("gate%", lambda rate: f"{rate.gate_share * 100:.1f}", right=True),
+        Column("queued", lambda rate: str(rate.session.usage.queued), right=True),
+        Column("memory", lambda rate: size_text(rate.session.usage.memory_bytes), right=True),
+    ]
+
+
+class _Sampler:
+    """Looks at the daemon again and again; each look is compared with the one before."""
+
+    def __init__(self, control: Connection) -> None:
+        self._control = control
+        self._before: dict[str, Usage] = {}
+        self._when = time.monotonic()
+        self.look()
+
+    def look(self) -> tuple[Status, list[Rate]]:
+        status: Status = self._control.request(GetStatus())
+        sessions: Sessions = self._control.request(ListSessions())
+        now = time.monotonic()
+        scale = {gpu.index: gpu.time_scale for gpu in status.gpus}
+        found = rates(self._before, sessions.sessions, max(now - self._when, 1e-6), scale)
+        self._when = now
+        self._before = {session.session: session.usage for session in sessions.sessions}
+        return status, found
+
+
+def top_text(status: Status, found: list[Rate]) -> str:
+    """The page without a screen."""
+    return f"{table(gpu_columns(), status.gpus, PLAIN)}\n{table(rate_columns(), found, PLAIN)}"
+
+
+def _screen(status: Status, found: list[Rate]) -> RenderableType:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    state = "accepting work" if status.draining is None else f"draining: {status.draining}"
+    counts = f"{status.jobs_running} jobs running, {status.jobs_queued} queued, {status.sessions} sessions"
+    parts: list[RenderableType] = [Text(f"fikitd {status.daemon}  {state}  {counts}"), Text()]
+    for columns, records in ((gpu_columns(), status.gpus), (rate_columns(), found)):
+        drawn = Table(box=None, header_style="bold", padding=(0, 1))
+        for column in columns:
+            drawn.add_column(column.name.upper(), justify="right" if column.right else "left")
+        for record in records:
+            drawn.add_row(*(Text(column.text(record)) for column in columns), style=_style(record))
+        parts += [drawn, Text()]
+    return Group(*parts)
+
+
+_STYLES: Final = {"high": "bold", "low": "dim"}
+
+
+def _style(record: object) -> str:
+    return _STYLES.get(priority_name(record.session.priority), "") if isinstance(record, Rate) else ""
+
+
+@click.command(
+    cls=Verb,
+    answer_seconds=None,
+    examples=[
+        "fikitctl top",
+        "fikitctl top --interval 500ms",
+        "fikitctl top --once",
+        "fikitctl top --json -n 10",
+    ],
+)
+@click.option("-i", "--interval", type=DURATION, default="1s", show_default=True)
+@click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many looks.")
+@click.option("--once", is_flag=True, help="Print one look and stop; the default when not at a terminal.")
+@click.pass_obj
+def top(invocation: Invocation, interval: float, count: int | None, once: bool) -> None:
+    """Show who uses the GPUs, until Ctrl-C.
+
+    gate%: how long operations waited for a gap in higher-priority work. With --json: one object per look.
+    """
+    drawn = sys.stdout.isatty() and not invocation.as_json and not once
+    looks = 1 if once or (count is None and not drawn and not invocation.as_json) else count
+    pause = threading.Event()
+    with invocation.connected() as control:
+        sampler = _Sampler(control)
+        if drawn:
+            _draw(sampler, interval, looks, pause)
+            return
+        while looks is None or looks > 0:
+            pause.wait(max(interval, 0.05))
+            status, found = sampler.look()
+            if invocation.as_json:
+                print_json({"status": status, "sessions": [_rate_record(rate) for rate in found]})
+            else:
+                click.echo(top_text(status, found), nl=False)
+            looks = None if looks is None else looks - 1
+
+
+def _rate_record(rate: Rate) -> dict[str, Any]:
+    return rate._asdict()
+
+
+def _draw(sampler: _Sampler, interval: float, looks: int | None, pause: threading.Event) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(no_color="NO_COLOR" in os.environ)
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while looks is None or looks > 0:
+            live.update(_screen(*sampler.look()), refresh=True)
+            pause.wait(max(interval, 0.05))
+            looks = None if looks is None else looks - 1

@@ -1,0 +1,126 @@
+"""Run a child as a shell would: its own process group, our signals passed on, its exit code ours.
+
+The child leads a process group of its own, because that is what the daemon ends when the job is killed;
+sharing ours would end the caller's script with it. At a terminal a background group may write but is
+stopped when it reads; then we lend it the terminal (``_lend_terminal``), so that a debugger's prompt works
+and ``fikitctl run ... | less`` still leaves the keyboard to less. Signals are taken one at a time with
+sigwaitinfo: nothing is lost between the start of the child and the wait for it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from fikitctl.failures import CommandError, ExitCode
+
+_PASSED_ON: Final = frozenset(
+    {
+        signal.SIGINT,
+        signal.SIGTERM,
+        signal.SIGHUP,
+        signal.SIGQUIT,
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGWINCH,
+        signal.SIGTSTP,
+        signal.SIGCONT,
+    }
+)
+_WATCHED: Final = _PASSED_ON | {signal.SIGCHLD}
+
+
+class Foreground:
+    """A child and the signals between it and us. Use as a context manager around the child's life."""
+
+    def __init__(self) -> None:
+        self.pid = 0
+        self._mask: set[int] = set()
+        self._terminal: int | None = None
+        self._wants_terminal = False
+
+    def __enter__(self) -> Foreground:
+        self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._take_terminal()
+        if self._terminal is not None:
+            os.close(self._terminal)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
+        """Start the child; its process id. Raises CommandError as the shell's 126 and 127."""
+        try:
+            self.pid = os.posix_spawnp(
+                command[0],
+                list(command),
+                dict(environment),
+                setpgroup=0,
+                setsigmask=self._mask,
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+            )
+        except FileNotFoundError:
+            message = f"{command[0]}: command not found"
+            raise CommandError(ExitCode.COMMAND_NOT_FOUND, "command_not_found", message) from None
+        except OSError as error:
+            message = f"{command[0]}: {error.strerror}"
+            raise CommandError(ExitCode.NOT_EXECUTABLE, "not_executable", message) from None
+        return self.pid
+
+    def wait(self) -> int:
+        """Pass signals on until the child has ended; its exit code, 128 + signal when one ended it."""
+        while True:
+            received = signal.sigwaitinfo(_WATCHED).si_signo
+            if received != signal.SIGCHLD:
+                self._pass_on(received)
+                continue
+            ended, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+            if ended == 0:
+                continue
+            if os.WIFSTOPPED(status):
+                self._stopped(os.WSTOPSIG(status))
+                continue
+            self._take_terminal()
+            return os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+
+    def _pass_on(self, number: int) -> None:
+        if number == signal.SIGCONT and self._wants_terminal:
+            self._lend_terminal()
+        os.killpg(self.pid, number)
+
+    def _stopped(self, number: int) -> None:
+        """The child was stopped: by the terminal, then stop like it, so that the shell's fg and bg work."""
+        if number == signal.SIGSTOP:
+            return
+        self._wants_terminal = self._wants_terminal or number != signal.SIGTSTP
+        if number != signal.SIGTSTP and self._lend_terminal():
+            os.killpg(self.pid, signal.SIGCONT)
+            return
+        self._take_terminal()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
+    def _lend_terminal(self) -> bool:
+        """Make the child's group the terminal's foreground; false where that is not ours to do."""
+        try:
+            if self._terminal is None:
+                self._terminal = os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC)
+            if os.tcgetpgrp(self._terminal) != os.getpgrp():
+                return False
+            os.tcsetpgrp(self._terminal, self.pid)
+        except OSError:
+            return False
+        return True
+
+    def _take_terminal(self) -> None:
+        """Undo ``_lend_terminal``; from the background this needs SIGTTOU out of the way."""
+        if self._terminal is None:
+            return
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        with suppress(OSError):  # the terminal may be gone
+            if os.tcgetpgrp(self._terminal) == self.pid:
+                os.tcsetpgrp(self._terminal, os.getpgrp())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTTOU} - self._mask)

@@ -1,0 +1,103 @@
+"""One call of fikitctl: which daemon, how long to wait, how to print; and the way to the daemon.
+
+The deadline is an alarm over the whole verb rather than a limit on each reply, so that a daemon which
+answers a little now and then cannot stretch it.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from fikitctl import failures
+
+if TYPE_CHECKING:
+    from fikit.control import Connection
+    from fikit.protocol import Request
+
+
+@dataclass
+class Invocation:
+    """What the options before and after the verb said."""
+
+    socket: str | None = None
+    timeout: float | None = None
+    as_json: bool = False
+
+    @property
+    def path(self) -> str:
+        """The daemon's socket: the option, or where the client library looks for it."""
+        from fikit.place import default_socket
+
+        try:
+            return self.socket or str(default_socket())
+        except PermissionError as error:
+            raise failures.unsafe_place(error) from error
+
+    @contextmanager
+    def connected(self) -> Iterator[Connection]:
+        """A connection for the length of the block; what goes wrong with it becomes CommandError."""
+        from fikit.control import Connection
+        from fikit.errors import RefusedError, UnreachableError
+        from fikit.protocol import ProtocolError
+
+        try:
+            connection = Connection(self.path, client="fikitctl", timeout=None)
+        except UnreachableError as error:
+            raise failures.unreachable(self.path, error) from error
+        except RefusedError as error:
+            raise failures.of_reply(error.reason, str(error), error.hint) from error
+        except ProtocolError as error:
+            raise failures.lost(error) from error
+        try:
+            yield connection
+        except RefusedError as error:
+            raise failures.of_reply(error.reason, str(error), error.hint) from error
+        except (UnreachableError, ProtocolError) as error:
+            raise failures.lost(error) from error
+        finally:
+            connection.close()
+
+    def request(self, body: Request) -> Any:
+        """The reply to a single request."""
+        with self.connected() as control:
+            return control.request(body)
+
+    @contextmanager
+    def deadline(self, default: float | None) -> Iterator[None]:
+        """Raise the timeout failure when the block takes longer than ``--timeout`` (or ``default``)."""
+        seconds = self.timeout if self.timeout is not None else default
+        if not seconds:
+            yield
+            return
+
+        def expire(_signal: int, _frame: FrameType | None) -> None:
+            raise failures.timed_out(seconds)
+
+        previous = signal.signal(signal.SIGALRM, expire)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, previous)
+
+
+def lift_deadline() -> None:
+    """From here on no ``--timeout``: what it was meant for has happened."""
+    signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def is_terminal() -> bool:
+    """Whether a person can answer a question here."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def note(text: str) -> None:
+    """A remark beside the result."""
+    print(f"fikitctl: {text}", file=sys.stderr)

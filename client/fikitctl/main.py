@@ -1,0 +1,144 @@
+"""fikitctl: the command line of fikitd. See ``failures`` for the exit codes."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import click
+
+from fikitctl import failures
+from fikitctl.failures import CommandError, ExitCode
+from fikitctl.invocation import Invocation
+from fikitctl.verb import LazyVerbs, shared_options
+
+_COMMANDS: Final = "fikitctl.commands"
+FAMILIES: Final = {
+    "Run work": {
+        "run": f"{_COMMANDS}.run:run",
+        "submit": f"{_COMMANDS}.submit:submit",
+        "wait": f"{_COMMANDS}.wait:wait",
+        "logs": f"{_COMMANDS}.logs:logs",
+    },
+    "Look at work": {
+        "status": f"{_COMMANDS}.status:status",
+        "ps": f"{_COMMANDS}.work:ps",
+        "show": f"{_COMMANDS}.work:show",
+        "top": f"{_COMMANDS}.top:top",
+        "events": f"{_COMMANDS}.events:events",
+        "trace": f"{_COMMANDS}.trace:trace",
+    },
+    "Steer work": {
+        "pause": f"{_COMMANDS}.steer:pause",
+        "resume": f"{_COMMANDS}.steer:resume",
+        "priority": f"{_COMMANDS}.steer:priority",
+        "kill": f"{_COMMANDS}.steer:kill",
+    },
+    "Operate the daemon": {
+        "tenants": f"{_COMMANDS}.tenants:tenants",
+        "profile": f"{_COMMANDS}.profile:profile",
+        "config": f"{_COMMANDS}.config:config",
+        "doctor": f"{_COMMANDS}.doctor:doctor",
+        "drain": f"{_COMMANDS}.drain:drain",
+        "undrain": f"{_COMMANDS}.drain:undrain",
+    },
+    "Get started": {
+        "demo": f"{_COMMANDS}.demo:demo",
+        "completion": f"{_COMMANDS}.completion:completion",
+    },
+}
+
+
+def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("fikitd")
+        except PackageNotFoundError:
+            number = "(from its source tree)"
+        click.echo(f"fikitctl {number}")
+        ctx.exit()
+
+
+@click.pass_context
+def _root(ctx: click.Context) -> int | None:
+    """Share this machine's GPUs by priority.
+
+    Without a verb: 'fikitctl status'.
+    """
+    if ctx.invoked_subcommand is not None:
+        return None
+    command = cli.get_command(ctx, "status")
+    assert command is not None  # noqa: S101
+    with command.make_context("status", [], parent=ctx) as status:
+        result: int | None = command.invoke(status)
+    return result
+
+
+cli: Final = LazyVerbs(
+    name="fikitctl",
+    callback=_root,
+    families=FAMILIES,
+    help=_root.__doc__,
+    examples=[
+        "fikitctl run --priority high -- python serve.py",
+        "fikitctl submit --priority low -- python train.py",
+        "fikitctl ps",
+    ],
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    params=[
+        *shared_options(),
+        click.Option(
+            ["--version"],
+            is_flag=True,
+            expose_value=False,
+            is_eager=True,
+            callback=_print_version,
+            help="Print the version and exit.",
+        ),
+    ],
+)
+
+
+def call(arguments: Sequence[str]) -> int:
+    """Run fikitctl with ``arguments``; its exit code."""
+    invocation = Invocation()
+    try:
+        result = cli.main(list(arguments), prog_name="fikitctl", standalone_mode=False, obj=invocation)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else ExitCode.DONE
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return ExitCode.USAGE
+    except click.ClickException as error:
+        as_json = invocation.as_json or "--json" in _options(arguments)
+        failure = failures.of_usage(error)
+        failures.report(failure, as_json=as_json)
+        return ExitCode.RUN_FAILED if _is_run(error) else failure.exit_code
+    except CommandError as failure:
+        failures.report(failure, as_json=invocation.as_json)
+        return failure.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.BROKEN_PIPE
+
+
+def _options(arguments: Sequence[str]) -> Sequence[str]:
+    """The arguments that are ours, not those of a command to run."""
+    return arguments[: arguments.index("--")] if "--" in arguments else arguments
+
+
+def _is_run(error: click.ClickException) -> bool:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return context is not None and context.info_name == "run"
+
+
+def main() -> None:
+    """The entry point."""
+    sys.exit(call(sys.argv[1:]))

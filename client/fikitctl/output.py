@@ -1,0 +1,24 @@
+"""Results as JSON: the protocol's own structs, one object, or one line each in a stream."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+import msgspec
+
+
+def json_text(record: Any) -> str:
+    """One line of JSON."""
+    return msgspec.json.encode(record).decode()
+
+
+def print_json(record: Any) -> None:
+    """Print one object at once, so that a reader of a stream sees it when it happens."""
+    click.echo(json_text(record))
+
+
+def moment(unix: float | None) -> str:
+    """A point in time as people here write it; empty for none."""
+    return "" if unix is None else time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(unix))

@@ -1,0 +1,108 @@
+"""What people type and read: sizes, durations, priorities, signals."""
+
+from __future__ import annotations
+
+import re
+import signal as signals
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+_BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``8G``, ``512M``, ``1.5GiB`` or a plain number; units are powers of 1024."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no size: write it like 512M or 8G")
+    return int(float(match[1]) * _BINARY[match[2].upper()])
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``10``, ``1.5s``, ``500ms``, ``2m`` or ``1h``."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is no duration: write it like 500ms, 10s or 2m")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def parse_priority(text: str) -> int:
+    """The level that a name or a digit stands for."""
+    from fikit.protocol import priority_level
+
+    return priority_level(text)
+
+
+def parse_signal(text: str) -> int:
+    """The number of ``TERM``, ``SIGTERM`` or ``15``."""
+    if text.isdigit() and 1 <= int(text) <= 64:
+        return int(text)
+    name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
+    try:
+        return int(signals.Signals[name])
+    except KeyError:
+        raise ValueError(f"{text!r} is no signal: write it like TERM, SIGINT or 9") from None
+
+
+if TYPE_CHECKING:
+    Parameter = click.ParamType[Any]
+else:  # generic since click 8.4 only
+    Parameter = click.ParamType
+
+
+class _Parsed(Parameter):
+    """A click type made of a parsing function that raises ValueError."""
+
+    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+        self.name = name
+        self._parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The parsed value; a usage error where it does not parse."""
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._parse(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+SIZE: Final = _Parsed("size", parse_size)
+DURATION: Final = _Parsed("duration", parse_duration)
+PRIORITY: Final = _Parsed("priority", parse_priority)
+SIGNAL: Final = _Parsed("signal", parse_signal)
+
+
+def size_text(count: int) -> str:
+    """``8.0G`` for 8589934592; ``-`` for nothing."""
+    if count == 0:
+        return "-"
+    amount = float(count)
+    for unit in ("B", "K", "M", "G"):
+        if amount < 1024:
+            return f"{amount:.0f}{unit}" if unit == "B" or amount >= 100 else f"{amount:.1f}{unit}"
+        amount /= 1024
+    return f"{amount:.1f}T"
+
+
+def duration_text(seconds: float) -> str:
+    """``1.2ms``, ``3.4s``, ``5m10s``, ``2h05m`` or ``3d04h``."""
+    if seconds <= 0:
+        return "-"
+    if seconds < 60:
+        for factor, unit in ((1, "s"), (1e3, "ms"), (1e6, "us")):
+            if seconds * factor >= 1:
+                return f"{seconds * factor:.1f}{unit}"
+        return f"{seconds * 1e9:.0f}ns"
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours == 0:
+        return f"{minutes}m{rest:02}s"
+    if hours < 24:
+        return f"{hours}h{minutes:02}m"
+    return f"{hours // 24}d{hours % 24:02}h"

@@ -1,0 +1,81 @@
+"""Columns and plain tables. A column is declared once: its name, how to fill it, on which side it aligns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+import click
+
+from fikitctl.failures import refused
+
+
+class Column(NamedTuple):
+    """One column of a table. ``hidden``: shown only when ``--format`` names it."""
+
+    name: str
+    text: Callable[[Any], str]
+    right: bool = False
+    hidden: bool = False
+
+
+class Layout(NamedTuple):
+    """What ``--format``, ``--no-header`` and ``-q`` said."""
+
+    names: str | None
+    header: bool
+    quiet: bool
+
+
+def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--format``, ``--no-header`` and ``-q`` as arguments of those names."""
+    options = (
+        click.option("--format", "names", metavar="COLUMNS", help="Columns to print: id,tenant,state."),
+        click.option("--no-header", is_flag=True, help="Leave the column names out."),
+        click.option("-q", "--quiet", is_flag=True, help="Print identifiers only."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def chosen(columns: Sequence[Column], layout: Layout) -> list[Column]:
+    """The columns to print. Raises CommandError for a name that there is not."""
+    if layout.quiet:
+        return [columns[0]]
+    if layout.names is None:
+        return [column for column in columns if not column.hidden]
+    by_name = {column.name: column for column in columns}
+    names = [name.strip().lower() for name in layout.names.split(",") if name.strip()]
+    unknown = [name for name in names if name not in by_name]
+    if unknown or not names:
+        raise refused(f"no column {', '.join(unknown) or 'named'}", f"columns: {', '.join(by_name)}")
+    return [by_name[name] for name in names]
+
+
+def table(columns: Sequence[Column], records: Iterable[Any], layout: Layout) -> str:
+    """The table as text, each line ended; empty without header and records."""
+    columns = chosen(columns, layout)
+    rows = [[column.text(record) for column in columns] for record in records]
+    if layout.header and not layout.quiet:
+        rows.insert(0, [column.name.upper().replace("_", " ") for column in columns])
+    widths = [max((len(row[place]) for row in rows), default=0) for place in range(len(columns))]
+    return "".join(_line(columns, row, widths) for row in rows)
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    cells = (
+        cell.rjust(width) if column.right else cell.ljust(width)
+        for column, cell, width in zip(columns, row, widths, strict=True)
+    )
+    return "  ".join(cells).rstrip() + "\n"
+
+
+def sheet(pairs: Iterable[tuple[str, str]]) -> str:
+    """One record as lines of name and value; pairs without a value are left out."""
+    shown = [(name, value) for name, value in pairs if value]
+    width = max((len(name) for name, _ in shown), default=0)
+    return "".join(f"{name.ljust(width)}  {value}\n" for name, value in shown)
+
+
+PLAIN: Final = Layout(names=None, header=True, quiet=False)

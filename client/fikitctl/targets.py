@@ -1,0 +1,70 @@
+"""Naming jobs and sessions on the command line, with completion from the running daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+from click.shell_completion import CompletionItem
+
+from fikitctl.failures import CommandError
+from fikitctl.invocation import Invocation
+from fikitctl.quantities import Parameter
+
+_COMPLETION_SECONDS: Final = 0.5
+
+
+def _known(ctx: click.Context, sessions: bool) -> list[tuple[str, str]]:
+    from fikit.protocol import ListJobs, ListSessions
+
+    invocation = ctx.ensure_object(Invocation)
+    with invocation.deadline(_COMPLETION_SECONDS), invocation.connected() as control:
+        known = [(job.job, job.name) for job in control.request(ListJobs()).jobs]
+        if sessions:
+            known += [(one.session, one.name) for one in control.request(ListSessions()).sessions]
+    return known
+
+
+class _Target(Parameter):
+    def __init__(self, name: str, *, sessions: bool) -> None:
+        self.name = name
+        self._sessions = sessions
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        import msgspec
+        from fikit.protocol import Identifier
+
+        try:
+            return msgspec.convert(value, Identifier)
+        except msgspec.ValidationError:
+            self.fail(f"{value!r} is no identifier; 'fikitctl ps -q' lists them", param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        try:
+            known = _known(ctx, self._sessions)
+        except CommandError:
+            return []
+        return [CompletionItem(name, help=text) for name, text in known if name.startswith(incomplete)]
+
+
+JOB: Final = _Target("job", sessions=False)
+TARGET: Final = _Target("target", sessions=True)
+
+
+def each(targets: tuple[str, ...], action: Callable[[str], None], *, as_json: bool) -> int:
+    """Do ``action`` for every target, report what fails, and return the first failure's exit code."""
+    from fikitctl.failures import report
+
+    first = 0
+    for target in targets:
+        try:
+            action(target)
+        except CommandError as failure:
+            if len(targets) == 1 or failure.code in ("timeout", "unreachable"):
+                raise
+            report(failure, as_json=as_json)
+            first = first or failure.exit_code
+    return first

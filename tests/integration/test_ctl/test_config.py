@@ -1,0 +1,40 @@
+"""``config check``: the daemon's own reading of a file, without the daemon."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fikitd.configuration_files", reason="the daemon package is not here")
+Fikitctl = Any
+
+
+def test_a_file_that_is_right(fikitctl: Fikitctl, tmp_path: Path) -> None:
+    file = tmp_path / "fikitd.toml"
+    file.write_text("[jobs]\nmax_running = 3\n")
+    assert fikitctl("config", "check", str(file)) == (0, f"{file}: ok\n", "")
+    assert json.loads(fikitctl("config", "check", "--json", str(file)).out)["jobs"]["max_running"] == 3
+
+
+def test_a_file_that_is_wrong_is_named_with_its_key(fikitctl: Fikitctl, tmp_path: Path) -> None:
+    file = tmp_path / "fikitd.toml"
+    file.write_text("[jobs]\nmax_runing = 3\n")
+    result = fikitctl("config", "check", str(file))
+    assert (result.code, result.out) == (1, "")
+    assert str(file) in result.err
+    assert "max_runing" in result.err
+
+
+def test_a_file_that_is_not_there(fikitctl: Fikitctl, tmp_path: Path) -> None:
+    assert fikitctl("config", "check", str(tmp_path / "none.toml")).code == 1
+
+
+def test_the_configuration_of_an_own_daemon_is_right(fikitctl: Fikitctl, tmp_path: Path) -> None:
+    from fikitctl.own_daemon import configuration_text
+
+    file = tmp_path / "fikitd.toml"
+    file.write_text(configuration_text(tmp_path, "sim"))
+    assert fikitctl("config", "check", str(file)).code == 0

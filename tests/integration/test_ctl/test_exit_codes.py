@@ -1,0 +1,142 @@
+"""Each way a verb can end, as the shell sees it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fikit import protocol
+from fikit.protocol import Done, Failure, Kill, Pause, Show, Wait
+
+Daemon = Any
+Fikitctl = Any
+
+
+@pytest.mark.parametrize(
+    ("code", "exit_code"),
+    [
+        ("protocol", 1),
+        ("invalid", 1),
+        ("permission", 5),
+        ("not_found", 4),
+        ("quota", 1),
+        ("draining", 1),
+        ("unavailable", 1),
+        ("internal", 1),
+    ],
+)
+def test_every_refusal_has_its_exit_code(
+    daemon: Daemon, fikitctl: Fikitctl, code: Any, exit_code: int
+) -> None:
+    daemon.script[Show] = Failure(code=code, message="what was wrong", hint="what to do")
+    text = fikitctl("show", "job-1")
+    assert (text.code, text.out) == (exit_code, "")
+    assert text.err == "fikitctl: what was wrong\n  hint: what to do\n"
+    as_json = fikitctl("show", "--json", "job-1")
+    assert json.loads(as_json.err) == {"code": code, "message": "what was wrong", "hint": "what to do"}
+    assert (as_json.code, as_json.out) == (exit_code, "")
+
+
+def test_no_refusal_was_forgotten() -> None:
+    assert len(protocol.Failure.__struct_fields__) == 3
+    assert len(protocol.ErrorCode.__args__) == 8
+
+
+def test_daemon_not_reachable(fikitctl: Fikitctl, tmp_path: Path) -> None:
+    result = fikitctl("ps", "-H", str(tmp_path / "nothing"), "--json")
+    assert result.code == 3
+    assert json.loads(result.err)["code"] == "unreachable"
+    assert fikitctl("-H", str(tmp_path / "nothing"), "ps").code == 3
+
+
+def test_socket_of_others(fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    import socket
+
+    def refuse(*_arguments: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    assert fikitctl("ps").code == 5
+
+
+def test_daemon_goes_away(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    daemon.hang_up.add(Show)
+    result = fikitctl("show", "job-1")
+    assert result.code == 3
+    assert "went away" in result.err
+
+
+def test_refused_hello(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    daemon.script[protocol.Hello] = Failure(code="protocol", message="version 9 is not spoken here")
+    assert fikitctl("ps").code == 1
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["nonsense"],
+        ["ps", "--nonsense"],
+        ["show"],
+        ["show", "NOT AN ID"],
+        ["priority", "urgent", "job-1"],
+        ["submit", "--memory", "lots", "--", "true"],
+        ["submit"],
+        ["kill", "-s", "NOSUCH", "job-1"],
+        ["completion", "csh"],
+        ["profile"],
+    ],
+)
+def test_wrong_command_line(fikitctl: Fikitctl, arguments: list[str]) -> None:
+    result = fikitctl(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err
+
+
+def test_wrong_command_line_as_json(fikitctl: Fikitctl) -> None:
+    assert json.loads(fikitctl("ps", "--json", "--nonsense").err)["code"] == "usage"
+    assert json.loads(fikitctl("show", "--json", "NOT AN ID").err)["code"] == "usage"
+
+
+def test_unknown_column(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    daemon.script[protocol.ListTenants] = protocol.Tenants(tenants=[])
+    result = fikitctl("tenants", "--format", "tenant,colour")
+    assert result.code == 1
+    assert "colour" in result.err
+    assert "max_sessions" in result.err
+
+
+def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    daemon.script[Wait] = None
+    assert fikitctl("wait", "--timeout", "50ms", "job-1").code == 124
+    assert fikitctl("--timeout", "50ms", "wait", "job-1").code == 124
+
+
+def test_several_targets_go_on_after_a_failure(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    def answer(request: Pause) -> protocol.Reply:
+        return Failure(code="not_found", message="no job-1") if request.target == "job-1" else Done()
+
+    daemon.script[Pause] = answer
+    result = fikitctl("pause", "job-1", "job-2")
+    assert result.code == 4
+    assert [request.target for request in daemon.of(Pause)] == ["job-1", "job-2"]
+    assert fikitctl("pause", "job-2").code == 0
+
+
+def test_kill_does_not_ask_without_a_terminal(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    daemon.script[Kill] = Done()
+    assert fikitctl("kill", "-s", "INT", "--grace", "2s", "job-1") == (0, "", "")
+    assert daemon.of(Kill) == [Kill(target="job-1", signal=2, grace_ms=2000)]
+
+
+def test_kill_asks_at_a_terminal(daemon: Daemon, fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    import click
+
+    daemon.script[Kill] = Done()
+    monkeypatch.setattr("fikitctl.verb.is_terminal", lambda: True)
+    monkeypatch.setattr(click, "confirm", lambda *_arguments, **_options: False)
+    assert fikitctl("kill", "job-1").code == 130
+    assert not daemon.of(Kill)
+    assert fikitctl("kill", "--yes", "job-1").code == 0
+    assert len(daemon.of(Kill)) == 1

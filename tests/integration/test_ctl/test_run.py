@@ -1,0 +1,174 @@
+"""``fikitctl run``: real children, real signals, a scripted daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from fikit import protocol
+from fikit.protocol import Done, Failure, JobFinished, JobStarted, Submit, Submitted
+
+Daemon = Any
+START = [sys.executable, "-c", "from fikitctl.main import main; main()", "run"]
+JOB = protocol.JobRecord(
+    job="job-1",
+    tenant="ada",
+    uid=1000,
+    name="x",
+    command=["x"],
+    directory="/",
+    priority=5,
+    gpu=0,
+    memory_limit_bytes=0,
+    isolated=False,
+    state="running",
+    pid=None,
+    exit_code=None,
+    reason="",
+    submitted_unix=0,
+    started_unix=0,
+    ended_unix=None,
+    sessions=[],
+    usage=protocol.Usage(),
+)
+
+
+@pytest.fixture
+def admitting(daemon: Daemon) -> Iterator[Daemon]:
+    daemon.script |= {
+        Submit: Submitted(job=JOB, environment={"FIKIT_JOB": "job-1"}),
+        JobStarted: Done(),
+        JobFinished: Done(),
+    }
+    return daemon
+
+
+def run(*command: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*START, *command], capture_output=True, text=True, timeout=30, check=False, **options
+    )
+
+
+def test_exit_code_output_and_environment_are_the_commands(admitting: Daemon) -> None:
+    ended = run("--", "sh", "-c", "read line; echo $FIKIT_JOB $line; echo aside >&2; exit 7", input="in\n")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (7, "job-1 in\n", "aside\n")
+    assert [request.job for request in admitting.of(JobStarted)] == ["job-1"]
+    assert admitting.of(JobFinished) == [JobFinished(job="job-1", exit_code=7)]
+    assert admitting.of(Submit)[0].foreground
+
+
+def test_a_signal_is_passed_on(admitting: Daemon) -> None:
+    script = "trap 'echo caught; exit 5' USR1; echo ready; while :; do sleep 0.05; done"
+    with subprocess.Popen([*START, "sh", "-c", script], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGUSR1)
+        assert child.stdout.read() == "caught\n"
+        assert child.wait(10) == 5
+
+
+def test_a_child_killed_by_a_signal_gives_128_and_its_number(admitting: Daemon) -> None:
+    assert run("sh", "-c", "kill -KILL $$").returncode == 137
+    assert admitting.of(JobFinished)[-1].exit_code == 137
+
+
+def test_not_found_and_not_executable(admitting: Daemon, tmp_path: Path) -> None:
+    missing = run("--", "no-such-command-here")
+    assert (missing.returncode, missing.stderr) == (
+        127,
+        "fikitctl: no-such-command-here: command not found\n",
+    )
+    assert admitting.of(JobFinished)[-1].exit_code == 127
+    assert run(str(tmp_path)).returncode == 126
+    plain = tmp_path / "plain"
+    plain.write_text("text")
+    assert run(str(plain)).returncode == 126
+
+
+def test_our_own_failures_are_125(daemon: Daemon) -> None:
+    assert run("-H", "/nonexistent/socket", "true").returncode == 125
+    daemon.script[Submit] = Failure(code="quota", message="too many jobs")
+    refused = run("true")
+    assert (refused.returncode, refused.stderr) == (125, "fikitctl: too many jobs\n")
+    assert run("--priority", "urgent", "true").returncode == 125
+    daemon.script[Submit] = None
+    assert run("--timeout", "50ms", "true").returncode == 125
+
+
+def test_the_result_stands_when_the_daemon_goes_away(admitting: Daemon) -> None:
+    admitting.hang_up.add(JobFinished)
+    ended = run("sh", "-c", "exit 3")
+    assert ended.returncode == 3
+    assert "did not take the job's end" in ended.stderr
+
+
+def test_the_child_leads_its_own_group(admitting: Daemon) -> None:
+    ended = run(
+        sys.executable, "-c", "import os; print(os.getpgrp() == os.getpid(), os.getpgrp() == os.getsid(0))"
+    )
+    assert ended.stdout == "True False\n"
+
+
+def test_signal_mask_and_pipes_are_as_the_caller_had_them(admitting: Daemon) -> None:
+    code = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+    assert run(sys.executable, "-c", code).stdout == "set()\n"
+    assert run("sh", "-c", "yes | head -n 1").stdout == "y\n"
+
+
+@pytest.mark.usefixtures("admitting")
+def test_a_child_that_reads_the_terminal_gets_it(on_terminal: Any) -> None:
+    screen = on_terminal("run", "sh", "-c", 'read line; echo "got $line"; exit 4')
+    os.write(screen.terminal, b"hello\n")
+    screen.read_until(b"got hello")
+    assert screen.process.wait(20) == 4
+
+
+@pytest.mark.usefixtures("admitting")
+def test_ctrl_c_at_the_terminal_reaches_the_child(on_terminal: Any) -> None:
+    screen = on_terminal("run", "sh", "-c", "trap 'exit 9' INT; echo ready; while :; do sleep 0.05; done")
+    screen.read_until(b"ready")
+    os.write(screen.terminal, b"\x03")
+    assert screen.process.wait(20) == 9
+
+
+def test_the_job_named_by_the_daemon_is_reported(admitting: Daemon) -> None:
+    admitting.script[Submit] = Submitted(job=msgspec.structs.replace(JOB, job="job-42"))
+    assert run("true").returncode == 0
+    assert admitting.of(JobStarted)[0].job == "job-42"
+
+
+@pytest.mark.usefixtures("admitting")
+def test_ctrl_z_stops_us_with_the_child_and_cont_goes_on(on_terminal: Any) -> None:
+    """What a shell does for fg: see us stopped, then continue our group."""
+    screen = on_terminal("run", "sh", "-c", "echo ready; read line; exit 6")
+    pid = screen.process.pid
+    screen.read_until(b"ready")
+    while os.tcgetpgrp(screen.terminal) == pid:  # until the child has read, and so was lent the terminal
+        time.sleep(0.01)
+    os.write(screen.terminal, b"\x1a")
+    assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
+    assert os.tcgetpgrp(screen.terminal) == pid
+    os.kill(pid, signal.SIGCONT)
+    os.write(screen.terminal, b"go on\n")
+    assert screen.process.wait(20) == 6
+
+
+def test_signals_do_not_wait_for_a_daemon_that_hangs(admitting: Daemon) -> None:
+    admitting.script[JobStarted] = None
+    admitting.hang_up.add(JobFinished)
+    script = "trap 'exit 5' TERM; echo ready; while :; do sleep 0.05; done"
+    with subprocess.Popen(
+        [*START, "sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.terminate()
+        assert child.wait(10) == 5

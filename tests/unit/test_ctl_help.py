@@ -1,0 +1,105 @@
+"""Every verb explains itself, starts lean, and completes in three shells."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+from fikitctl import main
+from fikitctl.verb import LazyVerbs, Verb
+
+
+def _verbs(group: LazyVerbs, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        yield (*path, name)
+        if isinstance(command, LazyVerbs):
+            yield from _verbs(command, (*path, name))
+
+
+VERBS = list(_verbs(main.cli))
+
+
+def test_the_verbs_are_all_there() -> None:
+    expected = (
+        "submit run ps show logs wait kill pause resume priority top events trace profile tenants status"
+        " config doctor drain undrain demo completion"
+    )
+    assert set(expected.split()) == {verb[0] for verb in VERBS}
+    assert {("profile", "list"), ("profile", "clear"), ("config", "check")} <= set(VERBS)
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=" ".join)
+def test_help_ends_with_examples(verb: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.call([*verb, "--help"]) == 0
+    text = capsys.readouterr().out
+    examples = text.partition("\nExamples:\n")[2].splitlines()
+    assert 2 <= len(examples) <= 4
+    assert all("fikitctl" in example for example in examples)
+    assert any(" ".join(("fikitctl", *verb)) in example for example in examples)
+    assert max(map(len, text.splitlines())) <= 110
+
+
+@pytest.mark.parametrize(
+    "verb", [verb for verb in VERBS if verb not in {("profile",), ("config",)}], ids=" ".join
+)
+def test_every_verb_takes_the_shared_options(verb: tuple[str, ...]) -> None:
+    command: click.Command | None = main.cli
+    for name in verb:
+        assert isinstance(command, LazyVerbs)
+        command = command.get_command(click.Context(command), name)
+    assert isinstance(command, Verb)
+    names = {option for parameter in command.params for option in parameter.opts}
+    assert {"-H", "--socket", "--timeout", "--json"} <= names
+
+
+def test_verbs_are_listed_unabridged(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.call(["--help"]) == 0
+    assert "..." not in capsys.readouterr().out.replace("[ARGS]...", "")
+
+
+@pytest.mark.parametrize("arguments", [["--version"], ["ps", "-H", "/nonexistent/socket"], ["--help"]])
+def test_starting_imports_nothing_heavy(arguments: list[str]) -> None:
+    heavy = {"trio", "rich", "numpy", "fikitd", "asyncio", "cuda", "structlog"}
+    code = (
+        "import sys\nfrom fikitctl.main import call\n"
+        f"call({arguments!r})\nprint(sorted({heavy!r} & set(sys.modules)))"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ended.stdout.splitlines()[-1] == "[]"
+
+
+@pytest.mark.parametrize(
+    ("shell", "mark"),
+    [
+        ("bash", "complete -o nosort -F"),
+        ("zsh", "#compdef fikitctl"),
+        ("fish", "complete --no-files --command fikitctl"),
+    ],
+)
+def test_completion_scripts(shell: str, mark: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.call(["completion", shell]) == 0
+    script = capsys.readouterr().out
+    assert mark in script
+    assert "_FIKITCTL_COMPLETE" in script
+
+
+def test_bash_takes_the_script_and_completes_a_verb() -> None:
+    code = "from fikitctl.main import main; main()"
+    script = subprocess.run(
+        [sys.executable, "-c", code, "completion", "bash"], capture_output=True, text=True, check=True
+    ).stdout
+    subprocess.run(["bash", "-n"], input=script, text=True, check=True)
+    completed = subprocess.run(
+        [sys.executable, "-c", code],
+        env={"_FIKITCTL_COMPLETE": "bash_complete", "COMP_WORDS": "fikitctl und", "COMP_CWORD": "1"}
+        | {"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert completed.stdout.splitlines() == ["plain,undrain"]

@@ -1,0 +1,153 @@
+"""The Chrome JSON of a trace: what viewers demand of it holds for any recording."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+from fikit.protocol import SessionRecord, Trace, TraceOperation, Usage
+from fikitctl.chrome_trace import PARTITIONS, chrome_trace
+from fikitctl.rates import rates
+from hypothesis import given
+from hypothesis import strategies as st
+
+SESSION = SessionRecord(
+    session="session-1",
+    tenant="ada",
+    uid=1000,
+    pid=1,
+    name="serve",
+    priority=0,
+    gpu=0,
+    executor="x",
+    isolated=False,
+    job=None,
+    state="running",
+    memory_limit_bytes=0,
+    opened_unix=0,
+    usage=Usage(),
+)
+LOW = msgspec.structs.replace(
+    SESSION, session="session-2", tenant="bob", name="train", priority=9, job="job-7"
+)
+OPERATIONS = [
+    TraceOperation("session-1", 0, "launch", "gemm", 1_000, 1_500, 2_000, 7_000, 0, 64, 0),
+    TraceOperation("session-1", 1, "copy", "", 2_500, 2_500, 3_000, 9_000, 4096, 0, 0),
+    TraceOperation("session-2", 0, "launch", "train", 1_200, 6_000, 6_500, 8_500, 0, 16, 16),
+    TraceOperation("session-2", 3, "launch", "other", 1_300, 6_100, 6_600, 8_600, 0, 16, 16),
+    TraceOperation("session-2", 0, "record", "", 9_000, 9_100, 0, 0, 0, 0, 0),
+]
+
+
+def _document(operations: list[TraceOperation], dropped: int = 0) -> dict[str, Any]:
+    trace = Trace(operations=operations, dropped=dropped)
+    document: dict[str, Any] = json.loads(msgspec.json.encode(chrome_trace(trace, [SESSION, LOW], 0)))
+    return document
+
+
+def _check(document: dict[str, Any]) -> None:
+    """What the format demands, and what keeps Perfetto from drawing nonsense."""
+    named: set[tuple[int, int]] = set()
+    processes: set[int] = set()
+    spans: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    open_waits: dict[int, float] = {}
+    for event in document["traceEvents"]:
+        place = (event["pid"], event["tid"])
+        if event["ph"] == "M":
+            (processes.add(event["pid"]) if event["name"] == "process_name" else None)
+            (named.add(place) if event["name"] == "thread_name" else None)
+            continue
+        assert event["name"]
+        assert event["ts"] >= 0
+        assert event["pid"] in processes
+        assert place in named
+        if event["ph"] == "X":
+            assert event["dur"] >= 0
+            spans[place].append((event["ts"], event["ts"] + event["dur"]))
+        elif event["ph"] == "b":
+            open_waits[event["id"]] = event["ts"]
+        elif event["ph"] == "e":
+            assert event["ts"] > open_waits.pop(event["id"])
+        else:
+            assert (event["ph"], event["s"]) == ("i", "t")
+    assert not open_waits
+    for (pid, tid), lane in spans.items():
+        if pid == PARTITIONS and tid % 64 < 63:
+            ordered = sorted(lane)
+            assert all(ended <= started for (_, ended), (started, _) in pairwise(ordered))
+
+
+def test_a_recording() -> None:
+    document = _document(OPERATIONS, dropped=3)
+    _check(document)
+    assert document["otherData"] == {"gpu": 0, "operations": 5, "dropped": 3}
+    events = document["traceEvents"]
+    names = [event["args"]["name"] for event in events if event["name"] in ("process_name", "thread_name")]
+    assert names == [
+        "ada / session-1 (serve, high)",
+        "bob / session-2 (job-7, low)",
+        "stream 0",
+        "stream 1",
+        "stream 0",
+        "stream 3",
+        "GPU 0: multiprocessors",
+        "whole GPU",
+        "16 multiprocessors",
+        "16 multiprocessors, beside (1)",
+    ]
+    gemm = next(event for event in events if event["ph"] == "X" and event["name"] == "gemm")
+    assert (gemm["ts"], gemm["dur"], gemm["args"]["blocks"]) == (1.0, 5.0, 64)
+    waits = [event["ts"] for event in events if event.get("cat") == "gate"]
+    assert len(waits) == 8
+    assert [event["cat"] for event in events if event["ph"] == "i"] == ["record"]
+
+
+def test_an_empty_recording() -> None:
+    assert _document([])["traceEvents"] == []
+
+
+_TIME = st.integers(min_value=0, max_value=1_000_000)
+
+
+@given(
+    st.lists(
+        st.builds(
+            TraceOperation,
+            st.sampled_from(["session-1", "session-2", "session-gone"]),
+            st.integers(0, 200),
+            st.sampled_from(["launch", "copy", "fill", "graph"]),
+            st.sampled_from(["", "gemm"]),
+            *[_TIME] * 4,
+            st.just(0),
+            st.just(0),
+            st.sampled_from([0, 16, 66]),
+        ),
+        max_size=30,
+    )
+)
+def test_any_recording(operations: list[TraceOperation]) -> None:
+    """Times that make no sense included: unknown, or out of order."""
+    origin = min((min(filter(None, _times(one)), default=0) for one in operations), default=0)
+    document = _document(operations)
+    for event in document["traceEvents"]:
+        if "ts" in event:
+            event["ts"] = max(0, event["ts"] + origin + 1_000_000)
+    _check(document)
+
+
+def _times(operation: TraceOperation) -> tuple[int, ...]:
+    return operation.arrived_ns, operation.issued_ns, operation.started_ns, operation.ended_ns
+
+
+def test_rates() -> None:
+    before = {"session-1": Usage(gpu_ns=1_000_000_000, launches=10)}
+    now = msgspec.structs.replace(SESSION, usage=Usage(gpu_ns=1_500_000_000, launches=110, gate_wait_ns=0))
+    idle = msgspec.structs.replace(LOW, usage=Usage())
+    found = rates(before, [idle, now], 2.0, {0: 2.0})
+    assert [(rate.session.session, rate.gpu_share, rate.launches_per_second) for rate in found] == [
+        ("session-1", 0.5, 50.0),
+        ("session-2", 0.0, 0.0),
+    ]
