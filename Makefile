@@ -56,7 +56,7 @@ $(VENV)/.installed: $(VENV)/.tools $(PACKAGE)
 	@echo "== building and installing fikitd"
 	mkdir -p build
 	$(PIP) install --no-build-isolation --verbose . 2>&1 | tee build/install.log \
-	    | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\] .\{1,100\}\).*/   \1/p; s/^ *\(Collecting\|Downloading\) \([^ ]*\).*/   \2/p' \
+	    | sed -un 's#CXX object .*/#CXX object #; s#^ *\(\[[0-9]*/[0-9]*\] .*\)#   \1#p; s#^ *Collecting \([^ ]*\).*#   \1#p' \
 	    || { tail -n 60 build/install.log; exit 1; }
 	touch $@
 

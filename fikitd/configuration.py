@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from fikit.protocol import Bytes, Count, priority_level
 from msgspec import Meta, Struct, field
 
-from fikitd.executor.settings import SchedulingSection
+from fikitd.scheduling.settings import SchedulingSection
 
 Seconds = Annotated[float, Meta(ge=0, le=86_400 * 365)]
 Weight = Annotated[float, Meta(gt=0, le=1000)]

@@ -54,9 +54,8 @@ def lock(directories: Directories) -> list[int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
-            raise AlreadyRunningError(
-                f"another fikitd (pid {owner}) uses the {what} {path.parent if what != 'socket' else directories.socket}"
-            ) from None
+            used = directories.socket if path == beside_socket else path.parent
+            raise AlreadyRunningError(f"another fikitd (pid {owner}) uses the {what} {used}") from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, str(os.getpid()).encode(), 0)
         held.append(descriptor)

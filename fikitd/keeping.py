@@ -12,7 +12,7 @@ from fikit.protocol import PROTOCOL_VERSION, AnyReply, Hello, ProtocolError, Wel
 from fikitd.daemon import Daemon
 from fikitd.errors import Unavailable
 from fikitd.notify import notify, watchdog_seconds
-from fikitd.wire import PeerClosed, Wire
+from fikitd.wire import PeerClosedError, Wire
 
 STALE_BEATS: Final = 3
 
@@ -38,10 +38,8 @@ async def feed_watchdog(daemon: Daemon) -> None:
         await trio.sleep(interval / 2)
         with trio.move_on_after(interval / 4):
             if heartbeats_turn(daemon) and await api_answers(daemon):
-                notify(
-                    "WATCHDOG=1",
-                    f"STATUS={len(daemon.sessions.living)} sessions, {len(daemon.supervisor.executors)} executors",
-                )
+                sessions, executors = len(daemon.sessions.living), len(daemon.supervisor.executors)
+                notify("WATCHDOG=1", f"STATUS={sessions} sessions, {executors} executors")
 
 
 def heartbeats_turn(daemon: Daemon) -> bool:
@@ -62,7 +60,7 @@ async def api_answers(daemon: Daemon) -> bool:
         while not (frames := await wire.receive()):
             pass
         return isinstance(frames[0][1], Welcome)
-    except (OSError, PeerClosed, ProtocolError):
+    except (OSError, PeerClosedError, ProtocolError):
         return False
     finally:
         wire.close()

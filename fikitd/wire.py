@@ -21,7 +21,7 @@ MAX_DESCRIPTORS: Final = 16
 RECEIVE_BYTES: Final = 256 * 1024
 
 
-class PeerClosed(Exception):  # noqa: N818 - a condition, not an error
+class PeerClosedError(Exception):
     """The other side has closed the connection, or it broke."""
 
 
@@ -40,13 +40,13 @@ class Wire:
         self._descriptors: deque[int] = deque()
 
     async def receive(self) -> list[tuple[int, Any]]:
-        """The frames that the next bytes complete, perhaps none. Raises PeerClosed, ProtocolError."""
+        """The frames that the next bytes complete, perhaps none. Raises PeerClosedError, ProtocolError."""
         try:
             data, ancillary, flags, _ = await self.socket.recvmsg(
                 RECEIVE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
-            raise PeerClosed(str(error)) from None
+            raise PeerClosedError(str(error)) from None
         for level, kind, content in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 whole = array.array("i")
@@ -55,7 +55,7 @@ class Wire:
         if flags & socket.MSG_CTRUNC or len(self._descriptors) > MAX_DESCRIPTORS:
             raise ProtocolError(f"more than {MAX_DESCRIPTORS} descriptors")
         if not data:
-            raise PeerClosed("end of stream")
+            raise PeerClosedError("end of stream")
         self._decoder.feed(data)
         return self._decoder.frames()
 
@@ -71,7 +71,7 @@ class Wire:
         return bool(self._descriptors)
 
     async def send(self, frame: bytes, descriptors: Sequence[int] = ()) -> None:
-        """Send a whole frame; the descriptors stay the caller's. Raises PeerClosed."""
+        """Send a whole frame; the descriptors stay the caller's. Raises PeerClosedError."""
         rights = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         )
@@ -80,7 +80,7 @@ class Wire:
             while sent < len(frame):
                 sent += await self.socket.send(memoryview(frame)[sent:])
         except OSError as error:
-            raise PeerClosed(str(error)) from None
+            raise PeerClosedError(str(error)) from None
 
     def close(self) -> None:
         """Close the socket and every descriptor nobody took."""

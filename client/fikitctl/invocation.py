@@ -32,11 +32,11 @@ class Invocation:
     @property
     def path(self) -> str:
         """The daemon's socket: the option, or where the client library looks for it."""
-        from fikit.place import default_socket
+        from fikit.place import UnsafePlaceError, default_socket
 
         try:
             return self.socket or str(default_socket())
-        except PermissionError as error:
+        except UnsafePlaceError as error:
             raise failures.unsafe_place(error) from error
 
     @contextmanager

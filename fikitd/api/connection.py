@@ -30,7 +30,7 @@ from fikitd.api.registry import HANDLERS, Caller, Handed
 from fikitd.daemon import Daemon
 from fikitd.errors import RequestError
 from fikitd.tenants.peer import Peer, peer_pidfd
-from fikitd.wire import PeerClosed, Wire, close_all
+from fikitd.wire import PeerClosedError, Wire, close_all
 
 MAX_OUTSTANDING: Final = 64
 MAX_QUEUED_FRAMES: Final = 256
@@ -74,7 +74,7 @@ class Connection:
                 except (ProtocolError, OverwhelmedError) as error:
                     self._log.info("connection_refused", reason=str(error))
                     await self._say_last(Failure(code="protocol", message=str(error)))
-                except PeerClosed:
+                except PeerClosedError:
                     pass
                 requests.cancel_scope.cancel()
         finally:
@@ -189,7 +189,7 @@ class Connection:
             try:
                 with trio.fail_after(SEND_SECONDS):
                     await self._wire.send(outgoing.frame, outgoing.descriptors)
-            except (PeerClosed, trio.TooSlowError):
+            except (PeerClosedError, trio.TooSlowError):
                 connection.cancel()
                 return
             finally:

@@ -14,7 +14,7 @@ import trio
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.process import ExecutorProcess
 from fikitd.executor.set_up import SetUpFailed, set_up
-from fikitd.executor.settings import SchedulingSection
+from fikitd.scheduling.settings import SchedulingSection
 
 
 @click.command()
@@ -26,9 +26,17 @@ from fikitd.executor.settings import SchedulingSection
     "--socket", type=click.Path(path_type=Path), required=True, help="Where to listen for the daemon."
 )
 @click.option("--time-scale", type=float, default=1.0, help="Host seconds per device second.")
+@click.option("--board", default="", help="The file that this GPU's executors share.")
 @click.option("--settings", default="{}", help="Scheduling settings, as JSON.")
 def main(
-    executor: str, gpu: int, device: int, domain: str, socket: Path, time_scale: float, settings: str
+    executor: str,
+    gpu: int,
+    device: int,
+    domain: str,
+    socket: Path,
+    time_scale: float,
+    board: str,
+    settings: str,
 ) -> None:
     """Hold one CUDA context and run the dispatch core on it."""
     structlog.configure(
@@ -39,7 +47,7 @@ def main(
     try:
         section = msgspec.json.decode(settings, type=SchedulingSection)
         ready = set_up(device, section.partition_share)
-        core = DispatchCore(ready, section, time_scale)
+        core = DispatchCore(ready, section, time_scale, board)
     except (SetUpFailed, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))
         sys.exit(1)

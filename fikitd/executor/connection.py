@@ -17,7 +17,7 @@ from fikit.protocol import Failure, ProtocolError, encode
 
 from fikitd.errors import Unavailable
 from fikitd.executor.messages import Answer, AnyAnswer, Ask, Attached
-from fikitd.wire import PeerClosed, Wire, close_all
+from fikitd.wire import PeerClosedError, Wire, close_all
 
 ATTACHED_DESCRIPTORS: Final = 2
 EVENT_ID: Final = 0
@@ -67,7 +67,7 @@ class ExecutorConnection:
             while True:
                 for identifier, body in await self._wire.receive():
                     self._deliver(identifier, body, on_event)
-        except (PeerClosed, ProtocolError):
+        except (PeerClosedError, ProtocolError):
             return
         finally:
             self.close()
@@ -100,7 +100,7 @@ class ExecutorConnection:
                 await question.answered.wait()
         except trio.TooSlowError:
             raise Silent(f"the executor did not answer within {seconds:g} s") from None
-        except PeerClosed:
+        except PeerClosedError:
             raise Unavailable("the executor has ended") from None
         finally:
             self._questions.pop(identifier, None)

@@ -8,7 +8,7 @@ from fikit.protocol import TraceOperation, Usage
 from fikitd import _core
 from fikitd.executor.messages import KernelProfile
 from fikitd.executor.set_up import Device
-from fikitd.executor.settings import SchedulingSection
+from fikitd.scheduling.settings import SchedulingSection
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -43,7 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 class DispatchCore:
     """The native loop on a device. A method takes as long as a turn of the loop; none waits for the GPU."""
 
-    def __init__(self, device: Device, section: SchedulingSection, time_scale: float) -> None:
+    def __init__(self, device: Device, section: SchedulingSection, time_scale: float, board: str) -> None:
         bounds = _core.Bounds()
         bounds.in_flight = int(section.in_flight_us * 1000)
         bounds.partition_block = int(section.partition_block_us * 1000)
@@ -58,6 +58,7 @@ class DispatchCore:
         settings.poll_host_ns = int(section.poll_us * 1000)
         settings.staging_bytes = section.staging_bytes
         settings.host_limit_bytes = section.pinned_limit_bytes
+        settings.board_path = board
         self._device = device  # its streams live as long as the core
         self._core = _core.Core(settings, device.context)
         for lane in device.lanes:
@@ -78,11 +79,13 @@ class DispatchCore:
 
     def end(self, session: str, error: int, reason: str) -> bool:
         """End a session; False if there is none such."""
-        return self._core.end(session, error, reason)
+        found: bool = self._core.end(session, error, reason)
+        return found
 
     def change(self, session: str, level: int | None, weight: float | None, paused: bool | None) -> bool:
         """Change what is not None; False if there is no such session."""
-        return self._core.change(session, level, weight, paused)
+        found: bool = self._core.change(session, level, weight, paused)
+        return found
 
     def snapshot(self) -> Snapshot:
         """The sessions now."""
@@ -122,7 +125,8 @@ class DispatchCore:
     @property
     def notification(self) -> int:
         """A descriptor that is readable when a session has ended or the device has failed."""
-        return self._core.notification
+        descriptor: int = self._core.notification
+        return descriptor
 
     def take_ended(self) -> list[Ended]:
         """The sessions that ended since this was last asked."""

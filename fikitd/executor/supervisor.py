@@ -42,6 +42,7 @@ from fikitd.executor.supervisor_launch import (
 )
 from fikitd.executor.supervisor_state import Executor, Listener
 from fikitd.processes import Process
+from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
 ADOPT_SECONDS: Final = 5.0

@@ -20,6 +20,7 @@ from fikitd.executor.connection import ExecutorConnection
 from fikitd.executor.settings import SchedulingSection
 from fikitd.executor.supervisor_state import Executor
 from fikitd.processes import Process, spawn
+from fikitd.scheduling.settings import SchedulingSection
 
 OURS_ALONE: Final = (
     "NOTIFY_SOCKET",
@@ -60,7 +61,7 @@ def domain_owner(domain: str) -> int | None:
 
 async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
     """Start the process. Raises OSError."""
-    command = settings.command or [sys.executable, "-m", "fikitd.executor"]
+    command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
         "gpu": str(executor.device.index),
         "domain": executor.domain,
@@ -68,6 +69,7 @@ async def start(executor: Executor, settings: ExecutorSection, scheduling: Sched
         "socket": str(executor.socket),
         "device": str(executor.device.ordinal),
         "time-scale": str(executor.device.time_scale),
+        "board": str(executor.socket.with_name(f"board-{executor.device.index}")),
         "settings": msgspec.json.encode(scheduling).decode(),
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]

@@ -282,8 +282,8 @@ class Jobs:
             self._nursery.start_soon(self._end_foreground, job.number, number, grace_ms)
         elif job.foreground:
             await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")
-        elif not await self._processes.kill(job, number, grace_ms) and process is not None:
-            process.send(9)  # its runner has not come as far as listening
+        else:
+            await self._processes.kill(job, number, grace_ms)
 
     async def _end_foreground(self, number: int, signal_number: int, grace_ms: int) -> None:
         process = foreground_process(self.known[number])

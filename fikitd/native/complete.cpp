@@ -61,7 +61,6 @@ bool Core::collect() {
                               [](const auto& session) { return session->state != Session::State::running; });
     }
     if (in_flight_ == 0 && progress) busy_ns_ += now - busy_since_;
-    high_busy_.store(high_in_flight_ > 0, std::memory_order_relaxed);
     if (progress) last_completion_ = now;
     return progress;
 }

@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "board.hpp"
 #include "clock.hpp"
 #include "driver.hpp"
 #include "lanes.hpp"
@@ -42,6 +43,7 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
     uint32_t in_flight_limit = 256;           // steps of one session
     uint32_t workers = 2;
+    std::string board_path;  // of the GPU's board; empty: this executor is alone
     bool own_thread = true;  // false: tests turn the loop by hand
 };
 
@@ -112,13 +114,11 @@ class Core {
     void forget_profiles();
     void set_trace(bool on);
     std::vector<NamedTrace> take_trace(size_t limit, uint64_t& dropped);
-    void set_elsewhere(bool high_busy);
 
     int notification() const { return notification_.get(); }  // readable when there is an ended session
     std::vector<EndedSession> take_ended();
     int failure() const { return failure_.load(); }  // the sticky CUresult, or 0
     std::string failure_text();
-    bool high_busy() const { return high_busy_.load(std::memory_order_relaxed); }
 
     // The pieces of the loop, for tests and benchmarks that turn it by hand.
     bool turn();
@@ -167,6 +167,8 @@ class Core {
     bool release_frees(Session& session);
     void advance_ending(Session& session);
     void check_health(Nanoseconds now);
+    void read_board();
+    void calibrate();
     void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
     void check(Session& session, uint32_t stream, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);
@@ -193,6 +195,8 @@ class Core {
     uint32_t multiprocessors_ = 0;
     int greatest_priority_ = 0;
 
+    Board board_;
+    bool high_elsewhere_ = false;
     Lanes lanes_;
     CUstream monitor_ = nullptr;
     std::unique_ptr<scheduling::Policy> policy_;
@@ -206,6 +210,7 @@ class Core {
 
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
+    Nanoseconds timer_overhead_ = 0;
 
     CUdeviceptr arenas_ = 0;
     SharedMemory host_gates_;
@@ -224,7 +229,7 @@ class Core {
 
     Workers workers_;
     std::thread thread_;
-    std::atomic<bool> stopping_{false}, posted_{false}, high_busy_{false};
+    std::atomic<bool> stopping_{false}, posted_{false};
     std::atomic<uint64_t> loops_{0}, beats_{0};
     std::mutex posted_mutex_;
     std::vector<std::function<void()>> posted_actions_;

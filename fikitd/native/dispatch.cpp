@@ -112,10 +112,22 @@ bool Core::gate() {
     }
 }
 
+// Says on the board whether high-priority work is under way here, and tells the policy of the others'.
+void Core::read_board() {
+    if (!board_.is_open()) return;
+    const int64_t host_time = host_now();
+    board_.say(high_in_flight_ > 0, host_time);
+    const bool elsewhere = board_.others_busy(host_time);
+    if (elsewhere == high_elsewhere_) return;
+    high_elsewhere_ = elsewhere;
+    policy_->elsewhere(elsewhere, clock_.now());
+}
+
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
     for (const auto& session : sessions_)
         if (session->state == Session::State::running) progress |= serve(*session);
+    read_board();
     progress |= gate();
     progress |= collect();
     const Nanoseconds now = clock_.now();
@@ -143,6 +155,8 @@ void Core::run() {
             continue;
         }
         int64_t timeout = busy ? settings_.poll_host_ns : 1'000'000'000;
+        // What other executors say is not an event here; it is looked at while it matters.
+        if (high_elsewhere_) timeout = std::min(timeout, settings_.poll_host_ns);
         if (ask_again_at_ != 0) {
             const int64_t until = clock_.to_host(ask_again_at_ - clock_.now());
             timeout = std::clamp<int64_t>(until, 0, timeout);

@@ -77,7 +77,8 @@ NB_MODULE(_core, module) {
         .def_rw("staging_bytes", &Settings::staging_bytes)
         .def_rw("host_limit_bytes", &Settings::host_limit_bytes)
         .def_rw("in_flight_limit", &Settings::in_flight_limit)
-        .def_rw("workers", &Settings::workers);
+        .def_rw("workers", &Settings::workers)
+        .def_rw("board_path", &Settings::board_path);
 
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Core>(module, "Core")
@@ -196,7 +197,6 @@ NB_MODULE(_core, module) {
                 return nb::make_tuple(all, dropped);
             },
             nb::arg("limit"))
-        .def("set_elsewhere", &Core::set_elsewhere, nb::arg("high_busy"), Unlocked())
         .def("take_ended",
              [](Core& self) {
                  nb::list all;
@@ -212,6 +212,5 @@ NB_MODULE(_core, module) {
              })
         .def_prop_ro("notification", &Core::notification)
         .def_prop_ro("failure", &Core::failure)
-        .def_prop_ro("failure_text", &Core::failure_text)
-        .def_prop_ro("high_busy", &Core::high_busy);
+        .def_prop_ro("failure_text", &Core::failure_text);
 }

@@ -36,9 +36,9 @@ def cuda(driver: Cuda) -> Iterator[Cuda]:
 def fails(cuda: Cuda) -> Callable[..., None]:
     """Return a check that a call fails with the error so named."""
 
-    def check(error: str, call: Callable[..., Any], *arguments: Any) -> None:
+    def check(error: str, call: Callable[..., Any], *arguments: Any, **named: Any) -> None:
         with pytest.raises(CudaError) as caught:
-            call(*arguments)
+            call(*arguments, **named)
         assert caught.value.result.name == "CUDA_ERROR_" + error
 
     return check

@@ -100,7 +100,7 @@ def test_host_memory_is_the_same_on_both_sides(cuda, fails):
     start = int(cuda.cuMemHostAlloc(8192, 0))
     assert int(cuda.cuMemHostGetDevicePointer(start, 0)) == start
     kind = cuda.CUpointer_attribute
-    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, start).value == 1
+    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, start) == 1
     cuda.launch("store", start + 4, ctypes.c_uint32(99))
     cuda.cuCtxSynchronize()
     assert ctypes.c_uint32.from_address(start + 4).value == 99
@@ -127,7 +127,7 @@ def test_host_memory_can_be_registered(cuda, fails):
 def test_what_a_pointer_is(cuda, fails):
     address = int(cuda.cuMemAlloc(4096))
     kind = cuda.CUpointer_attribute
-    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address).value == 2
+    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == 2
     assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == int(cuda.device)
     assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 9)) == address
     assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 9)) == 4096

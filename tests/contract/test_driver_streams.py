@@ -223,7 +223,7 @@ def test_host_functions_run_in_their_place(cuda):
 
     cuda.launch("spin_store", MILLISECOND, place, ctypes.c_uint32(1), stream=stream)
     pointer = ctypes.cast(note, ctypes.c_void_p).value
-    cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(_ptr=pointer), 0)
+    cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(pointer), 0)
     cuda.launch("store", place, ctypes.c_uint32(2), stream=stream)
     cuda.cuStreamSynchronize(stream)
     assert done.is_set()

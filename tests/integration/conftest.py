@@ -98,7 +98,7 @@ class Daemon:
         self.config.write_text(settings + extra)
 
     def command(self) -> list[str]:
-        return [sys.executable, "-c", "from fikitd.main import main; main()", "--config", str(self.config)]
+        return [sys.executable, "-P", "-c", "from fikitd.main import main; main()", "--config", str(self.config)]
 
     def environment(self) -> dict[str, str]:
         return {
@@ -106,7 +106,7 @@ class Daemon:
             "FIKIT_SOCKET": str(self.socket),
             "STATE_DIRECTORY": str(self.place / "state"),
             "RUNTIME_DIRECTORY": str(self.place / "run"),
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'client'}",
+
         }
 
     def start(self, **environment: str) -> Daemon:

@@ -142,6 +142,12 @@ def test_socket_activation(stopped_daemon: Daemon) -> None:
     assert isinstance(early.ask(p.Hello(version=1, client="early")), p.Welcome)
 
 
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon) -> None:
     state = stopped_daemon.place / "state"
@@ -154,12 +160,13 @@ def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon) -> None:
         kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
         assert client.ask(p.Wait(job=kept.job)).job.state == "finished"
         runs = client.ask(
-            p.Submit(command=["/bin/sh", "-c", "read x; sleep 0.2; exit 4"], environment={}, directory="/")
+            p.Submit(command=["/bin/sh", "-c", "echo up; sleep 0.5; exit 4"], environment={}, directory="/")
         )
+        while not client.ask(p.ReadLogs(job=runs.job.job, follow=True)).data:
+            pass
         filler = state / "filler"
-        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(b"x" * 4096)
+        with pytest.raises(OSError, match="No space"):
+            fill(filler)
         refused = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/"))
         assert (refused.code, "disk" in refused.message + refused.hint) == ("unavailable", True)
         assert client.ask(p.OpenSession(name="full")).code in ("unavailable",)
