@@ -33,7 +33,6 @@ class DeviceSpec:
     """The driver library to load; None: the system's libcuda.so.1."""
     time_scale: float
     environment: dict[str, str] = field(default_factory=dict)
-    simulated: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,14 +72,15 @@ def simulated(settings: DeviceSection) -> DeviceSpec:
         library = settings.library or str(importlib.import_module("fikitd.simcuda").library_path())
     except (ImportError, AttributeError, FileNotFoundError):
         library = ""  # an executor will say so when it starts; doctor does at once
-    environment = {"FIKIT_SIM_SCALE": str(settings.time_scale)}
+    memory_bytes = int(os.environ.get("FIKIT_SIM_MEMORY", SIMULATED_MEMORY_BYTES))
+    environment = {"FIKIT_SIM_SCALE": str(settings.time_scale), "FIKIT_SIM_MEMORY": str(memory_bytes)}
     if library:
         environment["FIKIT_LIBCUDA"] = library
     return DeviceSpec(
         index=0,
         name="fikit simulated GPU",
         uuid="GPU-00000000-0000-0000-0000-000000000000",
-        memory_bytes=SIMULATED_MEMORY_BYTES,
+        memory_bytes=memory_bytes,
         ordinal=0,
         simulated=True,
         library=library or None,

@@ -28,7 +28,7 @@ from fikitd.executor.supervisor_state import Executor
 from fikitd.store import Row, Store
 
 COLUMNS: Final = "module, function, grid, block, shared_bytes, device, samples, median_ns, p95_ns"
-MOST_LOADED: Final = 20_000
+MOST_LOADED: Final = 5_000
 """Entries that a new executor is given: the most sampled ones, well below the frame limit."""
 
 

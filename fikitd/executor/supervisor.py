@@ -31,7 +31,6 @@ from fikitd.executor.messages import (
     SessionEnded,
     Stop,
 )
-from fikitd.executor.settings import SchedulingSection
 from fikitd.executor.supervisor_launch import (
     connect,
     domain_owner,

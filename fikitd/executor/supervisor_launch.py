@@ -17,7 +17,6 @@ import trio
 from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
 from fikitd.executor.connection import ExecutorConnection
-from fikitd.executor.settings import SchedulingSection
 from fikitd.executor.supervisor_state import Executor
 from fikitd.processes import Process, spawn
 from fikitd.scheduling.settings import SchedulingSection

@@ -23,7 +23,7 @@ ALLOWED = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=0, max_se
 
 
 def gpu(index: int, memory: int = 8 * GIB) -> DeviceSpec:
-    return DeviceSpec(index, f"gpu {index}", f"uuid {index}", memory, index, None, 1.0)
+    return DeviceSpec(index, f"gpu {index}", f"uuid {index}", memory, index, False, None, 1.0)
 
 
 TWO = {0: gpu(0), 1: gpu(1)}
