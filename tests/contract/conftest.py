@@ -53,11 +53,13 @@ def alone() -> Callable[..., str]:
 
     def run(body: Callable[[Cuda], None], **environment: str) -> str:
         source = textwrap.dedent(inspect.getsource(body))
-        program = f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom cuda_calls import *\n{source}\n"
+        program = (
+            f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom cuda_calls import *\n{source}\n"
+        )
         program += f"{body.__name__}(open_cuda())\n"
         root = str(HERE.parents[1])
         paths = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [sys.executable, "-c", program],
             env={**os.environ, "PYTHONPATH": paths, **environment},
             capture_output=True,

@@ -6,6 +6,7 @@ libcuda.so.1 by name, gets it. With =real nothing is preloaded.
 
 import ctypes
 import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -93,6 +94,11 @@ AGAIN:
 """
 
 
+# What the fixtures `fails` and `alone` are.
+Check = Callable[..., None]
+Alone = Callable[..., str]
+
+
 class CudaError(Exception):
     """A driver call that failed."""
 
@@ -144,18 +150,44 @@ class Cuda:
         """Return a kernel of KERNELS."""
         return self.cuModuleGetFunction(self.module, name.encode())
 
-    def launch(self, name: str, *values: Any, grid: int = 1, block: int = 1, stream: Any = 0, shared: int = 0) -> None:
+    def launch(
+        self,
+        name: str,
+        *values: Any,
+        grid: int = 1,
+        block: int = 1,
+        stream: Any = 0,
+        shared: int = 0,
+    ) -> None:
         """Launch a kernel of KERNELS; integers are u64, ctypes values what they are."""
-        self.launch_function(self.function(name), *values, grid=grid, block=block, stream=stream, shared=shared)
+        self.launch_function(
+            self.function(name), *values, grid=grid, block=block, stream=stream, shared=shared
+        )
 
     def launch_function(
-        self, function: Any, *values: Any, grid: int = 1, block: int = 1, stream: Any = 0, shared: int = 0
+        self,
+        function: Any,
+        *values: Any,
+        grid: int = 1,
+        block: int = 1,
+        stream: Any = 0,
+        shared: int = 0,
     ) -> None:
         """Launch any function."""
         stored = [v if hasattr(v, "_type_") else ctypes.c_uint64(int(v)) for v in values]
         pointers = (ctypes.c_void_p * max(len(stored), 1))(*(ctypes.addressof(v) for v in stored))
         self.cuLaunchKernel(
-            function, grid, 1, 1, block, 1, 1, shared, stream, ctypes.addressof(pointers) if stored else 0, 0
+            function,
+            grid,
+            1,
+            1,
+            block,
+            1,
+            1,
+            shared,
+            stream,
+            ctypes.addressof(pointers) if stored else 0,
+            0,
         )
 
     def stream(self, priority: int = 0, *, blocking: bool = False) -> Any:

@@ -1,11 +1,13 @@
 """Initialisation, devices, contexts, entry points."""
 
 import ctypes
+from typing import Any
 
 import pytest
+from cuda_calls import Check, Cuda
 
 
-def test_version_and_device(cuda):
+def test_version_and_device(cuda: Cuda) -> None:
     assert cuda.cuDriverGetVersion() >= 13000
     assert cuda.cuDeviceGetCount() >= 1
     assert b"H200" in cuda.cuDeviceGetName(64, cuda.device)
@@ -45,31 +47,31 @@ def test_version_and_device(cuda):
         ("MEM_SYNC_DOMAIN_COUNT", 4),
     ],
 )
-def test_attributes_of_an_h200(cuda, name, value):
+def test_attributes_of_an_h200(cuda: Cuda, name: Any, value: Any) -> None:
     attribute = getattr(cuda.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_" + name)
     assert cuda.cuDeviceGetAttribute(attribute, cuda.device) == value
 
 
-def test_no_such_device(cuda, fails):
+def test_no_such_device(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_DEVICE", cuda.cuDeviceGet, 99)
     fails("INVALID_VALUE", cuda.cuInit, 1)
 
 
-def test_pci_bus_id_names_the_device(cuda):
+def test_pci_bus_id_names_the_device(cuda: Cuda) -> None:
     text = cuda.cuDeviceGetPCIBusId(32, cuda.device)
     assert int(cuda.cuDeviceGetByPCIBusId(text.split(b"\0")[0])) == int(cuda.device)
 
 
-def test_errors_have_names(cuda):
+def test_errors_have_names(cuda: Cuda) -> None:
     assert cuda.cuGetErrorName(cuda.errors.CUDA_ERROR_NOT_READY) == b"CUDA_ERROR_NOT_READY"
     assert cuda.cuGetErrorString(cuda.errors.CUDA_ERROR_OUT_OF_MEMORY) == b"out of memory"
     assert cuda.cuGetErrorString(cuda.errors.CUDA_SUCCESS) == b"no error"
 
 
-def test_entry_points_by_version_and_kind_of_stream(cuda):
+def test_entry_points_by_version_and_kind_of_stream(cuda: Cuda) -> None:
     library = ctypes.CDLL("libcuda.so.1")
 
-    def find(name, version, flags=0):
+    def find(name: Any, version: int, flags: int = 0) -> Any:
         pointer, status = ctypes.c_void_p(), ctypes.c_int(-1)
         result = library.cuGetProcAddress_v2(
             name, ctypes.byref(pointer), version, ctypes.c_uint64(flags), ctypes.byref(status)
@@ -88,7 +90,7 @@ def test_entry_points_by_version_and_kind_of_stream(cuda):
     assert own[1] not in (0, plain[1])
 
 
-def test_primary_context_is_one(cuda):
+def test_primary_context_is_one(cuda: Cuda) -> None:
     again = cuda.cuDevicePrimaryCtxRetain(cuda.device)
     assert int(again) == int(cuda.context)
     assert cuda.cuDevicePrimaryCtxGetState(cuda.device)[1] == 1
@@ -96,7 +98,7 @@ def test_primary_context_is_one(cuda):
     assert cuda.cuDevicePrimaryCtxGetState(cuda.device)[1] == 1
 
 
-def test_context_stack(cuda, fails):
+def test_context_stack(cuda: Cuda, fails: Check) -> None:
     other = cuda.cuCtxCreate(None, 0, cuda.device)
     assert int(cuda.cuCtxGetCurrent()) == int(other)
     assert int(cuda.cuCtxPopCurrent()) == int(other)
@@ -106,20 +108,20 @@ def test_context_stack(cuda, fails):
     assert int(cuda.cuCtxGetCurrent()) == int(cuda.context)
 
 
-def test_calls_without_a_context(cuda, fails):
+def test_calls_without_a_context(cuda: Cuda, fails: Check) -> None:
     cuda.cuCtxSetCurrent(None)
     fails("INVALID_CONTEXT", cuda.cuMemAlloc, 16)
     fails("INVALID_CONTEXT", cuda.cuCtxGetDevice)
 
 
-def test_memory_of_a_context_goes_with_it(cuda, fails):
+def test_memory_of_a_context_goes_with_it(cuda: Cuda, fails: Check) -> None:
     other = cuda.cuCtxCreate(None, 0, cuda.device)
     address = cuda.cuMemAlloc(4096)
     cuda.cuCtxDestroy(other)
     fails("INVALID_VALUE", cuda.cuMemFree, address)
 
 
-def test_limits(cuda, fails):
+def test_limits(cuda: Cuda, fails: Check) -> None:
     limit = cuda.CUlimit
     assert cuda.cuCtxGetLimit(limit.CU_LIMIT_STACK_SIZE) == 1024
     cuda.cuCtxSetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE, 2 << 20)

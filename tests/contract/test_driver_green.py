@@ -1,28 +1,30 @@
 """Green contexts."""
 
 import ctypes
+from typing import Any
 
 import pytest
+from cuda_calls import Check, Cuda
 
 
 @pytest.fixture
-def resource(cuda):
+def resource(cuda: Cuda) -> Any:
     return cuda.cuDeviceGetDevResource(cuda.device, cuda.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
 
 
-def make(cuda, resource, count):
+def make(cuda: Cuda, resource: Any, count: int) -> Any:
     groups, _number, rest = cuda.cuDevSmResourceSplitByCount(1, resource, 0, count)
     description = cuda.cuDevResourceGenerateDesc(groups, 1)
     flag = cuda.CUgreenCtxCreate_flags.CU_GREEN_CTX_DEFAULT_STREAM.value
     return cuda.cuGreenCtxCreate(description, cuda.device, flag), groups[0], rest
 
 
-def test_the_device_has_all_its_sms(resource):
+def test_the_device_has_all_its_sms(resource: Any) -> None:
     assert resource.sm.smCount == 132
 
 
 @pytest.mark.parametrize("count", [8, 16, 32, 64, 96, 120])
-def test_sizes(cuda, resource, count):
+def test_sizes(cuda: Cuda, resource: Any, count: int) -> None:
     green, group, rest = make(cuda, resource, count)
     assert group.sm.smCount == count
     assert rest.sm.smCount == 132 - count
@@ -31,11 +33,11 @@ def test_sizes(cuda, resource, count):
     cuda.cuGreenCtxDestroy(green)
 
 
-def test_too_many_sms(cuda, resource, fails):
+def test_too_many_sms(cuda: Cuda, resource: Any, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuDevSmResourceSplitByCount, 1, resource, 0, 133)
 
 
-def test_a_stream_of_a_green_context_keeps_to_its_sms(cuda, resource):
+def test_a_stream_of_a_green_context_keeps_to_its_sms(cuda: Cuda, resource: Any) -> None:
     green, _group, _rest = make(cuda, resource, 16)
     stream = cuda.cuGreenCtxStreamCreate(green, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING.value, 0)
     assert int(cuda.cuStreamGetGreenCtx(stream)) == int(green)
@@ -50,7 +52,7 @@ def test_a_stream_of_a_green_context_keeps_to_its_sms(cuda, resource):
     cuda.cuGreenCtxDestroy(green)
 
 
-def test_events_order_green_and_ordinary_streams(cuda, resource):
+def test_events_order_green_and_ordinary_streams(cuda: Cuda, resource: Any) -> None:
     green, _group, _rest = make(cuda, resource, 16)
     stream = cuda.cuGreenCtxStreamCreate(green, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING.value, 0)
     other = cuda.stream()
@@ -66,7 +68,7 @@ def test_events_order_green_and_ordinary_streams(cuda, resource):
     cuda.cuGreenCtxDestroy(green)
 
 
-def test_a_flood_on_a_partition_leaves_the_rest_free(cuda, resource):
+def test_a_flood_on_a_partition_leaves_the_rest_free(cuda: Cuda, resource: Any) -> None:
     green, _group, _rest = make(cuda, resource, 16)
     flood = cuda.cuGreenCtxStreamCreate(green, cuda.CUstream_flags.CU_STREAM_NON_BLOCKING.value, 0)
     high = cuda.stream(-5)

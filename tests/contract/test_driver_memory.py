@@ -6,11 +6,12 @@ import random
 
 import numpy as np
 import pytest
+from cuda_calls import Check, Cuda
 
 MIB = 1 << 20
 
 
-def test_bytes_survive_a_round_trip(cuda):
+def test_bytes_survive_a_round_trip(cuda: Cuda) -> None:
     sent = np.arange(3 * MIB, dtype=np.uint8)
     address = cuda.cuMemAlloc(sent.nbytes)
     cuda.cuMemcpyHtoD(address, sent.ctypes.data, sent.nbytes)
@@ -23,7 +24,7 @@ def test_bytes_survive_a_round_trip(cuda):
     cuda.cuMemFree(other)
 
 
-def test_pinned_copies_are_ordered_in_their_stream(cuda):
+def test_pinned_copies_are_ordered_in_their_stream(cuda: Cuda) -> None:
     stream = cuda.stream()
     start, words = cuda.pinned_words(1024)
     back, result = cuda.pinned_words(1024)
@@ -37,7 +38,7 @@ def test_pinned_copies_are_ordered_in_their_stream(cuda):
     assert (result[10:] == words[10:]).all()
 
 
-def test_a_pageable_upload_has_read_its_source(cuda):
+def test_a_pageable_upload_has_read_its_source(cuda: Cuda) -> None:
     stream = cuda.stream()
     source = np.full(1024, 5, dtype=np.uint32)
     address = cuda.cuMemAlloc(4096)
@@ -47,7 +48,7 @@ def test_a_pageable_upload_has_read_its_source(cuda):
     assert (cuda.read(address, 1024) == 5).all()
 
 
-def test_fills(cuda):
+def test_fills(cuda: Cuda) -> None:
     address = int(cuda.cuMemAlloc(4096))
     cuda.cuMemsetD8(address, 0xAA, 4096)
     cuda.cuMemsetD16(address + 16, 0x1234, 4)
@@ -61,12 +62,12 @@ def test_fills(cuda):
     assert values[64 + 8] == 0xAA
 
 
-def test_a_fill_must_be_aligned(cuda, fails):
+def test_a_fill_must_be_aligned(cuda: Cuda, fails: Check) -> None:
     address = int(cuda.cuMemAlloc(4096))
     fails("INVALID_VALUE", cuda.cuMemsetD32, address + 2, 0, 1)
 
 
-def test_rectangles(cuda):
+def test_rectangles(cuda: Cuda) -> None:
     source = np.arange(64, dtype=np.uint8)
     address = cuda.cuMemAlloc(256)
     cuda.cuMemsetD8(address, 0, 256)
@@ -87,7 +88,7 @@ def test_rectangles(cuda):
     assert values.sum() == values[1:4, 2:6].sum()
 
 
-def test_allocation_errors(cuda, fails):
+def test_allocation_errors(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuMemAlloc, 0)
     fails("OUT_OF_MEMORY", cuda.cuMemAlloc, 1 << 50)
     address = int(cuda.cuMemAlloc(4096))
@@ -96,7 +97,7 @@ def test_allocation_errors(cuda, fails):
     cuda.cuMemFree(0)
 
 
-def test_host_memory_is_the_same_on_both_sides(cuda, fails):
+def test_host_memory_is_the_same_on_both_sides(cuda: Cuda, fails: Check) -> None:
     start = int(cuda.cuMemHostAlloc(8192, 0))
     assert int(cuda.cuMemHostGetDevicePointer(start, 0)) == start
     kind = cuda.CUpointer_attribute
@@ -108,7 +109,7 @@ def test_host_memory_is_the_same_on_both_sides(cuda, fails):
     fails("INVALID_VALUE", cuda.cuMemFreeHost, start)
 
 
-def test_host_memory_can_be_registered(cuda, fails):
+def test_host_memory_can_be_registered(cuda: Cuda, fails: Check) -> None:
     memory = mmap.mmap(-1, 4 * MIB)
     view = (ctypes.c_char * len(memory)).from_buffer(memory)
     start = ctypes.addressof(view)
@@ -124,23 +125,35 @@ def test_host_memory_can_be_registered(cuda, fails):
     fails("INVALID_VALUE", cuda.cuMemHostGetDevicePointer, start, 0)
 
 
-def test_what_a_pointer_is(cuda, fails):
+def test_what_a_pointer_is(cuda: Cuda, fails: Check) -> None:
     address = int(cuda.cuMemAlloc(4096))
     kind = cuda.CUpointer_attribute
     assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == 2
-    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == int(cuda.device)
-    assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 9)) == address
-    assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 9)) == 4096
+    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == int(
+        cuda.device
+    )
+    assert (
+        int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 9))
+        == address
+    )
+    assert (
+        int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 9)) == 4096
+    )
     local = ctypes.c_int()
-    fails("INVALID_VALUE", cuda.cuPointerGetAttribute, kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, ctypes.addressof(local))
+    fails(
+        "INVALID_VALUE",
+        cuda.cuPointerGetAttribute,
+        kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        ctypes.addressof(local),
+    )
 
 
-def test_granularity_is_two_mebibytes(cuda):
+def test_granularity_is_two_mebibytes(cuda: Cuda) -> None:
     for option in cuda.CUmemAllocationGranularity_flags:
         assert cuda.cuMemGetAllocationGranularity(cuda.properties(), option) == 2 * MIB
 
 
-def test_a_mapping_holds_real_bytes_and_moves(cuda):
+def test_a_mapping_holds_real_bytes_and_moves(cuda: Cuda) -> None:
     size = 4 * MIB
     first = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
     second = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
@@ -161,15 +174,15 @@ def test_a_mapping_holds_real_bytes_and_moves(cuda):
     cuda.cuMemAddressFree(second, size)
 
 
-def test_addresses_can_be_chosen_and_chosen_again(cuda):
+def test_addresses_can_be_chosen_and_chosen_again(cuda: Cuda) -> None:
     size = 64 * MIB
-    wished = 0x0A00_0000_0000 + random.Random(4).randrange(1 << 10) * (1 << 30)  # noqa: S311
+    wished = 0x0A00_0000_0000 + random.Random(4).randrange(1 << 10) * (1 << 30)
     for _ in range(2):
         assert int(cuda.cuMemAddressReserve(size, 0, wished, 0)) == wished
         cuda.cuMemAddressFree(wished, size)
 
 
-def test_sixteen_tebibytes_at_once(cuda):
+def test_sixteen_tebibytes_at_once(cuda: Cuda) -> None:
     size = 16 << 40
     start = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
     far = start + size - 2 * MIB
@@ -183,7 +196,7 @@ def test_sixteen_tebibytes_at_once(cuda):
     cuda.cuMemAddressFree(start, size)
 
 
-def test_memory_is_free_again_when_neither_held_nor_mapped(cuda):
+def test_memory_is_free_again_when_neither_held_nor_mapped(cuda: Cuda) -> None:
     size = 256 * MIB
     start = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
     before = cuda.cuMemGetInfo()[0]
@@ -196,7 +209,7 @@ def test_memory_is_free_again_when_neither_held_nor_mapped(cuda):
     cuda.cuMemAddressFree(start, size)
 
 
-def test_virtual_memory_errors(cuda, fails):
+def test_virtual_memory_errors(cuda: Cuda, fails: Check) -> None:
     size = 4 * MIB
     start = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
     handle = cuda.cuMemCreate(2 * MIB, cuda.properties(), 0)
@@ -213,7 +226,7 @@ def test_virtual_memory_errors(cuda, fails):
     fails("INVALID_VALUE", cuda.cuMemAddressFree, start, size)
 
 
-def test_a_mapping_names_its_allocation(cuda):
+def test_a_mapping_names_its_allocation(cuda: Cuda) -> None:
     start = int(cuda.cuMemAddressReserve(2 * MIB, 0, 0, 0))
     handle = cuda.cuMemCreate(2 * MIB, cuda.properties(), 0)
     cuda.cuMemMap(start, 2 * MIB, 0, handle, 0)
@@ -230,7 +243,7 @@ def test_a_mapping_names_its_allocation(cuda):
 
 
 @pytest.mark.parametrize("size", [1, 4096, 2 * MIB, 40 * MIB])
-def test_odd_sizes(cuda, size):
+def test_odd_sizes(cuda: Cuda, size: int) -> None:
     address = int(cuda.cuMemAlloc(size))
     assert address % 256 == 0
     cuda.cuMemsetD8(address, 9, size)

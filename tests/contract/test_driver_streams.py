@@ -2,13 +2,15 @@
 
 import ctypes
 import threading
+from typing import Any
 
 import pytest
+from cuda_calls import Check, Cuda
 
 MILLISECOND = 1_000_000
 
 
-def test_a_stream_keeps_its_order(cuda):
+def test_a_stream_keeps_its_order(cuda: Cuda) -> None:
     stream = cuda.stream()
     place = cuda.device_words()
     cuda.launch("spin_store", MILLISECOND, place, ctypes.c_uint32(1), stream=stream)
@@ -18,7 +20,7 @@ def test_a_stream_keeps_its_order(cuda):
     assert cuda.read(place)[0] == 4
 
 
-def test_query_tells_pending_from_done(cuda):
+def test_query_tells_pending_from_done(cuda: Cuda) -> None:
     stream = cuda.stream()
     assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
     cuda.launch("spin", 20 * MILLISECOND, stream=stream)
@@ -27,7 +29,7 @@ def test_query_tells_pending_from_done(cuda):
     assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
 
 
-def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(cuda):
+def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(cuda: Cuda) -> None:
     first, second = cuda.stream(blocking=True), cuda.stream(blocking=True)
     place = cuda.device_words()
     cuda.launch("spin_store", 2 * MILLISECOND, place, ctypes.c_uint32(1), stream=first)
@@ -36,7 +38,7 @@ def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(cuda):
     assert cuda.read(place)[0] == 3
 
 
-def test_the_legacy_stream_ignores_non_blocking_streams(cuda):
+def test_the_legacy_stream_ignores_non_blocking_streams(cuda: Cuda) -> None:
     place, words = cuda.pinned_words()
     stream = cuda.stream()
     cuda.cuStreamWaitValue32(stream, place, 1, 0)
@@ -47,13 +49,13 @@ def test_the_legacy_stream_ignores_non_blocking_streams(cuda):
     cuda.cuStreamSynchronize(stream)
 
 
-def test_priorities_are_clamped(cuda):
+def test_priorities_are_clamped(cuda: Cuda) -> None:
     assert cuda.cuStreamGetPriority(cuda.stream(-5)) == -5
     assert cuda.cuStreamGetPriority(cuda.stream(-99)) == -5
     assert cuda.cuStreamGetPriority(cuda.stream(99)) == 0
 
 
-def test_a_higher_priority_overtakes_a_flood(cuda):
+def test_a_higher_priority_overtakes_a_flood(cuda: Cuda) -> None:
     low, high = cuda.stream(0), cuda.stream(-5)
     start, low_end, high_end = (cuda.cuEventCreate(0) for _ in range(3))
     cuda.cuEventRecord(start, low)
@@ -68,7 +70,7 @@ def test_a_higher_priority_overtakes_a_flood(cuda):
     assert cuda.cuEventElapsedTime(start, high_end) < total / 2
 
 
-def test_kernels_of_two_streams_run_together(cuda):
+def test_kernels_of_two_streams_run_together(cuda: Cuda) -> None:
     streams = [cuda.stream(), cuda.stream()]
     start, ends = cuda.cuEventCreate(0), [cuda.cuEventCreate(0), cuda.cuEventCreate(0)]
     cuda.cuEventRecord(start, streams[0])
@@ -80,7 +82,7 @@ def test_kernels_of_two_streams_run_together(cuda):
     assert all(9.9 < cuda.cuEventElapsedTime(start, end) < 18 for end in ends)
 
 
-def test_a_wave_over_all_sms_runs_at_once_and_the_next_after_it(cuda):
+def test_a_wave_over_all_sms_runs_at_once_and_the_next_after_it(cuda: Cuda) -> None:
     stream = cuda.stream()
     start, middle, end = (cuda.cuEventCreate(0) for _ in range(3))
     cuda.launch("nothing", stream=stream)
@@ -94,14 +96,14 @@ def test_a_wave_over_all_sms_runs_at_once_and_the_next_after_it(cuda):
     assert 8 <= cuda.cuEventElapsedTime(middle, end) < 9
 
 
-def test_an_event_never_recorded_is_done(cuda, fails):
+def test_an_event_never_recorded_is_done(cuda: Cuda, fails: Check) -> None:
     event = cuda.cuEventCreate(0)
     assert cuda.result("cuEventQuery", event) == "SUCCESS"
     cuda.cuEventSynchronize(event)
     fails("INVALID_HANDLE", cuda.cuEventElapsedTime, event, event)
 
 
-def test_events_measure_and_report(cuda, fails):
+def test_events_measure_and_report(cuda: Cuda, fails: Check) -> None:
     stream = cuda.stream()
     start, end = cuda.cuEventCreate(0), cuda.cuEventCreate(0)
     cuda.cuEventRecord(start, stream)
@@ -113,7 +115,7 @@ def test_events_measure_and_report(cuda, fails):
     assert 20 <= cuda.cuEventElapsedTime(start, end) < 25
 
 
-def test_an_event_without_timing_has_no_time(cuda, fails):
+def test_an_event_without_timing_has_no_time(cuda: Cuda, fails: Check) -> None:
     flags = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
     events = [cuda.cuEventCreate(flags), cuda.cuEventCreate(flags)]
     for event in events:
@@ -123,7 +125,7 @@ def test_an_event_without_timing_has_no_time(cuda, fails):
     fails("INVALID_VALUE", cuda.cuEventCreate, 1 << 20)
 
 
-def test_a_wait_is_for_the_record_made_before_it(cuda):
+def test_a_wait_is_for_the_record_made_before_it(cuda: Cuda) -> None:
     writer, reader = cuda.stream(), cuda.stream()
     gate, words = cuda.pinned_words()
     event = cuda.cuEventCreate(2)
@@ -138,7 +140,7 @@ def test_a_wait_is_for_the_record_made_before_it(cuda):
     cuda.cuStreamSynchronize(reader)
 
 
-def test_an_event_may_go_before_its_wait_is_over(cuda):
+def test_an_event_may_go_before_its_wait_is_over(cuda: Cuda) -> None:
     writer, reader = cuda.stream(), cuda.stream()
     place = cuda.device_words()
     event = cuda.cuEventCreate(2)
@@ -150,7 +152,7 @@ def test_an_event_may_go_before_its_wait_is_over(cuda):
     assert cuda.read(place)[0] == 2
 
 
-def test_a_stream_may_go_before_its_work_is_over(cuda):
+def test_a_stream_may_go_before_its_work_is_over(cuda: Cuda) -> None:
     stream = cuda.stream()
     place = cuda.device_words()
     cuda.launch("spin_store", 5 * MILLISECOND, place, ctypes.c_uint32(9), stream=stream)
@@ -160,7 +162,7 @@ def test_a_stream_may_go_before_its_work_is_over(cuda):
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_written_values_come_in_order(cuda, wide):
+def test_written_values_come_in_order(cuda: Cuda, wide: bool) -> None:
     stream = cuda.stream()
     place, words = cuda.pinned_words(2)
     write = cuda.cuStreamWriteValue64 if wide else cuda.cuStreamWriteValue32
@@ -180,7 +182,7 @@ def test_written_values_come_in_order(cuda, wide):
         ("NOR", 0xF0, 0xFFFFFFFF, 0xFFFFFF00),
     ],
 )
-def test_waits_for_values(cuda, flag, value, wrong, right):
+def test_waits_for_values(cuda: Cuda, flag: str, value: Any, wrong: int, right: int) -> None:
     flags = getattr(cuda.CUstreamWaitValue_flags, "CU_STREAM_WAIT_VALUE_" + flag).value
     stream = cuda.stream()
     place, words = cuda.pinned_words()
@@ -193,31 +195,33 @@ def test_waits_for_values(cuda, flag, value, wrong, right):
     cuda.cuStreamSynchronize(stream)
 
 
-def test_one_stream_wakes_another_by_a_value(cuda):
+def test_one_stream_wakes_another_by_a_value(cuda: Cuda) -> None:
     writer, reader = cuda.stream(), cuda.stream()
     place = cuda.device_words()
-    cuda.cuStreamWaitValue32(reader, place, 7, cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value)
+    cuda.cuStreamWaitValue32(
+        reader, place, 7, cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
+    )
     cuda.cuMemsetD32Async(place, 8, 1, reader)
     cuda.launch("spin", MILLISECOND, stream=writer)
     cuda.cuStreamWriteValue32(writer, place, 7, 0)
     assert cuda.read(place)[0] == 8
 
 
-def test_value_operations_check_their_address(cuda, fails):
+def test_value_operations_check_their_address(cuda: Cuda, fails: Check) -> None:
     stream = cuda.stream()
     place, _ = cuda.pinned_words(4)
     fails("INVALID_VALUE", cuda.cuStreamWriteValue32, stream, place + 2, 1, 0)
     fails("INVALID_VALUE", cuda.cuStreamWriteValue32, stream, 0, 1, 0)
 
 
-def test_host_functions_run_in_their_place(cuda):
+def test_host_functions_run_in_their_place(cuda: Cuda) -> None:
     stream = cuda.stream()
     place, words = cuda.pinned_words()
     seen = []
     done = threading.Event()
 
     @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
-    def note(_data):
+    def note(_data: int) -> None:
         seen.append(int(words[0]))
         done.set()
 
@@ -231,29 +235,29 @@ def test_host_functions_run_in_their_place(cuda):
     assert words[0] == 2
 
 
-def test_handles_of_nothing(cuda, fails):
+def test_handles_of_nothing(cuda: Cuda, fails: Check) -> None:
     stream = cuda.stream()
     cuda.cuStreamDestroy(stream)
     fails("INVALID_VALUE", cuda.cuStreamCreate, 1 << 10)
 
 
-def test_nothing_is_being_captured(cuda):
+def test_nothing_is_being_captured(cuda: Cuda) -> None:
     status = cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
     assert cuda.cuStreamIsCapturing(cuda.stream()) == status
 
 
-def test_streams_of_many_threads(cuda):
+def test_streams_of_many_threads(cuda: Cuda) -> None:
     place = cuda.device_words()
     failures = []
 
-    def work():
+    def work() -> None:
         try:
             cuda.cuCtxSetCurrent(cuda.context)
             stream = cuda.stream()
             for _ in range(20):
                 cuda.launch("count", place, grid=2, block=32, stream=stream)
             cuda.cuStreamSynchronize(stream)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             failures.append(error)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
