@@ -36,7 +36,9 @@ from fikitctl.verb import Verb
     show_default=True,
     help="Directory for the traces; open them at ui.perfetto.dev.",
 )
-@click.option("--high", metavar="NAME", default="llama1b_decode", show_default=True, help="Recorded workload.")
+@click.option(
+    "--high", metavar="NAME", default="llama1b_decode", show_default=True, help="Recorded workload."
+)
 @click.option("--low", metavar="NAME", default="gpt2_train", show_default=True, help="Recorded workload.")
 @click.option(
     "--traces",

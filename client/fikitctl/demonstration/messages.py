@@ -1,7 +1,7 @@
 """What the demonstration's processes say to each other: a line of JSON each.
 
-The parent passes a Task as the only argument, and then says ``measure`` and ``stop``; the end of its pipe
-means ``stop`` at any time, so that no tenant outlives it. A tenant answers Ready, Measured, or Failed.
+The parent passes a Task as the only argument, and says ``measure`` once the tenant is Ready. The end of its
+pipe means that the tenant is to end, at any time, so that none outlives it.
 """
 
 from __future__ import annotations

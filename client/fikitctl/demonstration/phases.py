@@ -16,13 +16,13 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from fikitctl.demonstration.messages import MEASURE, Failed, Measured, Ready, Task, answer
-from fikitctl.failures import CommandError, ExitCode, of_reply
+from fikitctl.failures import CommandError, ExitCode, of_reply, refused
 
 START_SECONDS: Final = 120.0
 """For connecting and warming up; also what a measurement may take beyond its time, several times over."""
 SLOWEST: Final = 20.0
 """How many times longer than planned a measurement may take."""
-_STOP_SECONDS: Final = 10.0
+_STOP_SECONDS: Final = 5.0
 
 AnswerType = TypeVar("AnswerType", Ready, Measured)
 
@@ -75,7 +75,9 @@ class Tenant:
         received = self._answer(seconds)
         if isinstance(received, Failed):
             failure = of_reply(received.code, received.message, received.hint)
-            raise CommandError(failure.exit_code, failure.code, f"{self._who()}: {failure.message}", failure.hint)
+            raise CommandError(
+                failure.exit_code, failure.code, f"{self._who()}: {failure.message}", failure.hint
+            )
         if not isinstance(received, expected):
             raise self._ended()
         return received
@@ -92,7 +94,10 @@ class Tenant:
             if not (more := self._process.stdout.read(1 << 16)):
                 return None
             text += more
-        return answer(text)
+        try:
+            return answer(text)
+        except msgspec.DecodeError as error:
+            raise refused(f"{self._who()} said what nobody understands: {error}") from error
 
     def _ended(self) -> CommandError:
         status = self._process.wait(_STOP_SECONDS)
@@ -113,9 +118,7 @@ def measured(tasks: Sequence[Task], time_scale: float) -> Iterator[list[Measured
             tenant.await_ready()
         for tenant in tenants:
             tenant.start()
-        yield [
-            tenant.result(task.seconds * time_scale) for tenant, task in zip(tenants, tasks, strict=True)
-        ]
+        yield [tenant.result(task.seconds * time_scale) for tenant, task in zip(tenants, tasks, strict=True)]
     finally:
         for tenant in tenants:
             tenant.stop()

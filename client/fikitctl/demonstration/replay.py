@@ -71,7 +71,7 @@ class Replay:
         now = self._clock.now_ns()
         self._wait(now + self._pause_ns, self._pause_ns)
 
-    def run(self, seconds: float) -> tuple[list[float], float]:
+    def run(self, seconds: float, stopped: Callable[[], bool]) -> tuple[list[float], float]:
         """Iterations for that long: how long each took in milliseconds, and all of them in seconds."""
         start = self._clock.now_ns()
         enough = start + seconds * 1e9 * self._scale
@@ -79,7 +79,7 @@ class Replay:
         while True:
             steps_ms.append(self.step())
             self.pause()
-            if (now := self._clock.now_ns()) >= enough:
+            if (now := self._clock.now_ns()) >= enough or stopped():
                 return steps_ms, (now - start) / 1e9 / self._scale
 
     def _wait(self, until_ns: int, missing_ns: int) -> None:

@@ -1,4 +1,4 @@
-"""What came of the demonstration: figures of each phase, as JSON and as a table beside those of each alone."""
+"""What came of the demonstration: each phase, as JSON, and as a table beside each alone."""
 
 from __future__ import annotations
 

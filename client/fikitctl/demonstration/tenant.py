@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import fikit
 import msgspec
@@ -25,7 +25,7 @@ from fikitctl.demonstration.timed_kernels import entry_names, module_text
 from fikitctl.demonstration.workloads import Operation, Workload, WorkloadError, load_workload
 
 if TYPE_CHECKING:
-    from fikit import Kernel, Memory, PinnedMemory, Session, Stream
+    from fikit import Kernel, Memory, Session, Stream
 
 WARM_UP_STEPS: Final = 4
 """Also enough for the daemon to have measured every kernel."""
@@ -87,16 +87,14 @@ class _Buffers:
         self.target: Memory = session.allocate(max(most, 1))
         self._source: Memory | None = session.allocate(moved["on_device"]) if "on_device" in moved else None
         host_bytes = max(moved.get("to_device", 0), moved.get("to_host", 0))
-        self._host: PinnedMemory | None = session.allocate_pinned(host_bytes) if host_bytes else None
+        # Its stub does not say that it has the buffer protocol.
+        self._host: Any = session.allocate_pinned(host_bytes) if host_bytes else None
 
     def copying(self, operation: Operation, stream: Stream) -> Enqueue:
         """A copy of the recorded size, in the recorded direction."""
         if operation.copy == "on_device":
             assert self._source is not None  # noqa: S101 - made for this
-            return partial(
-                self.target.copy_from_memory, self._source, size=operation.bytes, stream=stream
-            )
-        assert self._host is not None  # noqa: S101 - likewise
+            return partial(self.target.copy_from_memory, self._source, size=operation.bytes, stream=stream)
         part = memoryview(self._host)[: operation.bytes]
         if operation.copy == "to_device":
             return partial(self.target.copy_from, part, wait=False, stream=stream)
@@ -119,10 +117,14 @@ def replay(task: Task) -> Iterator[Ready | Measured]:
         yield Ready()
         if os.read(sys.stdin.fileno(), len(MEASURE)) != MEASURE:
             return
-        yield Measured(*loop.run(task.seconds))
-        while not select.select([sys.stdin], [], [], 0)[0]:
+        yield Measured(*loop.run(task.seconds, _told_to_stop))
+        while not _told_to_stop():
             loop.step()
             loop.pause()
+
+
+def _told_to_stop() -> bool:
+    return bool(select.select([sys.stdin], [], [], 0)[0])
 
 
 def main() -> int:

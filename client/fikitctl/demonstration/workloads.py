@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -171,8 +172,7 @@ def host_scale(iterations: Sequence[Sequence[Row]], iter_ms: float) -> float:
 def _pause(iterations: Sequence[Sequence[Row]]) -> float:
     """The mean time from an iteration's end to the next launch; 0 where the host did not wait for the GPU."""
     pauses = [
-        max(0.0, _launched(following[0]) - _end(iteration))
-        for iteration, following in zip(iterations, iterations[1:], strict=False)
+        max(0.0, _launched(following[0]) - _end(iteration)) for iteration, following in pairwise(iterations)
     ]
     return sum(pauses) / len(pauses) if pauses else 0.0
 
