@@ -32,7 +32,7 @@ class Tenant:
 
     def __init__(self, task: Task, program: Sequence[str] = ()) -> None:
         self._task = task
-        command = program or (sys.executable, "-m", "fikitctl.demonstration.tenant")
+        command = program or (sys.executable, "-P", "-m", "fikitctl.demonstration.tenant")
         self._process = subprocess.Popen(
             [*command, msgspec.json.encode(task).decode()],
             stdin=subprocess.PIPE,
