@@ -79,7 +79,7 @@ install: $(VENV)/.installed  ## build the project and install it into .venv
 
 .PHONY: demo
 demo: $(VENV)/.installed  ## run the demo on a daemon of its own (DEMO="--seconds 30s --device sim")
-	@$(BIN)/fikitctl demo --own-daemon $(DEMO)
+	@$(BIN)/fikitctl demo --own-daemon --output build/demo $(DEMO)
 
 # --- check it ----------------------------------------------------------------------------------
 
