@@ -56,7 +56,7 @@ $(VENV)/.installed: $(VENV)/.tools $(PACKAGE)
 	@echo "== building and installing fikitd"
 	mkdir -p build
 	$(PIP) install --no-build-isolation --verbose . 2>&1 | tee build/install.log \
-	    | sed -un 's/^ *\(\[[0-9]*\/[0-9]*\] .\{1,100\}\).*/   \1/p; s/^ *\(Collecting\|Downloading\) \([^ ]*\).*/   \2/p' \
+	    | sed -un 's#CXX object .*/#CXX object #; s#^ *\(\[[0-9]*/[0-9]*\] .*\)#   \1#p; s#^ *Collecting \([^ ]*\).*#   \1#p' \
 	    || { tail -n 60 build/install.log; exit 1; }
 	touch $@
 
@@ -79,7 +79,7 @@ install: $(VENV)/.installed  ## build the project and install it into .venv
 
 .PHONY: demo
 demo: $(VENV)/.installed  ## run the demo on a daemon of its own (DEMO="--seconds 30s --device sim")
-	@$(BIN)/fikitctl demo --own-daemon $(DEMO)
+	@$(BIN)/fikitctl demo --own-daemon --output build/demo $(DEMO)
 
 # --- check it ----------------------------------------------------------------------------------
 

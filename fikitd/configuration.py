@@ -11,6 +11,8 @@ from typing import Annotated, Literal
 from fikit.protocol import Bytes, Count, priority_level
 from msgspec import Meta, Struct, field
 
+from fikitd.scheduling.settings import SchedulingSection
+
 Seconds = Annotated[float, Meta(ge=0, le=86_400 * 365)]
 Weight = Annotated[float, Meta(gt=0, le=1000)]
 Interval = Annotated[float, Meta(ge=0.01, le=86_400)]
@@ -147,6 +149,7 @@ class Configuration(Section, frozen=True):
     daemon: DaemonSection = DaemonSection()
     device: DeviceSection = DeviceSection()
     executor: ExecutorSection = ExecutorSection()
+    scheduling: SchedulingSection = SchedulingSection()
     tenant_defaults: TenantSection = DEFAULT_TENANT
     tenants: dict[str, TenantSection] = field(default_factory=dict)
     jobs: JobsSection = JobsSection()

@@ -13,7 +13,7 @@ from typing import Any, Final, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from fikitd.configuration import Configuration, Section
+from fikitd.configuration import Configuration
 from fikitd.errors import ConfigurationError
 
 DEFAULT_FILE: Final = Path("/etc/fikitd/fikitd.toml")
@@ -59,7 +59,7 @@ def merge(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
-def help_of(section: type[Section], name: str) -> str:
+def help_of(section: type[msgspec.Struct], name: str) -> str:
     """The help beside a field's declaration."""
     hint = get_type_hints(section, include_extras=True)[name]
     texts = [meta.description for meta in get_args(hint)[1:] if isinstance(meta, Meta)]
@@ -75,7 +75,7 @@ def default_text() -> str:
     defaults = Configuration()
     for name in Configuration.__struct_fields__:
         value = getattr(defaults, name)
-        if isinstance(value, Section):
+        if isinstance(value, msgspec.Struct):
             lines += section_lines(name, value)
     lines += [
         "# Exceptions for one tenant, by user name or uid, with the keys of [tenant_defaults]:",
@@ -85,7 +85,7 @@ def default_text() -> str:
     return "\n".join(lines)
 
 
-def section_lines(name: str, section: Section) -> list[str]:
+def section_lines(name: str, section: msgspec.Struct) -> list[str]:
     """One table of the default file."""
     lines = [f"# {line.strip()}" for line in (type(section).__doc__ or "").splitlines() if line.strip()]
     lines.append(f"[{name}]")

@@ -57,6 +57,7 @@ class Daemon:
     def __post_init__(self) -> None:
         self.supervisor = Supervisor(
             lambda: self.configuration.executor,
+            lambda: self.configuration.scheduling,
             list(self.devices.values()),
             self.directories.runtime,
             self.directories.state,
@@ -116,7 +117,7 @@ class Daemon:
             raise NotPermitted(
                 f"priority {priority_name(priority)} is above {priority_name(ceiling)},"
                 f" the priority ceiling of tenant {peer.tenant}",
-                f"ask for {priority_name(ceiling)}, or have priority_ceiling raised in the daemon's configuration",
+                f"ask for {priority_name(ceiling)}, or have the tenant's priority_ceiling raised",
             )
 
     def check_open(self) -> None:
@@ -125,7 +126,7 @@ class Daemon:
             raise Draining(f"the daemon is draining: {self.draining or 'no reason given'}", "try again later")
 
     def job_of(self, peer: Peer, target: str) -> Job:
-        """A job the peer may see. Raises NotFound, in the same words for what there is not and what is not his."""
+        """A job the peer may see. Raises NotFound, in the same words for one that is not his."""
         job = self.jobs.find(target)
         if job is None or not peer.sees(job.uid):
             raise NotFound(f"there is no job {target}", "fikitctl ps lists yours")

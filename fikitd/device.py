@@ -26,8 +26,8 @@ class DeviceSpec:
     name: str
     uuid: str
     memory_bytes: int
-    argument: str
-    """What the executor is given as --device."""
+    ordinal: int
+    """The driver's number of it."""
     library: str | None
     """The driver library to load; None: the system's libcuda.so.1."""
     time_scale: float
@@ -71,15 +71,17 @@ def simulated(settings: DeviceSection) -> DeviceSpec:
         library = settings.library or str(importlib.import_module("fikitd.simcuda").library_path())
     except (ImportError, AttributeError, FileNotFoundError):
         library = ""  # an executor will say so when it starts; doctor does at once
-    environment = {"FIKIT_SIM_SCALE": str(settings.time_scale)}
+    memory_bytes = int(os.environ.get("FIKIT_SIM_MEMORY", SIMULATED_MEMORY_BYTES))
+    environment = {"FIKIT_SIM_SCALE": str(settings.time_scale), "FIKIT_SIM_MEMORY": str(memory_bytes)}
     if library:
         environment["FIKIT_LIBCUDA"] = library
     return DeviceSpec(
         index=0,
         name="fikit simulated GPU",
         uuid="GPU-00000000-0000-0000-0000-000000000000",
-        memory_bytes=SIMULATED_MEMORY_BYTES,
-        argument="sim",
+        memory_bytes=memory_bytes,
+        ordinal=0,
+        simulated=True,
         library=library or None,
         time_scale=settings.time_scale,
         environment=environment,
@@ -116,7 +118,7 @@ def nvidia() -> list[DeviceSpec]:
                 name=text(nvml.nvmlDeviceGetName(handle)),
                 uuid=text(nvml.nvmlDeviceGetUUID(handle)),
                 memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-                argument=str(index),
+                ordinal=index,
                 library=None,
                 time_scale=1.0,
             )
@@ -126,7 +128,7 @@ def nvidia() -> list[DeviceSpec]:
 
 def reading(spec: DeviceSpec) -> Reading:
     """What the driver says of the GPU now. Blocking; never fails."""
-    if spec.argument == "sim" or (nvml := driver()) is None:
+    if spec.simulated or (nvml := driver()) is None:
         return Reading()
 
     def ask(question: Any) -> int | None:
@@ -148,6 +150,6 @@ def library_finding(spec: DeviceSpec) -> tuple[bool, str]:
     """Whether the library that executors will load is there, and in words. Blocking."""
     if spec.library is not None:
         return os.path.exists(spec.library), spec.library
-    if spec.argument == "sim":
+    if spec.simulated:
         return False, "the simulated driver is not built: fikitd.simcuda has no library"
     return driver() is not None, "libcuda.so.1 of the NVIDIA driver"

@@ -1,4 +1,4 @@
-"""Waiting for a file to grow or to appear, by inotify: an event, where the alternative is to look again and again.
+"""Waiting for a file to grow or to appear, by inotify: an event, so that nobody looks again and again.
 
 inotify is not in Python's library; three calls of libc are all it takes.
 """

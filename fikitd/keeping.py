@@ -38,10 +38,8 @@ async def feed_watchdog(daemon: Daemon) -> None:
         await trio.sleep(interval / 2)
         with trio.move_on_after(interval / 4):
             if heartbeats_turn(daemon) and await api_answers(daemon):
-                notify(
-                    "WATCHDOG=1",
-                    f"STATUS={len(daemon.sessions.living)} sessions, {len(daemon.supervisor.executors)} executors",
-                )
+                sessions, executors = len(daemon.sessions.living), len(daemon.supervisor.executors)
+                notify("WATCHDOG=1", f"STATUS={sessions} sessions, {executors} executors")
 
 
 def heartbeats_turn(daemon: Daemon) -> bool:

@@ -23,6 +23,7 @@ class Prefixed:
         self._json = structlog.processors.JSONRenderer()
 
     def __call__(self, logger: WrappedLogger, name: str, line: EventDict) -> str:
+        """One line."""
         rendered = self._json(logger, name, line)
         text = rendered if isinstance(rendered, str) else rendered.decode()
         return f"<{PRIORITIES.get(name, 6)}>{text}"

@@ -120,7 +120,7 @@ async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
 
 
 async def serve_http(daemon: Daemon, port: int) -> None:
-    """``GET /metrics`` on 127.0.0.1, one request a connection (HTTP/1.0 with a length: all a scraper needs)."""
+    """``GET /metrics`` on 127.0.0.1, one request a connection (HTTP/1.0: all a scraper needs)."""
     await trio.serve_tcp(lambda stream: answer_http(daemon, stream), port, host="127.0.0.1")
 
 

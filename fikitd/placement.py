@@ -55,11 +55,11 @@ class Ask:
 
 
 def memory_limit(ask: Ask, device: DeviceSpec) -> int:
-    """The limit that the session gets. Raises QuotaReached when more is asked for than will ever be granted."""
+    """The limit that the session gets. Raises QuotaReached for what will never be granted."""
     most = min(ask.allowance.memory_limit_bytes or device.memory_bytes, device.memory_bytes)
     if ask.memory_bytes > most:
         raise QuotaReached(
-            f"{ask.memory_bytes} bytes of device memory are more than the {most} bytes you may have on GPU {device.index}",
+            f"{ask.memory_bytes} bytes are more than the {most} you may have on GPU {device.index}",
             "ask for less, or have the tenant's memory_limit_bytes raised",
         )
     return ask.memory_bytes or most

@@ -28,7 +28,7 @@ from fikitd.executor.supervisor_state import Executor
 from fikitd.store import Row, Store
 
 COLUMNS: Final = "module, function, grid, block, shared_bytes, device, samples, median_ns, p95_ns"
-MOST_LOADED: Final = 20_000
+MOST_LOADED: Final = 5_000
 """Entries that a new executor is given: the most sampled ones, well below the frame limit."""
 
 
@@ -51,7 +51,7 @@ class Profiles:
         if executor.description is None:
             return
         rows = await self._store.read(
-            f"SELECT {COLUMNS} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",  # noqa: S608 - a constant
+            f"SELECT {COLUMNS} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",
             (executor.description.device_name, MOST_LOADED),
         )
         if rows:
@@ -76,7 +76,7 @@ class Profiles:
 
     async def list(self, limit: int) -> list[ProfileRecord]:
         """The most sampled entries."""
-        statement = f"SELECT {COLUMNS} FROM profiles ORDER BY samples DESC LIMIT ?"  # noqa: S608 - a constant
+        statement = f"SELECT {COLUMNS} FROM profiles ORDER BY samples DESC LIMIT ?"
         return [record(row) for row in await self._store.read(statement, (limit,))]
 
     async def clear(self) -> None:

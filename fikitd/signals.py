@@ -1,4 +1,4 @@
-"""What signals do: SIGHUP reads the configuration again, SIGTERM and SIGINT drain and end, a second one now."""
+"""What signals do: SIGHUP reads the configuration, SIGTERM and SIGINT drain and end, a second one at once."""
 
 from __future__ import annotations
 

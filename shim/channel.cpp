@@ -28,6 +28,11 @@ size_t size_of(int descriptor) {
     return static_cast<size_t>(information.st_size);
 }
 
+bool keeps_its_size(int descriptor) {
+    const int seals = fcntl(descriptor, F_GET_SEALS);
+    return seals >= 0 && (seals & F_SEAL_SHRINK) != 0;
+}
+
 bool lies_within(uint64_t offset, uint64_t bytes, uint64_t size) {
     return offset % FIKIT_RECORD_ALIGN == 0 && bytes <= size && offset <= size - bytes;
 }
@@ -75,6 +80,8 @@ Status Channel::map(int outbox, int inbox) {
 
     outbox_size_ = size_of(outbox);
     inbox_size_ = size_of(inbox);
+    // A file that could shrink would turn a later access into SIGBUS.
+    if (!keeps_its_size(outbox) || !keeps_its_size(inbox)) return status::invalid_value;
     const size_t least = FIKIT_HOST_DONE_OFFSET + FIKIT_MAX_STREAMS * sizeof(uint64_t);
     if (outbox_size_ < least || outbox_size_ > largest_mapping) return status::invalid_value;
     if (inbox_size_ < FIKIT_INBOX_BYTES || inbox_size_ > largest_mapping) return status::invalid_value;

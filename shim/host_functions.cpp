@@ -14,12 +14,23 @@ void wake(uint32_t& word) {
 }
 }  // namespace
 
-HostFunctions::~HostFunctions() {
+void HostFunctions::stop() {
+    const Locked lock(stop_mutex_);
     store_ordered(stop_, 1u);
-    if (running_) {
-        wake(added_);
-        pthread_join(thread_, nullptr);
+    {
+        const Locked queue(mutex_);
+        if (!running_) return;
     }
+    wake(added_);
+    if (pthread_equal(thread_, pthread_self()) != 0) return;
+    pthread_join(thread_, nullptr);
+    const Locked queue(mutex_);
+    running_ = false;
+}
+
+HostFunctions::~HostFunctions() {
+    if (abandoned_) return;
+    stop();
     while (first_ != nullptr) {
         Entry* const entry = first_;
         first_ = entry->next;
@@ -29,6 +40,7 @@ HostFunctions::~HostFunctions() {
 
 Status HostFunctions::prepare(HostFunction function, void* argument, Entry*& entry) {
     const Locked lock(mutex_);
+    if (load_ordered(stop_) != 0) return status::context_is_destroyed;
     if (!running_) {
         sigset_t all, before;
         sigfillset(&all);

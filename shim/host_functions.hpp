@@ -35,7 +35,9 @@ class HostFunctions {
     // Called for each stream in the order of its steps.
     void add(Entry* entry, uint32_t stream, uint64_t step);
     static void discard(Entry* entry);
-    void abandon() { running_ = false; }  // in a forked child, which has no such thread
+    // Returns once no function runs any more, and none will. Not from within one.
+    void stop();
+    void abandon() { abandoned_ = true; }  // in a forked child: no such thread, and locks held by it for ever
 
   private:
     static void* run(void* self);
@@ -44,9 +46,11 @@ class HostFunctions {
     bool any_ready() const;
 
     Channel& channel_;
+    pthread_mutex_t stop_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     pthread_t thread_ = {};
     bool running_ = false;
+    bool abandoned_ = false;
     uint32_t stop_ = 0;
     uint32_t added_ = 0;  // futex word
     Entry* first_ = nullptr;

@@ -46,6 +46,10 @@ class Producer {
 
     Channel& channel() { return channel_; }
 
+    // Ends the session from this side. On return no host function runs any more (unless this is called from
+    // one). The mappings, pinned memory too, stay until the destructor.
+    void end();
+
     // Stream operations. With a deadline in the past, not_ready instead of waiting for room in the ring.
     Status launch(const LaunchShape& shape, const fikit_attribute* attributes, const void* parameters,
                   int64_t deadline = forever);

@@ -208,6 +208,7 @@ void bind_events(ChannelClass& channel) {
 
 NB_MODULE(_channel, module) {
     using namespace fikit::python;
+    nanobind::set_leak_warnings(false);  // a program may well end with a session open
     module.doc() = "The channel producer: what a session's process writes and waits for.";
     nb::class_<DeviceBuffer>(module, "DeviceBuffer", "Device memory, as kernel arguments.")
         .def(
@@ -242,7 +243,11 @@ NB_MODULE(_channel, module) {
     channel
         .def(nb::init<int, int, int>(), "outbox"_a, "inbox"_a, "lifeline"_a,
              "Takes over the three descriptors, also when it raises RuntimeError.")
-        .def("close", [](const Channel& self) { self->channel().end(); })
+        .def("close",
+             [](const Channel& self) {
+                 const nb::gil_scoped_release released;  // a callback may be waiting for it
+                 self->end();
+             })
         .def("failure", &Channel::failure, "The sticky error and its text; 0 while the session lives.")
         .def("deferred_text", &Channel::deferred_text, "What the asynchronous error reported last meant.")
         .def("device_attributes", &device_attributes, "(status, attributes, memory in bytes, UUID, name)");

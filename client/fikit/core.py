@@ -19,6 +19,11 @@ class Core:
     def __init__(self, channel: Channel) -> None:
         self.channel = channel
 
+    @property
+    def lost(self) -> bool:
+        """Whether the session is over."""
+        return self.channel.failure()[0] != SUCCESS
+
     def check(self, status: int, call: str, detail: str = "") -> None:
         """Raise the exception for a status other than success. ``call`` names the call and its subject."""
         if status == SUCCESS:

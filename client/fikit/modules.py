@@ -162,12 +162,14 @@ class Module:
         return Memory(self._core, address, size, owned=False)
 
     def unload(self) -> None:
-        """Give the module up; its kernels must not be launched any more."""
+        """Give the module up; its kernels must not be launched any more. Never fails after the session."""
         if self._handle == 0:
             return
         handle, self._handle = self._handle, 0
         self._kernels.clear()
-        self._core.check(self._core.channel.module_unload(handle, self._functions), "Module.unload")
+        status = self._core.channel.module_unload(handle, self._functions)
+        if not self._core.lost:
+            self._core.check(status, "Module.unload")
 
     def _live(self) -> int:
         if self._handle == 0:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -63,6 +65,16 @@ def connect(
         raise
 
 
+_open: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # While the interpreter is whole: a callback's thread must not want it afterwards.
+    for session in list(_open):
+        session.close()
+
+
 class Session:
     """A connection to one GPU. Thread-safe. After ``fork()`` only the parent may use it.
 
@@ -72,6 +84,7 @@ class Session:
     def __init__(self, connection: Connection, channel: Channel, opened: protocol.SessionOpened) -> None:
         self._connection = connection
         self.core = Core(channel)
+        _open.add(self)
         self.identifier = opened.session
         self.priority = opened.priority
         """The level it got, 0 (highest) to 9."""

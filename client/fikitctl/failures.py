@@ -77,6 +77,11 @@ def unreachable(path: str, error: Exception) -> CommandError:
     return CommandError(ExitCode.UNREACHABLE, "unreachable", f"no daemon at {path}: {reason}", hint)
 
 
+def unsafe_place(error: Exception) -> CommandError:
+    """Where the socket is looked for belongs to somebody else."""
+    return CommandError(ExitCode.PERMISSION, "permission", str(error), "name the daemon's socket with -H")
+
+
 def lost(error: Exception) -> CommandError:
     """The connection ended in the middle of a request."""
     hint = "the daemon may be restarting; running work goes on. See 'journalctl -u fikitd'"

@@ -32,9 +32,12 @@ class Invocation:
     @property
     def path(self) -> str:
         """The daemon's socket: the option, or where the client library looks for it."""
-        from fikit.place import default_socket
+        from fikit.place import UnsafePlaceError, default_socket
 
-        return self.socket or str(default_socket())
+        try:
+            return self.socket or str(default_socket())
+        except UnsafePlaceError as error:
+            raise failures.unsafe_place(error) from error
 
     @contextmanager
     def connected(self) -> Iterator[Connection]:

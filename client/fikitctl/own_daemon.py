@@ -24,7 +24,7 @@ from typing import Final
 
 from fikitctl.failures import CommandError, ExitCode
 
-PROGRAM: Final = (sys.executable, "-c", "from fikitd.main import main; main()")
+PROGRAM: Final = (sys.executable, "-P", "-c", "from fikitd.main import main; main()")
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _READY_SECONDS: Final = 60.0

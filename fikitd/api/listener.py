@@ -1,4 +1,4 @@
-"""The sockets that clients connect to: made here or handed over by systemd, and how many one user may hold."""
+"""The sockets that clients connect to, made here or handed over by systemd; how many one user may hold."""
 
 from __future__ import annotations
 

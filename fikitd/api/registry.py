@@ -1,4 +1,4 @@
-"""Which function answers which request: keyed by the struct's type, and complete (a test holds it to REQUESTS)."""
+"""Which function answers which request: keyed by the struct's type; a test holds it to REQUESTS."""
 
 from __future__ import annotations
 

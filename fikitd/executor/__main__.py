@@ -14,7 +14,7 @@ import trio
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.process import ExecutorProcess
 from fikitd.executor.set_up import SetUpFailed, set_up
-from fikitd.executor.settings import SchedulingSection
+from fikitd.scheduling.settings import SchedulingSection
 
 
 @click.command()

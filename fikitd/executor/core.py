@@ -8,7 +8,7 @@ from fikit.protocol import TraceOperation, Usage
 from fikitd import _core
 from fikitd.executor.messages import KernelProfile
 from fikitd.executor.set_up import Device
-from fikitd.executor.settings import SchedulingSection
+from fikitd.scheduling.settings import SchedulingSection
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -79,11 +79,13 @@ class DispatchCore:
 
     def end(self, session: str, error: int, reason: str) -> bool:
         """End a session; False if there is none such."""
-        return self._core.end(session, error, reason)
+        found: bool = self._core.end(session, error, reason)
+        return found
 
     def change(self, session: str, level: int | None, weight: float | None, paused: bool | None) -> bool:
         """Change what is not None; False if there is no such session."""
-        return self._core.change(session, level, weight, paused)
+        found: bool = self._core.change(session, level, weight, paused)
+        return found
 
     def snapshot(self) -> Snapshot:
         """The sessions now."""
@@ -123,7 +125,8 @@ class DispatchCore:
     @property
     def notification(self) -> int:
         """A descriptor that is readable when a session has ended or the device has failed."""
-        return self._core.notification
+        descriptor: int = self._core.notification
+        return descriptor
 
     def take_ended(self) -> list[Ended]:
         """The sessions that ended since this was last asked."""

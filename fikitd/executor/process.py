@@ -21,7 +21,7 @@ from fikit.protocol import Failure, InvalidBody, ProtocolError, encode
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.set_up import Device
-from fikitd.wire import PeerClosed, Wire, close_all
+from fikitd.wire import PeerClosedError, Wire, close_all
 
 LONELY_SECONDS: Final = 60.0
 """Without a daemon and without a session an executor ends after this long."""
@@ -99,7 +99,7 @@ class ExecutorProcess:
                 for identifier, ask in await wire.receive():
                     self._heard = trio.current_time()
                     await self._answer(wire, identifier, ask)
-        except (PeerClosed, ProtocolError, trio.ClosedResourceError) as reason:
+        except (PeerClosedError, ProtocolError, trio.ClosedResourceError) as reason:
             log.info("daemon_gone", reason=str(reason))
         finally:
             wire.close()
@@ -134,7 +134,7 @@ class ExecutorProcess:
         with trio.move_on_after(5):
             try:
                 await self._send(self._wire, 0, event, [])
-            except (PeerClosed, trio.ClosedResourceError):
+            except (PeerClosedError, trio.ClosedResourceError):
                 log.info("event_unheard", event_type=type(event).__name__)
 
     async def _watch_core(self) -> None:

@@ -32,6 +32,7 @@ from fikitd.executor.messages import (
     Stop,
 )
 from fikitd.executor.supervisor_launch import (
+    LAST_RETRY_SECONDS,
     connect,
     domain_owner,
     left_behind,
@@ -41,6 +42,7 @@ from fikitd.executor.supervisor_launch import (
 )
 from fikitd.executor.supervisor_state import Executor, Listener
 from fikitd.processes import Process
+from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
 ADOPT_SECONDS: Final = 5.0
@@ -52,6 +54,7 @@ class Supervisor:
     def __init__(
         self,
         settings: Callable[[], ExecutorSection],
+        scheduling: Callable[[], SchedulingSection],
         devices: list[DeviceSpec],
         runtime: Path,
         state: Path,
@@ -59,6 +62,7 @@ class Supervisor:
         listener: Listener,
     ) -> None:
         self._settings = settings
+        self._scheduling = scheduling
         self._devices = {device.index: device for device in devices}
         self._runtime = runtime
         self._state = state
@@ -170,7 +174,7 @@ class Supervisor:
         )
         try:
             if executor.process is None:
-                executor.process = await start(executor, self._settings(), self._state)
+                executor.process = await start(executor, self._settings(), self._scheduling())
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, executor, executor.process)
@@ -218,9 +222,12 @@ class Supervisor:
                 executor.heartbeat = attached
                 await self._listener.executor_serving(executor, attached)
             except Unavailable as refusal:
-                executor.failure = refusal.message
-                if executor.process is not None:
+                broken = not isinstance(refusal, Silent) and executor.state == "serving"
+                if not broken and executor.process is not None:
+                    executor.failure = refusal.message
                     executor.process.send(9)
+                await trio.sleep(LAST_RETRY_SECONDS)  # then _serve connects again, or the process has ended
+                nursery.cancel_scope.cancel()
                 return
             if executor.state == "starting":
                 executor.state = "serving"
@@ -232,6 +239,7 @@ class Supervisor:
             self._listener.session_ended(executor, event)
         elif isinstance(event, DeviceFailed):
             executor.failure = f"its device failed: {event.reason}"
+            executor.state = "failed"  # a new one serves whoever comes now
             self._events.tell(
                 "device_failed",
                 uid=executor.uid,

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import trio
 
 from fikitd.configuration import ExecutorSection
@@ -18,6 +19,7 @@ from fikitd.device import DeviceSpec
 from fikitd.executor.connection import ExecutorConnection
 from fikitd.executor.supervisor_state import Executor
 from fikitd.processes import Process, spawn
+from fikitd.scheduling.settings import SchedulingSection
 
 OURS_ALONE: Final = (
     "NOTIFY_SOCKET",
@@ -56,16 +58,18 @@ def domain_owner(domain: str) -> int | None:
     return int(found[1]) if found else None
 
 
-async def start(executor: Executor, settings: ExecutorSection, state: Path) -> Process:
+async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
     """Start the process. Raises OSError."""
-    command = settings.command or [sys.executable, "-m", "fikitd.executor"]
+    command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
         "gpu": str(executor.device.index),
         "domain": executor.domain,
         "executor": executor.executor,
         "socket": str(executor.socket),
-        "device": executor.device.argument,
-        "state": str(state),
+        "device": str(executor.device.ordinal),
+        "time-scale": str(executor.device.time_scale),
+        "board": str(executor.socket.with_name(f"board-{executor.device.index}")),
+        "settings": msgspec.json.encode(scheduling).decode(),
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
     environment = {**inherited_environment(), **executor.device.environment}

@@ -4,6 +4,7 @@
     lock      held by the runner for its life (a record lock, so the kernel tells who holds it)
     started   the command's pid (runner -> daemon), appears whole
     control   a FIFO: one line ``SIGNAL GRACE_MS`` asks the runner to end the command
+    kill      is there once the job was asked to end: a runner that does not listen yet will not start it
     stdout, stderr   its output, up to the limit
     exit      how it ended (runner -> daemon), appears whole and synced; space for it is taken at start
 
@@ -19,7 +20,7 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
-SPEC, LOCK, STARTED, CONTROL, EXIT = "spec", "lock", "started", "control", "exit"
+SPEC, LOCK, STARTED, CONTROL, KILL, EXIT = "spec", "lock", "started", "control", "kill", "exit"
 EXIT_BYTES: Final = 4096
 FLOCK: Final = "hhqqi4x"
 """struct flock of 64-bit Linux: type, whence, start, length, pid."""
@@ -41,7 +42,7 @@ def write_whole(path: Path, content: dict[str, Any]) -> None:
 
 
 def take_exit_space(directory: Path) -> int:
-    """A descriptor of the exit file to be, its space already taken: a full disk must not lose the exit code."""
+    """A descriptor of the exit file to be, its space taken: a full disk must not lose the exit code."""
     descriptor = os.open(
         directory / f"{EXIT}.part", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
     )
@@ -75,7 +76,7 @@ def prepare(directory: Path, spec: dict[str, Any]) -> None:
 
 
 def lock(directory: Path) -> int | None:
-    """Hold the runner's lock for as long as this process keeps the descriptor open; None: another holds it."""
+    """Hold the runner's lock while the descriptor is open; None: another process holds it."""
     descriptor = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -134,16 +135,17 @@ def close_the_book(directory: Path) -> dict[str, Any] | None:
         os.close(held)
 
 
-def ask_runner(directory: Path, number: int, grace_ms: int) -> bool:
-    """Ask the runner to send the signal, and SIGKILL after the grace; False when no runner listens."""
+def ask_runner(directory: Path, number: int, grace_ms: int) -> None:
+    """Ask the runner to send the signal, and SIGKILL after the grace.
+
+    A runner that does not listen yet looks for the KILL file once it does, and before it starts the command.
+    """
+    (directory / KILL).touch()
     try:
         descriptor = os.open(directory / CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
-        return False
+        return
     try:
         os.write(descriptor, f"{number} {grace_ms}\n".encode())
-    except OSError:
-        return False
     finally:
         os.close(descriptor)
-    return True

@@ -1,9 +1,7 @@
 """Jobs: queued, admitted when there is room, followed to their end, remembered.
 
 Order: a change is in the store before it has an effect outside (write-ahead), so a daemon that is killed
-between any two lines here knows every job afterwards. Where the store cannot be written on a path that
-nobody waits for (a job ended), the record is kept as unsaved and written by ``settle`` later; until then the
-runner's exit file says the same.
+between any two lines here knows every job afterwards.
 Waiting jobs are admitted by priority, then by age; one that waits for room is not overtaken by another
 that wants the same GPU.
 """
@@ -14,7 +12,6 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-import structlog
 import trio
 from fikit.protocol import Usage
 from msgspec.structs import replace
@@ -22,13 +19,14 @@ from msgspec.structs import replace
 from fikitd.device import DeviceSpec
 from fikitd.errors import QuotaReached, Unavailable
 from fikitd.events import Events
-from fikitd.jobs.model import Job, State, job_number
+from fikitd.jobs.model import Job, State
+from fikitd.jobs.records import LAST_JOB, JobRecords, saving
 from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_foreground, foreground_process
 from fikitd.placement import MachineFull
 from fikitd.processes import Process, start_time
 from fikitd.session import Session
 from fikitd.sessions import Sessions
-from fikitd.store import Store, pack, unpack
+from fikitd.store import Store
 from fikitd.tenants.accounts import total
 
 RETRY_SECONDS: Final = 5.0
@@ -36,42 +34,27 @@ CALLER_GRACE_MS: Final = 5000
 Place = Callable[[Job], DeviceSpec]
 
 
-class Jobs:
+class Jobs(JobRecords):
     """All jobs that are known."""
 
     def __init__(
         self, store: Store, processes: JobProcesses, sessions: Sessions, events: Events, place: Place
     ) -> None:
-        self._store = store
-        self._processes = processes
+        super().__init__(store, processes)
         self._sessions = sessions
         self._events = events
         self._place = place
-        self._log = structlog.get_logger()
         self._nursery: trio.Nursery | None = None
         self._wake = trio.Event()
-        self._unsaved: set[int] = set()
         self._followed: dict[int, Process] = {}
         self._abandoned: set[int] = set()
         """Foreground jobs whose caller is gone: nobody will report their exit code."""
         self.starting: set[int] = set()
         """Admitted, and not yet running."""
-        self._next = 1
-        self.changed: dict[int, trio.Event] = {}
-        """Set, and replaced, whenever the job of that number changes."""
-        self.known: dict[int, Job] = {}
         self.admits: Callable[[], bool] = lambda: True
         self.max_running: Callable[[], int] = lambda: 64
-        self.keep_ended: Callable[[], int] = lambda: 1000
         sessions.on_opened = self._session_opened
         sessions.on_ended = self._session_ended
-
-    async def load(self) -> None:
-        """Read what an earlier daemon knew."""
-        for number, data in await self._store.read("SELECT number, record FROM jobs ORDER BY number"):
-            self.known[number] = unpack(data, Job)
-        highest = await self._store.setting("last_job")
-        self._next = 1 + max([int(highest or 0), *self.known])
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Admit and follow jobs; started once those of an earlier daemon are taken over."""
@@ -83,18 +66,13 @@ class Jobs:
             while True:
                 self._wake = trio.Event()
                 await self._admit_all()
-                with trio.move_on_after(RETRY_SECONDS if self._unsaved else float("inf")):
+                with trio.move_on_after(RETRY_SECONDS if self.unsaved else float("inf")):
                     await self._wake.wait()
                 await self.settle()
 
     def wake(self) -> None:
         """There may be room for a job that waits."""
         self._wake.set()
-
-    def find(self, job: str) -> Job | None:
-        """A job by its identifier."""
-        number = job_number(job)
-        return None if number is None else self.known.get(number)
 
     def usage(self, job: Job) -> Usage:
         """Of all its sessions so far."""
@@ -107,28 +85,20 @@ class Jobs:
 
     async def submit(self, draft: Job, environment: dict[str, str]) -> Job:
         """Queue a job; its number is decided here. Raises Unavailable when it cannot be kept."""
-        job = replace(draft, number=self._next, submitted_unix=time.time())
-        self._next += 1
+        job = replace(draft, number=self.next_number(), submitted_unix=time.time())
         if not job.foreground:
             await self._processes.prepare(job, {**environment, "FIKIT_JOB": job.job})
         try:
             await self._store.write(
-                [
-                    *saving(job),
-                    ("INSERT OR REPLACE INTO settings VALUES (?, ?)", ("last_job", str(job.number))),
-                ]
+                [*saving(job), ("INSERT OR REPLACE INTO settings VALUES (?, ?)", (LAST_JOB, str(job.number)))]
             )
         except Unavailable:
             await self._processes.remove(job)
             raise
-        self._keep(job)
+        self.keep(job)
         self._tell("job_submitted", job, command=job.command[0])
         self.wake()
         return job
-
-    async def changes(self, job: Job) -> None:
-        """Return once the job has changed after this call."""
-        await self.changed.setdefault(job.number, trio.Event()).wait()
 
     # --- starting --------------------------------------------------------------------------------
 
@@ -143,14 +113,14 @@ class Jobs:
                 continue
             running = sum(other.state in ("running", "paused") for other in self.known.values())
             if running >= self.max_running():
-                self._keep(replace(job, reason=f"{running} jobs run, the most that may"), quietly=True)
+                self.keep(replace(job, reason=f"{running} jobs run, the most that may"), quietly=True)
                 continue
             try:
                 device = self._place(job)
             except QuotaReached as refusal:
                 if isinstance(refusal, MachineFull):
                     blocked.add(job.gpu_asked)
-                self._keep(replace(self.known[job.number], reason=refusal.message), quietly=True)
+                self.keep(replace(self.known[job.number], reason=refusal.message), quietly=True)
                 continue
             self.starting.add(job.number)
             try:
@@ -163,13 +133,13 @@ class Jobs:
         try:
             await self._store.write(saving(running))
         except Unavailable as refusal:
-            self._keep(replace(job, reason=refusal.message), quietly=True)
-            self._unsaved.add(job.number)
+            self.keep(replace(job, reason=refusal.message), quietly=True)
+            self.unsaved.add(job.number)
             return
         if self.known[job.number].state != "queued":  # killed while the store was written
-            self._unsaved.add(job.number)
+            self.unsaved.add(job.number)
             return
-        self._keep(running)
+        self.keep(running)
         self._tell("job_started", running)
         if not job.foreground:
             try:
@@ -219,8 +189,8 @@ class Jobs:
             pid = await self._processes.started(job)
         except OSError:
             return  # its directory is gone
-        self._keep(replace(self.known[job.number], pid=pid))
-        self._unsaved.add(job.number)
+        self.keep(replace(self.known[job.number], pid=pid))
+        self.unsaved.add(job.number)
 
     async def foreground_started(self, job: Job, pid: int) -> None:
         """The caller has started the process. Raises Unavailable when it is not there."""
@@ -229,7 +199,7 @@ class Jobs:
             raise Unavailable(f"there is no process {pid}")
         started = replace(self.known[job.number], pid=pid, pid_started=start_time(pid))
         await self._store.write(saving(started))
-        self._keep(started)
+        self.keep(started)
         self._follow(started, process)
 
     async def foreground_finished(self, job: Job, exit_code: int) -> None:
@@ -240,7 +210,7 @@ class Jobs:
         """The connection of a foreground job has ended, and so must the job."""
         self._abandoned.add(job.number)
         if job.number in self._followed:
-            self._keep(replace(self.known[job.number], reason="its caller went away"))
+            self.keep(replace(self.known[job.number], reason="its caller went away"))
             await self.kill(self.known[job.number], 15, CALLER_GRACE_MS)
         else:
             await self._end(job.number, Ending(None, "its caller went away"), "killed")
@@ -256,8 +226,8 @@ class Jobs:
                 "killed" if job.kill_asked else "lost" if code is None else "failed" if code else "finished"
             )
         reason = job.reason if job.kill_asked and job.reason else ending.reason
-        self._keep(job.moved(state, exit_code=code, reason=reason, ended_unix=time.time()))
-        self._unsaved.add(number)
+        self.keep(job.moved(state, exit_code=code, reason=reason, ended_unix=time.time()))
+        self.unsaved.add(number)
         self._tell("job_ended", self.known[number], state=state, exit_code=code, reason=reason)
         self.wake()
         for session in self.sessions_of(job):
@@ -274,16 +244,16 @@ class Jobs:
             await self._end(job.number, Ending(None, "killed while it was queued"), "killed")
             return
         asked = replace(self.known[job.number], kill_asked=True, reason=job.reason or "killed on request")
-        self._keep(asked)
-        self._unsaved.add(job.number)
+        self.keep(asked)
+        self.unsaved.add(job.number)
         process = self._followed.get(job.number)
         if job.foreground and process is not None:
             assert self._nursery is not None, "jobs are killed while run() runs"  # noqa: S101
             self._nursery.start_soon(self._end_foreground, job.number, number, grace_ms)
         elif job.foreground:
             await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")
-        elif not await self._processes.kill(job, number, grace_ms) and process is not None:
-            process.send(9)  # its runner has not come as far as listening
+        else:
+            await self._processes.kill(job, number, grace_ms)
 
     async def _end_foreground(self, number: int, signal_number: int, grace_ms: int) -> None:
         process = foreground_process(self.known[number])
@@ -298,60 +268,33 @@ class Jobs:
 
     async def set_paused(self, job: Job, paused: bool) -> None:
         """Pause or resume every session of the job, and those it will open. Raises Unavailable."""
-        self._keep(job.moved("paused" if paused else "running"))
-        self._unsaved.add(job.number)
+        self.keep(job.moved("paused" if paused else "running"))
+        self.unsaved.add(job.number)
         for session in self.sessions_of(job):
             await (self._sessions.pause(session) if paused else self._sessions.resume(session))
         self._tell("job_paused" if paused else "job_resumed", job)
 
     async def set_priority(self, job: Job, priority: int) -> None:
         """Of the job and all its sessions. Raises Unavailable."""
-        self._keep(replace(job, priority=priority))
-        self._unsaved.add(job.number)
+        self.keep(replace(job, priority=priority))
+        self.unsaved.add(job.number)
         for session in self.sessions_of(job):
             await self._sessions.set_priority(session, priority)
         self._tell("job_priority", job, priority=priority)
         self.wake()
 
-    # --- keeping ---------------------------------------------------------------------------------
-
-    async def settle(self) -> None:
-        """Write what is unsaved, forget the oldest that are over. Never raises: it will be tried again."""
-        unsaved = set(self._unsaved)
-        try:
-            for number in unsaved:
-                await self._store.write(saving(self.known[number]))
-                self._unsaved.discard(number)
-            over = [job for job in self.known.values() if job.over]
-            for job in over[: max(0, len(over) - self.keep_ended())]:
-                await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
-                await self._processes.remove(job)
-                self.known.pop(job.number, None)
-        except Unavailable as refusal:
-            self._log.error("jobs_unsaved", reason=refusal.message, jobs=len(unsaved))
-
-    def _keep(self, job: Job, quietly: bool = False) -> None:
-        self.known[job.number] = job
-        if not quietly:
-            self.changed.pop(job.number, trio.Event()).set()
-
     def _session_opened(self, session: Session) -> None:
         job = self.find(session.job) if session.job else None
         if job is not None and session.session not in job.sessions:
-            self._keep(replace(job, sessions=(*job.sessions, session.session)))
-            self._unsaved.add(job.number)
+            self.keep(replace(job, sessions=(*job.sessions, session.session)))
+            self.unsaved.add(job.number)
 
     def _session_ended(self, session: Session) -> None:
         job = self.find(session.job) if session.job else None
         if job is not None:
-            self._keep(replace(job, usage=total([job.usage, session.usage])))
-            self._unsaved.add(job.number)
+            self.keep(replace(job, usage=total([job.usage, session.usage])))
+            self.unsaved.add(job.number)
         self.wake()
 
     def _tell(self, kind: str, job: Job, **detail: Any) -> None:
         self._events.tell(kind, uid=job.uid, tenant=job.tenant, job=job.job, gpu=job.gpu, **detail)
-
-
-def saving(job: Job) -> list[tuple[str, tuple[Any, ...]]]:
-    """The statement that stores a job."""
-    return [("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job.number, pack(job)))]

@@ -1,4 +1,4 @@
-"""One job's parent: ``python -m fikitd.jobs.runner DIRECTORY``. It outlives the daemon, as containerd's shims do.
+"""One job's parent: ``python -m fikitd.jobs.runner DIRECTORY``. Outlives the daemon, like containerd's shims.
 
 It switches to the submitting user only in the child, so the user can change neither the output files nor
 the exit code. It is the command's parent, so the signal it sends always reaches the right process group.
@@ -73,6 +73,9 @@ class Runner:
 
     def run(self) -> None:
         """Start the command, see it through, write down how it ended."""
+        if (self._directory / files.KILL).exists():
+            self._end(128 + signal.SIGTERM, "")
+            return
         self._pid, error = self._start()
         files.write_whole(self._directory / files.STARTED, {"pid": self._pid, "unix": time.time()})
         pidfd = os.pidfd_open(self._pid)
@@ -90,11 +93,14 @@ class Runner:
         assert result is not None  # noqa: S101 - without WNOHANG there is a result
         by_signal = result.si_code != os.CLD_EXITED
         code = 128 + result.si_status if by_signal else result.si_status
+        self._end(code, error)
+
+    def _end(self, code: int, error: str) -> None:
         ending = {"exit_code": code, "unix": time.time(), "error": error[:1000]}
         files.write_exit(self._directory, self._exit, ending)
 
     def _turn(self) -> bool:
-        """Serve what is ready; True once the command has ended. The command stays unreaped: its pid is ours."""
+        """Serve what is ready; True once the command has ended. It stays unreaped, so its pid is ours."""
         timeout = None if self._kill_at is None else max(0.0, self._kill_at - time.monotonic())
         ended = False
         for key, _ in self._selector.select(timeout):
@@ -165,7 +171,7 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int) -> NoReturn:
         for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
             signal.signal(number, signal.SIG_DFL)
         os.chdir(spec["directory"])
-        os.execvpe(spec["command"][0], spec["command"], spec["environment"])  # noqa: S606 - the user's command
+        os.execvpe(spec["command"][0], spec["command"], spec["environment"])
     except FileNotFoundError as error:
         code = 127
         os.write(tell, f"{error.strerror}: {error.filename}".encode())

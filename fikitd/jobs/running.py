@@ -64,7 +64,7 @@ class JobProcesses:
     async def start(self, job: Job) -> Process:
         """Start the runner. Raises OSError."""
         place = self.place(job)
-        command = [sys.executable, "-m", "fikitd.jobs.runner", str(place)]
+        command = [sys.executable, "-P", "-m", "fikitd.jobs.runner", str(place)]
         return await spawn(command, inherited_environment(), place / "runner.log")
 
     async def find(self, job: Job) -> Process | None:
@@ -97,9 +97,12 @@ class JobProcesses:
             return Ending(None, LOST)
         return Ending(int(found["exit_code"]), str(found.get("error", "")))
 
-    async def kill(self, job: Job, number: int, grace_ms: int) -> bool:
-        """Ask the runner to; False when there is none."""
-        return await trio.to_thread.run_sync(files.ask_runner, self.place(job), number, grace_ms)
+    async def kill(self, job: Job, number: int, grace_ms: int) -> None:
+        """Ask the runner to, whether it listens yet or not. Raises Unavailable when the disk refuses."""
+        try:
+            await trio.to_thread.run_sync(files.ask_runner, self.place(job), number, grace_ms)
+        except OSError as error:
+            raise Unavailable(f"cannot reach the runner of {job.job}: {error.strerror}") from None
 
     async def remove(self, job: Job) -> None:
         """Forget the job's directory."""

@@ -15,7 +15,12 @@ def library_path() -> pathlib.Path:
         hint = "build and install fikitd, or set FIKIT_SIMCUDA to a CMake build folder"
     else:
         root = pathlib.Path(wished)
-        places = [root, root / "libcuda.so.1", root / "lib/libcuda.so.1", root / "simcuda/lib/libcuda.so.1"]
+        places = [
+            root,
+            root / "libcuda.so.1",
+            root / "lib/libcuda.so.1",
+            root / "simcuda/lib/libcuda.so.1",
+        ]
         found = next((place for place in places if place.is_file()), root)
         hint = "FIKIT_SIMCUDA must name it or a CMake build folder that has it"
     if not found.is_file():

@@ -20,7 +20,7 @@ def main() -> None:
     before = os.environ.get("LD_LIBRARY_PATH")
     os.environ["LD_LIBRARY_PATH"] = f"{folder}:{before}" if before else folder
     try:
-        os.execvp(command[0], command)  # noqa: S606
+        os.execvp(command[0], command)
     except OSError as error:
         print(f"fikitd.simcuda: {command[0]}: {error.strerror}", file=sys.stderr)
         sys.exit(127 if isinstance(error, FileNotFoundError) else 126)

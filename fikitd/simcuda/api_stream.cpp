@@ -146,10 +146,16 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         Stream* stream = driver.streams.find(handle);
         if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        // What was submitted runs on: operations need no stream. The legacy stream goes on waiting
-        // for it.
-        if (stream->tail && !stream->tail->done && stream->blocking()) {
-            driver.enqueue(stream->context->legacy, std::make_shared<Operation>());
+        // What was submitted runs on, as operations need no stream; the legacy stream and whoever
+        // synchronises the context go on waiting for it.
+        if (stream->tail && !stream->tail->done) {
+            if (stream->blocking()) {
+                driver.enqueue(stream->context->legacy, std::make_shared<Operation>());
+            } else {
+                std::vector<OperationPtr>& orphans = stream->context->orphans;
+                std::erase_if(orphans, [](const OperationPtr& orphan) { return orphan->done; });
+                orphans.push_back(stream->tail);
+            }
         }
         stream->context->streams.erase(stream);
         driver.streams.remove(stream);

@@ -230,7 +230,8 @@ CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& o
 }
 
 CUresult Driver::synchronize(Lock& lock, Context& context) {
-    std::vector<OperationPtr> tails{context.legacy.tail};
+    std::vector<OperationPtr> tails = std::exchange(context.orphans, {});
+    tails.push_back(context.legacy.tail);
     for (const Stream* stream : context.streams) tails.push_back(stream->tail);
     for (const auto& entry : context.per_thread) tails.push_back(entry.second->tail);
     for (const OperationPtr& tail : tails) {

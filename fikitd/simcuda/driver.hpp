@@ -89,6 +89,8 @@ struct Context {
     Stream legacy;
     std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
     std::set<Stream*> streams;
+    std::vector<OperationPtr>
+        orphans;  // the last operations of streams destroyed before they were done
     std::map<CUlimit, std::size_t> limits;
     CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
     CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;

@@ -11,7 +11,9 @@ import re
 import sys
 
 DECLARATION = re.compile(r"CUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(([^;]*)\)\s*;")
-RENAME = re.compile(r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?")
+RENAME = re.compile(
+    r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?"
+)
 VARIANT = re.compile(r"#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")
 SERVED = re.compile(r"^\s*X\((cu[A-Z]\w*),\s*(\d+)\)", re.MULTILINE)
 
@@ -20,7 +22,8 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
     """Read both lists and write exports.map and stubs.cpp."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.DOTALL)
     # A name's first declaration is that of today's version, which a macro renames; a later one is the old one's.
-    declared, today = {}, {}
+    declared: dict[str, str] = {}
+    today: dict[str, str] = {}
     for name, parameters in DECLARATION.findall(text):
         declared[name] = parameters
         today.setdefault(name, parameters)
@@ -37,9 +40,11 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
             base = re.sub(r"_v\d+$", "", name)
             rows.append((base, served[name], name, variants[0] if variants else name))
         elif plain != name and plain in served:
-            source = declared.get(name) or declared.get(plain) or today[re.sub(r"_v\d+$", "", plain)]
+            source = (
+                declared.get(name) or declared.get(plain) or today[re.sub(r"_v\d+$", "", plain)]
+            )
             parameters = " ".join(source.split())
-            names = [re.search(r"(\w+)(?:\[\])?$", p.strip()).group(1) for p in parameters.split(",")]
+            names = re.findall(r"(\w+)(?:\[\])?\s*(?:,|$)", parameters)
             wrappers.append(
                 f'extern "C" CUresult CUDAAPI {name}({parameters}) {{\n'
                 f"    const fikit::sim::PerThreadDefault scope;\n    return {plain}({', '.join(names)});\n}}"
@@ -73,10 +78,15 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
             f'    {{"{base}", {version}, reinterpret_cast<void*>(&{prefix}{name}), '
             f"reinterpret_cast<void*>(&{suffix}{other})}},"
         )
-    errors = re.search(r"typedef enum cudaError_enum \{(.*?)\}\s*CUresult;", text, re.DOTALL).group(1)
+    errors = text.partition("typedef enum cudaError_enum")[2].partition("CUresult;")[0]
     lines += ["};", "const ErrorName error_names[] = {"]
-    lines += [f'    {{{code}, "{name}"}},' for name, code in re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", errors)]
-    lines += ["};", "const std::size_t error_name_count = sizeof error_names / sizeof *error_names;"]
+    lines += [
+        f'    {{{code}, "{name}"}},' for name, code in re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", errors)
+    ]
+    lines += [
+        "};",
+        "const std::size_t error_name_count = sizeof error_names / sizeof *error_names;",
+    ]
     lines += [
         "const std::size_t entry_point_count = sizeof entry_points / sizeof *entry_points;",
         "}  // namespace fikit::sim",

@@ -19,6 +19,9 @@ from fikit import protocol as p
 
 ROOT = Path(__file__).resolve().parents[2]
 DOUBLE = Path(__file__).with_name("executor_double.py")
+REAL = os.environ.get("FIKIT_TEST_EXECUTOR") == "real"
+"""Run against the real executor on the device that the settings choose, where the double would do."""
+EXECUTOR = "start_seconds = 30.0" if REAL else f"command = [{sys.executable!r}, {str(DOUBLE)!r}]"
 SETTINGS = f"""
 [daemon]
 socket_mode = "0666"
@@ -26,7 +29,7 @@ drain_seconds = 0.0
 [device]
 choice = "sim"
 [executor]
-command = [{sys.executable!r}, {str(DOUBLE)!r}]
+{EXECUTOR}
 heartbeat_seconds = 0.1
 [profiles]
 interval_seconds = 0.2
@@ -98,7 +101,14 @@ class Daemon:
         self.config.write_text(settings + extra)
 
     def command(self) -> list[str]:
-        return [sys.executable, "-c", "from fikitd.main import main; main()", "--config", str(self.config)]
+        return [
+            sys.executable,
+            "-P",
+            "-c",
+            "from fikitd.main import main; main()",
+            "--config",
+            str(self.config),
+        ]
 
     def environment(self) -> dict[str, str]:
         return {
@@ -106,7 +116,6 @@ class Daemon:
             "FIKIT_SOCKET": str(self.socket),
             "STATE_DIRECTORY": str(self.place / "state"),
             "RUNTIME_DIRECTORY": str(self.place / "run"),
-            "PYTHONPATH": f"{ROOT}:{ROOT / 'client'}",
         }
 
     def start(self, **environment: str) -> Daemon:

@@ -1,4 +1,4 @@
-"""An honest stand-in for an executor: the real messages on a real socket, real memories and lifelines, no GPU.
+"""A stand-in for an executor: the real messages on a real socket, real memories and lifelines, no GPU.
 
 It speaks fikitd.executor.messages as the real one must, from a process of its own, so that all of the
 daemon's behaviour can be tested without a device. What a test wants of it goes through session names:
@@ -218,7 +218,7 @@ class Double:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", type=int)
-    for name in ("domain", "executor", "socket", "device", "state"):
+    for name in ("domain", "executor", "socket", "device", "time-scale", "board", "settings"):
         parser.add_argument(f"--{name}")
     Double(parser.parse_args()).run()
 

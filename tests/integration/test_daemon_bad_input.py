@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import os
 import socket
 from typing import Any
@@ -58,10 +59,11 @@ def test_not_a_frame(daemon: Daemon, data: bytes) -> None:
 
 def test_frame_too_large(daemon: Daemon) -> None:
     client = daemon.client()
-    with pytest.raises((EOFError, ConnectionError)):  # it may hang up while we still send
+    with contextlib.suppress(ConnectionError):  # it may hang up while we still send
         client.socket.sendall(b"\xdb\x7f\xff\xff\xff" + b"x" * (p.MAX_FRAME_BYTES + 1_000_000))
-        while client.receive()[1].code == "protocol":
-            pass
+    with contextlib.suppress(ConnectionError):
+        assert last_words(client).code == "protocol"
+    assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
 
 
 @pytest.mark.parametrize(
@@ -93,13 +95,17 @@ def test_descriptors_nobody_asked_for(daemon: Daemon) -> None:
     assert "descriptors" in failure.message
 
 
+def send_for_ever(client: Client, data: bytes) -> None:
+    while True:
+        client.socket.sendall(data)
+
+
 def test_client_that_does_not_read_is_cut_off_and_hinders_nobody(daemon: Daemon) -> None:
     stuck, other = daemon.client(), daemon.client()
     frame = p.encode(5, p.GetStatus())
     stuck.socket.settimeout(10)
     with pytest.raises((ConnectionError, TimeoutError)):
-        for _ in range(10_000):
-            stuck.socket.sendall(frame * 100)
+        send_for_ever(stuck, frame * 100)
     assert isinstance(other.ask(p.GetStatus()), p.Status)
 
 

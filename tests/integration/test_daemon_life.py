@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,12 @@ def test_socket_activation(stopped_daemon: Daemon) -> None:
     assert isinstance(early.ask(p.Hello(version=1, client="early")), p.Welcome)
 
 
+def fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        while True:
+            file.write(b"x" * 4096)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
 def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon) -> None:
     state = stopped_daemon.place / "state"
@@ -154,12 +162,13 @@ def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon) -> None:
         kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
         assert client.ask(p.Wait(job=kept.job)).job.state == "finished"
         runs = client.ask(
-            p.Submit(command=["/bin/sh", "-c", "read x; sleep 0.2; exit 4"], environment={}, directory="/")
+            p.Submit(command=["/bin/sh", "-c", "echo up; sleep 0.5; exit 4"], environment={}, directory="/")
         )
+        while not client.ask(p.ReadLogs(job=runs.job.job, follow=True)).data:
+            pass
         filler = state / "filler"
-        with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-            while True:
-                file.write(b"x" * 4096)
+        with pytest.raises(OSError, match="No space"):
+            fill(filler)
         refused = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/"))
         assert (refused.code, "disk" in refused.message + refused.hint) == ("unavailable", True)
         assert client.ask(p.OpenSession(name="full")).code in ("unavailable",)
@@ -198,3 +207,31 @@ def test_stale_socket_of_an_executor_is_cleared(stopped_daemon: Daemon) -> None:
         gone.bind(str(run / "x-0.sock"))
     stopped_daemon.start()
     assert list(run.glob("*.sock")) == []
+
+
+def test_metrics_over_http(stopped_daemon: Daemon) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=f"{text}\n[metrics]\nport = {port}\n")
+    stopped_daemon.start().client().ask(p.OpenSession(name="seen"))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        assert b'fikit_sessions{gpu="0"' in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20)
+
+
+def test_events_are_only_the_peers_own(daemon: Daemon, client: Client, as_user: Any) -> None:
+    def listen() -> str:
+        mine = Client(daemon.socket)
+        mine.send(p.Subscribe())
+        assert mine.receive()[1].kind == "subscribed"
+        other = Client(daemon.socket)
+        client.ask(p.OpenSession(name="roots"))
+        session = other.ask(p.OpenSession(name="own")).session
+        while (event := mine.receive()[1]).kind != "session_opened":
+            pass
+        return "own" if event.session == session else "somebody else's"
+
+    assert as_user(65534, listen) == "own"

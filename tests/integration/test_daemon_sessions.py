@@ -7,7 +7,14 @@ import signal
 import socket
 from typing import Any
 
+import pytest
 from fikit import protocol as p
+
+from tests.integration.conftest import REAL
+
+needs_double = pytest.mark.skipif(
+    REAL, reason="asks the double for something that no executor does on request"
+)
 
 
 def test_hello_and_status(client: Any) -> None:
@@ -22,7 +29,8 @@ def test_open_session_hands_over_the_channel(daemon: Any, client: Any) -> None:
     opened = client.ask(p.OpenSession(name="first"))
     assert isinstance(opened, p.SessionOpened), opened
     outbox, inbox, lifeline = client.descriptors
-    assert os.fstat(outbox).st_size == os.fstat(inbox).st_size == 4096
+    assert os.fstat(outbox).st_size >= 4096
+    assert os.fstat(inbox).st_size >= 4096
     (record,) = client.ask(p.ListSessions()).sessions
     assert (record.session, record.pid, record.state) == (opened.session, os.getpid(), "running")
     assert record.memory_limit_bytes == opened.memory_limit_bytes > 0
@@ -58,11 +66,12 @@ def test_killed_daemon_takes_its_sessions_over(daemon: Any, client: Any) -> None
     again = daemon.client()
     after = again.ask(p.Show(target=session)).session
     assert (after.executor, after.pid, after.opened_unix) == (before.executor, before.pid, before.opened_unix)
-    assert after.usage.launches == 10
+    assert after.usage.launches == (0 if REAL else 10)
     assert again.ask(p.ListGpus()).gpus[0].memory_reserved_bytes == 1 << 20
     assert again.ask(p.Kill(target=session)) == p.Done()
 
 
+@needs_double
 def test_dead_executor_ends_only_its_sessions(daemon: Any, client: Any) -> None:
     events = daemon.client()
     events.send(p.Subscribe())
@@ -79,12 +88,14 @@ def test_dead_executor_ends_only_its_sessions(daemon: Any, client: Any) -> None:
     assert {each.session for each in client.ask(p.ListSessions()).sessions} == {kept.session, fresh.session}
 
 
+@needs_double
 def test_refused_attach(client: Any) -> None:
     refused = client.ask(p.OpenSession(name="unattachable"))
     assert (refused.code, "unattachable" in refused.message) == ("unavailable", True)
     assert client.descriptors == []
 
 
+@needs_double
 def test_unresponsive_executor_is_replaced(stopped_daemon: Any) -> None:
     settings = stopped_daemon.config.read_text()
     stopped_daemon.configure(
@@ -120,6 +131,7 @@ def test_quota(client: Any) -> None:
     assert client.ask(p.OpenSession(name="rest", memory_limit_bytes=2 << 30)).code == "quota"
 
 
+@needs_double
 def test_profiles_and_traces(client: Any) -> None:
     assert client.ask(p.StartTrace()) == p.Done()
     session = client.ask(p.OpenSession(name="busy")).session

@@ -4,8 +4,8 @@
 
 It speaks the control protocol on SOCKET, and for each session consumes a real channel (sealed memfds,
 lifeline) as shim/abi.h and shim/calls.h describe it; the offsets below were written from those headers by
-hand, so they also check the producer's. Operations of all streams run in ring order, at once. Kernels are known by
-name (KERNELS); parameter layouts come from the PTX. Each record is written to LOG as a JSON line.
+hand, so they also check the producer's. Operations of all streams run in ring order, at once. Kernels are
+known by name (KERNELS); parameter layouts come from the PTX. Each record is written to LOG as a JSON line.
 """
 
 from __future__ import annotations

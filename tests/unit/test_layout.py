@@ -29,6 +29,7 @@ MAY_NAME_THE_SIMULATOR: Final = {
     "fikitd/device.py": "chooses the device",
     "fikitd/configuration.py": "the setting that device.py reads lists its values",
     "fikitd/main.py": "so does the option",
+    "fikitd/native/clock.hpp": "says whose time it scales; no branch there",
 }
 
 IMPURE: Final = {

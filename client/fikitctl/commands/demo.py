@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
-from importlib import import_module
 from pathlib import Path
 
 import click
@@ -19,13 +17,33 @@ from fikitctl.verb import Verb
     answer_seconds=None,
     examples=[
         "fikitctl demo",
-        "fikitctl demo --own-daemon --seconds 20s",
-        "fikitctl demo --json --output demo.json",
+        "fikitctl demo --own-daemon --json",
+        "fikitctl demo --high resnet50_inf --low resnet50_train --seconds 5s",
     ],
 )
-@click.option("-s", "--seconds", type=DURATION, default="10s", show_default=True, help="How long to measure.")
+@click.option("-g", "--gpu", type=click.IntRange(min=0), default=0, show_default=True)
 @click.option(
-    "-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write the figures here."
+    "-s",
+    "--seconds",
+    type=DURATION,
+    help="How long to measure each time, in the device's time (default: about ten seconds at most).",
+)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(file_okay=False, path_type=Path),
+    default="fikit-demo",
+    show_default=True,
+    help="Directory for the traces; open them at ui.perfetto.dev.",
+)
+@click.option(
+    "--high", metavar="NAME", default="llama1b_decode", show_default=True, help="Recorded workload."
+)
+@click.option("--low", metavar="NAME", default="gpt2_train", show_default=True, help="Recorded workload.")
+@click.option(
+    "--traces",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="A file of recorded workloads, in place of the one that comes along.",
 )
 @click.option("--own-daemon", "own", is_flag=True, help="Start a daemon for the demo and stop it afterwards.")
 @click.option(
@@ -35,10 +53,33 @@ from fikitctl.verb import Verb
     help="For --own-daemon: what its setting device.choice takes.",
 )
 @click.pass_obj
-def demo(invocation: Invocation, seconds: float, output: Path | None, own: bool, device: str) -> int:
-    """Run high- and low-priority work side by side, and compare."""
-    run: Callable[..., int] = import_module("fikitctl.demo").run
+def demo(
+    invocation: Invocation,
+    gpu: int,
+    seconds: float | None,
+    output: Path,
+    high: str,
+    low: str,
+    traces: Path | None,
+    own: bool,
+    device: str,
+) -> int:
+    """Replay a high- and a low-priority workload alone, as equals and by priority, and compare.
+
+    A decoding language model and a training one, as timed kernels, copies and fills with the recorded
+    shapes and host gaps. A trace of a few milliseconds of each phase goes to --output.
+    """
+    from fikitctl.demo import run
     from fikitctl.own_daemon import own_daemon
 
     with own_daemon(device) if own else nullcontext(invocation.path) as socket:
-        return run(socket=socket, seconds=seconds, as_json=invocation.as_json, output=output)
+        return run(
+            socket=socket,
+            gpu=gpu,
+            seconds=seconds,
+            as_json=invocation.as_json,
+            output=output,
+            high=high,
+            low=low,
+            traces=traces,
+        )

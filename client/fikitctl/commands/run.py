@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Final
 
 import click
 from fikit.control import Connection
@@ -14,6 +15,9 @@ from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import Invocation, lift_deadline, note
 from fikitctl.verb import Verb
+
+_ANSWER_SECONDS: Final = 5.0
+"""How long the end of the command waits for the daemon to hear of it."""
 
 
 @click.command(
@@ -93,6 +97,6 @@ def _told(control: Connection, report: Request) -> int | None:
 def _answered(control: Connection, identifiers: list[int]) -> None:
     try:
         for identifier in identifiers:
-            control.receive(identifier)
-    except (ConnectionError, ProtocolError, RefusedError) as error:
-        note(f"the daemon went away meanwhile: {error}")
+            control.receive(identifier, timeout=_ANSWER_SECONDS)
+    except (OSError, ProtocolError, RefusedError) as error:
+        note(f"the daemon did not take the job's end: {error}")

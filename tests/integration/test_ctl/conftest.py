@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -102,6 +105,52 @@ class Result(NamedTuple):
 
 
 Fikitctl = Callable[..., Result]
+
+
+class Screen(NamedTuple):
+    """A process that leads the session of a terminal, and the terminal's other side."""
+
+    process: subprocess.Popen[bytes]
+    terminal: int
+
+    def read_until(self, text: bytes) -> None:
+        seen = b""
+        while text not in seen:
+            seen += os.read(self.terminal, 1024)
+
+
+OnTerminal = Callable[..., Screen]
+# In its new session the process takes its standard input as its terminal, then becomes fikitctl.
+_ON_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-c", "from fikitctl.main import main; main()", *sys.argv[1:]])
+"""
+
+
+@pytest.fixture
+def on_terminal() -> Iterator[OnTerminal]:
+    screens: list[Screen] = []
+
+    def start(*arguments: str, **variables: str) -> Screen:
+        ours, its = os.openpty()
+        process = subprocess.Popen(
+            [sys.executable, "-c", _ON_TERMINAL, *arguments],
+            stdin=its,
+            stdout=its,
+            stderr=its,
+            env=os.environ | variables,
+            start_new_session=True,
+        )
+        os.close(its)
+        screens.append(Screen(process, ours))
+        return screens[-1]
+
+    yield start
+    for screen in screens:
+        screen.process.kill()
+        screen.process.wait()
+        os.close(screen.terminal)
 
 
 @pytest.fixture

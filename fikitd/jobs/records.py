@@ -1,0 +1,89 @@
+"""The records of jobs: in memory as they are now, in the store as soon as it can be written.
+
+Where the store cannot be written on a path that nobody waits for (a job ended), the record is kept as unsaved
+and written by ``settle`` later; until then the runner's exit file says the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import structlog
+import trio
+
+from fikitd.errors import Unavailable
+from fikitd.jobs.model import Job, job_number
+from fikitd.jobs.running import JobProcesses
+from fikitd.store import Store, pack, unpack
+
+LAST_JOB: Final = "last_job"
+
+
+class JobRecords:
+    """All jobs that are known, by number."""
+
+    def __init__(self, store: Store, processes: JobProcesses) -> None:
+        self._store = store
+        self._processes = processes
+        self._log = structlog.get_logger()
+        self._next = 1
+        self._settling = trio.Lock()
+        self._changed: dict[int, trio.Event] = {}
+        self.known: dict[int, Job] = {}
+        self.unsaved: set[int] = set()
+        self.keep_ended: Callable[[], int] = lambda: 1000
+
+    async def load(self) -> None:
+        """Read what an earlier daemon knew."""
+        for number, data in await self._store.read("SELECT number, record FROM jobs ORDER BY number"):
+            self.known[number] = unpack(data, Job)
+        highest = await self._store.setting(LAST_JOB)
+        self._next = 1 + max([int(highest or 0), *self.known])
+
+    def find(self, job: str) -> Job | None:
+        """A job by its identifier."""
+        number = job_number(job)
+        return None if number is None else self.known.get(number)
+
+    def next_number(self) -> int:
+        """A number that no job has had."""
+        self._next += 1
+        return self._next - 1
+
+    async def changes(self, job: Job) -> None:
+        """Return once the job has changed after this call."""
+        await self._changed.setdefault(job.number, trio.Event()).wait()
+
+    def keep(self, job: Job, quietly: bool = False) -> None:
+        """Remember a job as it is now; ``quietly``: nobody who waits for a change needs to look."""
+        self.known[job.number] = job
+        if not quietly:
+            self._changed.pop(job.number, trio.Event()).set()
+
+    async def settle(self) -> None:
+        """Write what is unsaved, forget the oldest that are over. Never raises: it will be tried again."""
+        async with self._settling:
+            await self._settle()
+
+    async def _settle(self) -> None:
+        jobs = [self.known[number] for number in self.unsaved if number in self.known]
+        try:
+            for job in jobs:
+                await self._store.write(saving(job))
+                if (
+                    self.known.get(job.number) is job
+                ):  # else it has changed meanwhile, and must be written again
+                    self.unsaved.discard(job.number)
+            over = [job for job in self.known.values() if job.over]
+            for job in over[: max(0, len(over) - self.keep_ended())]:
+                await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
+                await self._processes.remove(job)
+                self.known.pop(job.number, None)
+        except Unavailable as refusal:
+            self._log.error("jobs_unsaved", reason=refusal.message, jobs=len(jobs))
+
+
+def saving(job: Job) -> list[tuple[str, tuple[Any, ...]]]:
+    """The statement that stores a job."""
+    return [("INSERT OR REPLACE INTO jobs VALUES (?, ?)", (job.number, pack(job)))]

@@ -1,0 +1,1 @@
+"""Scheduling: its settings, and later its planners. The policies themselves are native (native/scheduling)."""

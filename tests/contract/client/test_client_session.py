@@ -1,0 +1,245 @@
+"""What a session promises, against whatever daemon the fixtures give."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import fikit
+import numpy as np
+import pytest
+
+
+def test_axpy_end_to_end(session: fikit.Session, module: fikit.Module) -> None:
+    x = np.arange(1000, dtype=np.float32)
+    y = np.ones(1000, dtype=np.float32)
+    with session.allocate(x.nbytes) as device_x, session.allocate(y.nbytes) as device_y:
+        device_x.copy_from(x)
+        device_y.copy_from(y)
+        module.kernel("axpy").launch(2.0, device_x, device_y, 1000, grid=4, block=256)
+        session.synchronize()
+        result = np.empty_like(y)
+        device_y.copy_to(result)
+    np.testing.assert_array_equal(result, 1 + 2 * x)
+
+
+def test_device_says_what_it_is(session: fikit.Session) -> None:
+    device = session.device
+    assert device.name
+    assert device.memory_bytes > 0
+    assert device.compute_capability >= (7, 0)
+    assert device.multiprocessors > 0
+    assert len(device.uuid) == 16
+    assert device.time_scale > 0
+    information = session.memory_information()
+    assert 0 < information.free <= information.total
+
+
+@pytest.mark.parametrize("size", [1, 4096, 65_537, 3 << 20, 20 << 20])
+def test_pageable_copies_of_every_size(session: fikit.Session, size: int) -> None:
+    content = np.random.default_rng(size).integers(0, 255, size, dtype=np.uint8)
+    with session.allocate(size) as memory:
+        source = content.copy()
+        memory.copy_from(source)
+        source[:] = 0  # it was read before copy_from returned
+        assert memory.read() == content.tobytes()
+
+
+def test_parts_of_memory(session: fikit.Session) -> None:
+    with session.allocate(64) as memory, session.allocate(64) as other:
+        memory.fill(0)
+        memory.fill(0x0102, width=2, offset=4, count=3)
+        memory.copy_from(b"abc", offset=60)
+        other.copy_from_memory(memory)
+        assert other.read(16) == bytes(4) + b"\2\1" * 3 + bytes(6)
+        assert other.read(4, offset=60) == b"abc\0"
+        with pytest.raises(fikit.UsageError, match="do not lie within"):
+            memory.copy_from(b"abc", offset=62)
+        with pytest.raises(fikit.UsageError, match="fill"):
+            memory.fill(256)
+
+
+def test_pinned_memory_is_a_buffer(session: fikit.Session) -> None:
+    pinned = session.allocate_pinned(1 << 16)
+    array = np.frombuffer(pinned, dtype=np.uint32)
+    assert array.size == 1 << 14
+    array[:] = np.arange(1 << 14)
+    with session.allocate(1 << 16) as memory:
+        memory.copy_from(pinned, wait=False)
+        back = session.allocate_pinned(1 << 16)
+        memory.copy_to(back, wait=False)
+        session.synchronize()
+        np.testing.assert_array_equal(np.frombuffer(back, dtype=np.uint32), array)
+        with pytest.raises(fikit.UsageError, match="pinned"):
+            memory.copy_to(bytearray(8), wait=False)
+    with pytest.raises(BufferError):
+        pinned.free()
+    del array
+    gc.collect()
+    pinned.free()
+    with pytest.raises(ValueError, match="freed"):
+        memoryview(pinned)
+
+
+def test_streams_events_and_callbacks(session: fikit.Session, module: fikit.Module) -> None:
+    kernel = module.kernel("nothing")
+    called = threading.Event()
+    with session.stream() as first, session.stream(priority=-1, non_blocking=True) as second:
+        with session.event(timing=True) as start, session.event(timing=True) as end:
+            assert start.query()
+            start.record(first)
+            kernel.launch(grid=1, block=32, stream=first)
+            end.record(first)
+            second.wait(end)
+            kernel.launch(grid=1, block=32, stream=second)
+            end.synchronize()
+            assert end.query()
+            assert end.elapsed(start) >= 0
+        second.add_callback(called.set)
+        second.synchronize()
+        assert called.is_set()
+        assert second.query()
+        first.synchronize()
+    session.default_stream.synchronize()
+
+
+def test_kernel_attributes_and_occupancy(module: fikit.Module) -> None:
+    kernel = module.kernel("shapes")
+    assert kernel.parameter_sizes == (1, 2, 4, 8, 4, 8, 12)
+    assert kernel.attributes.max_threads > 0
+    assert kernel.occupancy(256) > 0
+    assert module.kernel("shapes") is kernel
+    with pytest.raises(fikit.CudaError, match=r"kernel absent: CUDA_ERROR_NOT_FOUND \(500\)"):
+        module.kernel("absent")
+    with pytest.raises(fikit.UsageError, match="parameter 0"):
+        module.kernel("axpy", ["f64", "pointer", "pointer", "u32"])
+    with pytest.raises(fikit.UsageError, match="4 parameters"):
+        module.kernel("axpy", ["f32"])
+
+
+def test_errors_name_the_call(session: fikit.Session) -> None:
+    with pytest.raises(fikit.OutOfMemoryError, match=r"allocate of .* CUDA_ERROR_OUT_OF_MEMORY") as caught:
+        session.allocate(1 << 50)
+    assert caught.value.status == 2
+    with pytest.raises(fikit.CudaError, match="ptxas") as refused:
+        session.load("no PTX")
+    assert refused.value.name == "CUDA_ERROR_INVALID_PTX"
+    memory = session.allocate(8)
+    memory.free()
+    with pytest.raises(fikit.UsageError, match="freed"):
+        memory.copy_from(b"x")
+
+
+def test_asynchronous_errors_come_with_the_next_wait(
+    session: fikit.Session, module: fikit.Module, real: bool
+) -> None:
+    if real:
+        pytest.skip("a bad address ends a real session")
+    module.kernel("axpy").launch(1.0, 16, 16, 4, grid=1, block=32)
+    with pytest.raises(
+        fikit.CudaError, match=r"Session\.synchronize: CUDA_ERROR_INVALID_VALUE .* no memory .* 0x10"
+    ):
+        session.synchronize()
+    session.synchronize()
+
+
+def test_a_trap_ends_the_session(session: fikit.Session, module: fikit.Module) -> None:
+    kernel = module.kernel("trap")
+    kernel.launch(0x10, grid=1, block=1)
+    with pytest.raises(fikit.SessionLostError, match="CUDA_ERROR_ILLEGAL_ADDRESS"):
+        session.synchronize()
+    with pytest.raises(fikit.SessionLostError, match="launch of kernel trap"):
+        kernel.launch(0x10, grid=1, block=1)
+
+
+def test_the_executor_is_gone(session: fikit.Session, module: fikit.Module, real: bool) -> None:
+    if real:
+        pytest.skip("a real executor does not vanish on request")
+    module.kernel("vanish").launch(grid=1, block=1)
+    with pytest.raises(fikit.SessionLostError, match="the executor is gone") as caught:
+        session.allocate(8)
+    assert caught.value.status == 719
+
+
+def test_waits_can_have_a_limit(session: fikit.Session, module: fikit.Module, real: bool) -> None:
+    if real:
+        pytest.skip("needs the double's kernel")
+    module.kernel("stall").launch(200, grid=1, block=1)
+    assert not session.default_stream.query()
+    with pytest.raises(TimeoutError, match=r"Session.synchronize: not done after 0\.01 s"):
+        session.synchronize(timeout=0.01)
+    session.synchronize()
+
+
+def test_closed_session(socket_path: Path) -> None:
+    session = fikit.connect()
+    memory = session.allocate(8)
+    session.close()
+    session.close()
+    memory.free()
+    with pytest.raises(fikit.SessionLostError, match="closed"):
+        session.synchronize()
+
+
+def test_refusals_and_absent_daemons(socket_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(fikit.RefusedError) as caught:
+        fikit.connect(gpu=99)
+    assert caught.value.reason == "not_found"
+    with pytest.raises(fikit.UnreachableError, match="is it running"):
+        fikit.connect(socket=tmp_path / "nobody")
+    with pytest.raises(fikit.UsageError, match="priority"):
+        fikit.connect(priority="urgent")
+
+
+def test_a_forked_child_has_no_session(session: fikit.Session) -> None:
+    session.synchronize()
+    child = os.fork()
+    if child == 0:
+        try:
+            session.synchronize()
+        except fikit.SessionLostError as error:
+            os._exit(0 if "forked" in str(error) else 2)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    session.synchronize()
+
+
+def test_threads_share_a_session(session: fikit.Session, module: fikit.Module) -> None:
+    kernel = module.kernel("axpy", ["f32", "pointer", "pointer", "u32"])
+    failures: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            with session.stream() as stream, session.allocate(400) as x, session.allocate(400) as y:
+                x.fill(0, stream=stream)
+                y.copy_from(np.full(100, number, np.float32), stream=stream)
+                for _ in range(100):
+                    kernel.launch(1, x, y, 100, grid=1, block=128, stream=stream)
+                assert np.frombuffer(y.read(stream=stream), np.float32).tolist() == [number] * 100
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+
+
+def test_interpreter_exit_with_everything_open(socket_path: Path) -> None:
+    program = (
+        "import fikit\n"
+        "session = fikit.connect()\n"
+        "memory, pinned = session.allocate(8), session.allocate_pinned(8)\n"
+        "session.default_stream.add_callback(lambda: None)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(Path(fikit.__file__).parents[1])}
+    ended = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, timeout=30, check=False
+    )
+    assert (ended.returncode, ended.stderr) == (0, b"")

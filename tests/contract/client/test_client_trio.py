@@ -1,0 +1,75 @@
+"""The trio flavour: the same promises, and a loop that is never blocked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import fikit.trio
+import numpy as np
+import pytest
+import trio
+
+
+async def test_axpy_end_to_end(socket_path: Path, ptx: str) -> None:
+    x = np.arange(1000, dtype=np.float32)
+    async with await fikit.trio.connect(priority="high") as session, await session.load(ptx) as module:
+        kernel = await module.kernel("axpy")
+        with await session.allocate(x.nbytes) as device_x, await session.allocate(x.nbytes) as device_y:
+            await device_x.copy_from(x)
+            device_y.fill(0)
+            await kernel.launch(2.0, device_x, device_y, 1000, grid=4, block=256)
+            await session.synchronize()
+            result = np.empty_like(x)
+            await device_y.copy_to(result)
+            assert await device_y.read(4, offset=4) == np.float32(2).tobytes()
+        assert await kernel.occupancy(256) > 0
+        pinned = await session.allocate_pinned(4096)
+        assert memoryview(pinned).nbytes == 4096
+        assert (await session.memory_information()).free > 0
+    np.testing.assert_array_equal(result, 2 * x)
+
+
+async def test_waits_leave_the_loop_alone_and_can_be_cancelled(
+    socket_path: Path, ptx: str, real: bool
+) -> None:
+    if real:
+        pytest.skip("needs the double's kernel")
+    async with await fikit.trio.connect() as session, await session.load(ptx) as module:
+        with session.stream() as stream, session.event() as event:
+            await (await module.kernel("stall")).launch(300, grid=1, block=1, stream=stream)
+            event.record(stream)
+            turns = 0
+            with trio.move_on_after(0.05) as scope:
+                await stream.synchronize()
+            assert scope.cancelled_caught
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(event.synchronize)
+                while not event.query():
+                    await trio.sleep(0.01)
+                    turns += 1
+            assert turns > 3
+            await stream.synchronize()
+
+
+async def test_a_full_channel_does_not_block_the_loop(socket_path: Path, ptx: str, real: bool) -> None:
+    if real:
+        pytest.skip("needs the double's kernel")
+    async with await fikit.trio.connect() as session, await session.load(ptx) as module:
+        kernel = await module.kernel("nothing")
+        await (await module.kernel("stall")).launch(100, grid=1, block=1)
+        enqueued = 0
+        while kernel.launch_nowait(grid=1, block=1):
+            enqueued += 1
+        assert enqueued > 100
+        await kernel.launch(grid=1, block=1)
+        await session.synchronize()
+
+
+async def test_errors_are_the_same(socket_path: Path, tmp_path: Path) -> None:
+    with pytest.raises(fikit.UnreachableError):
+        await fikit.trio.connect(socket=tmp_path / "nobody")
+    async with await fikit.trio.connect() as session:
+        with pytest.raises(fikit.OutOfMemoryError):
+            await session.allocate(1 << 50)
+    with pytest.raises(fikit.SessionLostError):
+        await session.synchronize()

@@ -1,0 +1,129 @@
+"""Initialisation, devices, contexts, entry points."""
+
+import ctypes
+from typing import Any
+
+import pytest
+from cuda_calls import Check, Cuda
+
+
+def test_version_and_device(cuda: Cuda) -> None:
+    assert cuda.cuDriverGetVersion() >= 13000
+    assert cuda.cuDeviceGetCount() >= 1
+    assert b"H200" in cuda.cuDeviceGetName(64, cuda.device)
+    assert cuda.cuDeviceTotalMem(cuda.device) >= 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("MULTIPROCESSOR_COUNT", 132),
+        ("COMPUTE_CAPABILITY_MAJOR", 9),
+        ("COMPUTE_CAPABILITY_MINOR", 0),
+        ("MAX_THREADS_PER_BLOCK", 1024),
+        ("MAX_THREADS_PER_MULTIPROCESSOR", 2048),
+        ("MAX_BLOCKS_PER_MULTIPROCESSOR", 32),
+        ("MAX_REGISTERS_PER_MULTIPROCESSOR", 65536),
+        ("MAX_SHARED_MEMORY_PER_BLOCK", 49152),
+        ("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN", 232448),
+        ("MAX_SHARED_MEMORY_PER_MULTIPROCESSOR", 233472),
+        ("RESERVED_SHARED_MEMORY_PER_BLOCK", 1024),
+        ("WARP_SIZE", 32),
+        ("ASYNC_ENGINE_COUNT", 3),
+        ("CAN_USE_64_BIT_STREAM_MEM_OPS", 1),
+        ("CAN_USE_STREAM_WAIT_VALUE_NOR", 1),
+        ("CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM", 1),
+        ("VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED", 1),
+        ("STREAM_PRIORITIES_SUPPORTED", 1),
+        ("COOPERATIVE_LAUNCH", 1),
+        ("CONCURRENT_KERNELS", 1),
+        ("UNIFIED_ADDRESSING", 1),
+        ("PAGEABLE_MEMORY_ACCESS", 0),
+        ("GLOBAL_MEMORY_BUS_WIDTH", 6016),
+        ("L2_CACHE_SIZE", 62914560),
+        ("CLOCK_RATE", 1980000),
+        ("INTEGRATED", 0),
+        ("CLUSTER_LAUNCH", 1),
+        ("MEM_SYNC_DOMAIN_COUNT", 4),
+    ],
+)
+def test_attributes_of_an_h200(cuda: Cuda, name: Any, value: Any) -> None:
+    attribute = getattr(cuda.CUdevice_attribute, "CU_DEVICE_ATTRIBUTE_" + name)
+    assert cuda.cuDeviceGetAttribute(attribute, cuda.device) == value
+
+
+def test_no_such_device(cuda: Cuda, fails: Check) -> None:
+    fails("INVALID_DEVICE", cuda.cuDeviceGet, 99)
+    fails("INVALID_VALUE", cuda.cuInit, 1)
+
+
+def test_pci_bus_id_names_the_device(cuda: Cuda) -> None:
+    text = cuda.cuDeviceGetPCIBusId(32, cuda.device)
+    assert int(cuda.cuDeviceGetByPCIBusId(text.split(b"\0")[0])) == int(cuda.device)
+
+
+def test_errors_have_names(cuda: Cuda) -> None:
+    assert cuda.cuGetErrorName(cuda.errors.CUDA_ERROR_NOT_READY) == b"CUDA_ERROR_NOT_READY"
+    assert cuda.cuGetErrorString(cuda.errors.CUDA_ERROR_OUT_OF_MEMORY) == b"out of memory"
+    assert cuda.cuGetErrorString(cuda.errors.CUDA_SUCCESS) == b"no error"
+
+
+def test_entry_points_by_version_and_kind_of_stream(cuda: Cuda) -> None:
+    library = ctypes.CDLL("libcuda.so.1")
+
+    def find(name: Any, version: int, flags: int = 0) -> Any:
+        pointer, status = ctypes.c_void_p(), ctypes.c_int(-1)
+        result = library.cuGetProcAddress_v2(
+            name, ctypes.byref(pointer), version, ctypes.c_uint64(flags), ctypes.byref(status)
+        )
+        return cuda.errors(result).name, pointer.value or 0, status.value
+
+    old = find(b"cuMemAlloc", 2000)
+    new = find(b"cuMemAlloc", 13000)
+    assert new[0] == "CUDA_SUCCESS"
+    assert old[1] != new[1]
+    assert find(b"cuMemAlloc", 3020) == new
+    assert find(b"cuLaunchKernelEx", 11000) == ("CUDA_SUCCESS", 0, 2)
+    assert find(b"cuNoSuchThing", 13000) == ("CUDA_SUCCESS", 0, 1)
+    plain, own = find(b"cuStreamSynchronize", 13000, 1), find(b"cuStreamSynchronize", 13000, 2)
+    assert plain[1] != 0
+    assert own[1] not in (0, plain[1])
+
+
+def test_primary_context_is_one(cuda: Cuda) -> None:
+    again = cuda.cuDevicePrimaryCtxRetain(cuda.device)
+    assert int(again) == int(cuda.context)
+    assert cuda.cuDevicePrimaryCtxGetState(cuda.device)[1] == 1
+    cuda.cuDevicePrimaryCtxRelease(cuda.device)
+    assert cuda.cuDevicePrimaryCtxGetState(cuda.device)[1] == 1
+
+
+def test_context_stack(cuda: Cuda, fails: Check) -> None:
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    assert int(cuda.cuCtxGetCurrent()) == int(other)
+    assert int(cuda.cuCtxPopCurrent()) == int(other)
+    assert int(cuda.cuCtxGetCurrent()) == int(cuda.context)
+    cuda.cuCtxPushCurrent(other)
+    cuda.cuCtxDestroy(other)
+    assert int(cuda.cuCtxGetCurrent()) == int(cuda.context)
+
+
+def test_calls_without_a_context(cuda: Cuda, fails: Check) -> None:
+    cuda.cuCtxSetCurrent(None)
+    fails("INVALID_CONTEXT", cuda.cuMemAlloc, 16)
+    fails("INVALID_CONTEXT", cuda.cuCtxGetDevice)
+
+
+def test_memory_of_a_context_goes_with_it(cuda: Cuda, fails: Check) -> None:
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    address = cuda.cuMemAlloc(4096)
+    cuda.cuCtxDestroy(other)
+    fails("INVALID_VALUE", cuda.cuMemFree, address)
+
+
+def test_limits(cuda: Cuda, fails: Check) -> None:
+    limit = cuda.CUlimit
+    assert cuda.cuCtxGetLimit(limit.CU_LIMIT_STACK_SIZE) == 1024
+    cuda.cuCtxSetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE, 2 << 20)
+    assert cuda.cuCtxGetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE) >= 2 << 20
+    assert cuda.cuCtxGetStreamPriorityRange() == (0, -5)

@@ -1,0 +1,108 @@
+"""Faults: they are sticky, and they are the whole process's."""
+
+import os
+
+import pytest
+from cuda_calls import Alone, Cuda
+
+simulated_only = pytest.mark.skipif(
+    os.environ.get("FIKIT_TEST_DEVICE", "sim") != "sim",
+    reason="faults by order are the simulator's",
+)
+
+
+def illegal_address(cuda: Cuda) -> None:
+    cuda.launch("store", 0x10, 1)
+    print(
+        cuda.result("cuCtxSynchronize"),
+        cuda.result("cuMemAlloc", 16),
+        cuda.result("cuStreamCreate", 1),
+    )
+
+
+def test_an_illegal_address_is_sticky(alone: Alone) -> None:
+    assert alone(illegal_address).split() == ["ERROR_ILLEGAL_ADDRESS"] * 3
+
+
+def misaligned_address(cuda: Cuda) -> None:
+    cuda.launch("store", cuda.device_words(4) + 2, 1)
+    print(cuda.result("cuCtxSynchronize"), cuda.result("cuCtxSynchronize"))
+
+
+def test_a_misaligned_address(alone: Alone) -> None:
+    assert alone(misaligned_address).split() == ["ERROR_MISALIGNED_ADDRESS"] * 2
+
+
+def trap(cuda: Cuda) -> None:
+    cuda.launch("crash")
+    print(cuda.result("cuCtxSynchronize"), cuda.result("cuMemAlloc", 16))
+
+
+def test_a_trap(alone: Alone) -> None:
+    assert alone(trap).split() == ["ERROR_LAUNCH_FAILED"] * 2
+
+
+def unmapped(cuda: Cuda) -> None:
+    start = int(cuda.cuMemAddressReserve(4 << 20, 0, 0, 0))
+    cuda.launch("store", start, 1)
+    print(cuda.result("cuCtxSynchronize"))
+
+
+def test_reserved_is_not_mapped(alone: Alone) -> None:
+    assert alone(unmapped).split() == ["ERROR_ILLEGAL_ADDRESS"]
+
+
+def another_context(cuda: Cuda) -> None:
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    cuda.cuCtxSetCurrent(cuda.context)
+    cuda.launch("store", 0x10, 1)
+    print(cuda.result("cuCtxSynchronize"))
+    cuda.result("cuCtxSetCurrent", other)
+    print(cuda.result("cuCtxSynchronize"))
+    print(cuda.result("cuCtxCreate", None, 0, cuda.device))
+
+
+def test_a_fault_is_every_contexts(alone: Alone) -> None:
+    assert alone(another_context).split() == ["ERROR_ILLEGAL_ADDRESS"] * 3
+
+
+def ordered_launch_fault(cuda: Cuda) -> None:
+    nothing = cuda.function("nothing")
+    for _ in range(3):
+        cuda.result("cuLaunchKernel", nothing, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+        print(cuda.result("cuCtxSynchronize"))
+
+
+@simulated_only
+def test_a_launch_that_is_ordered_to_fault(alone: Alone) -> None:
+    out = alone(ordered_launch_fault, FIKIT_SIM_FAULT="launch:3=700").split()
+    assert out == ["SUCCESS", "SUCCESS", "ERROR_ILLEGAL_ADDRESS"]
+
+
+def ordered_stall(cuda: Cuda) -> None:
+    start, _ = cuda.pinned_words(4)
+    address = cuda.cuMemAlloc(16)
+    stream = cuda.stream()
+    cuda.cuMemcpyHtoDAsync(address, start, 16, stream)
+    cuda.launch("nothing")
+    cuda.cuStreamSynchronize(0)
+    print(cuda.result("cuStreamQuery", stream))
+
+
+@simulated_only
+def test_a_copy_that_is_ordered_to_stall(alone: Alone) -> None:
+    assert alone(ordered_stall, FIKIT_SIM_FAULT="copy:1=stall").split() == ["ERROR_NOT_READY"]
+
+
+def endless(cuda: Cuda) -> None:
+    module = cuda.cuModuleLoadData(
+        b".version 8.0\n.target sm_90\n.address_size 64\n"
+        b".visible .entry endless() { .reg .b32 %r<2>;\nmov.u32 %r1, 0;\nL: add.u32 %r1, %r1, 1;\nbra L;\n}\n"
+    )
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"endless"))
+    print(cuda.result("cuCtxSynchronize"))
+
+
+@simulated_only
+def test_an_endless_loop_meets_the_watchdog(alone: Alone) -> None:
+    assert alone(endless).split() == ["ERROR_LAUNCH_TIMEOUT"]

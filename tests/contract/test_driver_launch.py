@@ -1,0 +1,218 @@
+"""Modules, functions and launches."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_calls import KERNELS, Check, Cuda
+
+
+def test_parameters_by_pointers_and_by_buffer(cuda: Cuda) -> None:
+    place = cuda.device_words(2)
+    cuda.launch("store", place, ctypes.c_uint32(11))
+    packed = np.zeros(1, dtype=[("place", "u8"), ("value", "u4")])
+    packed["place"], packed["value"] = place + 4, 12
+    size = ctypes.c_size_t(12)
+    extra = (ctypes.c_void_p * 5)(1, packed.ctypes.data, 2, ctypes.addressof(size), 0)
+    cuda.cuLaunchKernel(cuda.function("store"), 1, 1, 1, 1, 1, 1, 0, 0, 0, ctypes.addressof(extra))
+    assert cuda.read(place, 2).tolist() == [11, 12]
+
+
+def test_every_thread_counts(cuda: Cuda) -> None:
+    place = cuda.device_words()
+    cuda.launch("count", place, grid=300, block=96)
+    assert cuda.read(place)[0] == 300 * 96
+
+
+def test_variables_of_a_module(cuda: Cuda, fails: Check) -> None:
+    address, size = cuda.cuModuleGetGlobal(cuda.module, b"counter")
+    assert size == 8
+    assert cuda.read(address, 1, np.uint64)[0] == 7
+    cuda.launch("bump")
+    assert cuda.read(address, 1, np.uint64)[0] == 8
+    table, size = cuda.cuModuleGetGlobal(cuda.module, b"table")
+    assert cuda.read(table, 4).tolist() == [1, 2, 3, 4]
+    fails("NOT_FOUND", cuda.cuModuleGetGlobal, cuda.module, b"nowhere")
+
+
+@pytest.mark.parametrize(
+    ("grid", "block"),
+    [
+        ((0, 1, 1), (1, 1, 1)),
+        ((1, 1, 1), (0, 1, 1)),
+        ((1, 1, 1), (1025, 1, 1)),
+        ((1, 1, 1), (32, 32, 2)),
+        ((1, 1, 1), (1, 1, 65)),
+        ((1, 65536, 1), (1, 1, 1)),
+        ((1, 1, 65536), (1, 1, 1)),
+    ],
+)
+def test_impossible_shapes(cuda: Cuda, fails: Check, grid: Any, block: Any) -> None:
+    fails("INVALID_VALUE", cuda.cuLaunchKernel, cuda.function("nothing"), *grid, *block, 0, 0, 0, 0)
+
+
+def test_launch_bounds_of_a_kernel(cuda: Cuda, fails: Check) -> None:
+    attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+    assert cuda.cuFuncGetAttribute(attribute, cuda.function("small")) == 64
+    assert cuda.cuFuncGetAttribute(attribute, cuda.function("nothing")) == 1024
+    cuda.launch("small", ctypes.c_uint32(0), block=64)
+    fails("INVALID_VALUE", cuda.launch, "small", ctypes.c_uint32(0), block=65)
+
+
+def test_shared_memory_has_to_be_allowed(cuda: Cuda, fails: Check) -> None:
+    attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    module = cuda.cuModuleLoadData(KERNELS)
+    function = cuda.cuModuleGetFunction(module, b"nothing")
+    cuda.launch_function(function, shared=48 << 10)
+    fails("INVALID_VALUE", cuda.launch_function, function, shared=(48 << 10) + 1)
+    cuda.cuFuncSetAttribute(function, attribute, 227 << 10)
+    cuda.launch_function(function, shared=227 << 10)
+    fails("INVALID_VALUE", cuda.launch_function, function, shared=(227 << 10) + 1)
+    fails("INVALID_VALUE", cuda.cuFuncSetAttribute, function, attribute, (227 << 10) + 1)
+    cuda.cuCtxSynchronize()
+    cuda.cuModuleUnload(module)
+
+
+@pytest.mark.parametrize(
+    ("block", "shared", "blocks"),
+    [
+        (1024, 0, 2),
+        (256, 0, 8),
+        (64, 0, 32),
+        (32, 0, 32),
+        (1, 0, 32),
+        (128, 100 << 10, 2),
+        (128, 227 << 10, 1),
+    ],
+)
+def test_occupancy(cuda: Cuda, block: int, shared: int, blocks: int) -> None:
+    module = cuda.cuModuleLoadData(KERNELS)
+    function = cuda.cuModuleGetFunction(module, b"nothing")
+    attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    cuda.cuFuncSetAttribute(function, attribute, 227 << 10)
+    assert cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, shared) == blocks
+    cuda.cuModuleUnload(module)
+
+
+def test_occupancy_knows_what_shared_memory_is_allowed(cuda: Cuda) -> None:
+    count = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(cuda.function("nothing"), 128, 100 << 10)
+    assert count == 0
+
+
+def test_parameters_of_a_kernel(cuda: Cuda, fails: Check) -> None:
+    function = cuda.function("spin_store")
+    assert [cuda.cuFuncGetParamInfo(function, index) for index in range(3)] == [
+        (0, 8),
+        (8, 8),
+        (16, 4),
+    ]
+    fails("INVALID_VALUE", cuda.cuFuncGetParamInfo, function, 3)
+    assert cuda.cuFuncGetName(function) == b"spin_store"
+    assert int(cuda.cuFuncGetModule(function)) == int(cuda.module)
+
+
+def test_functions_of_a_module(cuda: Cuda, fails: Check) -> None:
+    count = cuda.cuModuleGetFunctionCount(cuda.module)
+    assert count == KERNELS.count(b".entry")
+    found = {
+        bytes(cuda.cuFuncGetName(f)) for f in cuda.cuModuleEnumerateFunctions(count, cuda.module)
+    }
+    assert {b"nothing", b"spin", b"crash"} <= found
+    fails("NOT_FOUND", cuda.cuModuleGetFunction, cuda.module, b"absent")
+
+
+def test_a_library_is_a_module_without_a_context(cuda: Cuda) -> None:
+    library = cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0)
+    kernel = cuda.cuLibraryGetKernel(library, b"store")
+    place = cuda.device_words()
+    cuda.launch_function(cuda.cuKernelGetFunction(kernel), place, ctypes.c_uint32(5))
+    assert cuda.read(place)[0] == 5
+    address, _size = cuda.cuLibraryGetGlobal(library, b"counter")
+    assert cuda.read(address, 1, np.uint64)[0] == 7
+    assert cuda.cuKernelGetName(kernel) == b"store"
+    cuda.cuLibraryUnload(library)
+
+
+@pytest.mark.parametrize(
+    ("image", "error"),
+    [
+        (b"this is no image at all, whatever it is\0" * 8, "INVALID_IMAGE"),
+        (
+            b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken() { nonsense; }\n",
+            "INVALID_PTX",
+        ),
+        (
+            b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken() { bra NOWHERE; }\n",
+            "INVALID_PTX",
+        ),
+        (b"\x7fELF" + b"\0" * 100, "INVALID_IMAGE"),
+        (b".version 99.0\n.target sm_90\n.address_size 64\n", "UNSUPPORTED_PTX_VERSION"),
+    ],
+)
+def test_images_that_are_none(cuda: Cuda, fails: Check, image: bytes, error: str) -> None:
+    fails(error, cuda.cuModuleLoadData, image)
+
+
+def test_what_is_wrong_with_ptx_goes_to_the_log(cuda: Cuda, fails: Check) -> None:
+    text = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n  frobnicate.u32;\n}\n"
+    log = bytearray(4096)
+    option = cuda.CUjit_option
+    fails(
+        "INVALID_PTX",
+        cuda.cuModuleLoadDataEx,
+        text,
+        2,
+        [option.CU_JIT_ERROR_LOG_BUFFER, option.CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES],
+        [log, len(log)],
+    )
+    assert b"line 6" in log
+    assert b"frobnicate" in log
+
+
+def test_launch_attributes(cuda: Cuda, fails: Check) -> None:
+    place = cuda.device_words()
+    config = cuda.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1
+    config.hStream = cuda.stream()
+    priority = cuda.CUlaunchAttribute()
+    priority.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PRIORITY
+    priority.value.priority = -5
+    config.attrs, config.numAttrs = [priority], 1
+    cuda.cuLaunchKernelEx(config, cuda.function("count"), ((place,), (ctypes.c_void_p,)), 0)
+    assert cuda.read(place)[0] == 1
+
+
+def test_a_cooperative_grid_must_fit(cuda: Cuda, fails: Check) -> None:
+    function = cuda.function("nothing")
+    cuda.cuLaunchCooperativeKernel(function, 264, 1, 1, 1024, 1, 1, 0, 0, 0)
+    fails(
+        "COOPERATIVE_LAUNCH_TOO_LARGE",
+        cuda.cuLaunchCooperativeKernel,
+        function,
+        265,
+        1,
+        1,
+        1024,
+        1,
+        1,
+        0,
+        0,
+        0,
+    )
+
+
+def test_a_library_kernel_keeps_its_attributes(cuda: Cuda) -> None:
+    library = cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0)
+    kernel = cuda.cuLibraryGetKernel(library, b"with_shared")
+    attribute = cuda.CUfunction_attribute
+    shared = cuda.cuKernelGetAttribute(
+        attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, cuda.device
+    )
+    assert shared in (0, 1024)  # unused, so a compiler may drop it
+    assert (
+        cuda.cuKernelGetAttribute(attribute.CU_FUNC_ATTRIBUTE_BINARY_VERSION, kernel, cuda.device)
+        == 90
+    )
+    cuda.cuLibraryUnload(library)

@@ -1,0 +1,257 @@
+"""Memory: allocations, copies, fills, host memory, pointers, virtual memory."""
+
+import ctypes
+import mmap
+import random
+
+import numpy as np
+import pytest
+from cuda_calls import Check, Cuda
+
+MIB = 1 << 20
+
+
+def test_bytes_survive_a_round_trip(cuda: Cuda) -> None:
+    sent = np.arange(3 * MIB, dtype=np.uint8)
+    address = cuda.cuMemAlloc(sent.nbytes)
+    cuda.cuMemcpyHtoD(address, sent.ctypes.data, sent.nbytes)
+    other = cuda.cuMemAlloc(sent.nbytes)
+    cuda.cuMemcpyDtoD(other, address, sent.nbytes)
+    assert (cuda.read(other, sent.size, np.uint8) == sent).all()
+    base, size = cuda.cuMemGetAddressRange(int(other) + 5)
+    assert (int(base), int(size)) == (int(other), sent.nbytes)
+    cuda.cuMemFree(address)
+    cuda.cuMemFree(other)
+
+
+def test_pinned_copies_are_ordered_in_their_stream(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    start, words = cuda.pinned_words(1024)
+    back, result = cuda.pinned_words(1024)
+    words[:] = np.arange(1024)
+    address = cuda.cuMemAlloc(4096)
+    cuda.cuMemcpyHtoDAsync(address, start, 4096, stream)
+    cuda.cuMemsetD32Async(address, 77, 10, stream)
+    cuda.cuMemcpyDtoHAsync(back, address, 4096, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert (result[:10] == 77).all()
+    assert (result[10:] == words[10:]).all()
+
+
+def test_a_pageable_upload_has_read_its_source(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    source = np.full(1024, 5, dtype=np.uint32)
+    address = cuda.cuMemAlloc(4096)
+    cuda.launch("spin", 2_000_000, stream=stream)
+    cuda.cuMemcpyHtoDAsync(address, source.ctypes.data, 4096, stream)
+    source[:] = 6
+    assert (cuda.read(address, 1024) == 5).all()
+
+
+def test_fills(cuda: Cuda) -> None:
+    address = int(cuda.cuMemAlloc(4096))
+    cuda.cuMemsetD8(address, 0xAA, 4096)
+    cuda.cuMemsetD16(address + 16, 0x1234, 4)
+    cuda.cuMemsetD32(address + 32, 0xDEADBEEF, 2)
+    cuda.cuMemsetD2D8(address + 64, 32, 0x55, 8, 3)
+    values = cuda.read(address, 4096, np.uint8)
+    assert values[:16].tolist() == [0xAA] * 16
+    assert values[16:24].view(np.uint16).tolist() == [0x1234] * 4
+    assert values[32:40].view(np.uint32).tolist() == [0xDEADBEEF] * 2
+    assert [values[64 + 32 * row + 7] for row in range(4)] == [0x55, 0x55, 0x55, 0xAA]
+    assert values[64 + 8] == 0xAA
+
+
+def test_a_fill_must_be_aligned(cuda: Cuda, fails: Check) -> None:
+    address = int(cuda.cuMemAlloc(4096))
+    fails("INVALID_VALUE", cuda.cuMemsetD32, address + 2, 0, 1)
+
+
+def test_rectangles(cuda: Cuda) -> None:
+    source = np.arange(64, dtype=np.uint8)
+    address = cuda.cuMemAlloc(256)
+    cuda.cuMemsetD8(address, 0, 256)
+    shape = cuda.CUDA_MEMCPY2D()
+    shape.srcMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_HOST
+    shape.srcHost = source.ctypes.data
+    shape.srcPitch = 8
+    shape.dstMemoryType = cuda.CUmemorytype.CU_MEMORYTYPE_DEVICE
+    shape.dstDevice = address
+    shape.dstPitch = 16
+    shape.dstXInBytes = 2
+    shape.dstY = 1
+    shape.WidthInBytes = 4
+    shape.Height = 3
+    cuda.cuMemcpy2D(shape)
+    values = cuda.read(address, 256, np.uint8).reshape(16, 16)
+    assert values[1:4, 2:6].tolist() == [[0, 1, 2, 3], [8, 9, 10, 11], [16, 17, 18, 19]]
+    assert values.sum() == values[1:4, 2:6].sum()
+
+
+def test_allocation_errors(cuda: Cuda, fails: Check) -> None:
+    fails("INVALID_VALUE", cuda.cuMemAlloc, 0)
+    fails("OUT_OF_MEMORY", cuda.cuMemAlloc, 1 << 50)
+    address = int(cuda.cuMemAlloc(4096))
+    fails("INVALID_VALUE", cuda.cuMemFree, address + 16)
+    cuda.cuMemFree(address)
+    cuda.cuMemFree(0)
+
+
+def test_host_memory_is_the_same_on_both_sides(cuda: Cuda, fails: Check) -> None:
+    start = int(cuda.cuMemHostAlloc(8192, 0))
+    assert int(cuda.cuMemHostGetDevicePointer(start, 0)) == start
+    kind = cuda.CUpointer_attribute
+    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, start) == 1
+    cuda.launch("store", start + 4, ctypes.c_uint32(99))
+    cuda.cuCtxSynchronize()
+    assert ctypes.c_uint32.from_address(start + 4).value == 99
+    cuda.cuMemFreeHost(start)
+    fails("INVALID_VALUE", cuda.cuMemFreeHost, start)
+
+
+def test_host_memory_can_be_registered(cuda: Cuda, fails: Check) -> None:
+    memory = mmap.mmap(-1, 4 * MIB)
+    view = (ctypes.c_char * len(memory)).from_buffer(memory)
+    start = ctypes.addressof(view)
+    cuda.cuMemHostRegister(start, 4 * MIB, 0)
+    fails("HOST_MEMORY_ALREADY_REGISTERED", cuda.cuMemHostRegister, start, 4 * MIB, 0)
+    fails("HOST_MEMORY_ALREADY_REGISTERED", cuda.cuMemHostRegister, start + MIB, MIB, 0)
+    assert int(cuda.cuMemHostGetDevicePointer(start, 0)) == start
+    cuda.launch("store", start + MIB, ctypes.c_uint32(0x31323334))
+    cuda.cuCtxSynchronize()
+    assert memory[MIB : MIB + 4] == b"4321"
+    cuda.cuMemHostUnregister(start)
+    fails("HOST_MEMORY_NOT_REGISTERED", cuda.cuMemHostUnregister, start)
+    fails("INVALID_VALUE", cuda.cuMemHostGetDevicePointer, start, 0)
+
+
+def test_what_a_pointer_is(cuda: Cuda, fails: Check) -> None:
+    address = int(cuda.cuMemAlloc(4096))
+    kind = cuda.CUpointer_attribute
+    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == 2
+    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == int(
+        cuda.device
+    )
+    assert (
+        int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 9))
+        == address
+    )
+    assert (
+        int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 9)) == 4096
+    )
+    local = ctypes.c_int()
+    fails(
+        "INVALID_VALUE",
+        cuda.cuPointerGetAttribute,
+        kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+        ctypes.addressof(local),
+    )
+
+
+def test_granularity_is_two_mebibytes(cuda: Cuda) -> None:
+    for option in cuda.CUmemAllocationGranularity_flags:
+        assert cuda.cuMemGetAllocationGranularity(cuda.properties(), option) == 2 * MIB
+
+
+def test_a_mapping_holds_real_bytes_and_moves(cuda: Cuda) -> None:
+    size = 4 * MIB
+    first = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    second = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    handle = cuda.cuMemCreate(size, cuda.properties(), 0)
+    cuda.cuMemMap(first, size, 0, handle, 0)
+    cuda.allow(first, size)
+    cuda.cuMemsetD32(first, 0xC0FFEE, size // 4)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemMap(second, size, 0, handle, 0)
+    cuda.allow(second, size)
+    cuda.launch("store", second + 4, ctypes.c_uint32(5))
+    assert cuda.read(first, 3).tolist() == [0xC0FFEE, 5, 0xC0FFEE]
+    cuda.cuMemUnmap(first, size)
+    cuda.cuMemRelease(handle)
+    assert cuda.read(second + size - 4)[0] == 0xC0FFEE
+    cuda.cuMemUnmap(second, size)
+    cuda.cuMemAddressFree(first, size)
+    cuda.cuMemAddressFree(second, size)
+
+
+def test_addresses_can_be_chosen_and_chosen_again(cuda: Cuda) -> None:
+    size = 64 * MIB
+    wished = 0x0A00_0000_0000 + random.Random(4).randrange(1 << 10) * (1 << 30)
+    for _ in range(2):
+        assert int(cuda.cuMemAddressReserve(size, 0, wished, 0)) == wished
+        cuda.cuMemAddressFree(wished, size)
+
+
+def test_sixteen_tebibytes_at_once(cuda: Cuda) -> None:
+    size = 16 << 40
+    start = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    far = start + size - 2 * MIB
+    handle = cuda.cuMemCreate(2 * MIB, cuda.properties(), 0)
+    cuda.cuMemMap(far, 2 * MIB, 0, handle, 0)
+    cuda.allow(far, 2 * MIB)
+    cuda.cuMemsetD32(far, 3, 4)
+    assert cuda.read(far, 4).tolist() == [3] * 4
+    cuda.cuMemUnmap(far, 2 * MIB)
+    cuda.cuMemRelease(handle)
+    cuda.cuMemAddressFree(start, size)
+
+
+def test_memory_is_free_again_when_neither_held_nor_mapped(cuda: Cuda) -> None:
+    size = 256 * MIB
+    start = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    before = cuda.cuMemGetInfo()[0]
+    handle = cuda.cuMemCreate(size, cuda.properties(), 0)
+    cuda.cuMemMap(start, size, 0, handle, 0)
+    cuda.cuMemRelease(handle)
+    assert before - cuda.cuMemGetInfo()[0] >= size - 8 * MIB
+    cuda.cuMemUnmap(start, size)
+    assert before - cuda.cuMemGetInfo()[0] < 8 * MIB
+    cuda.cuMemAddressFree(start, size)
+
+
+def test_virtual_memory_errors(cuda: Cuda, fails: Check) -> None:
+    size = 4 * MIB
+    start = int(cuda.cuMemAddressReserve(size, 0, 0, 0))
+    handle = cuda.cuMemCreate(2 * MIB, cuda.properties(), 0)
+    fails("INVALID_VALUE", cuda.cuMemCreate, 4096, cuda.properties(), 0)
+    fails("INVALID_VALUE", cuda.cuMemAddressReserve, 4096, 0, 0, 0)
+    fails("OUT_OF_MEMORY", cuda.cuMemCreate, 1 << 44, cuda.properties(), 0)
+    # An allocation is mapped whole or not at all.
+    fails("NOT_SUPPORTED", cuda.cuMemMap, start, size, 0, handle, 0)
+    fails("NOT_SUPPORTED", cuda.cuMemMap, start, 4096, 0, handle, 0)
+    fails("NOT_SUPPORTED", cuda.cuMemMap, start, 2 * MIB, 2 * MIB, handle, 0)
+    fails("INVALID_VALUE", cuda.cuMemMap, start + 4096, 2 * MIB, 0, handle, 0)
+    cuda.cuMemMap(start, 2 * MIB, 0, handle, 0)
+    fails("INVALID_VALUE", cuda.cuMemMap, start, 2 * MIB, 0, handle, 0)
+    fails("INVALID_VALUE", cuda.cuMemUnmap, start, MIB)
+    fails("INVALID_VALUE", cuda.cuMemAddressFree, start, size)
+    cuda.cuMemUnmap(start, 2 * MIB)
+    cuda.cuMemUnmap(start, 2 * MIB)
+    cuda.cuMemRelease(handle)
+    cuda.cuMemAddressFree(start, size)
+    fails("INVALID_VALUE", cuda.cuMemAddressFree, start, size)
+
+
+def test_a_mapping_names_its_allocation(cuda: Cuda) -> None:
+    start = int(cuda.cuMemAddressReserve(2 * MIB, 0, 0, 0))
+    handle = cuda.cuMemCreate(2 * MIB, cuda.properties(), 0)
+    cuda.cuMemMap(start, 2 * MIB, 0, handle, 0)
+    location = cuda.properties().location
+    assert cuda.cuMemGetAccess(location, start) == 0
+    cuda.allow(start, 2 * MIB)
+    assert cuda.cuMemGetAccess(location, start) == 3
+    again = cuda.cuMemRetainAllocationHandle(start + 100)
+    assert cuda.cuMemGetAllocationPropertiesFromHandle(again).location.id == int(cuda.device)
+    cuda.cuMemRelease(again)
+    cuda.cuMemUnmap(start, 2 * MIB)
+    cuda.cuMemRelease(handle)
+    cuda.cuMemAddressFree(start, 2 * MIB)
+
+
+@pytest.mark.parametrize("size", [1, 4096, 2 * MIB, 40 * MIB])
+def test_odd_sizes(cuda: Cuda, size: int) -> None:
+    address = int(cuda.cuMemAlloc(size))
+    assert address % 256 == 0
+    cuda.cuMemsetD8(address, 9, size)
+    assert cuda.read(address + size - 1, 1, np.uint8)[0] == 9
+    cuda.cuMemFree(address)

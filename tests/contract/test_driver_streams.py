@@ -1,0 +1,269 @@
+"""Order: streams, events, stream memory operations, host functions."""
+
+import ctypes
+import threading
+from typing import Any
+
+import pytest
+from cuda_calls import Check, Cuda
+
+MILLISECOND = 1_000_000
+
+
+def test_a_stream_keeps_its_order(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    place = cuda.device_words()
+    cuda.launch("spin_store", MILLISECOND, place, ctypes.c_uint32(1), stream=stream)
+    cuda.launch("store", place, ctypes.c_uint32(2), stream=stream)
+    cuda.cuMemsetD32Async(place, 3, 1, stream)
+    cuda.launch("store", place, ctypes.c_uint32(4), stream=stream)
+    assert cuda.read(place)[0] == 4
+
+
+def test_query_tells_pending_from_done(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
+    cuda.launch("spin", 20 * MILLISECOND, stream=stream)
+    assert cuda.result("cuStreamQuery", stream) == "ERROR_NOT_READY"
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
+
+
+def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(cuda: Cuda) -> None:
+    first, second = cuda.stream(blocking=True), cuda.stream(blocking=True)
+    place = cuda.device_words()
+    cuda.launch("spin_store", 2 * MILLISECOND, place, ctypes.c_uint32(1), stream=first)
+    cuda.launch("spin_store", MILLISECOND, place, ctypes.c_uint32(2))
+    cuda.launch("store", place, ctypes.c_uint32(3), stream=second)
+    assert cuda.read(place)[0] == 3
+
+
+def test_the_legacy_stream_ignores_non_blocking_streams(cuda: Cuda) -> None:
+    place, words = cuda.pinned_words()
+    stream = cuda.stream()
+    cuda.cuStreamWaitValue32(stream, place, 1, 0)
+    cuda.launch("nothing")
+    cuda.cuStreamSynchronize(0)
+    assert cuda.result("cuStreamQuery", stream) == "ERROR_NOT_READY"
+    words[0] = 1
+    cuda.cuStreamSynchronize(stream)
+
+
+def test_priorities_are_clamped(cuda: Cuda) -> None:
+    assert cuda.cuStreamGetPriority(cuda.stream(-5)) == -5
+    assert cuda.cuStreamGetPriority(cuda.stream(-99)) == -5
+    assert cuda.cuStreamGetPriority(cuda.stream(99)) == 0
+
+
+def test_a_higher_priority_overtakes_a_flood(cuda: Cuda) -> None:
+    low, high = cuda.stream(0), cuda.stream(-5)
+    start, low_end, high_end = (cuda.cuEventCreate(0) for _ in range(3))
+    cuda.cuEventRecord(start, low)
+    for _ in range(10):
+        cuda.launch("spin", 500_000, grid=132 * 8, block=1024, stream=low)
+    cuda.cuEventRecord(low_end, low)
+    cuda.launch("spin", 10_000, grid=132, block=1024, stream=high)
+    cuda.cuEventRecord(high_end, high)
+    cuda.cuCtxSynchronize()
+    total = cuda.cuEventElapsedTime(start, low_end)
+    assert total > 19
+    assert cuda.cuEventElapsedTime(start, high_end) < total / 2
+
+
+def test_kernels_of_two_streams_run_together(cuda: Cuda) -> None:
+    streams = [cuda.stream(), cuda.stream()]
+    start, ends = cuda.cuEventCreate(0), [cuda.cuEventCreate(0), cuda.cuEventCreate(0)]
+    cuda.cuEventRecord(start, streams[0])
+    cuda.cuStreamWaitEvent(streams[1], start, 0)
+    for stream, end in zip(streams, ends, strict=True):
+        cuda.launch("spin", 10 * MILLISECOND, stream=stream)
+        cuda.cuEventRecord(end, stream)
+    cuda.cuCtxSynchronize()
+    assert all(9.9 < cuda.cuEventElapsedTime(start, end) < 18 for end in ends)
+
+
+def test_a_wave_over_all_sms_runs_at_once_and_the_next_after_it(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    start, middle, end = (cuda.cuEventCreate(0) for _ in range(3))
+    cuda.launch("nothing", stream=stream)
+    cuda.cuEventRecord(start, stream)
+    cuda.launch("spin", 4 * MILLISECOND, grid=132 * 2, block=1024, stream=stream)
+    cuda.cuEventRecord(middle, stream)
+    cuda.launch("spin", 4 * MILLISECOND, grid=132 * 2 + 1, block=1024, stream=stream)
+    cuda.cuEventRecord(end, stream)
+    cuda.cuCtxSynchronize()
+    assert 4 <= cuda.cuEventElapsedTime(start, middle) < 5
+    assert 8 <= cuda.cuEventElapsedTime(middle, end) < 9
+
+
+def test_an_event_never_recorded_is_done(cuda: Cuda, fails: Check) -> None:
+    event = cuda.cuEventCreate(0)
+    assert cuda.result("cuEventQuery", event) == "SUCCESS"
+    cuda.cuEventSynchronize(event)
+    fails("INVALID_HANDLE", cuda.cuEventElapsedTime, event, event)
+
+
+def test_events_measure_and_report(cuda: Cuda, fails: Check) -> None:
+    stream = cuda.stream()
+    start, end = cuda.cuEventCreate(0), cuda.cuEventCreate(0)
+    cuda.cuEventRecord(start, stream)
+    cuda.launch("spin", 20 * MILLISECOND, stream=stream)
+    cuda.cuEventRecord(end, stream)
+    assert cuda.result("cuEventQuery", end) == "ERROR_NOT_READY"
+    fails("NOT_READY", cuda.cuEventElapsedTime, start, end)
+    cuda.cuEventSynchronize(end)
+    assert 20 <= cuda.cuEventElapsedTime(start, end) < 25
+
+
+def test_an_event_without_timing_has_no_time(cuda: Cuda, fails: Check) -> None:
+    flags = cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING.value
+    events = [cuda.cuEventCreate(flags), cuda.cuEventCreate(flags)]
+    for event in events:
+        cuda.cuEventRecord(event, 0)
+    cuda.cuCtxSynchronize()
+    fails("INVALID_HANDLE", cuda.cuEventElapsedTime, *events)
+    fails("INVALID_VALUE", cuda.cuEventCreate, 1 << 20)
+
+
+def test_a_wait_is_for_the_record_made_before_it(cuda: Cuda) -> None:
+    writer, reader = cuda.stream(), cuda.stream()
+    gate, words = cuda.pinned_words()
+    event = cuda.cuEventCreate(2)
+    cuda.cuEventRecord(event, writer)
+    cuda.cuStreamWaitEvent(reader, event, 0)
+    cuda.cuStreamWaitValue32(writer, gate, 1, 0)
+    cuda.cuEventRecord(event, writer)
+    cuda.cuStreamSynchronize(reader)
+    cuda.cuStreamWaitEvent(reader, event, 0)
+    assert cuda.result("cuStreamQuery", reader) == "ERROR_NOT_READY"
+    words[0] = 1
+    cuda.cuStreamSynchronize(reader)
+
+
+def test_an_event_may_go_before_its_wait_is_over(cuda: Cuda) -> None:
+    writer, reader = cuda.stream(), cuda.stream()
+    place = cuda.device_words()
+    event = cuda.cuEventCreate(2)
+    cuda.launch("spin_store", 2 * MILLISECOND, place, ctypes.c_uint32(1), stream=writer)
+    cuda.cuEventRecord(event, writer)
+    cuda.cuStreamWaitEvent(reader, event, 0)
+    cuda.cuEventDestroy(event)
+    cuda.launch("store", place, ctypes.c_uint32(2), stream=reader)
+    assert cuda.read(place)[0] == 2
+
+
+def test_a_stream_may_go_before_its_work_is_over(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    place = cuda.device_words()
+    cuda.launch("spin_store", 5 * MILLISECOND, place, ctypes.c_uint32(9), stream=stream)
+    cuda.cuStreamDestroy(stream)
+    cuda.cuCtxSynchronize()
+    assert cuda.read(place)[0] == 9
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_written_values_come_in_order(cuda: Cuda, wide: bool) -> None:
+    stream = cuda.stream()
+    place, words = cuda.pinned_words(2)
+    write = cuda.cuStreamWriteValue64 if wide else cuda.cuStreamWriteValue32
+    cuda.launch("spin", MILLISECOND, stream=stream)
+    value = (1 << 40) + 5 if wide else 5
+    write(stream, place, value, 0)
+    cuda.cuStreamSynchronize(stream)
+    assert int(words[0]) + (int(words[1]) << 32) == value
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "wrong", "right"),
+    [
+        ("GEQ", 5, 4, 6),
+        ("EQ", 5, 6, 5),
+        ("AND", 0b1100, 0b0011, 0b0100),
+        ("NOR", 0xF0, 0xFFFFFFFF, 0xFFFFFF00),
+    ],
+)
+def test_waits_for_values(cuda: Cuda, flag: str, value: Any, wrong: int, right: int) -> None:
+    flags = getattr(cuda.CUstreamWaitValue_flags, "CU_STREAM_WAIT_VALUE_" + flag).value
+    stream = cuda.stream()
+    place, words = cuda.pinned_words()
+    words[0] = wrong
+    cuda.cuStreamWaitValue32(stream, place, value, flags)
+    cuda.launch("nothing")
+    cuda.cuStreamSynchronize(0)
+    assert cuda.result("cuStreamQuery", stream) == "ERROR_NOT_READY"
+    words[0] = right
+    cuda.cuStreamSynchronize(stream)
+
+
+def test_one_stream_wakes_another_by_a_value(cuda: Cuda) -> None:
+    writer, reader = cuda.stream(), cuda.stream()
+    place = cuda.device_words()
+    cuda.cuStreamWaitValue32(
+        reader, place, 7, cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
+    )
+    cuda.cuMemsetD32Async(place, 8, 1, reader)
+    cuda.launch("spin", MILLISECOND, stream=writer)
+    cuda.cuStreamWriteValue32(writer, place, 7, 0)
+    assert cuda.read(place)[0] == 8
+
+
+def test_value_operations_check_their_address(cuda: Cuda, fails: Check) -> None:
+    stream = cuda.stream()
+    place, _ = cuda.pinned_words(4)
+    fails("INVALID_VALUE", cuda.cuStreamWriteValue32, stream, place + 2, 1, 0)
+    fails("INVALID_VALUE", cuda.cuStreamWriteValue32, stream, 0, 1, 0)
+
+
+def test_host_functions_run_in_their_place(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    place, words = cuda.pinned_words()
+    seen = []
+    done = threading.Event()
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def note(_data: int) -> None:
+        seen.append(int(words[0]))
+        done.set()
+
+    cuda.launch("spin_store", MILLISECOND, place, ctypes.c_uint32(1), stream=stream)
+    pointer = ctypes.cast(note, ctypes.c_void_p).value
+    cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(pointer), 0)
+    cuda.launch("store", place, ctypes.c_uint32(2), stream=stream)
+    cuda.cuStreamSynchronize(stream)
+    assert done.is_set()
+    assert seen == [1]
+    assert words[0] == 2
+
+
+def test_handles_of_nothing(cuda: Cuda, fails: Check) -> None:
+    stream = cuda.stream()
+    cuda.cuStreamDestroy(stream)
+    fails("INVALID_VALUE", cuda.cuStreamCreate, 1 << 10)
+
+
+def test_nothing_is_being_captured(cuda: Cuda) -> None:
+    status = cuda.CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+    assert cuda.cuStreamIsCapturing(cuda.stream()) == status
+
+
+def test_streams_of_many_threads(cuda: Cuda) -> None:
+    place = cuda.device_words()
+    failures = []
+
+    def work() -> None:
+        try:
+            cuda.cuCtxSetCurrent(cuda.context)
+            stream = cuda.stream()
+            for _ in range(20):
+                cuda.launch("count", place, grid=2, block=32, stream=stream)
+            cuda.cuStreamSynchronize(stream)
+        except Exception as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
+    assert cuda.read(place)[0] == 4 * 20 * 64

@@ -1,0 +1,122 @@
+"""A real daemon with real executors, on the simulated GPU or (FIKIT_TEST_DEVICE=real) on the machine's own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import fikit
+import pytest
+
+from tests.integration.conftest import Daemon
+
+CHOICE = "0" if os.environ.get("FIKIT_TEST_DEVICE") == "real" else "sim"
+SETTINGS = f"""
+[daemon]
+drain_seconds = 0.0
+[device]
+choice = "{CHOICE}"
+time_scale = 4.0
+[executor]
+heartbeat_seconds = 0.2
+[scheduling]
+staging_bytes = 4194304
+[tenant_defaults]
+priority_ceiling = "high"
+"""
+
+# Uniform kernels: every thread does the same, which is what the simulated GPU's first form runs.
+PTX = """
+.version 7.8
+.target sm_80
+.address_size 64
+.visible .entry nothing() { ret; }
+.visible .entry spin(.param .u64 nanoseconds)
+{
+    .reg .b64 %rd<6>; .reg .pred %p1;
+    ld.param.u64 %rd1, [nanoseconds];
+    mov.u64 %rd2, %globaltimer;
+L:  mov.u64 %rd3, %globaltimer;
+    sub.s64 %rd4, %rd3, %rd2;
+    setp.lt.s64 %p1, %rd4, %rd1;
+    @%p1 bra L;
+    ret;
+}
+.visible .entry store(.param .u64 address, .param .u32 value)
+{
+    .reg .b64 %rd<2>; .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [address];
+    ld.param.u32 %r1, [value];
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+.visible .entry increment(.param .u64 address)
+{
+    .reg .b64 %rd<2>; .reg .b32 %r<3>;
+    ld.param.u64 %rd1, [address];
+    ld.global.u32 %r1, [%rd1];
+    add.u32 %r2, %r1, 1;
+    st.global.u32 [%rd1], %r2;
+    ret;
+}
+"""
+
+
+class Served(Daemon):
+    """A daemon whose executors are the real ones."""
+
+    def configure(self, extra: str = "", settings: str = SETTINGS) -> None:
+        super().configure(extra, settings)
+
+
+@pytest.fixture
+def stopped_daemon(place: Path) -> Iterator[Daemon]:
+    daemon = Served(place)
+    yield daemon
+    daemon.clear()
+
+
+@pytest.fixture
+def connect(daemon: Daemon) -> Iterator[Callable[..., fikit.Session]]:
+    """Open sessions; they are closed at the end."""
+    sessions = []
+
+    def open_session(**options: object) -> fikit.Session:
+        sessions.append(fikit.connect(socket=daemon.socket, **options))  # type: ignore[arg-type]
+        return sessions[-1]
+
+    yield open_session
+    for session in sessions:
+        session.close()
+
+
+@pytest.fixture
+def session(connect: Callable[..., fikit.Session]) -> fikit.Session:
+    return connect(name="test")
+
+
+@pytest.fixture
+def program(daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Start a Python program as a tenant of its own; it speaks through its standard output."""
+    running = []
+    prologue = f"import sys, fikit\nPTX = {PTX!r}\n"
+
+    def start(text: str) -> subprocess.Popen[str]:
+        running.append(
+            subprocess.Popen(
+                [sys.executable, "-P", "-c", prologue + text],
+                env={**os.environ, "FIKIT_SOCKET": str(daemon.socket)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate()

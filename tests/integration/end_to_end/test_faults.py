@@ -1,0 +1,173 @@
+"""Deaths: a tenant's, an executor's, the daemon's, and faults of kernels. State what survives, and kill it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import struct
+import subprocess
+from collections.abc import Callable
+
+import fikit
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+from tests.integration.end_to_end.conftest import PTX
+
+Connect = Callable[..., fikit.Session]
+Program = Callable[[str], subprocess.Popen[str]]
+
+HOLD_MEMORY = """
+session = fikit.connect(name="holder")
+memory = session.allocate(256 << 20)
+memory.fill(1)
+session.synchronize()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+COUNT = """
+session = fikit.connect(name="counter", priority=sys.argv[1] if len(sys.argv) > 1 else "normal")
+increment = session.load(PTX).kernel("increment")
+memory = session.allocate(4)
+memory.fill(0)
+for turn in range(1_000_000):
+    for _ in range(20):
+        increment.launch(memory, grid=1, block=1)
+    session.synchronize()
+    print(int.from_bytes(memory.read(), "little"), flush=True)
+"""
+
+
+def wait_for(client: Client, what: Callable[[p.Sessions], bool]) -> p.Sessions:
+    """The sessions once they are so; an event follows each change, so this asks no more often than that."""
+    client.send(p.Subscribe())
+    while True:
+        sessions = client.ask(p.ListSessions())
+        if what(sessions):
+            return sessions  # type: ignore[no-any-return]
+        client.receive()
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, program: Program) -> None:
+    before = session.memory_information().free
+    holder = program(HOLD_MEMORY)
+    assert line(holder) == "ready"
+    assert session.memory_information().free <= before - (256 << 20)
+    watcher = daemon.client()
+    watcher.send(p.Subscribe())
+    holder.kill()
+    while watcher.receive()[1].kind != "session_ended":
+        pass
+    assert session.memory_information().free == before
+    assert [each.name for each in watcher.ask(p.ListSessions()).sessions if each.name == "holder"] == []
+
+
+def executor_pids(daemon: Daemon) -> dict[str, int]:
+    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    found = {}
+    for entry in listed.splitlines():
+        if "fikitd.executor" in entry and str(daemon.place) in entry:
+            words = entry.split()
+            found[words[words.index("--domain") + 1]] = int(words[0])
+    return found
+
+
+def test_a_killed_executor_ends_its_sessions_and_no_others(daemon: Daemon, connect: Connect) -> None:
+    victim, bystander = connect(name="victim"), connect(name="bystander", isolated=True)
+    isolated = next(domain for domain in executor_pids(daemon) if not domain.startswith("uid-"))
+    shared = next(pid for domain, pid in executor_pids(daemon).items() if domain != isolated)
+    with bystander.allocate(64) as memory:
+        memory.fill(9)
+        os.kill(shared, signal.SIGKILL)
+        with pytest.raises(fikit.SessionLostError) as caught:
+            while True:
+                victim.synchronize()
+        assert caught.value.name == "CUDA_ERROR_LAUNCH_FAILED"
+        with pytest.raises(fikit.SessionLostError):
+            victim.allocate(1)
+        assert memory.read() == bytes([9] * 64)
+    successor = connect(name="successor")
+    with successor.allocate(64) as memory:
+        memory.fill(5)
+        assert memory.read(1) == b"\5"
+
+
+def test_an_illegal_address_is_the_sticky_error_of_everybody_in_the_executor(connect: Connect) -> None:
+    culprit, neighbour = connect(name="culprit"), connect(name="neighbour")
+    apart = connect(name="apart", isolated=True)
+    module = culprit.load(PTX)
+    neighbour.synchronize()
+    module.kernel("store").launch(0x10, 1, grid=1, block=1)
+    for session in (culprit, neighbour):
+        with pytest.raises(fikit.SessionLostError) as caught:
+            while True:
+                session.synchronize()
+        assert caught.value.name == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    with apart.allocate(4) as memory:
+        memory.fill(1)
+        assert memory.read() == b"\1\1\1\1"
+    again = connect(name="again")
+    with again.allocate(4) as memory:
+        memory.fill(2)
+        assert memory.read() == b"\2\2\2\2"
+
+
+def test_sessions_outlive_a_killed_daemon(daemon: Daemon, program: Program, connect: Connect) -> None:
+    counter = program(COUNT)
+    first = int(line(counter))
+    daemon.stop(signal.SIGKILL)
+    lost = [int(line(counter)) for _ in range(20)]  # under way while there is no daemon
+    assert lost == [first + 20 * number for number in range(1, 21)]
+    daemon.start()
+    client = daemon.client()
+    sessions = client.ask(p.ListSessions()).sessions
+    assert [(each.name, each.state) for each in sessions] == [("counter", "running")]
+    target = sessions[0].session
+    after = [int(line(counter)) for _ in range(5)]
+    assert after == [lost[-1] + 20 * number for number in range(1, 6)]
+    assert client.ask(p.Pause(target=target)) == p.Done()
+    assert client.ask(p.Resume(target=target)) == p.Done()
+    assert int(line(counter)) > 0
+    assert client.ask(p.Kill(target=target)) == p.Done()
+    wait_for(client, lambda found: not found.sessions)
+    with connect(name="next").allocate(4) as memory:
+        memory.fill(1)
+        assert memory.read(1) == b"\1"
+
+
+def test_a_bad_record_ends_that_session_only(daemon: Daemon, connect: Connect) -> None:
+    client = daemon.client()
+    good = connect(name="good")
+    opened = client.ask(p.OpenSession(name="bad"))
+    assert isinstance(opened, p.SessionOpened)
+    outbox, _, lifeline = client.descriptors
+    head_offset, ring_offset = 64, struct.unpack("<Q", os.pread(outbox, 8, 8))[0]
+    os.pwrite(outbox, struct.pack("<IHHII", 64, 999, 0, 0, 0), ring_offset)
+    os.pwrite(outbox, struct.pack("<Q", 64), head_offset)
+    client.send(p.Subscribe())
+    os.write(lifeline, b"!")
+    while True:
+        event = client.receive()[1]
+        if isinstance(event, p.Event) and event.kind == "session_ended":
+            break
+    assert event.session == opened.session
+    assert "unknown operation" in event.detail["reason"]
+    with good.allocate(4) as memory:
+        memory.fill(1)
+        assert memory.read(1) == b"\1"
+
+
+def test_the_inbox_cannot_be_written_by_a_tenant(daemon: Daemon) -> None:
+    client = daemon.client()
+    assert isinstance(client.ask(p.OpenSession(name="curious")), p.SessionOpened)
+    _, inbox, _ = client.descriptors
+    with pytest.raises(PermissionError):
+        os.pwrite(inbox, b"x", 0)
+    with pytest.raises(PermissionError):
+        os.ftruncate(inbox, 0)

@@ -1,0 +1,122 @@
+"""What bad requests get: an error that names the thing, and a session that goes on where it can."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+import fikit
+import pytest
+
+from tests.integration.end_to_end.conftest import PTX
+
+Connect = Callable[..., fikit.Session]
+
+
+def still_works(session: fikit.Session) -> None:
+    with session.allocate(64) as memory:
+        memory.fill(3)
+        assert memory.read() == bytes([3] * 64)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        b"\0" * 100,
+        b"\x7fELF" + b"\xff" * 200,
+        b"\x50\xed\x55\xba" + b"\xff" * 60,
+        b"no such thing",
+        PTX[:150],
+    ],
+)
+def test_garbage_is_no_module(session: fikit.Session, image: bytes | str) -> None:
+    with pytest.raises(fikit.CudaError) as caught:
+        session.load(image)
+    assert caught.value.name in (
+        "CUDA_ERROR_INVALID_IMAGE",
+        "CUDA_ERROR_INVALID_PTX",
+        "CUDA_ERROR_NO_BINARY_FOR_GPU",
+    )
+    still_works(session)
+
+
+def test_unknown_kernel(session: fikit.Session) -> None:
+    with session.load(PTX) as module, pytest.raises(fikit.CudaError, match="nosuch"):
+        module.kernel("nosuch")
+    still_works(session)
+
+
+@pytest.mark.parametrize(("grid", "block"), [((1, 70000, 1), 1), (1, 2048), (1, (1, 1, 128))])
+def test_impossible_launch_shapes(session: fikit.Session, grid: object, block: object) -> None:
+    with session.load(PTX) as module:
+        with pytest.raises(fikit.CudaError, match="nothing"):
+            module.kernel("nothing").launch(grid=grid, block=block)  # type: ignore[arg-type]
+            session.synchronize()
+        still_works(session)
+
+
+def test_too_much_shared_memory(session: fikit.Session) -> None:
+    with session.load(PTX) as module:
+        with pytest.raises(fikit.CudaError, match="nothing"):
+            module.kernel("nothing").launch(grid=1, block=1, shared=1 << 20)
+            session.synchronize()
+        still_works(session)
+
+
+def test_copies_beyond_a_buffer(session: fikit.Session) -> None:
+    with session.allocate(100) as memory:
+        with pytest.raises(fikit.FikitError):
+            memory.copy_from(bytes(101))
+        # Past the library's own check, to the executor's.
+        session.core.channel.fill(0, memory.address, 1 << 30, 0, 1)
+        with pytest.raises(fikit.CudaError, match="fill"):
+            session.synchronize()
+        session.core.channel.copy_on_device(0, memory.address, 0x1000, 16)
+        with pytest.raises(fikit.CudaError, match="copy"):
+            session.synchronize()
+    still_works(session)
+
+
+def test_one_session_cannot_copy_from_another(connect: Connect) -> None:
+    owner, other = connect(name="owner"), connect(name="other")
+    with owner.allocate(4096) as secret, other.allocate(4096) as mine:
+        secret.fill(42)
+        owner.synchronize()
+        mine.fill(0)
+        other.core.channel.copy_on_device(0, mine.address, secret.address, 4096)
+        with pytest.raises(fikit.CudaError, match="copy"):
+            other.synchronize()
+        assert mine.read() == bytes(4096)
+
+
+def test_memory_quota(connect: Connect) -> None:
+    session = connect(name="small", memory_limit=64 << 20)
+    assert session.memory_information().total == 64 << 20
+    with contextlib.ExitStack() as held:
+        for _ in range(8):
+            held.enter_context(session.allocate(8 << 20))
+        assert session.memory_information().free == 0
+        with pytest.raises(fikit.OutOfMemoryError):
+            session.allocate(2 << 20)
+    # What was freed is there again, without waiting for anything by hand.
+    with session.allocate(64 << 20) as all_of_it:
+        all_of_it.fill(1)
+        assert all_of_it.read(4) == b"\1\1\1\1"
+
+
+def test_freeing_does_not_wait_and_does_not_pull_memory_from_under_a_kernel(session: fikit.Session) -> None:
+    with session.load(PTX) as module:
+        spin, store = module.kernel("spin"), module.kernel("store")
+        for _ in range(20):
+            memory = session.allocate(4 << 20)
+            spin.launch(1_000_000, grid=1, block=1)
+            store.launch(memory, 1, grid=1, block=1)
+            memory.free()
+        session.synchronize()
+    still_works(session)
+
+
+def test_priority_above_the_ceiling(daemon: object, connect: Connect) -> None:
+    del daemon
+    with pytest.raises(fikit.UsageError, match="urgent"):
+        connect(priority="urgent")

@@ -1,0 +1,127 @@
+"""Sharing by priority: who is issued at once, who waits, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import fikit
+from fikit import protocol as p
+
+from tests.integration.conftest import Daemon
+from tests.integration.end_to_end.conftest import PTX
+
+Connect = Callable[..., fikit.Session]
+
+
+def flood(session: fikit.Session, kernels: int, nanoseconds: int, grid: int = 132 * 8) -> None:
+    spin = session.load(PTX).kernel("spin")
+    for _ in range(kernels):
+        spin.launch(nanoseconds, grid=grid, block=128)
+
+
+def usage(daemon: Daemon, name: str) -> p.Usage:
+    sessions = daemon.client().ask(p.ListSessions()).sessions
+    return next(each.usage for each in sessions if each.name == name)  # type: ignore[no-any-return]
+
+
+def test_high_priority_work_passes_a_queue_of_low(daemon: Daemon, connect: Connect) -> None:
+    low, high = connect(name="low", priority="low"), connect(name="high", priority="high")
+    nothing = high.load(PTX).kernel("nothing")
+    flood(low, 400, 500_000)  # 200 ms of device time
+    over = low.event()
+    over.record()
+    for _ in range(20):
+        nothing.launch(grid=132, block=128)
+        high.synchronize()
+    assert not over.query()
+    low.synchronize()
+
+
+def test_a_level_waits_for_the_levels_above(daemon: Daemon, connect: Connect) -> None:
+    low, normal = connect(name="low", priority="low"), connect(name="normal", priority="normal")
+    first, second = low.load(PTX).kernel("spin"), normal.load(PTX).kernel("spin")
+    low_over, normal_over = low.event(), normal.event()
+    for _ in range(40):
+        first.launch(1_000_000, grid=132, block=128)
+    low_over.record()
+    for _ in range(40):
+        second.launch(1_000_000, grid=132, block=128)
+    normal_over.record()
+    normal_over.synchronize()
+    assert not low_over.query()
+    low.synchronize()
+
+
+def test_a_paused_session_issues_nothing_until_it_is_resumed(daemon: Daemon, connect: Connect) -> None:
+    session = connect(name="paused")
+    client = daemon.client()
+    target = client.ask(p.ListSessions()).sessions[0].session
+    kernel = session.load(PTX).kernel("nothing")
+    assert client.ask(p.Pause(target=target)) == p.Done()
+    assert client.ask(p.Show(target=target)).session.state == "paused"
+    kernel.launch(grid=1, block=1)
+    over = session.event()
+    over.record()
+    before = usage(daemon, "paused").launches
+    assert not over.query()
+    assert client.ask(p.Resume(target=target)) == p.Done()
+    over.synchronize()
+    session.synchronize()
+    assert before == 0
+
+
+def test_the_priority_of_a_session_can_change_under_load(daemon: Daemon, connect: Connect) -> None:
+    session = connect(name="mover", priority="low")
+    client = daemon.client()
+    target = client.ask(p.ListSessions()).sessions[0].session
+    flood(session, 50, 200_000)
+    for level in (0, 5, 9, 0, 9):
+        assert client.ask(p.SetPriority(target=target, priority=level)) == p.Done()
+        flood(session, 10, 100_000)
+    session.synchronize()
+    assert client.ask(p.Show(target=target)).session.priority == 9
+
+
+def test_work_is_accounted(daemon: Daemon, connect: Connect) -> None:
+    session = connect(name="counted", priority="low")
+    with session.allocate(8 << 20) as memory:
+        memory.copy_from(bytes(8 << 20))
+        flood(session, 30, 1_000_000)
+        session.synchronize()
+        used = usage(daemon, "counted")
+        while used.launches < 30:  # accounts are as old as the last heartbeat
+            used = usage(daemon, "counted")
+        assert used.bytes_copied >= 8 << 20
+        assert used.memory_bytes >= 8 << 20
+        assert 25e6 < used.gpu_ns < 60e6
+
+
+def test_a_trace_shows_every_kernel_with_device_times(daemon: Daemon, connect: Connect) -> None:
+    session = connect(name="traced", priority="low")
+    client = daemon.client()
+    assert client.ask(p.StartTrace()) == p.Done()
+    flood(session, 10, 300_000)
+    session.synchronize()
+    trace = client.ask(p.ReadTrace())
+    kernels = [each for each in trace.operations if each.kind == "launch"]
+    assert [each.name for each in kernels] == ["spin"] * 10
+    for each in kernels:
+        assert each.arrived_ns <= each.issued_ns
+        assert 290_000 < each.ended_ns - each.started_ns < 2_000_000
+    starts = [each.started_ns for each in kernels]
+    assert starts == sorted(starts)
+
+
+def test_profiles_are_learnt_and_kept_across_executors(daemon: Daemon, connect: Connect) -> None:
+    session = connect(name="learner", isolated=True)
+    flood(session, 30, 500_000)
+    session.synchronize()
+    client = daemon.client()
+
+    def spin_profile() -> list[p.ProfileRecord]:
+        found = client.ask(p.ListProfiles()).profiles
+        return [each for each in found if each.function == "spin"]
+
+    while not spin_profile():
+        pass
+    assert 480_000 < spin_profile()[0].median_ns < 700_000

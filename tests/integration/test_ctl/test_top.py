@@ -1,0 +1,67 @@
+"""``top`` on a screen: a terminal of its own, real drawing."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from fikit import protocol
+
+Daemon = Any
+GPU = protocol.GpuRecord(
+    index=0,
+    name="H200",
+    uuid="GPU-0",
+    memory_bytes=140 << 30,
+    memory_reserved_bytes=0,
+    time_scale=1.0,
+    sessions=1,
+    executors=1,
+)
+SESSION = protocol.SessionRecord(
+    session="session-1",
+    tenant="ada",
+    uid=1000,
+    pid=1,
+    name="[bold]serve",
+    priority=0,
+    gpu=0,
+    executor="x",
+    isolated=False,
+    job=None,
+    state="running",
+    memory_limit_bytes=0,
+    opened_unix=0,
+    usage=protocol.Usage(),
+)
+STATUS = protocol.Status(
+    daemon="0.1.0",
+    pid=1,
+    uptime_seconds=1,
+    draining=None,
+    sessions=1,
+    jobs_running=0,
+    jobs_queued=0,
+    gpus=[GPU],
+)
+
+
+@pytest.mark.parametrize("variables", [{}, {"NO_COLOR": "1"}])
+def test_a_screen(daemon: Daemon, on_terminal: Any, variables: dict[str, str]) -> None:
+    daemon.script |= {
+        protocol.GetStatus: STATUS,
+        protocol.ListSessions: protocol.Sessions(sessions=[SESSION]),
+    }
+    screen = on_terminal(
+        "top", "-n", "1", "-i", "50ms", TERM="xterm-256color", COLUMNS="150", LINES="40", **variables
+    )
+    seen = b""
+    with suppress(OSError):  # how Linux tells that the other end of a terminal is closed
+        while piece := os.read(screen.terminal, 4096):
+            seen += piece
+    assert screen.process.wait(20) == 0
+    for text in (b"session-1", b"H200", b"GPU%", b"[bold]serve", b"accepting work"):
+        assert text in seen
+    assert b"\x1b[38;" not in seen

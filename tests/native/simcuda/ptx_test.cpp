@@ -1,0 +1,168 @@
+// The PTX subset: what is accepted, what is refused and how, what it computes.
+#include <cstring>
+
+#include "check.hpp"
+#include "ptx_interpret.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+struct Words final : GlobalMemory {
+    alignas(8) std::byte bytes[4096] = {};
+    std::byte* at(std::uint64_t address, std::size_t size, bool) override {
+        return address + size <= sizeof bytes ? bytes + address : nullptr;
+    }
+};
+
+ptx::Verdict load(const std::string& body, ptx::Module& module, std::string& log) {
+    return ptx::parse(".version 8.0\n.target sm_90\n.address_size 64\n" + body, module, log);
+}
+
+std::string refusal(const std::string& body) {
+    ptx::Module module;
+    std::string log;
+    return load(body, module, log) == ptx::Verdict::accepted ? "accepted" : log;
+}
+
+std::string kernel(const std::string& code) {
+    return ".visible .entry k(.param .u64 a) { .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 "
+           "%rd<9>;\n"
+           "ld.param.u64 %rd8, [a];\n" +
+           code + "}\n";
+}
+
+// What the kernel stores at address 0.
+std::uint64_t computed(const std::string& code, std::uint64_t argument = 0,
+                       LaunchShape shape = {}) {
+    ptx::Module module;
+    std::string log;
+    if (load(kernel(code), module, log) != ptx::Verdict::accepted) {
+        check::fail(__FILE__, __LINE__, log);
+        return 0;
+    }
+    std::vector<std::byte> parameters(8);
+    std::memcpy(parameters.data(), &argument, 8);
+    const std::vector<std::uint64_t> variables;
+    Execution execution(module.kernels[0], parameters, shape, variables, 0);
+    Words memory;
+    Nanoseconds now = 1000;
+    for (auto progress = execution.resume(memory, now);
+         progress.state != Execution::State::finished;) {
+        if (progress.state == Execution::State::faulted) return 0xfa000000U + progress.fault;
+        now = progress.until;
+        progress = execution.resume(memory, now);
+    }
+    std::uint64_t value = 0;
+    std::memcpy(&value, memory.bytes, 8);
+    return value;
+}
+
+const std::string store = "st.global.u64 [0], %rd1; ret;";
+
+}  // namespace
+
+TEST(arithmetic) {
+    CHECK(computed("add.u64 %rd1, %rd8, 5;" + store, 37) == 42);
+    CHECK(computed("sub.s64 %rd1, 3, %rd8;" + store, 5) == static_cast<std::uint64_t>(-2));
+    CHECK(computed("mul.lo.u32 %r1, 0x10000, 0x10000; cvt.u64.u32 %rd1, %r1;" + store) == 0);
+    CHECK(computed("mul.wide.u32 %rd1, 0xffffffff, 2;" + store) == 0x1fffffffeULL);
+    CHECK(computed("mul.wide.s32 %rd1, -3, 5;" + store) == static_cast<std::uint64_t>(-15));
+    CHECK(computed("shr.s32 %r1, -8, 1; cvt.s64.s32 %rd1, %r1;" + store) ==
+          static_cast<std::uint64_t>(-4));
+    CHECK(computed("shr.u32 %r1, -8, 1; cvt.u64.u32 %rd1, %r1;" + store) == 0x7ffffffcU);
+    CHECK(computed("shl.b64 %rd1, 1, 64;" + store) == 0);
+    CHECK(computed("setp.lt.s32 %p1, -1, 1; selp.u64 %rd1, 10, 20, %p1;" + store) == 10);
+    CHECK(computed("setp.lt.u32 %p1, -1, 1; selp.u64 %rd1, 10, 20, %p1;" + store) == 20);
+    CHECK(computed("div.s64 %rd1, -7, 2;" + store) == static_cast<std::uint64_t>(-3));
+    CHECK(computed("mov.u64 %rd1, 0; @!%p1 mov.u64 %rd1, 4;" + store) == 4);
+}
+
+TEST(loops_that_count_are_run) {
+    CHECK(computed(
+              "mov.u64 %rd1, 0; L: add.u64 %rd1, %rd1, 3; setp.lt.u64 %p1, %rd1, 300; @%p1 bra L;" +
+              store) == 300);
+}
+
+TEST(loops_that_wait_for_a_clock_are_solved_in_every_form) {
+    const std::string end = "mov.u64 %rd5, %globaltimer; sub.u64 %rd1, %rd5, %rd2;" + store;
+    const std::string start = "mov.u64 %rd2, %globaltimer;";
+    CHECK(computed(start +
+                       "L: mov.u64 %rd3, %globaltimer; sub.u64 %rd4, %rd3, %rd2; setp.lt.u64 %p1, "
+                       "%rd4, %rd8;"
+                       "@%p1 bra L;" +
+                       end,
+                   5000000000) == 5000000000);
+    CHECK(computed(start +
+                       "L: mov.u64 %rd3, %globaltimer; sub.u64 %rd4, %rd3, %rd2; setp.ge.u64 %p1, "
+                       "%rd4, %rd8;"
+                       "@%p1 bra E; bra L; E:" +
+                       end,
+                   777) == 777);
+    CHECK(computed(start + "nanosleep.u32 250;" + end) == 250);
+}
+
+TEST(endless_loops_meet_the_watchdog) {
+    CHECK(computed("L: bra L;") == 0xfa000000U + CUDA_ERROR_LAUNCH_TIMEOUT);
+    CHECK(computed("L: mov.u64 %rd1, %clock64; setp.ne.u64 %p1, 1, 2; @%p1 bra L; ret;") ==
+          0xfa000000U + CUDA_ERROR_LAUNCH_TIMEOUT);
+}
+
+TEST(reductions_count_every_thread) {
+    const LaunchShape shape{{5, 2, 1}, {64, 1, 1}};
+    CHECK(computed("red.global.add.u64 [0], 2; ret;", 0, shape) == 1280);
+    CHECK(computed("atom.global.max.u64 %rd1, [0], 9; ret;", 0, shape) == 9);
+    CHECK(computed("mov.u32 %r1, %ntid.x; cvt.u64.u32 %rd1, %r1;" + store, 0, shape) == 64);
+}
+
+TEST(bad_addresses_and_traps) {
+    CHECK(computed("ld.global.u32 %r1, [2]; ret;") == 0xfa000000U + CUDA_ERROR_MISALIGNED_ADDRESS);
+    CHECK(computed("ld.global.u32 %r1, [65536]; ret;") == 0xfa000000U + CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK(computed("trap;") == 0xfa000000U + CUDA_ERROR_LAUNCH_FAILED);
+}
+
+TEST(what_differs_between_threads_is_refused_by_name_and_line) {
+    for (const char* name : {"%tid.x", "%ctaid.x", "%laneid", "%smid", "%warpid"}) {
+        const std::string log = refusal(kernel(std::string("\nmov.u32 %r1, ") + name + "; ret;"));
+        CHECK(log.find(name) != std::string::npos);
+        CHECK(log.find("line 7") != std::string::npos);
+    }
+    CHECK(refusal(kernel("atom.global.add.u64 %rd1, [0], 1; st.global.u64 [8], %rd1; ret;"))
+              .find("uniform") != std::string::npos);
+}
+
+TEST(unknown_instructions_are_refused_by_name) {
+    for (const char* code : {"wgmma.fence.sync.aligned;", "add.f32 %r1, %r2, %r3;",
+                             "shfl.sync.idx.b32 %r1, %r2, 0, 0, 0;", "ld.shared.u32 %r1, [0];",
+                             "call f;", "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [0];"}) {
+        const std::string name = std::string(code).substr(0, std::string(code).find_first_of(" ;"));
+        CHECK(refusal(kernel(code)).find(name) != std::string::npos);
+    }
+}
+
+TEST(attributes_of_kernels) {
+    ptx::Module module;
+    std::string log;
+    CHECK(load(".visible .entry a() .maxntid 128, 2, 1 .minnctapersm 4 { .pragma \"fikit registers "
+               "40\"; ret; }\n"
+               ".entry b(.param .u32 x, .param .align 16 .b8 y[48], .param .u8 z) .reqntid 32 "
+               ".maxnreg 24 { ret; }",
+               module, log) == ptx::Verdict::accepted);
+    CHECK(module.kernels.size() == 2);
+    CHECK(module.kernels[0].threads_limit == 256);
+    CHECK(module.kernels[0].registers_per_thread == 40);
+    CHECK(module.kernels[1].required[0] == 32);
+    CHECK(module.kernels[1].parameters[1].offset == 16);
+    CHECK(module.kernels[1].parameters[2].offset == 64);
+    CHECK(module.kernels[1].parameter_bytes == 65);
+}
+
+TEST(versions) {
+    ptx::Module module;
+    std::string log;
+    CHECK(ptx::parse(".version 9.1\n.target sm_90\n", module, log) ==
+          ptx::Verdict::unsupported_version);
+    CHECK(ptx::parse(".version 9.0\n.target sm_90a\n.address_size 64\n", module, log) ==
+          ptx::Verdict::accepted);
+    CHECK(ptx::parse("", module, log) == ptx::Verdict::invalid);
+}

@@ -1,0 +1,123 @@
+"""The control connection against peers that answer, refuse, or break the protocol."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import fikit
+import pytest
+from fikit import protocol
+from fikit.control import Connection
+
+WELCOME = protocol.Welcome(version=1, daemon="0", uid=0, tenant="t", administrator=False, priority_ceiling=0)
+Answer = Callable[[socket.socket, int, Any], None]
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Callable[[Answer], Path]]:
+    """Starts a peer that greets, and then answers every request as it is told to."""
+    threads = []
+
+    def start(answer: Answer) -> Path:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+
+        def serve() -> None:
+            with listener, listener.accept()[0] as peer:
+                decoder = protocol.Decoder(protocol.AnyRequest)
+                while data := peer.recv(65536):
+                    decoder.feed(data)
+                    for number, request in decoder.frames():
+                        if isinstance(request, protocol.Hello):
+                            peer.sendall(protocol.encode(number, WELCOME))
+                        else:
+                            answer(peer, number, request)
+
+        threads.append(threading.Thread(target=serve))
+        threads[-1].start()
+        return tmp_path / "s"
+
+    yield start
+    for thread in threads:
+        thread.join()
+
+
+def test_requests_and_refusals(daemon: Callable[[Answer], Path]) -> None:
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        failure = protocol.Failure(code="permission", message="not yours", hint="ask")
+        reply = failure if isinstance(request, protocol.Drain) else protocol.Done()
+        frame = protocol.encode(number, reply)
+        for byte in range(len(frame)):  # in as many pieces as there can be
+            peer.sendall(frame[byte : byte + 1])
+
+    with Connection(daemon(answer)) as connection:
+        assert connection.welcome == WELCOME
+        assert connection.request(protocol.Undrain()) == protocol.Done()
+        with pytest.raises(fikit.RefusedError, match=r"not yours \(ask\)") as caught:
+            connection.request(protocol.Drain())
+        assert (caught.value.reason, caught.value.hint) == ("permission", "ask")
+        with pytest.raises(protocol.ProtocolError, match="answered with Done"):
+            connection.expect(protocol.Jobs, protocol.ListJobs())
+
+
+def test_replies_find_their_requests(daemon: Callable[[Answer], Path]) -> None:
+    waiting: list[int] = []
+
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        waiting.append(number)
+        if len(waiting) == 2:
+            for each in reversed(waiting):
+                peer.sendall(protocol.encode(each, protocol.Event(kind=f"event {each}", unix=0.0)))
+
+    with Connection(daemon(answer)) as connection:
+        numbers = [connection.send(protocol.Subscribe()) for _ in range(2)]
+        assert [connection.receive(number).kind for number in numbers] == [
+            f"event {each}" for each in numbers
+        ]
+
+
+def test_descriptors_are_counted(daemon: Callable[[Answer], Path]) -> None:
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        with Path(os.devnull).open() as null:
+            socket.send_fds(peer, [protocol.encode(number, protocol.Done())], [null.fileno()] * 2)
+
+    with Connection(daemon(answer)) as connection:
+        connection.request(protocol.Undrain())
+        for descriptor in connection.take_descriptors(2):
+            assert not os.get_inheritable(descriptor)
+            os.close(descriptor)
+        connection.request(protocol.Undrain())
+        before = len(os.listdir("/proc/self/fd"))
+        with pytest.raises(protocol.ProtocolError, match="2 descriptors"):
+            connection.take_descriptors(3)
+        assert len(os.listdir("/proc/self/fd")) == before - 2
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (b"\xc1", protocol.ProtocolError, "not a MessagePack frame"),
+        (b"\x81\xa2id\x02", protocol.ProtocolError, "a frame is a map"),
+        (b"\x82\xa2id\x02\xa4body\x80", protocol.ProtocolError, "the daemon's reply"),
+        (b"", fikit.UnreachableError, "closed the connection"),
+    ],
+)
+def test_a_peer_that_breaks_the_protocol(
+    daemon: Callable[[Answer], Path], content: bytes, error: type[Exception], message: str
+) -> None:
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        peer.sendall(content) if content else peer.shutdown(socket.SHUT_RDWR)
+
+    with Connection(daemon(answer)) as connection, pytest.raises(error, match=message):
+        connection.request(protocol.Undrain())
+
+
+def test_no_answer_in_time(daemon: Callable[[Answer], Path]) -> None:
+    with Connection(daemon(lambda peer, number, request: None)) as connection, pytest.raises(TimeoutError):
+        connection.request(protocol.Undrain(), timeout=0.01)

@@ -1,0 +1,88 @@
+"""What importing costs, where the daemon is looked for, what errors say."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fikit
+import pytest
+from fikit import errors, place
+from fikit.cuda_errors import describe
+
+PACKAGE = Path(fikit.__file__).parent
+
+
+def loaded_by(statement: str) -> set[str]:
+    code = f"{statement}\nimport sys\nprint(*sys.modules)"
+    environment = os.environ | {"PYTHONPATH": str(PACKAGE.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, check=True, text=True
+    )
+    return set(done.stdout.split())
+
+
+def test_importing_loads_only_what_is_used() -> None:
+    assert not {"trio", "numpy", "fikit._channel", "msgspec"} & loaded_by("import fikit")
+    assert not {"trio", "numpy", "fikit._channel"} & loaded_by("import fikit.control")
+    assert not {"trio", "numpy", "cuda"} & loaded_by("import fikit; fikit.connect")
+
+
+def test_every_public_name_is_there() -> None:
+    for name in fikit.__all__:
+        assert getattr(fikit, name).__name__ == name
+    with pytest.raises(AttributeError, match="nothing_of_the_kind"):
+        _ = fikit.nothing_of_the_kind
+
+
+def test_modules_that_do_no_io_and_know_no_native_code() -> None:
+    for name in ("protocol", "errors", "cuda_errors", "place", "control"):
+        tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+        imported = {
+            alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names
+        }
+        imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+        assert not {"trio", "fikit._channel", "numpy"} & imported, name
+
+
+def test_the_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIKIT_SOCKET", "/some/where")
+    assert place.default_socket() == Path("/some/where")
+    monkeypatch.delenv("FIKIT_SOCKET")
+    monkeypatch.setattr(place.os, "getuid", lambda: 0)
+    assert place.default_socket() == Path("/run/fikitd.sock")
+    monkeypatch.setattr(place.os, "getuid", lambda: 1234)
+    monkeypatch.setattr(place.Path, "exists", lambda self: False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/1234")
+    assert place.default_socket() == Path("/run/user/1234/fikitd.sock")
+    monkeypatch.delenv("XDG_RUNTIME_DIR")
+    assert place.default_socket() == Path("/tmp/fikitd-1234/fikitd.sock")  # noqa: S108
+
+
+def test_errors_name_call_and_cuda_error() -> None:
+    error = errors.CudaError(1, "launch of kernel axpy", "no memory at 0x10")
+    assert (
+        str(error)
+        == "launch of kernel axpy: CUDA_ERROR_INVALID_VALUE (1): invalid argument: no memory at 0x10"
+    )
+    assert (error.status, error.name, error.code) == (1, "CUDA_ERROR_INVALID_VALUE", "cuda")
+    assert describe(12345) == "CUDA error (12345): unrecognized error code"
+    classes = [
+        each
+        for each in vars(errors).values()
+        if isinstance(each, type) and each.__module__ == errors.__name__
+    ]
+    codes = [each.code for each in classes if "code" in vars(each)]
+    assert len(codes) == len(set(codes))
+
+
+def test_the_stub_is_the_modules_own() -> None:
+    stubgen = pytest.importorskip("nanobind.stubgen")
+    from fikit import _channel
+
+    stub = stubgen.StubGen(_channel)
+    stub.put(_channel)
+    assert stub.get() == (PACKAGE / "_channel.pyi").read_text()

@@ -1,0 +1,52 @@
+"""The decoder under arbitrary bytes: frames or ProtocolError, never anything else."""
+
+from __future__ import annotations
+
+import contextlib
+
+import msgpack
+from fikit import protocol as p
+from hypothesis import given
+from hypothesis import strategies as st
+
+json_like = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(st.lists(st.binary(max_size=300), max_size=5))
+def test_any_bytes(pieces: list[bytes]) -> None:
+    decoder = p.Decoder(p.AnyRequest)
+    with contextlib.suppress(p.ProtocolError):
+        for piece in pieces:
+            decoder.feed(piece)
+            for identifier, body in decoder.frames():
+                assert identifier >= 0
+                assert isinstance(body, (*p.REQUESTS, p.InvalidBody))
+
+
+@given(
+    st.sampled_from([kind.__struct_config__.tag for kind in p.REQUESTS]),
+    st.dictionaries(st.text(), json_like),
+)
+def test_any_body(tag: str, fields: dict[str, object]) -> None:
+    decoder = p.Decoder(p.AnyRequest)
+    decoder.feed(msgpack.packb({"id": 1, "body": {**fields, "type": tag}}))
+    ((identifier, body),) = decoder.frames()
+    assert identifier == 1
+    assert isinstance(body, (*p.REQUESTS, p.InvalidBody))
+
+
+@given(
+    st.integers(1, 40),
+    st.sampled_from([p.GetStatus(), p.Show(target="job-1"), p.Hello(version=1, client="x")]),
+)
+def test_cut_anywhere(size: int, body: p.Request) -> None:
+    decoder, data = p.Decoder(p.AnyRequest), p.encode(3, body) * 3
+    frames = []
+    for start in range(0, len(data), size):
+        decoder.feed(data[start : start + size])
+        frames += decoder.frames()
+    assert frames == [(3, body)] * 3

@@ -1,0 +1,142 @@
+"""Parts of the daemon that need neither a socket nor a process."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from fikit import place as places
+from fikit.protocol import Usage
+
+from fikitd.configuration import Allowance, DeviceSection, allowance
+from fikitd.configuration_files import load
+from fikitd.device import DeviceSpec, choose
+from fikitd.errors import ConfigurationError, InvalidRequest, QuotaReached, Unavailable
+from fikitd.events import QUEUE_EVENTS, Events
+from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
+from fikitd.store import Store
+from fikitd.tenants.accounts import Accounts
+
+GIB = 1 << 30
+ALLOWED = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=0, max_sessions=3, max_jobs=1)
+
+
+def gpu(index: int, memory: int = 8 * GIB) -> DeviceSpec:
+    return DeviceSpec(index, f"gpu {index}", f"uuid {index}", memory, index, False, None, 1.0)
+
+
+TWO = {0: gpu(0), 1: gpu(1)}
+LIMITS = DeviceSection(max_sessions=2)
+
+
+def ask(memory: int = 0, index: int | None = None, allowed: Allowance = ALLOWED) -> Ask:
+    return Ask(7, index, memory, allowed)
+
+
+def test_the_emptier_gpu_wins() -> None:
+    assert place(ask(), TWO, [], LIMITS).index == 0
+    assert place(ask(), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS).index == 1
+    assert place(ask(), TWO, [Claim(0, 1, 0, GIB, 1)], LIMITS).index == 1
+    assert place(ask(index=0), TWO, [Claim(0, 1, GIB, 0, 1)], LIMITS).index == 0
+
+
+def test_no_room() -> None:
+    with pytest.raises(MachineFull, match="2 sessions"):
+        place(ask(index=0), TWO, [Claim(0, 1, 0, 0, 2)], LIMITS)
+    with pytest.raises(MachineFull, match="left to reserve"):
+        place(ask(5 * GIB, 0), TWO, [Claim(0, 1, 4 * GIB, 0, 1)], LIMITS)
+    with pytest.raises(QuotaReached, match="3 sessions"):
+        place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS)
+    with pytest.raises(QuotaReached, match="more than"):
+        place(ask(9 * GIB), TWO, [], LIMITS)
+    with pytest.raises(InvalidRequest, match="no GPU 4"):
+        place(ask(index=4), TWO, [], LIMITS)
+
+
+def test_memory_limit() -> None:
+    quota = Allowance(priority_ceiling=5, weight=1.0, memory_limit_bytes=2 * GIB, max_sessions=3, max_jobs=1)
+    assert memory_limit(ask(), gpu(0)) == 8 * GIB
+    assert memory_limit(ask(allowed=quota), gpu(0)) == 2 * GIB
+    assert memory_limit(ask(GIB, allowed=quota), gpu(0)) == GIB
+    with pytest.raises(QuotaReached, match="reserved"):
+        place(ask(2 * GIB, 0, quota), TWO, [Claim(0, 7, GIB, 0, 1)], LIMITS)
+
+
+def test_configuration_files(tmp_path: Path) -> None:
+    main = tmp_path / "fikitd.toml"
+    main.write_text('[tenant_defaults]\nmax_jobs = 5\n[tenants.ann]\npriority_ceiling = "high"\n')
+    (tmp_path / "conf.d").mkdir()
+    (tmp_path / "conf.d" / "1.toml").write_text(
+        "[tenants.ann]\nmax_sessions = 2\n[tenants.12]\nmax_jobs = 1\n"
+    )
+    configuration = load(main)
+    ann = allowance(configuration, "ann", "11")
+    assert (ann.priority_ceiling, ann.max_sessions, ann.max_jobs) == (0, 2, 5)
+    assert allowance(configuration, "bob", "12").max_jobs == 1
+    (tmp_path / "conf.d" / "2.toml").write_text("[jobs]\nmax_runing = 1\n")
+    with pytest.raises(ConfigurationError, match=r"2\.toml.*max_runing.*jobs"):
+        load(main)
+    with pytest.raises(ConfigurationError, match="no such file"):
+        load(tmp_path / "missing.toml")
+
+
+def test_device_choice_falls_back() -> None:
+    (device,) = choose("sim", DeviceSection(time_scale=3.0, library="/x.so"))
+    assert (device.time_scale, device.environment["FIKIT_LIBCUDA"]) == (3.0, "/x.so")
+
+
+async def test_slow_subscriber_is_told_what_it_lost() -> None:
+    events = Events()
+    with events.subscribed(lambda uid: uid == 7) as subscription:
+        events.tell("unseen", uid=8)
+        for _ in range(QUEUE_EVENTS + 5):
+            events.tell("seen", uid=7)
+        for _ in range(QUEUE_EVENTS):
+            assert subscription.receive.receive_nowait().kind == "seen"
+        events.tell("last", uid=7)
+        assert subscription.receive.receive_nowait().detail == {"count": 5}
+        assert subscription.receive.receive_nowait().kind == "last"
+
+
+async def test_store_survives_a_torn_write_and_refuses_whole(tmp_path: Path) -> None:
+    store = await Store.open(tmp_path / "state.db")
+    await store.remember("name", "kept")
+    await store.save_usage({(1, 0): Usage(launches=3)})
+    with pytest.raises(Unavailable):
+        await store.write([("DELETE FROM settings", ()), ("INSERT INTO nowhere VALUES (1)", ())])
+    wal = tmp_path / "state.db-wal"
+    image, torn = (tmp_path / "state.db").read_bytes(), wal.read_bytes()
+    await store.remember("name", "torn")
+    longer = wal.read_bytes()
+    await store.close()
+    again = tmp_path / "again"
+    again.mkdir()
+    (again / "state.db").write_bytes(image)
+    (again / "state.db-wal").write_bytes(longer[: len(torn) + (len(longer) - len(torn)) // 2])
+    recovered = await Store.open(again / "state.db")
+    assert await recovered.setting("name") == "kept"
+    assert await recovered.load_usage() == {(1, 0): Usage(launches=3)}
+    await recovered.close()
+
+
+def test_accounts_never_go_down() -> None:
+    accounts = Accounts({})
+    accounts.close(1, 0, Usage(launches=3, memory_bytes=5, memory_peak_bytes=9))
+    accounts.close(1, 1, Usage(launches=4, queued=2))
+    assert accounts.of(1) == Usage(launches=7, memory_peak_bytes=9)
+
+
+def test_place_of_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FIKIT_SOCKET", "/a/b")
+    assert str(places.default_socket()) == str(places.listen_path()) == "/a/b"
+    monkeypatch.delenv("FIKIT_SOCKET")
+    monkeypatch.setattr("os.geteuid", lambda: 12345)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    assert places.listen_path() == tmp_path / "fikitd.sock"
+    assert places.default_socket() == places.SYSTEM_SOCKET
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(stat.S_IRWXU | stat.S_IWOTH)
+    with pytest.raises(places.UnsafePlaceError):
+        places.check_directory(shared)
