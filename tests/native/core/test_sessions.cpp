@@ -62,9 +62,8 @@ void call_numbers_that_mean_nothing_end_the_session() {
     Tenant tenant = rig.ready("a");
     const uint64_t payload[4] = {};
     Reply none;
-    rig.while_turning([&] {
-        CHECK_EQUAL(tenant->call(200, {payload, sizeof payload}, none), CUDA_ERROR_INVALID_VALUE);
-    });
+    rig.while_turning(
+        [&] { CHECK_EQUAL(tenant->call(200, {payload, sizeof payload}, none), CUDA_ERROR_INVALID_VALUE); });
     CHECK_EQUAL(rig.wait_ended().reason, "call: unknown number");
 }
 
@@ -187,7 +186,10 @@ void an_end_leaves_nothing_behind() {
     launch(tenant, stream);
     std::atomic<bool> stop{false};
     CHECK_EQUAL(tenant->host_function(
-                    0, [](void* at) { while (!*static_cast<std::atomic<bool>*>(at)) std::this_thread::yield(); },
+                    0,
+                    [](void* at) {
+                        while (!*static_cast<std::atomic<bool>*>(at)) std::this_thread::yield();
+                    },
                     &stop),
                 0);
     rig.settle();

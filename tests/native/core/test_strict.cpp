@@ -86,7 +86,8 @@ class Simulation {
             client.used += client.duration;
             ++client.completed;
             policy->completed(done.session, done.work, client.duration, now);
-            if (client.level == highest_level && client.eager) start(done.session, known(client.duration), false);
+            if (client.level == highest_level && client.eager)
+                start(done.session, known(client.duration), false);
             offer(done.session);
         }
     }
@@ -220,9 +221,9 @@ void equals_share_by_weight() {
         Nanoseconds durations[3];
         double weights[3];
     };
-    for (const Setting& setting : {Setting{{50 * us, 50 * us, 50 * us}, {1, 1, 1}},
-                                   Setting{{5 * us, 50 * us, 900 * us}, {1, 1, 1}},
-                                   Setting{{20 * us, 300 * us, 7 * us}, {1, 2, 4}}}) {
+    for (const Setting& setting :
+         {Setting{{50 * us, 50 * us, 50 * us}, {1, 1, 1}}, Setting{{5 * us, 50 * us, 900 * us}, {1, 1, 1}},
+          Setting{{20 * us, 300 * us, 7 * us}, {1, 2, 4}}}) {
         Simulation simulation;
         double weights = 0;
         for (unsigned i = 0; i < 3; ++i) {

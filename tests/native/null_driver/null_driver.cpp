@@ -266,8 +266,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, in
 CUresult cuLaunchKernel(CUfunction function, unsigned grid, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, CUstream stream, void**, void**) {
     ENTER(cuLaunchKernel);
-    return submit(stream, {Item::work, Function::cuLaunchKernel_, reinterpret_cast<uint64_t>(function), grid,
-                           nullptr});
+    return submit(
+        stream, {Item::work, Function::cuLaunchKernel_, reinterpret_cast<uint64_t>(function), grid, nullptr});
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**, void**) {
     ENTER(cuLaunchKernelEx);

@@ -93,8 +93,8 @@ CUresult query(CUstream handle) {
 
 CUresult query(CUevent handle) {
     const Event& event = *event_of(handle);
-    const bool done = __atomic_load_n(&event.done, __ATOMIC_ACQUIRE) >=
-                      __atomic_load_n(&event.recorded, __ATOMIC_RELAXED);
+    const bool done =
+        __atomic_load_n(&event.done, __ATOMIC_ACQUIRE) >= __atomic_load_n(&event.recorded, __ATOMIC_RELAXED);
     return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
