@@ -2,16 +2,16 @@
 // null driver with two sessions, of which the second is never touched: whatever the first one says, nothing
 // crashes or hangs, and at most the first one ends.
 //
-// With clang, libFuzzer drives LLVMFuzzerTestOneInput (-DFIKIT_LIBFUZZER=ON). Without, main() replays the
-// corpus in the folder given and then so many mutations of it, from a fixed seed:
+// With clang, libFuzzer drives LLVMFuzzerTestOneInput (-DFIKIT_FUZZ=libfuzzer). Without, main() runs the
+// inputs given and then mutations of them, from a fixed seed:
 //
-//   fuzz_ring FOLDER [MUTATIONS]
+//   fuzz_ring [--mutations=NUMBER] INPUT...
 //
 // An input is the value of the ring's head (8 bytes, little endian) and the ring's content from its start.
 #include <sys/socket.h>
 
+#include <charconv>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <random>
@@ -104,21 +104,15 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
 }
 
-#ifndef FIKIT_LIBFUZZER
+#ifndef FIKIT_FUZZ_ENGINE
 namespace {
 
 using Input = std::vector<uint8_t>;
 
-std::vector<Input> corpus_in(const char* folder) {
-    std::vector<std::filesystem::path> paths;
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) paths.push_back(entry.path());
-    std::sort(paths.begin(), paths.end());
-    std::vector<Input> corpus;
-    for (const auto& path : paths) {
-        std::ifstream file(path, std::ios::binary);
-        corpus.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
-    }
-    return corpus;
+Input read_input(const char* path) {
+    std::ifstream file(path, std::ios::binary);
+    CHECK(file.good());
+    return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 Input mutated(const std::vector<Input>& corpus, std::mt19937& random) {
@@ -142,12 +136,20 @@ Input mutated(const std::vector<Input>& corpus, std::mt19937& random) {
 }  // namespace
 
 int main(int count, char** arguments) {
-    CHECK(count > 1);
-    const std::vector<Input> corpus = corpus_in(arguments[1]);
+    static constexpr std::string_view option = "--mutations=";
+    std::vector<Input> corpus;
+    int mutations = 1000;
+    for (int i = 1; i < count; ++i) {
+        const std::string_view argument = arguments[i];
+        if (argument.starts_with(option))
+            std::from_chars(argument.data() + option.size(), argument.data() + argument.size(), mutations);
+        else
+            corpus.push_back(read_input(arguments[i]));
+    }
+    std::erase_if(corpus, [](const Input& input) { return input.size() < sizeof(uint64_t); });
     CHECK(!corpus.empty());
     for (const Input& input : corpus) LLVMFuzzerTestOneInput(input.data(), input.size());
     std::mt19937 random(20);
-    const int mutations = count > 2 ? std::atoi(arguments[2]) : 1000;
     for (int number = 0; number < mutations; ++number) {
         const Input input = mutated(corpus, random);
         LLVMFuzzerTestOneInput(input.data(), input.size());

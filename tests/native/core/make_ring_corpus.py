@@ -1,6 +1,6 @@
-"""Write the seed corpus beside this file: one record of each kind, and the rings that were refused by name.
+"""Write the seed corpus of fuzz_ring: one record of each kind, and rings that are refused by name.
 
-    python tests/data/fuzz/ring/make_corpus.py
+    python tests/native/core/make_ring_corpus.py
 
 An input is the head (8 bytes) and the ring from its start; the layouts are those of shim/abi.h.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / "corpus"
+FOLDER = Path(__file__).parents[2] / "data/fuzz/ring"
 CALLS = {
     "device_attributes": (1, struct.pack("<Q", 0)),
     "memory_allocate": (2, struct.pack("<Q", 3 << 20)),
