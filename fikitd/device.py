@@ -28,6 +28,7 @@ class DeviceSpec:
     memory_bytes: int
     ordinal: int
     """The driver's number of it."""
+    simulated: bool
     library: str | None
     """The driver library to load; None: the system's libcuda.so.1."""
     time_scale: float
