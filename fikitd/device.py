@@ -120,6 +120,7 @@ def nvidia() -> list[DeviceSpec]:
                 uuid=text(nvml.nvmlDeviceGetUUID(handle)),
                 memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 ordinal=index,
+                simulated=False,
                 library=None,
                 time_scale=1.0,
             )
