@@ -37,10 +37,11 @@ def choose(settings: DaemonSection, socket: Path | None) -> Directories:
     home_state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "fikitd"
     state = settings.state_directory or os.environ.get("STATE_DIRECTORY")
     runtime = settings.runtime_directory or os.environ.get("RUNTIME_DIRECTORY")
+    listen = socket or (Path(settings.socket) if settings.socket else listen_path())
     return Directories(
-        socket=socket or (Path(settings.socket) if settings.socket else listen_path()),
-        state=Path(state) if state else Path("/var/lib/fikitd") if root else home_state,
-        runtime=Path(runtime) if runtime else own_directory() / "fikitd",
+        socket=listen.absolute(),
+        state=(Path(state) if state else Path("/var/lib/fikitd") if root else home_state).absolute(),
+        runtime=(Path(runtime) if runtime else own_directory() / "fikitd").absolute(),
     )
 
 

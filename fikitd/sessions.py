@@ -23,6 +23,7 @@ from fikitd.store import Store, pack, unpack
 from fikitd.tenants.accounts import Accounts
 from fikitd.wire import close_all
 
+ATTACH_ATTEMPTS: Final = 3
 REMEMBERED_SESSIONS: Final = 200
 MISSED_BEATS: Final = 2
 """A session that this many heartbeats in a row do not list is over: its event was lost."""
@@ -68,25 +69,40 @@ class Sessions:
         assert self.supervisor is not None, "sessions are opened while the daemon serves"  # noqa: S101
         self.opening[opening.session] = opening
         try:
-            async with self.supervisor.executor_for(
-                opening.device, opening.domain, opening.peer.uid
-            ) as executor:
-                session = new_session(opening, executor)
-                statement = "INSERT OR REPLACE INTO sessions VALUES (?, ?)"
-                await self._store.write([(statement, (session.session, pack(session.note)))])
-                self._forget.add(session.session)
-                descriptors = await self._attach(session, tenant_pidfd)
-                if executor.state == "over":
-                    close_all(descriptors)
-                    raise Unavailable("the executor has ended")
-                self._forget.discard(session.session)
-                self.living[session.session] = session
+            for left in reversed(range(ATTACH_ATTEMPTS)):
+                async with self.supervisor.executor_for(
+                    opening.device, opening.domain, opening.peer.uid
+                ) as executor:
+                    try:
+                        session, descriptors = await self._open_in(executor, opening, tenant_pidfd)
+                        break
+                    except Unavailable:
+                        # It was lost just before, or under our hands: its successor serves new sessions.
+                        if left == 0 or (executor.state == "serving" and executor.connection is not None):
+                            raise
+                        if executor.state == "serving":
+                            executor.state = "failed"
         finally:
             del self.opening[opening.session]
         self._tell("session_opened", session, pid=session.pid, priority=session.priority)
         self.on_opened(session)
         if opening.paused:
             await self.pause(session)
+        return session, descriptors
+
+    async def _open_in(
+        self, executor: Executor, opening: Opening, tenant_pidfd: int
+    ) -> tuple[Session, list[int]]:
+        session = new_session(opening, executor)
+        statement = "INSERT OR REPLACE INTO sessions VALUES (?, ?)"
+        await self._store.write([(statement, (session.session, pack(session.note)))])
+        self._forget.add(session.session)
+        descriptors = await self._attach(session, tenant_pidfd)
+        if executor.state != "serving":
+            close_all(descriptors)
+            raise Unavailable("the executor has ended")
+        self._forget.discard(session.session)
+        self.living[session.session] = session
         return session, descriptors
 
     async def _attach(self, session: Session, tenant_pidfd: int) -> list[int]:

@@ -32,6 +32,7 @@ from fikitd.executor.messages import (
     Stop,
 )
 from fikitd.executor.supervisor_launch import (
+    LAST_RETRY_SECONDS,
     connect,
     domain_owner,
     left_behind,
@@ -221,9 +222,12 @@ class Supervisor:
                 executor.heartbeat = attached
                 await self._listener.executor_serving(executor, attached)
             except Unavailable as refusal:
-                executor.failure = refusal.message
-                if executor.process is not None:
+                broken = not isinstance(refusal, Silent) and executor.state == "serving"
+                if not broken and executor.process is not None:
+                    executor.failure = refusal.message
                     executor.process.send(9)
+                await trio.sleep(LAST_RETRY_SECONDS)  # then _serve connects again, or the process has ended
+                nursery.cancel_scope.cancel()
                 return
             if executor.state == "starting":
                 executor.state = "serving"
@@ -235,6 +239,7 @@ class Supervisor:
             self._listener.session_ended(executor, event)
         elif isinstance(event, DeviceFailed):
             executor.failure = f"its device failed: {event.reason}"
+            executor.state = "failed"  # a new one serves whoever comes now
             self._events.tell(
                 "device_failed",
                 uid=executor.uid,

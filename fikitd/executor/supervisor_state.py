@@ -32,7 +32,7 @@ class Executor:
     """Whose trust domain it is."""
     socket: Path
     log: Path
-    state: Literal["starting", "serving", "stopping", "over"] = "starting"
+    state: Literal["starting", "serving", "failed", "stopping", "over"] = "starting"
     process: Process | None = None
     connection: ExecutorConnection | None = None
     description: Description | None = None

@@ -139,7 +139,7 @@ class CallHandler {
         const uint64_t limit = core_.settings_.host_limit_bytes;
         if (request.size > limit || session_.host_bytes > limit - request.size)
             return CUDA_ERROR_OUT_OF_MEMORY;
-        HostBuffer buffer;
+        PinnedBuffer buffer;
         const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
         if (!buffer.memory.create("fikit-pinned", size, false)) return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = driver_.cuMemHostRegister_(

@@ -129,6 +129,7 @@ class Core {
     // dispatch.cpp
     void run();
     bool serve(Session& session);
+    bool serve_high();
     bool take_head(Session& session);
     bool gate();
     void park(int64_t host_timeout);

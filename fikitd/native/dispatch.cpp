@@ -90,6 +90,15 @@ bool Core::serve(Session& session) {
     return progress;
 }
 
+// High-priority sessions wait for nobody, not even for a round of the others' operations.
+bool Core::serve_high() {
+    bool progress = false;
+    for (const auto& session : sessions_)
+        if (session->level == scheduling::highest_level && session->state == Session::State::running)
+            progress |= serve(*session);
+    return progress;
+}
+
 // Asks the policy until it says wait.
 bool Core::gate() {
     bool progress = false;
@@ -108,6 +117,7 @@ bool Core::gate() {
         issue(session, decision.verdict == scheduling::Decision::Verdict::partition);
         if (session.unmarked_work >= settings_.bounds.in_flight / 4) flush_marks(session, now, true);
         serve(session);
+        serve_high();
         progress = true;
     }
 }
@@ -125,8 +135,13 @@ void Core::read_board() {
 
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
+    progress |= serve_high();
     for (const auto& session : sessions_)
-        if (session->state == Session::State::running) progress |= serve(*session);
+        if (session->level != scheduling::highest_level && session->state == Session::State::running &&
+            serve(*session)) {
+            progress = true;
+            serve_high();
+        }
     read_board();
     progress |= gate();
     progress |= collect();

@@ -50,9 +50,10 @@ const char* check_shape(const fikit_launch& launch, const SessionFunction& funct
 }  // namespace
 
 // The stream of a handle; 0 exists from the start. nullptr: it does not exist, and the session has ended.
+// A destroyed one can still be asked for its mark: another thread of the tenant may be synchronising.
 SessionStream* Core::stream_of(Session& session, uint32_t handle) {
     auto& slot = session.streams[handle];
-    if (slot == nullptr || !slot->created) {
+    if (slot == nullptr || (!slot->created && session.head->record().op != FIKIT_OP_SYNC)) {
         if (handle != 0) {
             end_session(session, CUDA_ERROR_INVALID_HANDLE,
                         "stream " + std::to_string(handle) + " does not exist");
@@ -155,7 +156,7 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, bool partition) {
-    if (stream.whole == nullptr && stream.partition == nullptr) session.used.push_back(handle);
+    if (stream.lane == nullptr) session.used.push_back(handle);
     Lane*& kind = partition ? stream.partition : stream.whole;
     if (kind == nullptr) kind = lanes_.borrow(cuda_priority(session, stream), partition);
     if (stream.lane != nullptr && stream.lane != kind && stream.issued > stream.completed)

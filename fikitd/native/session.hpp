@@ -89,7 +89,7 @@ struct Buffer {
     uint32_t module = no_module;
 };
 
-struct HostBuffer {
+struct PinnedBuffer {
     SharedMemory memory;
     bool registered = false;
 };
@@ -97,7 +97,7 @@ struct HostBuffer {
 // Memory on its way back: released once every step up to `fence` has completed.
 struct PendingFree {
     CUdeviceptr address = 0;
-    HostBuffer host;  // or a pinned buffer
+    PinnedBuffer host;  // or a pinned buffer
     uint64_t fence = 0;
 };
 
@@ -145,13 +145,13 @@ struct Session {
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
     std::vector<uint32_t> active;            // streams with steps that have not completed
-    std::vector<uint32_t> used;              // streams that have a lane
+    std::vector<uint32_t> used;              // streams that have had a step
     std::vector<SessionEvent> events;        // by handle, as far as used
     std::vector<SessionFunction> functions;  // likewise (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch
-    std::unordered_map<uint32_t, HostBuffer> host_buffers;
+    std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
     std::unique_ptr<Arena> arena;
     std::vector<PendingFree> frees;

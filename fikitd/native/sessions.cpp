@@ -263,13 +263,12 @@ bool Core::change(const std::string& id, const int* level, const double* weight,
         if (level != nullptr || weight != nullptr) {
             if (level != nullptr && *level != session->level) {
                 session->level = *level;
-                for (const uint32_t handle :
-                     session->used) {  // lanes of the new priority from the next step on
+                // Lanes of the new priority from the next step on; the old one says where the last step went.
+                for (const uint32_t handle : session->used) {
                     SessionStream& stream = *session->streams[handle];
                     Lanes::give_back(stream.whole);
                     Lanes::give_back(stream.partition);
                 }
-                session->used.clear();
             }
             if (weight != nullptr) session->weight = *weight;
             policy_->changed(session->index, session->level, session->weight, now);

@@ -126,13 +126,15 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* groups
     bool split = false;
     if (!read_resource(*input, members, device, split)) return CUDA_ERROR_INVALID_VALUE;
     if (split) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
-    if (minimum > members.count()) return CUDA_ERROR_INVALID_VALUE;
+    if (minimum > members.count()) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
     const bool fine = (flags & CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING) != 0;
     const unsigned step = fine ? 2 : model::sm_partition_step;
-    const unsigned size =
-        std::max((minimum + step - 1) / step * step, fine ? step : model::sm_partition_minimum);
     const auto available = static_cast<unsigned>(members.count());
-    const unsigned possible = available / size;
+    // Rounded up, but never past what there is: 130 of 132 gives all 132.
+    const unsigned size = std::min(
+        std::max((minimum + step - 1) / step * step, fine ? step : model::sm_partition_minimum),
+        available);
+    const unsigned possible = size == 0 ? 0 : available / size;
     if (result == nullptr) {
         *groups = possible;
         return CUDA_SUCCESS;

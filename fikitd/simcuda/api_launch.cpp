@@ -71,7 +71,7 @@ CUresult check_shape(const Function& function, const LaunchShape& shape, unsigne
 unsigned resident_limit(const Function& function, unsigned threads, std::size_t shared) {
     const ptx::Kernel& kernel = *function.kernel;
     const std::size_t total = kernel.static_shared + shared;
-    if (threads > kernel.threads_limit || total > model::shared_per_block_optin) return 0;
+    if (threads > kernel.threads_limit || shared > function.dynamic_shared_limit) return 0;
     return blocks_per_sm(
         block_shape(threads, kernel.registers_per_thread, static_cast<unsigned>(total)));
 }

@@ -35,8 +35,10 @@ JitLog error_log(unsigned count, CUjit_option* options, void** values) {
 CUresult parse_image(Driver& driver, const void* data, ptx::Module& module, const JitLog& log) {
     if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const auto* bytes = static_cast<const unsigned char*>(data);
-    if (bytes[0] == 0x7f && bytes[1] == 'E' && bytes[2] == 'L' && bytes[3] == 'F')
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (bytes[0] == 0x7f && bytes[1] == 'E' && bytes[2] == 'L' && bytes[3] == 'F') {
+        constexpr unsigned cuda_machine = 190;  // e_machine of a cubin
+        return bytes[18] == cuda_machine ? CUDA_ERROR_NO_BINARY_FOR_GPU : CUDA_ERROR_INVALID_IMAGE;
+    }
     const auto word = [&](unsigned a, unsigned b, unsigned c, unsigned d) {
         return bytes[0] == a && bytes[1] == b && bytes[2] == c && bytes[3] == d;
     };

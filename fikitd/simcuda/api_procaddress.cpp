@@ -34,7 +34,8 @@ CUresult find_entry(const char* symbol, void** function, int version, cuuint64_t
                   : exists        ? CU_GET_PROC_ADDRESS_VERSION_NOT_SUFFICIENT
                                   : CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
     }
-    return best != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+    // Who asks for the status gets success in any case (as driver 580).
+    return best != nullptr || status != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
 }  // namespace

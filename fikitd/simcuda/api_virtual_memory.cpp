@@ -158,11 +158,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
                   CUmemGenericAllocationHandle handle, unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
         PhysicalAllocation* allocation = driver.allocations.find(handle);
-        // The driver documents an offset, and demands 0.
-        if (allocation == nullptr || bytes == 0 || !aligned(bytes) || !aligned(address) ||
-            offset != 0 || flags != 0 || bytes > allocation->bytes) {
+        if (allocation == nullptr || bytes == 0 || !aligned(address) || flags != 0)
             return CUDA_ERROR_INVALID_VALUE;
-        }
+        // An allocation is mapped whole or not at all, though the interface has an offset (as
+        // driver 580).
+        if (offset != 0 || bytes != allocation->bytes) return CUDA_ERROR_NOT_SUPPORTED;
         if (!reserved(driver, address, bytes) || driver.space.overlaps(address, bytes))
             return CUDA_ERROR_INVALID_VALUE;
         std::uint64_t at = address;
@@ -193,6 +193,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return with_memory([&](Driver& driver) -> CUresult {
+        // What is reserved and holds nothing may be unmapped again (as driver 580).
+        if (reserved(driver, address, bytes) && aligned(address) && aligned(bytes) &&
+            !driver.space.overlaps(address, bytes)) {
+            return CUDA_SUCCESS;
+        }
         std::vector<Block> gone;
         if (!each_mapping(driver, address, bytes,
                           [&](const Block& block) { gone.push_back(block); })) {

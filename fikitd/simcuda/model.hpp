@@ -40,7 +40,7 @@ inline constexpr unsigned cluster_limit = 8;
 // Clocks. %clock64 counts at the SM clock; %globaltimer counts nanoseconds.
 inline constexpr double sm_clock_ghz = 1.98;
 inline constexpr unsigned memory_clock_khz = 3201000;
-inline constexpr unsigned memory_bus_bits = 6144;
+inline constexpr unsigned memory_bus_bits = 6016;
 inline constexpr unsigned l2_bytes = 60 * 1024 * 1024;
 
 // Stream priorities: 0 (lowest) to -5 (highest).

@@ -6,6 +6,7 @@ The pidfd is the kernel's own of the peer (SO_PEERPIDFD) where it has that, so a
 
 from __future__ import annotations
 
+import errno
 import grp
 import os
 import pwd
@@ -89,7 +90,9 @@ def peer_pidfd(connection: trio.socket.SocketType, peer: Peer) -> int:
     """A pidfd of the peer, the caller's to close. Raises OSError when it has ended."""
     try:
         descriptor = struct.unpack("i", connection.getsockopt(socket.SOL_SOCKET, SO_PEERPIDFD, 4))[0]
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.ENOPROTOOPT:  # the peer has ended: its pid may be somebody else's by now
+            raise
         return os.pidfd_open(peer.pid)
     os.set_inheritable(descriptor, False)
     return int(descriptor)

@@ -34,7 +34,14 @@ def test_sizes(cuda: Cuda, resource: Any, count: int) -> None:
 
 
 def test_too_many_sms(cuda: Cuda, resource: Any, fails: Check) -> None:
-    fails("INVALID_VALUE", cuda.cuDevSmResourceSplitByCount, 1, resource, 0, 133)
+    fails("INVALID_RESOURCE_CONFIGURATION", cuda.cuDevSmResourceSplitByCount, 1, resource, 0, 133)
+
+
+@pytest.mark.parametrize(("asked", "given"), [(0, 8), (1, 8), (9, 16), (20, 24), (60, 64), (130, 132)])
+def test_sizes_are_rounded_up_to_eight(cuda: Cuda, resource: Any, asked: int, given: int) -> None:
+    groups, number, rest = cuda.cuDevSmResourceSplitByCount(1, resource, 0, asked)
+    assert number == 1
+    assert (groups[0].sm.smCount, rest.sm.smCount) == (given, 132 - given)
 
 
 def test_a_stream_of_a_green_context_keeps_to_its_sms(cuda: Cuda, resource: Any) -> None:

@@ -86,9 +86,18 @@ def test_shared_memory_has_to_be_allowed(cuda: Cuda, fails: Check) -> None:
         (128, 227 << 10, 1),
     ],
 )
-def test_occupancy(cuda: Cuda, block: Any, shared: int, blocks: int) -> None:
-    function = cuda.function("nothing")
+def test_occupancy(cuda: Cuda, block: int, shared: int, blocks: int) -> None:
+    module = cuda.cuModuleLoadData(KERNELS)
+    function = cuda.cuModuleGetFunction(module, b"nothing")
+    attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    cuda.cuFuncSetAttribute(function, attribute, 227 << 10)
     assert cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, block, shared) == blocks
+    cuda.cuModuleUnload(module)
+
+
+def test_occupancy_knows_what_shared_memory_is_allowed(cuda: Cuda) -> None:
+    count = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(cuda.function("nothing"), 128, 100 << 10)
+    assert count == 0
 
 
 def test_parameters_of_a_kernel(cuda: Cuda, fails: Check) -> None:
@@ -137,6 +146,7 @@ def test_a_library_is_a_module_without_a_context(cuda: Cuda) -> None:
             b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken() { bra NOWHERE; }\n",
             "INVALID_PTX",
         ),
+        (b"\x7fELF" + b"\0" * 100, "INVALID_IMAGE"),
         (b".version 99.0\n.target sm_90\n.address_size 64\n", "UNSUPPORTED_PTX_VERSION"),
     ],
 )

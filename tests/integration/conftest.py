@@ -101,7 +101,14 @@ class Daemon:
         self.config.write_text(settings + extra)
 
     def command(self) -> list[str]:
-        return [sys.executable, "-P", "-c", "from fikitd.main import main; main()", "--config", str(self.config)]
+        return [
+            sys.executable,
+            "-P",
+            "-c",
+            "from fikitd.main import main; main()",
+            "--config",
+            str(self.config),
+        ]
 
     def environment(self) -> dict[str, str]:
         return {
@@ -109,7 +116,6 @@ class Daemon:
             "FIKIT_SOCKET": str(self.socket),
             "STATE_DIRECTORY": str(self.place / "state"),
             "RUNTIME_DIRECTORY": str(self.place / "run"),
-
         }
 
     def start(self, **environment: str) -> Daemon:

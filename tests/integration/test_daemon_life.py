@@ -7,6 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +207,31 @@ def test_stale_socket_of_an_executor_is_cleared(stopped_daemon: Daemon) -> None:
         gone.bind(str(run / "x-0.sock"))
     stopped_daemon.start()
     assert list(run.glob("*.sock")) == []
+
+
+def test_metrics_over_http(stopped_daemon: Daemon) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=f"{text}\n[metrics]\nport = {port}\n")
+    stopped_daemon.start().client().ask(p.OpenSession(name="seen"))
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        assert b'fikit_sessions{gpu="0"' in answer.read()
+    with pytest.raises(urllib.error.HTTPError, match="404"):
+        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20)
+
+
+def test_events_are_only_the_peers_own(daemon: Daemon, client: Client, as_user: Any) -> None:
+    def listen() -> str:
+        mine = Client(daemon.socket)
+        mine.send(p.Subscribe())
+        assert mine.receive()[1].kind == "subscribed"
+        other = Client(daemon.socket)
+        client.ask(p.OpenSession(name="roots"))
+        session = other.ask(p.OpenSession(name="own")).session
+        while (event := mine.receive()[1]).kind != "session_opened":
+            pass
+        return "own" if event.session == session else "somebody else's"
+
+    assert as_user(65534, listen) == "own"

@@ -21,7 +21,13 @@ def still_works(session: fikit.Session) -> None:
 
 @pytest.mark.parametrize(
     "image",
-    [b"\0" * 100, b"\x7fELF" + b"\xff" * 200, b"\x50\xed\x55\xba" + b"\xff" * 60, b"no such thing", PTX[:150]],
+    [
+        b"\0" * 100,
+        b"\x7fELF" + b"\xff" * 200,
+        b"\x50\xed\x55\xba" + b"\xff" * 60,
+        b"no such thing",
+        PTX[:150],
+    ],
 )
 def test_garbage_is_no_module(session: fikit.Session, image: bytes | str) -> None:
     with pytest.raises(fikit.CudaError) as caught:
@@ -62,10 +68,10 @@ def test_copies_beyond_a_buffer(session: fikit.Session) -> None:
         with pytest.raises(fikit.FikitError):
             memory.copy_from(bytes(101))
         # Past the library's own check, to the executor's.
-        session._core.channel.fill(0, memory.address, 1 << 30, 0, 1)
+        session.core.channel.fill(0, memory.address, 1 << 30, 0, 1)
         with pytest.raises(fikit.CudaError, match="fill"):
             session.synchronize()
-        session._core.channel.copy_on_device(0, memory.address, 0x1000, 16)
+        session.core.channel.copy_on_device(0, memory.address, 0x1000, 16)
         with pytest.raises(fikit.CudaError, match="copy"):
             session.synchronize()
     still_works(session)
@@ -77,7 +83,7 @@ def test_one_session_cannot_copy_from_another(connect: Connect) -> None:
         secret.fill(42)
         owner.synchronize()
         mine.fill(0)
-        other._core.channel.copy_on_device(0, mine.address, secret.address, 4096)
+        other.core.channel.copy_on_device(0, mine.address, secret.address, 4096)
         with pytest.raises(fikit.CudaError, match="copy"):
             other.synchronize()
         assert mine.read() == bytes(4096)

@@ -1,0 +1,203 @@
+// A dispatch core over the null driver, with real producers on the other side of real channels, all in one
+// process.
+//
+// With own_thread = false nothing happens unless the test turns the loop, so what it sees is deterministic;
+// a call, which blocks its caller, runs on a thread of its own meanwhile (`while_turning`).
+#pragma once
+
+#include <sys/socket.h>
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "check.hpp"
+#include "core.hpp"
+#include "null_driver.hpp"
+#include "producer.hpp"
+
+namespace fikit::test {
+
+using null_driver::Function;
+
+struct Tenant {
+    std::unique_ptr<Producer> producer;
+    std::shared_ptr<const fikit_inbox> inbox;  // a mapping of the test's own
+    uint32_t function = 0;  // of a module, once load() was called
+    Producer* operator->() const { return producer.get(); }
+};
+
+inline Settings hand_turned() {
+    Settings settings;
+    settings.own_thread = false;
+    settings.ring_bytes = 1u << 17;
+    settings.staging_bytes = 4u << 20;
+    return settings;
+}
+
+class Rig {
+  public:
+    // `lanes`: of each of six priorities; `partition`: streams of the partition.
+    explicit Rig(const Settings& wanted = hand_turned(), int lanes = 4, int partition = 2)
+        : settings_(wanted) {
+        null_driver::reset();
+        settings_.driver_path = FIKIT_NULL_DRIVER;
+        core_ = std::make_unique<Core>(settings_, reinterpret_cast<CUcontext>(64));
+        for (int priority = -5; priority <= 0; ++priority)
+            for (int number = 0; number < lanes; ++number) core_->add_lane(stream(priority), priority, 0);
+        for (int number = 0; number < partition; ++number) core_->add_lane(stream(0), 0, 96);
+        core_->set_monitor(stream(-5));
+        core_->start();
+    }
+    ~Rig() {
+        core_.reset();
+        for (const CUstream each : streams_) cuStreamDestroy(each);
+    }
+
+    Core& core() { return *core_; }
+    const std::vector<CUstream>& streams() const { return streams_; }
+
+    void turn(int times = 1) {
+        for (int turn = 0; turn < times; ++turn) core_->turn();
+    }
+    // Turns until the condition holds; gives up after ten seconds.
+    template <class Condition>
+    void turn_until(Condition condition) {
+        const Nanoseconds limit = host_now() + 10'000'000'000;
+        while (!condition()) {
+            CHECK(host_now() < limit);
+            core_->turn();
+            std::this_thread::yield();
+        }
+    }
+    // Runs something that waits for the core, while this thread turns it (or waits, if it turns itself).
+    template <class Action>
+    void while_turning(Action action) {
+        if (settings_.own_thread) return action();
+        std::atomic<bool> over{false};
+        std::thread thread([&] {
+            action();
+            over.store(true, std::memory_order_release);
+        });
+        while (!over.load(std::memory_order_acquire)) {
+            core_->turn();
+            std::this_thread::yield();
+        }
+        thread.join();
+    }
+
+    // Empty, or the reason why it was refused.
+    std::string attach(const std::string& id, int level, Tenant& tenant, double weight = 1.0,
+                       uint64_t memory_limit = 0) {
+        int ends[2];
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
+        std::pair<int, int> memories{-1, -1};
+        std::string refused;
+        while_turning([&] {
+            try {
+                memories = core_->attach({id, level, weight, memory_limit, ends[0], -1});
+            } catch (const std::runtime_error& error) {
+                refused = error.what();
+            }
+        });
+        if (!refused.empty()) {
+            close(ends[1]);
+            return refused;
+        }
+        void* inbox = mmap(nullptr, FIKIT_INBOX_BYTES, PROT_READ, MAP_SHARED, memories.second, 0);
+        CHECK(inbox != MAP_FAILED);
+        tenant.inbox = {static_cast<const fikit_inbox*>(inbox), [](const fikit_inbox* mapped) {
+                            munmap(const_cast<fikit_inbox*>(mapped), FIKIT_INBOX_BYTES);
+                        }};
+        Producer* producer = nullptr;
+        CHECK(Producer::attach(memories.first, memories.second, ends[1], producer) == status::success);
+        tenant.producer.reset(producer);
+        return {};
+    }
+    Tenant attach(const std::string& id, int level = 5) {
+        Tenant tenant;
+        CHECK_EQUAL(attach(id, level, tenant), "");
+        return tenant;
+    }
+    // A session with a kernel to launch.
+    Tenant ready(const std::string& id, int level = 5) {
+        Tenant tenant = attach(id, level);
+        load(tenant);
+        return tenant;
+    }
+    void load(Tenant& tenant, const char* name = "kernel") {
+        static constexpr char ptx[] = ".version 7.0\n";
+        while_turning([&] {
+            uint32_t module = 0;
+            Reply log;
+            CHECK_EQUAL(tenant->module_load(ptx, sizeof ptx, module, log), 0);
+            Reply reply;
+            CHECK_EQUAL(tenant->function_get(module, name, static_cast<uint32_t>(strlen(name)),
+                                             tenant.function, reply),
+                        0);
+        });
+        // A worker may still be about to hand the session back after its answer: until a record was read.
+        const uint64_t tail = __atomic_load_n(&tenant.inbox->tail, __ATOMIC_ACQUIRE);
+        uint32_t event = 0;
+        CHECK_EQUAL(tenant->event_create(event), 0);
+        CHECK_EQUAL(tenant->event_destroy(event), 0);
+        turn_until([&] { return __atomic_load_n(&tenant.inbox->tail, __ATOMIC_ACQUIRE) != tail; });
+    }
+    // Turns until nothing is left to do: no progress for longer than the core delays a mark.
+    void settle() {
+        Nanoseconds last = host_now();
+        const Nanoseconds limit = last + 10'000'000'000;
+        while (host_now() - last < 100'000) {
+            CHECK(host_now() < limit);
+            if (core_->turn()) last = host_now();
+        }
+    }
+    EndedSession wait_ended() {
+        std::vector<EndedSession> ended;
+        turn_until([&] { return !(ended = core_->take_ended()).empty(); });
+        CHECK_EQUAL(ended.size(), 1u);
+        return ended.front();
+    }
+
+  private:
+    CUstream stream(int priority) {
+        CUstream made = nullptr;
+        CHECK(cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, priority) == CUDA_SUCCESS);
+        streams_.push_back(made);
+        return made;
+    }
+
+    Settings settings_;
+    std::vector<CUstream> streams_;
+    std::unique_ptr<Core> core_;
+};
+
+inline LaunchShape shape_of(uint32_t function, uint32_t stream = 0, uint32_t grid = 132) {
+    return {.function = function,
+            .stream = stream,
+            .grid = {grid, 1, 1},
+            .block = {128, 1, 1},
+            .shared_bytes = 0,
+            .parameter_bytes = null_driver::parameter_bytes,
+            .attributes = 0};
+}
+
+inline void launch(Tenant& tenant, uint32_t stream = 0, uint32_t grid = 132) {
+    static constexpr uint64_t parameters[2] = {1, 2};
+    CHECK_EQUAL(tenant->launch(shape_of(tenant.function, stream, grid), nullptr, parameters), 0);
+}
+
+// Turns until the session has an asynchronous error; its text.
+inline std::string deferred(Rig& rig, Tenant& tenant, Status expected) {
+    Status status = 0;
+    rig.turn_until([&] { return (status = tenant->channel().take_deferred()) != 0; });
+    CHECK_EQUAL(status, expected);
+    return tenant.inbox->deferred_text;
+}
+
+inline uint64_t launches() { return null_driver::count(Function::cuLaunchKernel_); }
+
+}  // namespace fikit::test

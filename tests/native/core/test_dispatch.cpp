@@ -1,0 +1,316 @@
+// The core end to end, turned by hand: what it issues, in which order, and what it refuses.
+#include "rig.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+// Position of the n-th call of the function on the stream (nullptr: any), or the number of calls.
+size_t position(const std::vector<null_driver::Call>& calls, Function function, CUstream stream = nullptr,
+                size_t skip = 0) {
+    for (size_t at = 0; at < calls.size(); ++at)
+        if (calls[at].function == function && (stream == nullptr || calls[at].stream == stream) && skip-- == 0)
+            return at;
+    return calls.size();
+}
+
+size_t number_of(const std::vector<null_driver::Call>& calls, Function function) {
+    return static_cast<size_t>(std::count_if(calls.begin(), calls.end(),
+                                             [&](const auto& call) { return call.function == function; }));
+}
+
+std::vector<CUstream> launch_streams(const std::vector<null_driver::Call>& calls) {
+    std::vector<CUstream> streams;
+    for (const auto& call : calls)
+        if (call.function == Function::cuLaunchKernel_) streams.push_back(call.stream);
+    return streams;
+}
+
+void hold_all(Rig& rig) {
+    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
+}
+void release_all(Rig& rig) {
+    for (const CUstream stream : rig.streams()) null_driver::release(stream);
+}
+
+void launch_and_synchronize() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    const uint64_t before = launches();
+    for (int i = 0; i < 1000; ++i) launch(tenant);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), 0); });
+    CHECK_EQUAL(launches() - before, 1000u);
+    rig.settle();
+    rig.while_turning([&] {
+        const Snapshot now = rig.core().snapshot();
+        CHECK_EQUAL(now.sessions.size(), 1u);
+        CHECK_EQUAL(now.sessions[0].usage.launches, 1000u);
+    });
+}
+
+// The legacy default stream waits for the session's blocking streams and they for it, by an event each way;
+// streams made non-blocking are left alone, and so are the streams of other sessions.
+void legacy_stream_orders_blocking_streams() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    Tenant other = rig.ready("b", 0);
+    uint32_t blocking = 0, free_running = 0;
+    CHECK_EQUAL(tenant->stream_create(0, 0, blocking), 0);
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, free_running), 0);
+    rig.settle();
+    hold_all(rig);
+    null_driver::record(true);
+    launch(tenant, blocking);
+    launch(tenant, free_running);
+    launch(other, 0);
+    rig.turn(4);
+    const auto lanes = launch_streams(null_driver::take_calls());
+    CHECK_EQUAL(lanes.size(), 3u);
+    CHECK(lanes[0] != lanes[1] && lanes[1] != lanes[2] && lanes[0] != lanes[2]);
+
+    launch(tenant, 0);
+    rig.turn(4);
+    auto calls = null_driver::take_calls();
+    const CUstream legacy = launch_streams(calls).at(0);
+    CHECK_EQUAL(number_of(calls, Function::cuStreamWaitEvent_), 1u);
+    const size_t recorded = position(calls, Function::cuEventRecord_, lanes[0]);
+    const size_t waited = position(calls, Function::cuStreamWaitEvent_, legacy);
+    CHECK(recorded < waited && waited < position(calls, Function::cuLaunchKernel_));
+    CHECK_EQUAL(calls[recorded].subject, calls[waited].subject);
+
+    launch(tenant, 0);  // nothing new on the blocking stream: no further event
+    launch(tenant, blocking);
+    launch(tenant, blocking);  // ordered behind the legacy stream already
+    launch(tenant, free_running);
+    rig.turn(4);
+    calls = null_driver::take_calls();
+    CHECK_EQUAL(number_of(calls, Function::cuStreamWaitEvent_), 1u);
+    CHECK(position(calls, Function::cuStreamWaitEvent_, lanes[0]) <
+          position(calls, Function::cuLaunchKernel_, lanes[0]));
+    release_all(rig);
+    rig.settle();
+    // All done: nothing to be ordered behind.
+    null_driver::take_calls();
+    launch(tenant, 0);
+    rig.settle();
+    CHECK_EQUAL(number_of(null_driver::take_calls(), Function::cuStreamWaitEvent_), 0u);
+}
+
+// The order holds also when the session's priority changed, and with it all its lanes, while work is on.
+void legacy_order_survives_a_priority_change() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    uint32_t blocking = 0;
+    CHECK_EQUAL(tenant->stream_create(0, 0, blocking), 0);
+    rig.settle();
+    hold_all(rig);
+    null_driver::record(true);
+    launch(tenant, blocking);
+    rig.turn(4);
+    const CUstream lane = launch_streams(null_driver::take_calls()).at(0);
+    const int level = 3;
+    rig.while_turning([&] { CHECK(rig.core().change("a", &level, nullptr, nullptr)); });
+    null_driver::take_calls();
+    uint32_t event = 0;
+    CHECK_EQUAL(tenant->event_create(event), 0);
+    CHECK_EQUAL(tenant->event_record(event, 0, false), 0);  // of the legacy stream: behind the launch
+    rig.turn(4);
+    const auto calls = null_driver::take_calls();
+    CHECK(position(calls, Function::cuEventRecord_, lane) < calls.size());
+    CHECK_EQUAL(number_of(calls, Function::cuStreamWaitEvent_), 1u);
+    CHECK_EQUAL(tenant->event_query(event), status::not_ready);
+    release_all(rig);
+    rig.settle();
+    CHECK_EQUAL(tenant->event_query(event), 0);
+}
+
+void impossible_launches_are_refused_by_name() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    const uint64_t before = launches();
+    static constexpr uint64_t parameters[8] = {};
+    const auto refused = [&](LaunchShape shape, Status error, const char* text) {
+        CHECK_EQUAL(tenant->launch(shape, nullptr, parameters), 0);
+        rig.while_turning([&] { CHECK_EQUAL(tenant->channel().wait_until([&] {
+                                    return tenant->channel().mark(0) >= 1; }, now_ns() + 1'000'000'000), 0); });
+        CHECK_STARTS(deferred(rig, tenant, error), text);
+    };
+    LaunchShape shape = shape_of(tenant.function);
+    shape.grid[1] = 0;
+    refused(shape, CUDA_ERROR_INVALID_VALUE, "launch of kernel: a grid dimension is 0");
+    shape = shape_of(tenant.function);
+    shape.grid[2] = 65536;
+    refused(shape, CUDA_ERROR_INVALID_VALUE, "launch of kernel: the grid is too large");
+    shape = shape_of(tenant.function);
+    shape.block[2] = 0;
+    refused(shape, CUDA_ERROR_INVALID_VALUE, "launch of kernel: a block dimension is 0");
+    shape = shape_of(tenant.function);
+    shape.block[0] = null_driver::max_threads + 1;
+    refused(shape, CUDA_ERROR_INVALID_VALUE, "launch of kernel: the block has more threads than");
+    shape = shape_of(tenant.function);
+    shape.block[0] = shape.block[1] = shape.block[2] = 0x10000;  // the product wraps in 32 bits
+    refused(shape, CUDA_ERROR_INVALID_VALUE, "launch of kernel: the block has more threads than");
+    shape = shape_of(tenant.function);
+    shape.parameter_bytes = 8;
+    refused(shape, CUDA_ERROR_INVALID_VALUE, "launch of kernel: the parameters have the wrong size");
+    refused(shape_of(tenant.function + 1), CUDA_ERROR_INVALID_HANDLE, "launch: function 2 does not exist");
+    refused(shape_of(FIKIT_MAX_FUNCTIONS - 1), CUDA_ERROR_INVALID_HANDLE, "launch: function 65535");
+    fikit_attribute attribute{};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW;
+    shape = shape_of(tenant.function);
+    shape.attributes = 1;
+    CHECK_EQUAL(tenant->launch(shape, &attribute, parameters), 0);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_NOT_SUPPORTED), "launch attribute 1 is not supported");
+    CHECK_EQUAL(launches(), before);
+    // The session goes on, and its steps were counted.
+    launch(tenant);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    CHECK_EQUAL(launches(), before + 1);
+}
+
+void allowed_attributes_are_passed_on() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    fikit_attribute attributes[2] = {};
+    attributes[0].id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    attributes[1].id = CU_LAUNCH_ATTRIBUTE_PRIORITY;  // the session's own: dropped
+    LaunchShape shape = shape_of(tenant.function);
+    shape.attributes = 2;
+    static constexpr uint64_t parameters[2] = {};
+    null_driver::record(true);
+    CHECK_EQUAL(tenant->launch(shape, attributes, parameters), 0);
+    rig.settle();
+    const auto calls = null_driver::take_calls();
+    const size_t at = position(calls, Function::cuLaunchKernelEx_);
+    CHECK(at < calls.size());
+    CHECK_EQUAL(calls[at].value, 1u);
+}
+
+void unknown_streams_end_the_session() {
+    Rig rig;
+    Tenant tenant = rig.ready("a"), other = rig.ready("b");
+    launch(tenant, 17);
+    const EndedSession ended = rig.wait_ended();
+    CHECK_EQUAL(ended.id, "a");
+    CHECK_EQUAL(ended.error, CUDA_ERROR_INVALID_HANDLE);
+    CHECK_EQUAL(ended.reason, "stream 17 does not exist");
+    CHECK_EQUAL(tenant->synchronize(), CUDA_ERROR_INVALID_HANDLE);
+    char text[FIKIT_ERROR_TEXT] = "";
+    CHECK_EQUAL(tenant->channel().failed(&text), CUDA_ERROR_INVALID_HANDLE);
+    CHECK_STARTS(text, "stream 17 does not exist");
+    launch(other);
+    rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
+}
+
+// One thread destroys a stream while another synchronises all: the record that asks for the mark comes late.
+void destroyed_streams_can_still_be_waited_for() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    uint32_t stream = 0;
+    CHECK_EQUAL(tenant->stream_create(0, 0, stream), 0);
+    rig.settle();
+    hold_all(rig);
+    launch(tenant, stream);
+    CHECK_EQUAL(tenant->stream_destroy(stream), 0);
+    CHECK_EQUAL(tenant->stream_query(stream), status::not_ready);
+    rig.settle();
+    release_all(rig);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    rig.settle();
+    CHECK_EQUAL(tenant->stream_query(stream), 0);
+}
+
+void bad_records_end_only_their_session() {
+    Rig rig;
+    Tenant tenant = rig.ready("a"), other = rig.ready("b");
+    void* room = nullptr;
+    CHECK_EQUAL(tenant->channel().reserve(FIKIT_RECORD_ALIGN, room), 0);
+    *static_cast<fikit_record*>(room) = {.bytes = 64, .op = 99, .flags = 0, .stream = 0, .reserved = 0};
+    tenant->channel().commit();
+    const EndedSession ended = rig.wait_ended();
+    CHECK_EQUAL(ended.error, CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(ended.reason, "unknown operation");
+    launch(other);
+    rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
+}
+
+// A launch of high priority is looked at after each gated one, however many of those fit the bound: the
+// dispatch thread's own time must not become its delay.
+void high_priority_is_not_kept_waiting_by_the_gate() {
+    Settings settings = hand_turned();
+    settings.bounds.in_flight = 1'000'000'000;
+    Rig rig(settings);
+    Tenant low = rig.ready("low", 5), high = rig.ready("high", 0);
+    for (int i = 0; i < 40; ++i) {  // until it is known
+        launch(low);
+        rig.settle();
+    }
+    uint64_t low_launches = 0;
+    null_driver::set_on_launch([&] {
+        if (++low_launches != 5) return;
+        launch(high, 0, 7);
+        null_driver::record(true);
+    });
+    for (int i = 0; i < 200; ++i) launch(low);
+    rig.settle();
+    const auto calls = null_driver::take_calls();
+    null_driver::set_on_launch(nullptr);
+    size_t ahead = 0;
+    for (const auto& call : calls) {
+        if (call.function != Function::cuLaunchKernel_) continue;
+        if (call.value == 7) break;
+        ++ahead;
+    }
+    CHECK(ahead <= 3);
+}
+
+void a_flood_is_bounded() {
+    Settings settings = hand_turned();
+    settings.in_flight_limit = 32;
+    Rig rig(settings);
+    Tenant tenant = rig.ready("a", 0);
+    hold_all(rig);
+    const uint64_t before = launches();
+    for (int i = 0; i < 100; ++i) launch(tenant);
+    rig.turn(20);
+    CHECK_EQUAL(launches() - before, 32u);
+    release_all(rig);
+    rig.settle();
+    CHECK_EQUAL(launches() - before, 100u);
+}
+
+void pause_holds_back_what_was_not_issued() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    bool paused = true;
+    rig.while_turning([&] { CHECK(rig.core().change("a", nullptr, nullptr, &paused)); });
+    const uint64_t before = launches();
+    for (int i = 0; i < 5; ++i) launch(tenant);
+    rig.turn(10);
+    CHECK_EQUAL(launches(), before);
+    paused = false;
+    rig.while_turning([&] { CHECK(rig.core().change("a", nullptr, nullptr, &paused)); });
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    CHECK_EQUAL(launches(), before + 5);
+    rig.while_turning([&] { CHECK(!rig.core().change("nobody", nullptr, nullptr, &paused)); });
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(launch_and_synchronize),
+        CASE(legacy_stream_orders_blocking_streams),
+        CASE(legacy_order_survives_a_priority_change),
+        CASE(impossible_launches_are_refused_by_name),
+        CASE(allowed_attributes_are_passed_on),
+        CASE(unknown_streams_end_the_session),
+        CASE(destroyed_streams_can_still_be_waited_for),
+        CASE(bad_records_end_only_their_session),
+        CASE(high_priority_is_not_kept_waiting_by_the_gate),
+        CASE(a_flood_is_bounded),
+        CASE(pause_holds_back_what_was_not_issued),
+    };
+    return run_cases(cases, count, arguments);
+}

@@ -1,0 +1,298 @@
+// Sessions from attaching to their end: calls, memory, host functions, errors, limits.
+#include <cstring>
+
+#include "rig.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+void hold_all(Rig& rig) {
+    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
+}
+void release_all(Rig& rig) {
+    for (const CUstream stream : rig.streams()) null_driver::release(stream);
+}
+
+uint64_t allocate(Rig& rig, Tenant& tenant, uint64_t bytes, Status expected = 0) {
+    uint64_t address = 0, charged = 0;
+    rig.while_turning([&] { CHECK_EQUAL(tenant->memory_allocate(bytes, address, charged), expected); });
+    return address;
+}
+
+void calls_are_answered() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Reply none;
+    rig.while_turning([&] {
+        fikit_reply_device_attributes device{};
+        Reply reply{&device, sizeof device, 0};
+        const fikit_request_device_attributes request{};
+        CHECK_EQUAL(tenant->call(fikit_call_device_attributes, {&request, sizeof request}, reply), 0);
+        CHECK_EQUAL(device.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT], null_driver::multiprocessors);
+        CHECK_EQUAL(std::string(device.name), "null");
+
+        char text[256] = "";
+        Reply log{text, sizeof text - 1, 0};
+        uint32_t module = 0;
+        CHECK_EQUAL(tenant->module_load("!not an image", 13, module, log), CUDA_ERROR_INVALID_IMAGE);
+        CHECK_STARTS(text + sizeof(fikit_reply_module_load) * (text[0] == 0), "");
+        uint32_t function = 0;
+        CHECK_EQUAL(tenant->function_get(1, "missing", 7, function, none), CUDA_ERROR_NOT_FOUND);
+        CHECK_EQUAL(tenant->function_get(999, "kernel", 6, function, none), CUDA_ERROR_INVALID_HANDLE);
+
+        uint32_t start = 0, end = 0;
+        double milliseconds = 0;
+        CHECK_EQUAL(tenant->event_create(start), 0);
+        CHECK_EQUAL(tenant->event_create(end), 0);
+        CHECK_EQUAL(tenant->event_record(start, 0, true), 0);
+        CHECK_EQUAL(tenant->event_record(end, 0, true), 0);
+        CHECK_EQUAL(tenant->event_synchronize(end), 0);
+        CHECK_EQUAL(tenant->event_elapsed(start, end, milliseconds), 0);
+        CHECK(milliseconds > 0);
+        CHECK_EQUAL(tenant->module_unload(1), 0);
+    });
+    launch(tenant);  // its module is gone
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_HANDLE), "launch: function 1 does not exist");
+}
+
+void call_numbers_that_mean_nothing_end_the_session() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    const uint64_t payload[4] = {};
+    Reply none;
+    rig.while_turning([&] {
+        CHECK_EQUAL(tenant->call(200, {payload, sizeof payload}, none), CUDA_ERROR_INVALID_VALUE);
+    });
+    CHECK_EQUAL(rig.wait_ended().reason, "call: unknown number");
+}
+
+void memory_is_charged_and_returned() {
+    Rig rig;
+    Tenant tenant;
+    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 8u << 20), "");
+    rig.load(tenant);
+    const auto before = null_driver::live();
+    const uint64_t large = allocate(rig, tenant, 6u << 20);
+    allocate(rig, tenant, 4u << 20, CUDA_ERROR_OUT_OF_MEMORY);
+    allocate(rig, tenant, UINT64_MAX, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, 6u << 20);
+    // An allocation beyond the quota waits for what is on its way back, as cuMemFree would have.
+    hold_all(rig);
+    launch(tenant);
+    CHECK_EQUAL(tenant->memory_free(large), 0);
+    rig.settle();
+    CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, 6u << 20);
+    std::thread later([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        release_all(rig);
+    });
+    allocate(rig, tenant, 4u << 20);
+    later.join();
+    CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, 4u << 20);
+    CHECK_EQUAL(tenant->memory_free(large + 512), 0);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
+}
+
+void frees_wait_for_earlier_work() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    const uint64_t address = allocate(rig, tenant, 4u << 20);
+    uint32_t handle = 0;
+    HostBuffer buffer{};
+    rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(8192, handle, buffer), 0); });
+    const auto before = null_driver::live();
+    hold_all(rig);
+    launch(tenant);
+    CHECK_EQUAL(tenant->memory_free(address), 0);
+    CHECK_EQUAL(tenant->host_free(handle), 0);
+    rig.settle();
+    CHECK_EQUAL(null_driver::live().mappings, before.mappings);
+    CHECK_EQUAL(null_driver::live().registrations, before.registrations);
+    release_all(rig);
+    rig.turn_until([&] { return null_driver::live().registrations == before.registrations - 1; });
+    CHECK_EQUAL(null_driver::live().mappings, before.mappings - 1);
+}
+
+void copies_stay_within_the_session() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0), other = rig.ready("b", 0);
+    const uint64_t own = allocate(rig, tenant, 1000), foreign = allocate(rig, other, 1000);
+    const auto outside = [&](uint64_t to, uint64_t from, uint64_t bytes) {
+        CHECK_EQUAL(tenant->copy_on_device(0, to, from, bytes), 0);
+        CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "copy: CUDA_ERROR_INVALID_VALUE (1)");
+    };
+    outside(own, foreign, 8);
+    outside(foreign, own, 8);
+    outside(own, own, 1001);
+    outside(own + 999, own, 2);
+    outside(own - 1, own, 2);
+    CHECK_EQUAL(null_driver::count(Function::cuMemcpyDtoDAsync_), 0u);
+    CHECK_EQUAL(tenant->copy_on_device(0, own + 992, own, 8), 0);
+    CHECK_EQUAL(tenant->fill(0, own, 125, 0, 8), 0);
+    CHECK_EQUAL(rig.wait_ended().reason, "fill: width is not 1, 2 or 4");
+    CHECK_EQUAL(null_driver::count(Function::cuMemcpyDtoDAsync_), 1u);
+    CHECK_EQUAL(other->fill(0, foreign, 251, 0, 4), 0);
+    CHECK_STARTS(deferred(rig, other, CUDA_ERROR_INVALID_VALUE), "fill: ");
+}
+
+struct Order {
+    std::atomic<int> next{0};
+    int seen[8] = {};
+};
+
+void host_functions_keep_the_order_of_their_stream() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    Order order;
+    std::atomic<bool> may_return{false};
+    struct Argument {
+        Order* order;
+        int number;
+        std::atomic<bool>* may_return;
+    } arguments[2] = {{&order, 1, &may_return}, {&order, 2, &may_return}};
+    const HostFunction note = [](void* at) {
+        auto* argument = static_cast<Argument*>(at);
+        argument->order->seen[argument->order->next++] = argument->number;
+        while (!*argument->may_return) std::this_thread::yield();
+    };
+    CHECK_EQUAL(tenant->host_function(0, note, &arguments[0]), 0);
+    launch(tenant);
+    CHECK_EQUAL(tenant->host_function(0, note, &arguments[1]), 0);
+    rig.turn_until([&] { return order.next == 1; });
+    rig.settle();
+    CHECK_EQUAL(order.next, 1);  // the second waits for the first to return
+    CHECK_EQUAL(tenant->stream_query(0), status::not_ready);
+    may_return = true;
+    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), 0); });
+    CHECK_EQUAL(order.seen[0], 1);
+    CHECK_EQUAL(order.seen[1], 2);
+}
+
+// A session that ends while its host function runs lets go of the lane; nothing of it is left.
+void an_end_leaves_nothing_behind() {
+    Rig rig;
+    const auto before = null_driver::live();
+    Tenant tenant = rig.ready("a", 0);
+    allocate(rig, tenant, 100);
+    allocate(rig, tenant, 3u << 20);
+    uint32_t handle = 0, event = 0, stream = 0;
+    HostBuffer buffer{};
+    rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(8192, handle, buffer), 0); });
+    CHECK_EQUAL(tenant->stream_create(0, 0, stream), 0);
+    CHECK_EQUAL(tenant->event_create(event), 0);
+    CHECK_EQUAL(tenant->event_record(event, stream, false), 0);
+    launch(tenant);
+    launch(tenant, stream);
+    std::atomic<bool> stop{false};
+    CHECK_EQUAL(tenant->host_function(
+                    0, [](void* at) { while (!*static_cast<std::atomic<bool>*>(at)) std::this_thread::yield(); },
+                    &stop),
+                0);
+    rig.settle();
+    rig.while_turning([&] { CHECK(rig.core().end("a", 999, "as the operator wished")); });
+    const EndedSession ended = rig.wait_ended();
+    CHECK_EQUAL(ended.error, 999);
+    CHECK_EQUAL(ended.reason, "as the operator wished");
+    CHECK_EQUAL(ended.last.usage.launches, 2u);
+    rig.while_turning([&] { CHECK(!rig.core().end("a", 1, "")); });
+    const auto after = null_driver::live();
+    CHECK_EQUAL(after.mappings, before.mappings);
+    CHECK_EQUAL(after.allocations, before.allocations);
+    CHECK_EQUAL(after.registrations, before.registrations);
+    CHECK_EQUAL(after.modules, before.modules);
+    CHECK_EQUAL(after.events, before.events);
+    stop = true;
+}
+
+void more_sessions_than_lanes() {
+    Rig rig(hand_turned(), 1, 1);
+    std::vector<Tenant> tenants;
+    for (int number = 0; number < 24; ++number)
+        tenants.push_back(rig.ready(std::to_string(number), number % 3 * 4));
+    const uint64_t before = launches();
+    for (int round = 0; round < 10; ++round)
+        for (Tenant& tenant : tenants) launch(tenant);
+    for (Tenant& tenant : tenants) rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    CHECK_EQUAL(launches() - before, 240u);
+}
+
+void sixty_four_sessions_and_no_more() {
+    Rig rig;
+    std::vector<Tenant> tenants(scheduling::max_sessions);
+    for (unsigned number = 0; number < scheduling::max_sessions; ++number)
+        CHECK_EQUAL(rig.attach(std::to_string(number), 5, tenants[number]), "");
+    Tenant refused;
+    CHECK_EQUAL(rig.attach("late", 5, refused), "the executor has no room for another session");
+    const int64_t registrations = null_driver::live().registrations;
+    rig.while_turning([&] { CHECK(rig.core().end("7", 0, "over")); });
+    rig.wait_ended();
+    CHECK_EQUAL(null_driver::live().registrations, registrations - 2);
+    CHECK_EQUAL(rig.attach("8", 5, refused), "session 8 is attached already");
+    CHECK_EQUAL(rig.attach("late", 5, refused), "");
+}
+
+void driver_errors_are_deferred_with_their_text() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_INVALID_VALUE, 1, 1);
+    for (int i = 0; i < 3; ++i) launch(tenant);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), CUDA_ERROR_INVALID_VALUE); });
+    CHECK_EQUAL(std::string(tenant.inbox->deferred_text), "launch of kernel: CUDA_ERROR_INVALID_VALUE (1)");
+    CHECK_EQUAL(tenant.inbox->deferred_count, 1u);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), 0); });  // reported once
+    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 1);
+    allocate(rig, tenant, 100, CUDA_ERROR_OUT_OF_MEMORY);
+    allocate(rig, tenant, 100);
+}
+
+void sticky_errors_end_every_session() {
+    Rig rig;
+    Tenant first = rig.ready("a", 0), second = rig.ready("b", 5);
+    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_ILLEGAL_ADDRESS);
+    launch(first);
+    rig.turn_until([&] { return rig.core().failure() != 0; });
+    CHECK_EQUAL(rig.core().failure(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK_STARTS(rig.core().failure_text(), "launch of kernel: ");
+    CHECK_EQUAL(first->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK_EQUAL(second->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    const auto ended = rig.core().take_ended();
+    CHECK_EQUAL(ended.size(), 2u);
+    for (const EndedSession& each : ended) CHECK_EQUAL(each.error, CUDA_ERROR_ILLEGAL_ADDRESS);
+    Tenant late;
+    CHECK_EQUAL(rig.attach("c", 5, late), "the dispatch loop has ended");
+}
+
+// A kernel that faults is found out by looking at the device, since its mark never comes.
+void a_lost_device_is_noticed() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    hold_all(rig);
+    launch(tenant);
+    rig.settle();
+    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_LAUNCH_FAILED);
+    rig.turn_until([&] { return rig.core().failure() != 0; });
+    CHECK_EQUAL(tenant->synchronize(), CUDA_ERROR_LAUNCH_FAILED);
+    release_all(rig);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(calls_are_answered),
+        CASE(call_numbers_that_mean_nothing_end_the_session),
+        CASE(memory_is_charged_and_returned),
+        CASE(frees_wait_for_earlier_work),
+        CASE(copies_stay_within_the_session),
+        CASE(host_functions_keep_the_order_of_their_stream),
+        CASE(an_end_leaves_nothing_behind),
+        CASE(more_sessions_than_lanes),
+        CASE(sixty_four_sessions_and_no_more),
+        CASE(driver_errors_are_deferred_with_their_text),
+        CASE(sticky_errors_end_every_session),
+        CASE(a_lost_device_is_noticed),
+    };
+    return run_cases(cases, count, arguments);
+}
