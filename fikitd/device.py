@@ -28,6 +28,7 @@ class DeviceSpec:
     memory_bytes: int
     ordinal: int
     """The driver's number of it."""
+    simulated: bool
     library: str | None
     """The driver library to load; None: the system's libcuda.so.1."""
     time_scale: float
@@ -119,6 +120,7 @@ def nvidia() -> list[DeviceSpec]:
                 uuid=text(nvml.nvmlDeviceGetUUID(handle)),
                 memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 ordinal=index,
+                simulated=False,
                 library=None,
                 time_scale=1.0,
             )

@@ -22,18 +22,18 @@ class UnsafePlaceError(Exception):
 
 def own_directory() -> Path:
     """The directory of what a daemon of this user keeps while it runs. May not exist yet."""
-    if os.geteuid() == 0:
+    if os.getuid() == 0:
         return SYSTEM_SOCKET.parent
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         return Path(runtime)
-    return Path(f"/tmp/fikitd-{os.geteuid()}")  # noqa: S108 - its owner is checked
+    return Path(f"/tmp/fikitd-{os.getuid()}")  # noqa: S108 - its owner is checked
 
 
 def check_directory(directory: Path) -> None:
     """Raises UnsafePlaceError unless the directory is ours, or root's, and nobody else's to write to."""
     found = directory.lstat()
-    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.geteuid()) or found.st_mode & 0o022:
-        raise UnsafePlaceError(f"{directory} is not a directory that only user {os.geteuid()} may write to")
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (0, os.getuid()) or found.st_mode & 0o022:
+        raise UnsafePlaceError(f"{directory} is not a directory that only user {os.getuid()} may write to")
 
 
 def listen_path() -> Path:
@@ -48,12 +48,12 @@ def listen_path() -> Path:
 
 
 def default_socket() -> Path:
-    """Where a client looks: ``FIKIT_SOCKET``, the user's own daemon where it listens, else the system's."""
+    """Where a client looks: ``FIKIT_SOCKET``, the user's own daemon where it listens, or the system's."""
     if named := os.environ.get(VARIABLE):
         return Path(named)
     directory = own_directory()
     own = directory / "fikitd.sock"
-    if own == SYSTEM_SOCKET or not own.exists():
-        return SYSTEM_SOCKET
-    check_directory(directory)
-    return own
+    if own.exists() and own != SYSTEM_SOCKET:
+        check_directory(directory)
+        return own
+    return SYSTEM_SOCKET if SYSTEM_SOCKET.exists() else own
