@@ -64,10 +64,10 @@ def demo(
     own: bool,
     device: str,
 ) -> int:
-    """Replay a high- and a low-priority workload alone, as equals and by priority, and compare.
+    """Run high- and low-priority work side by side, and compare.
 
-    A decoding language model and a training one, as timed kernels, copies and fills with the recorded
-    shapes and host gaps. A trace of a few milliseconds of each phase goes to --output.
+    By default a language model that decodes and one in training: recorded operations, replayed with their
+    shapes and host gaps. Each alone, then as equals, then by priority. Traces of each go to --output.
     """
     from fikitctl.demo import run
     from fikitctl.own_daemon import own_daemon

@@ -39,9 +39,15 @@ for turn in range(1_000_000):
 """
 
 
+def subscribe(client: Client) -> None:
+    client.send(p.Subscribe())
+    while client.receive()[1].kind != "subscribed":
+        pass
+
+
 def wait_for(client: Client, what: Callable[[p.Sessions], bool]) -> p.Sessions:
     """The sessions once they are so; an event follows each change, so this asks no more often than that."""
-    client.send(p.Subscribe())
+    subscribe(client)
     while True:
         sessions = client.ask(p.ListSessions())
         if what(sessions):
@@ -60,7 +66,7 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
     assert line(holder) == "ready"
     assert session.memory_information().free <= before - (256 << 20)
     watcher = daemon.client()
-    watcher.send(p.Subscribe())
+    subscribe(watcher)
     holder.kill()
     while watcher.receive()[1].kind != "session_ended":
         pass
@@ -69,7 +75,7 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
 
 
 def executor_pids(daemon: Daemon) -> dict[str, int]:
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     found = {}
     for entry in listed.splitlines():
         if "fikitd.executor" in entry and str(daemon.place) in entry:
@@ -82,11 +88,13 @@ def test_a_killed_executor_ends_its_sessions_and_no_others(daemon: Daemon, conne
     victim, bystander = connect(name="victim"), connect(name="bystander", isolated=True)
     isolated = next(domain for domain in executor_pids(daemon) if not domain.startswith("uid-"))
     shared = next(pid for domain, pid in executor_pids(daemon).items() if domain != isolated)
+    mine = victim.allocate(64)
     with bystander.allocate(64) as memory:
         memory.fill(9)
         os.kill(shared, signal.SIGKILL)
         with pytest.raises(fikit.SessionLostError) as caught:
             while True:
+                mine.fill(1)
                 victim.synchronize()
         assert caught.value.name == "CUDA_ERROR_LAUNCH_FAILED"
         with pytest.raises(fikit.SessionLostError):
@@ -150,7 +158,7 @@ def test_a_bad_record_ends_that_session_only(daemon: Daemon, connect: Connect) -
     head_offset, ring_offset = 64, struct.unpack("<Q", os.pread(outbox, 8, 8))[0]
     os.pwrite(outbox, struct.pack("<IHHII", 64, 999, 0, 0, 0), ring_offset)
     os.pwrite(outbox, struct.pack("<Q", 64), head_offset)
-    client.send(p.Subscribe())
+    subscribe(client)
     os.write(lifeline, b"!")
     while True:
         event = client.receive()[1]
