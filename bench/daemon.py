@@ -1,0 +1,66 @@
+"""The daemon that is measured: the one at FIKIT_SOCKET, else one of our own in a temporary directory."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+START_SECONDS = 60.0
+
+
+@contextmanager
+def daemon(device: str) -> Iterator[Path]:
+    """The socket of a daemon that serves the device; started and ended here unless FIKIT_SOCKET names one."""
+    if given := os.environ.get("FIKIT_SOCKET"):
+        yield Path(given)
+        return
+    with tempfile.TemporaryDirectory(prefix="fikit-bench-") as folder:
+        place = Path(folder)
+        environment = {
+            **os.environ,
+            "STATE_DIRECTORY": str(place / "state"),
+            "RUNTIME_DIRECTORY": str(place / "run"),
+            "NOTIFY_SOCKET": str(place / "notify"),
+        }
+        command = [sys.executable, "-P", "-c", "from fikitd.main import main; main()"]
+        options = ["--device", device, "--socket", str(place / "fikitd.sock")]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified, (place / "log").open("wb") as log:
+            notified.bind(environment["NOTIFY_SOCKET"])
+            notified.settimeout(START_SECONDS)
+            process = subprocess.Popen(
+                [*command, *options], env=environment, stderr=log, start_new_session=True
+            )
+            try:
+                while b"READY=1" not in notified.recv(4096):
+                    pass
+                yield place / "fikitd.sock"
+            finally:
+                process.send_signal(signal.SIGTERM)
+                process.wait()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time that a process has used so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def executors(daemon_pid: int) -> list[int]:
+    """The executors among a daemon's children."""
+    children = Path(f"/proc/{daemon_pid}/task/{daemon_pid}/children").read_text().split()
+    return [int(pid) for pid in children if b"fikitd.executor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def listener(path: Path) -> int:
+    """The process that listens at a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.connect(str(path))
+        credentials = probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int.from_bytes(credentials[:4], sys.byteorder)
