@@ -26,16 +26,20 @@ void HostFunctions::stop() {
     pthread_join(thread_, nullptr);
     const Locked queue(mutex_);
     running_ = false;
+    // Streams must not wait for functions that will never run: what they hold is to be freed.
+    while (first_ != nullptr) {
+        Entry* const entry = first_;
+        first_ = entry->next;
+        uint64_t& done = channel_.host_done(entry->stream);
+        if (load_relaxed(done) < entry->step) store_ordered(done, entry->step);
+        free(entry);
+    }
+    last_ = &first_;
 }
 
 HostFunctions::~HostFunctions() {
     if (abandoned_) return;
     stop();
-    while (first_ != nullptr) {
-        Entry* const entry = first_;
-        first_ = entry->next;
-        free(entry);
-    }
 }
 
 Status HostFunctions::prepare(HostFunction function, void* argument, Entry*& entry) {

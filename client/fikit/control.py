@@ -14,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 
 from fikit import protocol
 from fikit.errors import RefusedError, UnreachableError
-from fikit.place import default_socket
+from fikit.place import UnsafePlaceError, default_socket
 
 _CHUNK: Final = 256 * 1024
 _MOST_DESCRIPTORS: Final = 16
@@ -36,7 +36,10 @@ class Connection:
         client: str = "fikit",
         timeout: float | None = 30.0,
     ) -> None:
-        self.path = Path(path) if path is not None else default_socket()
+        try:
+            self.path = Path(path) if path is not None else default_socket()
+        except UnsafePlaceError as error:
+            raise UnreachableError(str(error)) from error
         self._decoder = protocol.Decoder(protocol.AnyReply)
         self._ready: list[tuple[int, Any]] = []
         self._descriptors: list[int] = []

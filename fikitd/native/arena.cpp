@@ -107,8 +107,9 @@ CUresult Arena::release(CUdeviceptr address) {
     if (slab != slabs_.begin()) {
         --slab;
         const uint64_t offset = address - slab->first;
-        auto piece = slab->second.pieces.find(offset);
-        if (offset < granule && piece != slab->second.pieces.end()) {
+        if (offset < granule) {
+            auto piece = slab->second.pieces.find(offset);
+            if (piece == slab->second.pieces.end()) return CUDA_ERROR_INVALID_VALUE;
             give(slab->second.holes, offset, piece->second);
             slab->second.pieces.erase(piece);
             if (!slab->second.pieces.empty()) return CUDA_SUCCESS;

@@ -70,7 +70,9 @@ bool Core::collect(Session& session, Nanoseconds now) {
     for (size_t i = 0; i < session.active.size();) {
         const uint32_t handle = session.active[i];
         SessionStream& stream = *session.streams[handle];
-        const uint64_t mark = std::min(session.mark(handle), stream.marked);
+        uint64_t mark = std::min(session.mark(handle), stream.marked);
+        // The mark of a host function's step says that it may run; the step is over once it has returned.
+        if (stream.functions != 0 && mark > 0) --mark;
         if (mark > stream.completed) {
             const auto steps = static_cast<uint32_t>(mark - stream.completed);
             stream.completed = mark;
@@ -186,7 +188,7 @@ bool Core::release_frees(Session& session) {
     if (ready->empty()) return false;
     session.frees.erase(session.frees.begin(), session.frees.begin() + static_cast<ptrdiff_t>(ready->size()));
     session.worker_busy.store(true, std::memory_order_release);
-    workers_.post([this, &session, ready] {
+    releases_.post([this, &session, ready] {
         for (PendingFree& pending : *ready) {
             if (pending.address != 0) session.arena->release(pending.address);
             if (pending.host.registered) driver_.cuMemHostUnregister_(pending.host.memory.data());
@@ -265,7 +267,7 @@ void Core::advance_ending(Session& session) {
         if (session.in_flight > 0 || session.worker_busy.load(std::memory_order_acquire)) return;
         session.state = Session::State::releasing;
         session.worker_busy.store(true, std::memory_order_release);
-        workers_.post([this, &session] {
+        releases_.post([this, &session] {
             release(session);
             session.worker_busy.store(false, std::memory_order_release);
             kick();

@@ -228,7 +228,8 @@ class Core {
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 
-    Workers workers_;
+    Workers workers_;   // answer calls
+    Workers releases_;  // free: the driver may make them wait for running kernels, which no call should
     std::thread thread_;
     std::atomic<bool> stopping_{false}, posted_{false};
     std::atomic<uint64_t> loops_{0}, beats_{0};

@@ -113,7 +113,6 @@ bool Core::gate() {
         const Nanoseconds waited = now - session.head_arrived;
         session.usage.gate_wait_ns += waited;
         if (waited > 1000) ++session.usage.gate_waits;
-        session.head_waits = false;
         issue(session, decision.verdict == scheduling::Decision::Verdict::partition);
         if (session.unmarked_work >= settings_.bounds.in_flight / 4) flush_marks(session, now, true);
         serve(session);

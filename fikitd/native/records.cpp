@@ -107,6 +107,9 @@ RingReader::Result RingReader::next(Operation& into) {
             record.bytes > room)
             return fail("ring: impossible record size");
         if (record.op == FIKIT_OP_PAD) {
+            // At its end only: endless padding would keep the dispatch thread in this ring.
+            if (offset == 0 || offset + record.bytes != ring_bytes_)
+                return fail("ring: padding in its middle");
             tail_ += record.bytes;
             continue;
         }

@@ -88,6 +88,7 @@ void Core::start() {
                                  (errno != 0 ? std::strerror(errno) : "no slot is free"));
     calibrate();
     workers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
+    releases_.start(1, [this] { driver_.cuCtxSetCurrent_(context_); });
     if (settings_.own_thread) thread_ = std::thread([this] { run(); });
 }
 
@@ -129,6 +130,7 @@ void Core::stop() {
     kick();
     if (thread_.joinable()) thread_.join();
     workers_.stop();
+    releases_.stop();
 }
 
 Core::~Core() { stop(); }

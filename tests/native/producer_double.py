@@ -304,8 +304,8 @@ class Executor(threading.Thread):
         handle, _, offset, size = struct.unpack("<IIQQ", request)
         assert handle not in self.modules
         image = bytes(self.host[0][offset : offset + size]).rstrip(b"\0").decode()
-        if ".version" not in image:
-            log = "ptxas fatal: no .version directive"
+        if "no instruction" in image:
+            log = "ptxas fatal: no such instruction"
             raise CudaError(218, "\x22\0\0\0\0\0\0\0" + log)
         self.modules[handle] = image
         return struct.pack("<II", 0, 0)

@@ -5,13 +5,12 @@
 //                      expected durations of all gated work in flight are below `in_flight` (so that the last
 //                      operation may reach beyond it: the GPU must not run dry while it is waited for).
 //   equals             share by weighted virtual time: the session with the least expected/weight goes first;
-//                      one that comes back from idleness starts at the least of the others.
+//                      one that comes back from idleness, or is new, starts where the others are by now.
 //   beside high work   (a level-0 session that worked within `high_memory`) unknown kernels and kernels whose
 //                      blocks last longer than `partition_block` are confined to the partition, where there
 //                      is one; otherwise unknown ones wait and long ones take their chance in a gap.
-//   starvation         a level that could issue nothing earns `starvation_share` of the time as credit and
-//   may
-//                      spend it in spite of the levels above.
+//   starvation         a level that could issue nothing earns `starvation_share` of the time as credit; once
+//                      that covers its next operation, it goes before the levels above.
 //
 // An unknown operation is issued when no gated work is in flight, and counts as the whole bound.
 #pragma once
@@ -32,6 +31,7 @@ class Strict final : public Policy {
         sessions_[session] = Session{};
         sessions_[session].level = level;
         sessions_[session].inverse_weight = 1.0 / weight;
+        sessions_[session].virtual_time = levels_[level].floor;
         levels_[level].members |= bit(session);
         levels_[level].since = now;
     }
@@ -40,6 +40,7 @@ class Strict final : public Policy {
         Session& entry = sessions_[session];
         levels_[entry.level].members &= ~bit(session);
         levels_[entry.level].in_flight -= entry.in_flight;
+        if (level != entry.level) entry.virtual_time = levels_[level].floor;
         entry.level = level;
         entry.inverse_weight = 1.0 / weight;
         levels_[level].members |= bit(session);
@@ -59,8 +60,8 @@ class Strict final : public Policy {
     void arrived(unsigned session, const Work& work, Nanoseconds now) override {
         Session& entry = sessions_[session];
         entry.head = work;
-        if (entry.in_flight == 0) catch_up(session);
         Level& level = levels_[entry.level];
+        if (entry.in_flight == 0) entry.virtual_time = std::max(entry.virtual_time, level.floor - lag);
         if ((level.members & waiting_) == 0) level.since = now;
         waiting_ |= bit(session);
     }
@@ -79,8 +80,9 @@ class Strict final : public Policy {
         }
         gated_in_flight_ += charge(work);
         ++gated_operations_;
+        level.floor = std::max(level.floor, entry.virtual_time);
         entry.virtual_time += static_cast<double>(work.expected) * entry.inverse_weight;
-        level.credit = level.credit > charge(work) ? level.credit - charge(work) : 0;
+        level.credit = std::max(0.0, level.credit - static_cast<double>(charge(work)));
         level.since = now;
     }
 
@@ -104,22 +106,26 @@ class Strict final : public Policy {
     }
 
     Decision decide(Nanoseconds now) override {
-        Decision answer;
+        using Verdict = Decision::Verdict;
+        Decision answer, choice;
         if (waiting_ == 0) return answer;
         bool blocked = levels_[highest_level].in_flight > 0 || high_elsewhere_;
         for (int number = highest_level + 1; number <= lowest_level; ++number) {
-            Level& level = levels_[number];
+            const Level& level = levels_[number];
             const uint64_t candidates = level.members & waiting_;
             if (candidates != 0) {
-                const unsigned session = least(candidates);
-                const Decision decision = place(session, blocked, now);
-                if (decision.verdict != Decision::Verdict::wait) return decision;
+                bool entitled = false;
+                const Decision decision = place(least(candidates), blocked, now, entitled);
+                // Whoever has saved up for its operation goes before the levels above, which would else take
+                // all the room there is.
+                if (entitled) return decision;
+                if (decision.verdict != Verdict::wait && choice.verdict == Verdict::wait) choice = decision;
                 if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
                     answer.again_at = decision.again_at;
             }
             blocked = blocked || candidates != 0 || level.in_flight > 0;
         }
-        return answer;
+        return choice.verdict != Verdict::wait ? choice : answer;
     }
 
   private:
@@ -132,14 +138,15 @@ class Strict final : public Policy {
     struct Level {
         uint64_t members = 0;
         uint32_t in_flight = 0;
-        Nanoseconds since = 0;   // credit is settled up to here
-        Nanoseconds credit = 0;  // earned while it could not issue
+        Nanoseconds since = 0;  // credit is settled up to here
+        double credit = 0;      // nanoseconds earned while it could not issue
+        double floor = 0;       // virtual time that its members have reached
     };
 
     // How far behind its equals a session may fall without losing its claim: as much as short idle times
     // between operations cost it, not what it slept through.
     static constexpr double lag = 10e6;
-    static constexpr Nanoseconds credit_limit = 1'000'000'000;
+    static constexpr double credit_limit = 1e9;
 
     static constexpr uint64_t bit(unsigned session) { return uint64_t{1} << session; }
 
@@ -156,20 +163,8 @@ class Strict final : public Policy {
         return best;
     }
 
-    void catch_up(unsigned session) {
-        Session& entry = sessions_[session];
-        uint64_t others = levels_[entry.level].members & ~bit(session);
-        double floor = -1;
-        for (; others != 0; others &= others - 1) {
-            const Session& other = sessions_[static_cast<unsigned>(std::countr_zero(others))];
-            const bool active = other.in_flight > 0 || (waiting_ & (others & -others)) != 0;
-            if (active && (floor < 0 || other.virtual_time < floor)) floor = other.virtual_time;
-        }
-        if (floor >= 0 && entry.virtual_time < floor - lag) entry.virtual_time = floor - lag;
-    }
-
-    // May the head of `session` go now, and where?
-    Decision place(unsigned session, bool blocked, Nanoseconds now) {
+    // May the head of `session` go now, and where? `entitled`: only because its level has saved up for it.
+    Decision place(unsigned session, bool blocked, Nanoseconds now, bool& entitled) {
         using Verdict = Decision::Verdict;
         const Session& entry = sessions_[session];
         const Work& work = entry.head;
@@ -181,18 +176,18 @@ class Strict final : public Policy {
         if (must_wait) {
             Level& level = levels_[entry.level];
             const auto earned = static_cast<double>(now - level.since) * bounds_.starvation_share;
-            level.credit = std::min(level.credit + static_cast<Nanoseconds>(earned), credit_limit);
+            level.credit = std::min(level.credit + earned, credit_limit);
             level.since = now;
-            const Nanoseconds missing = std::min(charge(work), credit_limit) - level.credit;
+            const double missing = std::min(static_cast<double>(charge(work)), credit_limit) - level.credit;
             if (missing > 0) {
                 Nanoseconds again = 0;
                 if (bounds_.starvation_share > 0)
-                    again = now + 1 +
-                            static_cast<Nanoseconds>(static_cast<double>(missing) / bounds_.starvation_share);
+                    again = now + 1 + static_cast<Nanoseconds>(missing / bounds_.starvation_share);
                 if (!blocked && (again == 0 || high_at_ + bounds_.high_memory < again))
                     again = high_at_ + bounds_.high_memory;
                 return {Verdict::wait, number, again};
             }
+            entitled = true;
         }
         if (gated_operations_ > 0 && (!work.known || gated_in_flight_ >= bounds_.in_flight))
             return {Verdict::wait, number, 0};

@@ -15,6 +15,7 @@ import pytest
 
 DOUBLE = Path(__file__).parents[2] / "native" / "producer_double.py"
 PTX = Path(__file__).with_name("kernels.ptx").read_text()
+AXPY = Path(__file__).with_name("axpy.ptx").read_text()
 
 
 @pytest.fixture(scope="session")
@@ -71,5 +72,16 @@ def module(session: fikit.Session) -> Iterator[fikit.Module]:
 
 
 @pytest.fixture
+def axpy(session: fikit.Session) -> Iterator[fikit.Kernel]:
+    with session.load(AXPY) as loaded:
+        yield loaded.kernel("axpy", ["f32", "pointer", "pointer", "u32"])
+
+
+@pytest.fixture
 def ptx() -> str:
     return PTX
+
+
+@pytest.fixture
+def axpy_ptx() -> str:
+    return AXPY

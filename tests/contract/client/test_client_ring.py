@@ -31,9 +31,13 @@ OPERATIONS = st.lists(
 )
 @given(operations=OPERATIONS)
 def test_what_is_parsed_is_what_was_enqueued(
-    session: fikit.Session, module: fikit.Module, records: Records, operations: list[tuple[str, int, int]]
+    session: fikit.Session,
+    module: fikit.Module,
+    axpy: fikit.Kernel,
+    records: Records,
+    operations: list[tuple[str, int, int]],
 ) -> None:
-    kernel, nothing = module.kernel("axpy"), module.kernel("nothing")
+    nothing = module.kernel("nothing")
     session.synchronize()
     before = len(records())
     expected: list[tuple[str, int, Any]] = []
@@ -42,7 +46,7 @@ def test_what_is_parsed_is_what_was_enqueued(
         for operation, index, value in operations:
             stream = streams[index]
             if operation == "launch":
-                kernel.launch(0.0, memory, memory, value & 0xFF, grid=value or 1, block=1, stream=stream)
+                axpy.launch(0.0, memory, memory, value & 0xFF, grid=value or 1, block=1, stream=stream)
             elif operation == "copy":
                 memory.copy_from(bytes(value), stream=stream)
             elif operation == "fill":

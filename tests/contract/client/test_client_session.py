@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 
-def test_axpy_end_to_end(session: fikit.Session, module: fikit.Module) -> None:
+def test_axpy_end_to_end(session: fikit.Session, axpy: fikit.Kernel) -> None:
     x = np.arange(1000, dtype=np.float32)
     y = np.ones(1000, dtype=np.float32)
     with session.allocate(x.nbytes) as device_x, session.allocate(y.nbytes) as device_y:
         device_x.copy_from(x)
         device_y.copy_from(y)
-        module.kernel("axpy").launch(2.0, device_x, device_y, 1000, grid=4, block=256)
+        axpy.launch(2.0, device_x, device_y, 1000, grid=4, block=256)
         session.synchronize()
         result = np.empty_like(y)
         device_y.copy_to(result)
@@ -116,17 +116,17 @@ def test_kernel_attributes_and_occupancy(module: fikit.Module) -> None:
     with pytest.raises(fikit.CudaError, match=r"kernel absent: CUDA_ERROR_NOT_FOUND \(500\)"):
         module.kernel("absent")
     with pytest.raises(fikit.UsageError, match="parameter 0"):
-        module.kernel("axpy", ["f64", "pointer", "pointer", "u32"])
-    with pytest.raises(fikit.UsageError, match="4 parameters"):
-        module.kernel("axpy", ["f32"])
+        module.kernel("shapes", ["f64", *["any"] * 6])
+    with pytest.raises(fikit.UsageError, match="7 parameters"):
+        module.kernel("shapes", ["u8"])
 
 
-def test_errors_name_the_call(session: fikit.Session) -> None:
+def test_errors_name_the_call(session: fikit.Session, ptx: str) -> None:
     with pytest.raises(fikit.OutOfMemoryError, match=r"allocate of .* CUDA_ERROR_OUT_OF_MEMORY") as caught:
         session.allocate(1 << 50)
     assert caught.value.status == 2
     with pytest.raises(fikit.CudaError, match="ptxas") as refused:
-        session.load("no PTX")
+        session.load(ptx.replace("ret;", "no instruction;"))
     assert refused.value.name == "CUDA_ERROR_INVALID_PTX"
     memory = session.allocate(8)
     memory.free()
@@ -135,11 +135,11 @@ def test_errors_name_the_call(session: fikit.Session) -> None:
 
 
 def test_asynchronous_errors_come_with_the_next_wait(
-    session: fikit.Session, module: fikit.Module, real: bool
+    session: fikit.Session, axpy: fikit.Kernel, real: bool
 ) -> None:
     if real:
         pytest.skip("a bad address ends a real session")
-    module.kernel("axpy").launch(1.0, 16, 16, 4, grid=1, block=32)
+    axpy.launch(1.0, 16, 16, 4, grid=1, block=32)
     with pytest.raises(
         fikit.CudaError, match=r"Session\.synchronize: CUDA_ERROR_INVALID_VALUE .* no memory .* 0x10"
     ):
@@ -208,8 +208,7 @@ def test_a_forked_child_has_no_session(session: fikit.Session) -> None:
     session.synchronize()
 
 
-def test_threads_share_a_session(session: fikit.Session, module: fikit.Module) -> None:
-    kernel = module.kernel("axpy", ["f32", "pointer", "pointer", "u32"])
+def test_threads_share_a_session(session: fikit.Session, axpy: fikit.Kernel) -> None:
     failures: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -218,7 +217,7 @@ def test_threads_share_a_session(session: fikit.Session, module: fikit.Module) -
                 x.fill(0, stream=stream)
                 y.copy_from(np.full(100, number, np.float32), stream=stream)
                 for _ in range(100):
-                    kernel.launch(1, x, y, 100, grid=1, block=128, stream=stream)
+                    axpy.launch(1, x, y, 100, grid=1, block=128, stream=stream)
                 assert np.frombuffer(y.read(stream=stream), np.float32).tolist() == [number] * 100
         except BaseException as error:
             failures.append(error)

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 
-async def test_axpy_end_to_end(socket_path: Path, ptx: str) -> None:
+async def test_axpy_end_to_end(socket_path: Path, axpy_ptx: str) -> None:
     x = np.arange(1000, dtype=np.float32)
-    async with await fikit.trio.connect(priority="high") as session, await session.load(ptx) as module:
+    async with await fikit.trio.connect(priority="high") as session, await session.load(axpy_ptx) as module:
         kernel = await module.kernel("axpy")
         with await session.allocate(x.nbytes) as device_x, await session.allocate(x.nbytes) as device_y:
             await device_x.copy_from(x)

@@ -69,7 +69,7 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
 
 
 def executor_pids(daemon: Daemon) -> dict[str, int]:
-    listed = subprocess.run(["ps", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
     found = {}
     for entry in listed.splitlines():
         if "fikitd.executor" in entry and str(daemon.place) in entry:

@@ -119,6 +119,18 @@ def test_host_functions_run_in_stream_order(session: fikit.Session) -> None:
     assert order == [0, 1, 2]
 
 
+def test_a_host_function_at_the_end_of_a_session_that_closes(connect: Connect) -> None:
+    for _ in range(3):
+        leaving = connect(name="leaving")
+        leaving.allocate(1 << 20)
+        leaving.allocate_pinned(1 << 16)
+        leaving.default_stream.add_callback(lambda: None)
+        leaving.close()
+    with connect(name="next").allocate(64) as memory:
+        memory.fill(1)
+        assert memory.read(1) == b"\1"
+
+
 def test_a_session_waits_for_its_own_work_only(connect: Connect) -> None:
     slow, quick = connect(name="slow", priority="high"), connect(name="quick", priority="high")
     module = slow.load(PTX)

@@ -15,8 +15,7 @@
     } while (false)
 
 #define CHECK_EQUAL(left, right) ::fikit::test::check_equal(left, right, #left, #right, __FILE__, __LINE__)
-#define CHECK_STARTS(text, start) \
-    ::fikit::test::check_starts(text, start, #text, __FILE__, __LINE__)
+#define CHECK_STARTS(text, start) ::fikit::test::check_starts(text, start, #text, __FILE__, __LINE__)
 
 namespace fikit::test {
 
@@ -32,7 +31,8 @@ void check_equal(const Left& left, const Right& right, const char* left_text, co
 inline void check_starts(std::string_view text, std::string_view start, const char* name, const char* file,
                          int line) {
     if (text.starts_with(start)) return;
-    std::cerr << file << ':' << line << ": " << name << " is \"" << text << "\", not \"" << start << "...\"\n";
+    std::cerr << file << ':' << line << ": " << name << " is \"" << text << "\", not \"" << start
+              << "...\"\n";
     std::abort();
 }
 
@@ -56,5 +56,4 @@ int run_cases(const Case (&cases)[Count], int count, char** arguments) {
 
 }  // namespace fikit::test
 
-#define CASE(function) \
-    { #function, function }
+#define CASE(function) {#function, function}

@@ -26,7 +26,7 @@ using null_driver::Function;
 struct Tenant {
     std::unique_ptr<Producer> producer;
     std::shared_ptr<const fikit_inbox> inbox;  // a mapping of the test's own
-    uint32_t function = 0;  // of a module, once load() was called
+    uint32_t function = 0;                     // of a module, once load() was called
     Producer* operator->() const { return producer.get(); }
 };
 

@@ -10,7 +10,8 @@ namespace {
 size_t position(const std::vector<null_driver::Call>& calls, Function function, CUstream stream = nullptr,
                 size_t skip = 0) {
     for (size_t at = 0; at < calls.size(); ++at)
-        if (calls[at].function == function && (stream == nullptr || calls[at].stream == stream) && skip-- == 0)
+        if (calls[at].function == function && (stream == nullptr || calls[at].stream == stream) &&
+            skip-- == 0)
             return at;
     return calls.size();
 }
@@ -132,8 +133,11 @@ void impossible_launches_are_refused_by_name() {
     static constexpr uint64_t parameters[8] = {};
     const auto refused = [&](LaunchShape shape, Status error, const char* text) {
         CHECK_EQUAL(tenant->launch(shape, nullptr, parameters), 0);
-        rig.while_turning([&] { CHECK_EQUAL(tenant->channel().wait_until([&] {
-                                    return tenant->channel().mark(0) >= 1; }, now_ns() + 1'000'000'000), 0); });
+        rig.while_turning([&] {
+            CHECK_EQUAL(tenant->channel().wait_until([&] { return tenant->channel().mark(0) >= 1; },
+                                                     now_ns() + 1'000'000'000),
+                        0);
+        });
         CHECK_STARTS(deferred(rig, tenant, error), text);
     };
     LaunchShape shape = shape_of(tenant.function);

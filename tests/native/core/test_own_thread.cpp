@@ -30,7 +30,9 @@ void doorbells_wake_a_parked_core() {
     CHECK_EQUAL(rig.attach("a", 5, tenant), "");
     for (int round = 0; round < 20; ++round) {
         uint32_t event = 0;
-        const auto parked = [&] { return (__atomic_load_n(&tenant.inbox->parked, __ATOMIC_ACQUIRE) & 1) != 0; };
+        const auto parked = [&] {
+            return (__atomic_load_n(&tenant.inbox->parked, __ATOMIC_ACQUIRE) & 1) != 0;
+        };
         while (!parked()) std::this_thread::yield();
         CHECK_EQUAL(tenant->event_create(event), 0);
         CHECK_EQUAL(tenant->event_record(event, 0, false), 0);

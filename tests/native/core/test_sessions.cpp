@@ -62,9 +62,8 @@ void call_numbers_that_mean_nothing_end_the_session() {
     Tenant tenant = rig.ready("a");
     const uint64_t payload[4] = {};
     Reply none;
-    rig.while_turning([&] {
-        CHECK_EQUAL(tenant->call(200, {payload, sizeof payload}, none), CUDA_ERROR_INVALID_VALUE);
-    });
+    rig.while_turning(
+        [&] { CHECK_EQUAL(tenant->call(200, {payload, sizeof payload}, none), CUDA_ERROR_INVALID_VALUE); });
     CHECK_EQUAL(rig.wait_ended().reason, "call: unknown number");
 }
 
@@ -137,6 +136,21 @@ void copies_stay_within_the_session() {
     CHECK_STARTS(deferred(rig, other, CUDA_ERROR_INVALID_VALUE), "fill: ");
 }
 
+// What the gate let through and the driver (or the core) then refused is done with: not issued again.
+void refused_operations_leave_the_gate() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 5);
+    CHECK_EQUAL(tenant->fill(0, 4096, 1, 0, 4), 0);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "fill: ");
+    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_INVALID_VALUE, 0, 1);
+    const uint64_t before = launches();
+    launch(tenant);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "launch of kernel: ");
+    launch(tenant);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    CHECK_EQUAL(launches() - before, 2u);
+}
+
 struct Order {
     std::atomic<int> next{0};
     int seen[8] = {};
@@ -187,7 +201,10 @@ void an_end_leaves_nothing_behind() {
     launch(tenant, stream);
     std::atomic<bool> stop{false};
     CHECK_EQUAL(tenant->host_function(
-                    0, [](void* at) { while (!*static_cast<std::atomic<bool>*>(at)) std::this_thread::yield(); },
+                    0,
+                    [](void* at) {
+                        while (!*static_cast<std::atomic<bool>*>(at)) std::this_thread::yield();
+                    },
                     &stop),
                 0);
     rig.settle();
@@ -286,6 +303,7 @@ int main(int count, char** arguments) {
         CASE(memory_is_charged_and_returned),
         CASE(frees_wait_for_earlier_work),
         CASE(copies_stay_within_the_session),
+        CASE(refused_operations_leave_the_gate),
         CASE(host_functions_keep_the_order_of_their_stream),
         CASE(an_end_leaves_nothing_behind),
         CASE(more_sessions_than_lanes),

@@ -266,8 +266,8 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, in
 CUresult cuLaunchKernel(CUfunction function, unsigned grid, unsigned, unsigned, unsigned, unsigned, unsigned,
                         unsigned, CUstream stream, void**, void**) {
     ENTER(cuLaunchKernel);
-    return submit(stream, {Item::work, Function::cuLaunchKernel_, reinterpret_cast<uint64_t>(function), grid,
-                           nullptr});
+    return submit(
+        stream, {Item::work, Function::cuLaunchKernel_, reinterpret_cast<uint64_t>(function), grid, nullptr});
 }
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void**, void**) {
     ENTER(cuLaunchKernelEx);
@@ -308,14 +308,12 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t va
 CUresult cuEventCreate(CUevent* event, unsigned) {
     ENTER(cuEventCreate);
     ++events;
-    *event = reinterpret_cast<CUevent>(new Event());
+    *event = new_event();
     return CUDA_SUCCESS;
 }
-// Kept: work in a queue may still name it.
-CUresult cuEventDestroy(CUevent event) {
+CUresult cuEventDestroy(CUevent) {
     ENTER(cuEventDestroy);
     --events;
-    retire(event);
     return CUDA_SUCCESS;
 }
 CUresult cuEventRecord(CUevent event, CUstream stream) {

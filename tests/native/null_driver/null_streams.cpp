@@ -12,7 +12,7 @@ namespace {
 std::mutex mutex;
 std::atomic<bool> careful{false};  // recording, a hook, something held or queued
 std::vector<Stream*> listed;       // held, or with a queue
-std::vector<std::unique_ptr<Event>> retired;
+std::deque<Event> all_events;      // for ever: work in a queue may name one that was destroyed
 std::vector<Call> calls;
 bool recording = false;
 std::function<void()> on_launch;
@@ -54,7 +54,6 @@ void advance() {
         stream->listed = stream->held || !stream->queue.empty();
         return !stream->listed;
     });
-    if (listed.empty()) retired.clear();
     careful = recording || !listed.empty();
 }
 
@@ -93,8 +92,8 @@ CUresult query(CUstream handle) {
 
 CUresult query(CUevent handle) {
     const Event& event = *event_of(handle);
-    const bool done = __atomic_load_n(&event.done, __ATOMIC_ACQUIRE) >=
-                      __atomic_load_n(&event.recorded, __ATOMIC_RELAXED);
+    const bool done =
+        __atomic_load_n(&event.done, __ATOMIC_ACQUIRE) >= __atomic_load_n(&event.recorded, __ATOMIC_RELAXED);
     return done ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
@@ -107,12 +106,9 @@ void forget(CUstream handle) {
     delete stream;
 }
 
-void retire(CUevent event) {
+CUevent new_event() {
     const std::lock_guard lock(mutex);
-    if (listed.empty())
-        delete event_of(event);
-    else
-        retired.emplace_back(event_of(event));
+    return reinterpret_cast<CUevent>(&all_events.emplace_back());
 }
 
 void record(bool on) {

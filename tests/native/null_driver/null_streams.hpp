@@ -32,7 +32,7 @@ CUresult submit(CUstream stream, Item item);
 CUresult query(CUstream stream);
 CUresult query(CUevent event);
 Event* event_of(CUevent event);
+CUevent new_event();
 void forget(CUstream stream);
-void retire(CUevent event);
 
 }  // namespace fikit::null_driver

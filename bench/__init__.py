@@ -1,0 +1,1 @@
+"""Benchmarks: what fikit costs, measured beside the driver itself (see DESIGN.md)."""

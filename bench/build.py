@@ -1,0 +1,28 @@
+"""Builds the measured programs in build/bench, which is what ``--programs`` may replace."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+FOLDER: Final = ROOT / "build/bench"
+
+
+def build(targets: list[str]) -> Path:
+    """Configure and build; returns the folder with the programs."""
+    cmake = (
+        shutil.which("cmake", path=f"{Path(sys.executable).parent}:{Path('/usr/local/bin')}:/usr/bin")
+        or "cmake"
+    )
+    if not (FOLDER / "build.ninja").exists():
+        options = ["-DFIKIT_NATIVE_TESTS=ON", "-DFIKIT_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=Release"]
+        source = ["-S", str(ROOT / "fikitd/native"), "-B", str(FOLDER), "-G", "Ninja"]
+        subprocess.run(
+            [cmake, *source, *options, f"-DPython_EXECUTABLE={sys.executable}"], check=True, stdout=sys.stderr
+        )
+    subprocess.run([cmake, "--build", str(FOLDER), "--target", *targets], check=True, stdout=sys.stderr)
+    return FOLDER / "bench"

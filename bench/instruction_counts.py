@@ -1,0 +1,85 @@
+"""Instructions for each launch on the three hot paths, against their limits.
+
+    python bench/instruction_counts.py [--json] [--launches N] [--where PATH]
+
+``producer``: from the caller to the ring. ``core``: from the ring to the driver call and its completion,
+without the driver, for a high-priority session and for one that passes the gate. ``policy``: the gate's
+decision with four sessions waiting. Exits with 1 when one exceeds its limit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # also when run as a file
+
+from bench import build, callgrind, machine
+
+NULL_DRIVER: Final = "libfikit_null_driver.so"
+
+
+@dataclass(frozen=True)
+class HotPath:
+    """A hot path: what bench_instructions calls it, and the most it may take."""
+
+    name: str
+    limit: int
+    what: str
+
+
+PATHS: Final = (
+    HotPath("producer", 250, "producer, a launch with 64 bytes of parameters"),
+    HotPath("high", 600, "dispatch core, high priority, without the driver"),
+    HotPath("gated", 600, "dispatch core, through the gate, without the driver"),
+    HotPath("policy", 400, "gate: decide, issued, arrived, completed; 4 sessions waiting"),
+)
+
+
+@dataclass(frozen=True)
+class Count:
+    """Instructions for each launch."""
+
+    name: str
+    instructions: float
+    limit: int
+    driver: float
+    """In the null driver beside them, not counted."""
+
+
+def count(program: Path, path: HotPath, launches: int, top: int) -> Count:
+    """Measure one path; with ``top``, say on standard error where most of it goes."""
+    costs = callgrind.run([str(program), path.name, str(launches)], "fikit_bench_*")
+    driver = sum(cost for place, cost in costs.items() if place.object.startswith(NULL_DRIVER))
+    ours = {place: cost for place, cost in costs.items() if not place.object.startswith(NULL_DRIVER)}
+    for place, cost in sorted(ours.items(), key=lambda item: -item[1])[:top]:
+        print(f"  {cost / launches:8.1f}  {place.function[:90]}", file=sys.stderr)
+    return Count(path.name, sum(ours.values()) / launches, path.limit, driver / launches)
+
+
+def main() -> None:
+    """Build, count, print."""
+    parser = argparse.ArgumentParser(description="Instructions for each launch, under callgrind.")
+    parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
+    parser.add_argument("--launches", type=int, default=4000)
+    parser.add_argument("--top", type=int, default=0, help="show the most expensive functions of each path")
+    parser.add_argument("--programs", type=Path, help="folder of bench_instructions; built when not given")
+    options = parser.parse_args()
+    folder = options.programs or build.build(["bench_instructions"])
+    counts = [count(folder / "bench_instructions", path, options.launches, options.top) for path in PATHS]
+    if options.json:
+        result = {"commit": machine.commit(), "machine": machine.machine(), "launches": options.launches}
+        print(json.dumps({**result, "instructions": [asdict(each) for each in counts]}, indent=1))
+    else:
+        for path, each in zip(PATHS, counts, strict=True):
+            verdict = "" if each.instructions <= each.limit else "   EXCEEDED"
+            print(f"{each.instructions:8.1f} of {each.limit}  {path.what}{verdict}")
+    sys.exit(any(each.instructions > each.limit for each in counts))
+
+
+if __name__ == "__main__":
+    main()

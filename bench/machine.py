@@ -1,0 +1,44 @@
+"""Where and on what a result was measured."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+from pathlib import Path
+
+from bench.build import ROOT
+
+
+def commit() -> str:
+    """The commit measured; ends in ``+`` where the tree has changes. Empty outside of git."""
+    shown = subprocess.run(
+        ["git", "describe", "--always", "--dirty=+", "--abbrev=12", "--exclude=*"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return shown.stdout.strip()
+
+
+def machine() -> dict[str, str | int]:
+    """Processor, cores, memory and kernel."""
+    model = next(
+        (
+            line.partition(":")[2].strip()
+            for line in Path("/proc/cpuinfo").read_text().splitlines()
+            if line.startswith("model name")
+        ),
+        platform.machine(),
+    )
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return {
+        "processor": model,
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(pages / 2**30),
+        "kernel": platform.release(),
+    }
+
+
+def driver_version() -> str:
+    """The kernel driver's version, where there is one."""
+    path = Path("/sys/module/nvidia/version")
+    return path.read_text().strip() if path.exists() else ""

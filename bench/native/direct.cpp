@@ -1,0 +1,106 @@
+// libcuda, loaded by name, with the device's primary context and one stream.
+#include <cuda.h>
+#include <dlfcn.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "target.hpp"
+
+namespace fikit::bench {
+namespace {
+
+#define FIKIT_BENCH_FUNCTIONS(X) \
+    X(cuInit)                    \
+    X(cuDeviceGet)               \
+    X(cuDevicePrimaryCtxRetain)  \
+    X(cuCtxSetCurrent)           \
+    X(cuStreamCreate)            \
+    X(cuStreamSynchronize)       \
+    X(cuModuleLoadData)          \
+    X(cuModuleGetFunction)       \
+    X(cuLaunchKernel)            \
+    X(cuMemAlloc)                \
+    X(cuMemFree)                 \
+    X(cuMemHostAlloc)            \
+    X(cuMemcpyHtoD)              \
+    X(cuMemcpyDtoH)              \
+    X(cuMemcpyHtoDAsync)         \
+    X(cuMemcpyDtoHAsync)
+
+#define FIKIT_BENCH_TEXT_OF(name) #name
+#define FIKIT_BENCH_TEXT(name) FIKIT_BENCH_TEXT_OF(name)
+
+class Direct final : public Target {
+  public:
+    Direct(const std::string& path, int ordinal) {
+        void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
+        if (library == nullptr) give_up(dlerror(), -1);
+#define FIKIT_BENCH_FIND(name)                                                           \
+    name##_ = reinterpret_cast<decltype(&name)>(dlsym(library, FIKIT_BENCH_TEXT(name))); \
+    if (name##_ == nullptr) give_up(FIKIT_BENCH_TEXT(name), -1);
+        FIKIT_BENCH_FUNCTIONS(FIKIT_BENCH_FIND)
+#undef FIKIT_BENCH_FIND
+        CUdevice device = 0;
+        CUcontext context = nullptr;
+        CUmodule module = nullptr;
+        check("cuInit", cuInit_(0));
+        check("cuDeviceGet", cuDeviceGet_(&device, ordinal));
+        check("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain_(&context, device));
+        check("cuCtxSetCurrent", cuCtxSetCurrent_(context));
+        check("cuStreamCreate", cuStreamCreate_(&stream_, CU_STREAM_NON_BLOCKING));
+        check("cuModuleLoadData", cuModuleLoadData_(&module, empty_kernel));
+        check("cuModuleGetFunction", cuModuleGetFunction_(&function_, module, "empty"));
+    }
+
+    void launch() override {
+        uint64_t first = 1, second = 2;
+        void* parameters[] = {&first, &second};
+        check("cuLaunchKernel",
+              cuLaunchKernel_(function_, 1, 1, 1, 32, 1, 1, 0, stream_, parameters, nullptr));
+    }
+    void synchronize() override { check("cuStreamSynchronize", cuStreamSynchronize_(stream_)); }
+    uint64_t allocate(uint64_t bytes) override {
+        CUdeviceptr address = 0;
+        check("cuMemAlloc", cuMemAlloc_(&address, bytes));
+        return address;
+    }
+    void free(uint64_t address) override { check("cuMemFree", cuMemFree_(address)); }
+    void* allocate_pinned(uint64_t bytes) override {
+        void* memory = nullptr;
+        check("cuMemHostAlloc", cuMemHostAlloc_(&memory, bytes, 0));
+        return memory;
+    }
+    void copy_to_device(uint64_t to, const void* from, uint64_t bytes, bool pinned) override {
+        check("cuMemcpyHtoD",
+              pinned ? cuMemcpyHtoDAsync_(to, from, bytes, stream_) : cuMemcpyHtoD_(to, from, bytes));
+    }
+    void copy_to_host(void* to, uint64_t from, uint64_t bytes, bool pinned) override {
+        check("cuMemcpyDtoH",
+              pinned ? cuMemcpyDtoHAsync_(to, from, bytes, stream_) : cuMemcpyDtoH_(to, from, bytes));
+    }
+
+  private:
+    static void check(const char* what, CUresult result) {
+        if (result != CUDA_SUCCESS) give_up(what, static_cast<int>(result));
+    }
+
+#define FIKIT_BENCH_MEMBER(name) decltype(&name) name##_ = nullptr;
+    FIKIT_BENCH_FUNCTIONS(FIKIT_BENCH_MEMBER)
+#undef FIKIT_BENCH_MEMBER
+    CUstream stream_ = nullptr;
+    CUfunction function_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Target> direct(const std::string& library, int ordinal) {
+    return std::make_unique<Direct>(library, ordinal);
+}
+
+void give_up(const std::string& what, int status) {
+    std::fprintf(stderr, "bench: %s failed (%d)\n", what.c_str(), status);
+    std::exit(1);
+}
+
+}  // namespace fikit::bench
