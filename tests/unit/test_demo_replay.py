@@ -92,6 +92,7 @@ def test_a_run_ends_when_told_to() -> None:
 
 def test_percentiles() -> None:
     values = [float(value) for value in range(100, 0, -1)]
-    assert percentile(values, 0.5) == 51
-    assert percentile(values, 0.99) == 100
+    assert percentile(values, 0.5) == pytest.approx(50.5)
+    assert percentile(values, 0.99) == pytest.approx(99.01)
+    assert percentile(values, 1.0) == 100
     assert percentile([3.0], 0.99) == 3

@@ -104,5 +104,9 @@ def wake_on_time() -> None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` of the values do not exceed."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+    """The value that ``share`` of the values do not exceed, interpolated between the nearest two."""
+    ranked = sorted(values)
+    below, fraction = divmod(share * (len(ranked) - 1), 1)
+    place = int(below)
+    above = ranked[min(place + 1, len(ranked) - 1)]
+    return ranked[place] + fraction * (above - ranked[place])
