@@ -2,9 +2,9 @@
 
     python bench/instruction_counts.py [--json] [--launches N] [--where PATH]
 
-``producer``: from the caller to the ring. ``core``: from the ring to the driver call and its completion,
-without the driver, for a high-priority session and for one that passes the gate. ``policy``: the gate's
-decision with four sessions waiting. Exits with 1 when one exceeds its limit.
+``producer``: from the caller to the ring. ``high``, ``gated``: the dispatch core, from the ring to the
+driver call and its completion, without the driver and without the policy, for a high-priority session and for
+one that passes the gate. ``policy``: the gate's decision with four sessions waiting. Exits with 1 when one exceeds its limit.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # also when run as
 
 from bench import build, callgrind, machine
 
+POLICY: Final = "fikit::scheduling::"
 NULL_DRIVER: Final = "libfikit_null_driver.so"
 
 
@@ -34,8 +35,8 @@ class HotPath:
 
 PATHS: Final = (
     HotPath("producer", 250, "producer, a launch with 64 bytes of parameters"),
-    HotPath("high", 600, "dispatch core, high priority, without the driver"),
-    HotPath("gated", 600, "dispatch core, through the gate, without the driver"),
+    HotPath("high", 600, "dispatch core, high priority, without driver and policy"),
+    HotPath("gated", 600, "dispatch core, through the gate, without driver and policy"),
     HotPath("policy", 400, "gate: decide, issued, arrived, completed; 4 sessions waiting"),
 )
 
@@ -55,7 +56,12 @@ def count(program: Path, path: HotPath, launches: int, top: int) -> Count:
     """Measure one path; with ``top``, say on standard error where most of it goes."""
     costs = callgrind.run([str(program), path.name, str(launches)], "fikit_bench_*")
     driver = sum(cost for place, cost in costs.items() if place.object.startswith(NULL_DRIVER))
-    ours = {place: cost for place, cost in costs.items() if not place.object.startswith(NULL_DRIVER)}
+    policy = path.name == "policy"
+    ours = {
+        place: cost
+        for place, cost in costs.items()
+        if not place.object.startswith(NULL_DRIVER) and (policy or POLICY not in place.function)
+    }
     for place, cost in sorted(ours.items(), key=lambda item: -item[1])[:top]:
         print(f"  {cost / launches:8.1f}  {place.function[:90]}", file=sys.stderr)
     return Count(path.name, sum(ours.values()) / launches, path.limit, driver / launches)

@@ -141,6 +141,7 @@ class Core {
 
     // issue.cpp
     bool prepare_launch(Session& session);
+    KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape);
     void prepare_copy(Session& session);
     bool start_call(Session& session);
     void manage(Session& session);
@@ -150,7 +151,11 @@ class Core {
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
-    SessionStream* stream_of(Session& session, uint32_t handle);
+    bool stream_exists(Session& session);
+    bool examine_launch(Session& session, SessionFunction& function);
+    bool refuse_launch(Session& session, CUresult error, const std::string& text);
+    void begin_trace(const Session& session, InFlight& entry, Nanoseconds now);
+    void report(Session& session, CUresult result);
     void count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now);
     Lane* place(Session& session, SessionStream& stream, uint32_t handle, bool partition);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
@@ -225,6 +230,7 @@ class Core {
     uint32_t high_in_flight_ = 0;
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;
+    Nanoseconds now_ = 0;  // when the turn began, or the last operation was issued
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 

@@ -7,6 +7,8 @@
 #include <sys/syscall.h>
 
 #include <cerrno>
+#include <optional>
+#include <stdexcept>
 
 #include "core.hpp"
 
@@ -37,7 +39,7 @@ bool Core::reads_ring(const Session& session) const {
 }
 
 // Copies the next record to the session's head. False: nothing to do now.
-bool Core::take_head(Session& session) {
+inline bool Core::take_head(Session& session) {
     switch (session.ring.next(*session.head)) {
         case RingReader::Result::empty:
             return false;
@@ -49,9 +51,6 @@ bool Core::take_head(Session& session) {
     }
     __atomic_store_n(&session.inbox_header()->tail, session.ring.tail(), __ATOMIC_RELEASE);
     session.head_ready = true;
-    session.head_waits = false;
-    session.head_kernel = nullptr;
-    session.head_work = {};
     ++session.usage.operations;
     return true;
 }
@@ -66,22 +65,21 @@ bool Core::serve(Session& session) {
             return progress;
         }
         const uint16_t op = session.head->record().op;
-        if (op == FIKIT_OP_CALL && !start_call(session)) return progress;
+        if (op == FIKIT_OP_CALL) return start_call(session) || progress;
         progress = true;
-        if (op == FIKIT_OP_CALL) {
-            return progress;
-        } else if (!is_step(op)) {
+        if (!is_step(op)) {
             manage(session);
             session.head_ready = false;
-        } else if (stream_of(session, session.head->record().stream) == nullptr) {
+        } else if (const auto& slot = session.streams[session.head->record().stream];
+                   (slot == nullptr || !slot->created) && !stream_exists(session)) {
             return progress;
         } else if (op == FIKIT_OP_LAUNCH ? prepare_launch(session) : (prepare_copy(session), true)) {
             if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {
                 issue(session, false);
             } else {
                 session.head_waits = true;
-                session.head_arrived = clock_.now();
-                policy_->arrived(session.index, session.head_work, session.head_arrived);
+                session.head_arrived = now_;
+                policy_->arrived(session.index, session.head_work, now_);
                 return progress;
             }
         }
@@ -91,7 +89,7 @@ bool Core::serve(Session& session) {
 }
 
 // High-priority sessions wait for nobody, not even for a round of the others' operations.
-bool Core::serve_high() {
+inline bool Core::serve_high() {
     bool progress = false;
     for (const auto& session : sessions_)
         if (session->level == scheduling::highest_level && session->state == Session::State::running)
@@ -103,7 +101,7 @@ bool Core::serve_high() {
 bool Core::gate() {
     bool progress = false;
     for (;;) {
-        const Nanoseconds now = clock_.now();
+        const Nanoseconds now = now_;
         const scheduling::Decision decision = policy_->decide(now);
         if (decision.verdict == scheduling::Decision::Verdict::wait) {
             ask_again_at_ = decision.again_at;
@@ -134,6 +132,7 @@ void Core::read_board() {
 
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
+    now_ = clock_.now();
     progress |= serve_high();
     for (const auto& session : sessions_)
         if (session->level != scheduling::highest_level && session->state == Session::State::running &&
@@ -239,25 +238,27 @@ bool Core::run_posted() {
     return !actions.empty();
 }
 
-// Runs the action on the dispatch thread and waits for it. Throws what it throws, or if the loop has ended.
+// Runs the action on the dispatch thread and waits for it. Throws what it threw (as a runtime_error of this
+// thread's own), or if the loop has ended.
 void Core::on_dispatch(const std::function<void()>& action) {
-    std::promise<void> done;
-    std::future<void> result = done.get_future();
+    std::promise<std::optional<std::string>> done;
+    std::future<std::optional<std::string>> result = done.get_future();
     {
         const std::lock_guard lock(posted_mutex_);
         if (stopping_.load() || failure_.load() != 0) throw std::runtime_error("the dispatch loop has ended");
         posted_actions_.emplace_back([&] {
+            std::optional<std::string> wrong;
             try {
                 action();
-                done.set_value();
-            } catch (...) {
-                done.set_exception(std::current_exception());
+            } catch (const std::exception& error) {
+                wrong = error.what();
             }
+            done.set_value(std::move(wrong));
         });
         posted_.store(true, std::memory_order_release);
     }
     kick();
-    result.get();
+    if (const std::optional<std::string> wrong = result.get()) throw std::runtime_error(*wrong);
 }
 
 }  // namespace fikit

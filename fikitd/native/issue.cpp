@@ -49,86 +49,120 @@ const char* check_shape(const fikit_launch& launch, const SessionFunction& funct
 
 }  // namespace
 
-// The stream of a handle; 0 exists from the start. nullptr: it does not exist, and the session has ended.
-// A destroyed one can still be asked for its mark: another thread of the tenant may be synchronising.
-SessionStream* Core::stream_of(Session& session, uint32_t handle) {
-    auto& slot = session.streams[handle];
-    if (slot == nullptr || (!slot->created && session.head->record().op != FIKIT_OP_SYNC)) {
-        if (handle != 0) {
-            end_session(session, CUDA_ERROR_INVALID_HANDLE,
-                        "stream " + std::to_string(handle) + " does not exist");
-            return nullptr;
-        }
-        slot = std::make_unique<SessionStream>();
-        slot->created = true;
+inline void Core::count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now) {
+    ++stream.issued;
+    ++session.steps_issued;
+    ++session.unmarked_steps;
+    ++session.in_flight;
+    if (++in_flight_ == 1) busy_since_ = now;
+    session.last_issue = now;
+    if (!stream.active) {
+        stream.active = true;
+        session.active.push_back(handle);
     }
-    return slot.get();
 }
 
-// Fills head_work and head_kernel. False: the launch was refused (its step counts all the same).
-bool Core::prepare_launch(Session& session) {
-    const auto& launch = session.head->as<fikit_launch>();
-    SessionStream& stream = *session.streams[launch.record.stream];
-    const auto refused = [&](CUresult error, const std::string& text) {
-        session.head_ready = false;
-        if (stream.lane == nullptr) place(session, stream, launch.record.stream, false);
-        count_step(session, stream, launch.record.stream, clock_.now());
-        refuse(session, launch.record.stream, error, text);
-        write_mark(session, stream, launch.record.stream);
+// Makes the legacy default stream when it is first named. False: the stream of the head does not exist, and
+// the session has ended. A destroyed one can still be asked for its mark: another thread of the tenant may be
+// synchronising.
+bool Core::stream_exists(Session& session) {
+    const fikit_record& record = session.head->record();
+    auto& slot = session.streams[record.stream];
+    if (slot != nullptr && (slot->created || record.op == FIKIT_OP_SYNC)) return true;
+    if (record.stream != 0) {
+        end_session(session, CUDA_ERROR_INVALID_HANDLE,
+                    "stream " + std::to_string(record.stream) + " does not exist");
         return false;
-    };
-    if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
-        return refused(CUDA_ERROR_INVALID_HANDLE,
-                       "launch: function " + std::to_string(launch.function) + " does not exist");
-    const SessionFunction& function = session.functions[launch.function];
+    }
+    slot = std::make_unique<SessionStream>();
+    slot->created = true;
+    return true;
+}
+
+// The launch at the head is refused; its step counts all the same.
+bool Core::refuse_launch(Session& session, CUresult error, const std::string& text) {
+    const uint32_t handle = session.head->record().stream;
+    SessionStream& stream = *session.streams[handle];
+    session.head_ready = false;
+    if (stream.lane == nullptr) place(session, stream, handle, false);
+    count_step(session, stream, handle, clock_.now());
+    refuse(session, handle, error, text);
+    write_mark(session, stream, handle);
+    return false;
+}
+
+// A launch of a shape that the function's last one did not have: looked at in full, and remembered.
+bool Core::examine_launch(Session& session, SessionFunction& function) {
+    const auto& launch = session.head->as<fikit_launch>();
     if (const char* wrong = check_shape(launch, function); wrong != nullptr) {
         const std::lock_guard lock(names_mutex_);
-        return refused(CUDA_ERROR_INVALID_VALUE,
-                       "launch of " + names_[function.name].function + ": " + wrong);
+        return refuse_launch(session, CUDA_ERROR_INVALID_VALUE,
+                             "launch of " + names_[function.name].function + ": " + wrong);
     }
+    std::memcpy(&function.last_shape, launch.grid, sizeof function.last_shape);
+    function.last_kernel = kernel_of(function, function.last_shape);
+    return true;
+}
+
+// Fills head_work and head_kernel. False: the launch was refused.
+bool Core::prepare_launch(Session& session) {
+    const auto& launch = session.head->as<fikit_launch>();
+    // A shape is compared as the record has it.
+    static_assert(offsetof(fikit_launch, shared_bytes) - offsetof(fikit_launch, grid) ==
+                  offsetof(KernelShape, shared_bytes));
+    static_assert(sizeof(KernelShape) == offsetof(KernelShape, shared_bytes) + sizeof launch.shared_bytes);
+    if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
+        return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
+                             "launch: function " + std::to_string(launch.function) + " does not exist");
+    SessionFunction& function = session.functions[launch.function];
+    const bool repeated = function.last_kernel != nullptr && function.last_kernel->waves != 0 &&
+                          std::memcmp(&function.last_shape, launch.grid, sizeof(KernelShape)) == 0 &&
+                          launch.parameter_bytes == function.parameter_bytes;
+    if (!repeated && !examine_launch(session, function)) return false;
     bool whole = false;
     for (uint32_t i = 0; i < launch.attributes; ++i) {
         fikit_attribute attribute;
         std::memcpy(&attribute, session.head->attributes() + i, sizeof attribute);
         if (attribute_use(attribute.id) == AttributeUse::refuse)
-            return refused(CUDA_ERROR_NOT_SUPPORTED,
-                           "launch attribute " + std::to_string(attribute.id) + " is not supported");
+            return refuse_launch(session, CUDA_ERROR_NOT_SUPPORTED,
+                                 "launch attribute " + std::to_string(attribute.id) + " is not supported");
         whole |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
     }
-    KernelShape shape;
-    std::memcpy(shape.grid, launch.grid, sizeof shape.grid);
-    std::memcpy(shape.block, launch.block, sizeof shape.block);
-    shape.shared_bytes = launch.shared_bytes;
-    bool fresh = false;
-    KernelEntry* entry = profile_.find(Profile::key_of(function.hash, shape), fresh);
+    const KernelEntry* entry = function.last_kernel;
     scheduling::Work& work = session.head_work;
     work.whole = whole;
-    work.expected = settings_.bounds.in_flight;
-    if (entry != nullptr) {
-        if (fresh || entry->waves == 0) {
-            const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
-            int resident = 0;
-            if (driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor_(&resident, function.function, threads,
-                                                                     shape.shared_bytes) != CUDA_SUCCESS ||
-                resident < 1)
-                resident = 1;
-            const uint64_t slots = uint64_t{multiprocessors_} * static_cast<uint64_t>(resident);
-            entry->waves =
-                static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
-            entry->shape = shape;
-            entry->name = function.name;
-        }
-        if (entry->samples > 0) work.expected = std::max<Nanoseconds>(entry->median, least_duration);
-        work.block = entry->block_time();
-        work.known = entry->known();
-    }
-    session.head_kernel = entry;
+    const bool measured = entry != nullptr && entry->samples > 0;
+    work.expected =
+        measured ? std::max<Nanoseconds>(entry->median, least_duration) : settings_.bounds.in_flight;
+    work.block = measured ? entry->block_time() : 0;
+    work.known = measured && entry->known();
+    session.head_kernel = function.last_kernel;
     return true;
+}
+
+// The profile's entry for a launch, new or not; nullptr when the profile is full.
+KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape& shape) {
+    bool fresh = false;
+    KernelEntry* entry = profile_.find(Profile::key_of(function.hash, shape), fresh);
+    if (entry == nullptr || (!fresh && entry->waves != 0)) return entry;
+    const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
+    int resident = 0;
+    if (driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor_(&resident, function.function, threads,
+                                                             shape.shared_bytes) != CUDA_SUCCESS ||
+        resident < 1)
+        resident = 1;
+    const uint64_t slots = uint64_t{multiprocessors_} * static_cast<uint64_t>(resident);
+    entry->waves =
+        static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
+    entry->shape = shape;
+    entry->name = function.name;
+    return entry;
 }
 
 // What a copy or fill is expected to take; nothing for the other steps.
 void Core::prepare_copy(Session& session) {
-    scheduling::Work& work = session.head_work;
+    session.head_kernel = nullptr;
+    scheduling::Work& work = session.head_work = {};
     work.known = work.whole = true;
     const fikit_record& record = session.head->record();
     if (record.op == FIKIT_OP_COPY) {
@@ -156,8 +190,8 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, bool partition) {
-    if (stream.lane == nullptr) session.used.push_back(handle);
     Lane*& kind = partition ? stream.partition : stream.whole;
+    if (stream.lane == nullptr) session.used.push_back(handle);
     if (kind == nullptr) kind = lanes_.borrow(cuda_priority(session, stream), partition);
     if (stream.lane != nullptr && stream.lane != kind && stream.issued > stream.completed)
         wait_for(kind->stream, stream);
@@ -194,112 +228,7 @@ void Core::order_with_legacy(Session& session, SessionStream& stream, uint32_t h
     }
 }
 
-void Core::count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now) {
-    ++stream.issued;
-    ++session.steps_issued;
-    ++session.unmarked_steps;
-    ++session.in_flight;
-    if (++in_flight_ == 1) busy_since_ = now;
-    session.last_issue = now;
-    if (!stream.active) {
-        stream.active = true;
-        session.active.push_back(handle);
-    }
-}
-
-// Issues the head of the session.
-void Core::issue(Session& session, bool partition) {
-    const fikit_record& record = session.head->record();
-    SessionStream& stream = *session.streams[record.stream];
-    const bool work = record.op <= FIKIT_OP_FILL;
-    Lane* lane =
-        work || stream.lane == nullptr ? place(session, stream, record.stream, partition) : stream.lane;
-    order_with_legacy(session, stream, record.stream);
-
-    InFlight entry;
-    int32_t timer = -1;
-    const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
-    if (work && (sampled || trace_.on()) && !free_timers_.empty()) {
-        timer = free_timers_.back();
-        free_timers_.pop_back();
-        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, lane->stream);
-    }
-    CUresult result = CUDA_SUCCESS;
-    switch (record.op) {
-        case FIKIT_OP_LAUNCH:
-            result = issue_launch(session, lane->stream);
-            break;
-        case FIKIT_OP_COPY:
-            result = issue_copy(session, lane->stream);
-            break;
-        case FIKIT_OP_FILL:
-            result = issue_fill(session, lane->stream);
-            break;
-        case FIKIT_OP_EVENT_RECORD:
-        case FIKIT_OP_EVENT_WAIT:
-            result = issue_event(session, lane->stream);
-            break;
-        case FIKIT_OP_HOST_FUNCTION:
-            result = issue_host_function(session, stream, record.stream);
-            break;
-        default:
-            break;
-    }
-    if (timer >= 0) driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
-
-    const Nanoseconds now = clock_.now();
-    count_step(session, stream, record.stream, now);
-    if (work && (result == CUDA_SUCCESS || timer >= 0)) {
-        entry.step = stream.issued;
-        entry.serial = session.steps_issued;
-        entry.work = session.head_work;
-        entry.work.gated = session.level != scheduling::highest_level;
-        entry.kernel = session.head_kernel;
-        entry.timer = timer;
-        entry.multiprocessors = lane->multiprocessors;
-        entry.traced = trace_.on();
-        if (entry.traced) {
-            TraceRecord& trace = entry.trace;
-            trace = {};
-            trace.session = session.serial;
-            trace.stream = record.stream;
-            trace.op = record.op;
-            trace.arrived = entry.work.gated ? session.head_arrived : now;
-            trace.issued = now;
-            trace.multiprocessors = lane->multiprocessors;
-            if (record.op == FIKIT_OP_LAUNCH && entry.kernel != nullptr) {
-                trace.name = entry.kernel->name;
-                trace.blocks = entry.kernel->shape.blocks();
-            } else if (record.op == FIKIT_OP_COPY) {
-                trace.detail = static_cast<uint16_t>(session.head->as<fikit_copy>().kind);
-                trace.bytes = session.head->as<fikit_copy>().size;
-            } else if (record.op == FIKIT_OP_FILL) {
-                trace.bytes = session.head->as<fikit_fill>().count * session.head->as<fikit_fill>().width;
-            }
-        }
-        stream.queue.push(entry);
-        session.unmarked_work += entry.work.expected;
-        if (!entry.work.gated) ++high_in_flight_;
-        policy_->issued(session.index, entry.work, now);
-    } else if (session.head_waits) {
-        policy_->withdrawn(session.index, now);
-    }
-    session.head_ready = session.head_waits = false;
-    if ((record.flags & FIKIT_MARK) != 0) write_mark(session, stream, record.stream);
-    if (result != CUDA_SUCCESS) {
-        static constexpr const char* names[] = {
-            "", "launch", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
-        std::string what = names[record.op];
-        if (record.op == FIKIT_OP_LAUNCH) {
-            const std::lock_guard lock(names_mutex_);
-            what +=
-                " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
-        }
-        check(session, record.stream, result, what.c_str());
-    }
-}
-
-CUresult Core::issue_launch(Session& session, CUstream stream) {
+inline CUresult Core::issue_launch(Session& session, CUstream stream) {
     const auto& launch = session.head->as<fikit_launch>();
     const SessionFunction& function = session.functions[launch.function];
     ++session.usage.launches;
@@ -334,6 +263,107 @@ CUresult Core::issue_launch(Session& session, CUstream stream) {
     config.attrs = attributes;
     config.numAttrs = count;
     return driver_.cuLaunchKernelEx_(&config, function.function, nullptr, parameters);
+}
+
+// Issues the head of the session.
+void Core::issue(Session& session, bool partition) {
+    const fikit_record& record = session.head->record();
+    SessionStream& stream = *session.streams[record.stream];
+    const bool work = record.op <= FIKIT_OP_FILL;
+    Lane* lane = stream.lane;
+    if (lane == nullptr || (work && lane != (partition ? stream.partition : stream.whole)))
+        lane = place(session, stream, record.stream, partition);
+    if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
+        order_with_legacy(session, stream, record.stream);
+
+    int32_t timer = -1;
+    const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
+    if (work && (sampled || trace_.on()) && !free_timers_.empty()) {
+        timer = free_timers_.back();
+        free_timers_.pop_back();
+        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, lane->stream);
+    }
+    CUresult result = CUDA_SUCCESS;
+    switch (record.op) {
+        case FIKIT_OP_LAUNCH:
+            result = issue_launch(session, lane->stream);
+            break;
+        case FIKIT_OP_COPY:
+            result = issue_copy(session, lane->stream);
+            break;
+        case FIKIT_OP_FILL:
+            result = issue_fill(session, lane->stream);
+            break;
+        case FIKIT_OP_EVENT_RECORD:
+        case FIKIT_OP_EVENT_WAIT:
+            result = issue_event(session, lane->stream);
+            break;
+        case FIKIT_OP_HOST_FUNCTION:
+            result = issue_host_function(session, stream, record.stream);
+            break;
+        default:
+            break;
+    }
+    if (timer >= 0) driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
+
+    const Nanoseconds now = now_ = clock_.now();
+    count_step(session, stream, record.stream, now);
+    if (work && (result == CUDA_SUCCESS || timer >= 0)) {
+        InFlight& entry = stream.queue.push();
+        entry.step = stream.issued;
+        entry.serial = session.steps_issued;
+        entry.work = session.head_work;
+        entry.work.gated = session.level != scheduling::highest_level;
+        entry.kernel = session.head_kernel;
+        entry.timer = timer;
+        entry.multiprocessors = lane->multiprocessors;
+        entry.traced = trace_.on();
+        if (entry.traced) [[unlikely]]
+            begin_trace(session, entry, now);
+        session.unmarked_work += entry.work.expected;
+        if (!entry.work.gated) ++high_in_flight_;
+        policy_->issued(session.index, entry.work, now);
+    } else if (session.head_waits) {
+        policy_->withdrawn(session.index, now);
+    }
+    session.head_ready = session.head_waits = false;
+    if ((record.flags & FIKIT_MARK) != 0) write_mark(session, stream, record.stream);
+    if (result != CUDA_SUCCESS) report(session, result);
+}
+
+// What the trace says of the head, as far as it is known when it is issued.
+void Core::begin_trace(const Session& session, InFlight& entry, Nanoseconds now) {
+    const fikit_record& record = session.head->record();
+    TraceRecord& trace = entry.trace;
+    trace = {};
+    trace.session = session.serial;
+    trace.stream = record.stream;
+    trace.op = record.op;
+    trace.arrived = entry.work.gated ? session.head_arrived : now;
+    trace.issued = now;
+    trace.multiprocessors = entry.multiprocessors;
+    if (record.op == FIKIT_OP_LAUNCH && entry.kernel != nullptr) {
+        trace.name = entry.kernel->name;
+        trace.blocks = entry.kernel->shape.blocks();
+    } else if (record.op == FIKIT_OP_COPY) {
+        trace.detail = static_cast<uint16_t>(session.head->as<fikit_copy>().kind);
+        trace.bytes = session.head->as<fikit_copy>().size;
+    } else if (record.op == FIKIT_OP_FILL) {
+        trace.bytes = session.head->as<fikit_fill>().count * session.head->as<fikit_fill>().width;
+    }
+}
+
+// The operation just issued failed.
+void Core::report(Session& session, CUresult result) {
+    static constexpr const char* names[] = {
+        "", "launch", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
+    const fikit_record& record = session.head->record();
+    std::string what = names[record.op];
+    if (record.op == FIKIT_OP_LAUNCH) {
+        const std::lock_guard lock(names_mutex_);
+        what += " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
+    }
+    check(session, record.stream, result, what.c_str());
 }
 
 CUresult Core::issue_copy(Session& session, CUstream stream) {

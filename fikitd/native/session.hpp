@@ -43,7 +43,8 @@ class InFlightQueue {
     bool full() const { return tail_ - head_ == capacity; }
     InFlight& front() { return slots_[head_ % capacity]; }
     void pop() { ++head_; }
-    void push(const InFlight& entry) { slots_[tail_++ % capacity] = entry; }
+    // The caller fills the entry in, all but its trace.
+    InFlight& push() { return slots_[tail_++ % capacity]; }
 
   private:
     std::array<InFlight, capacity> slots_;
@@ -80,6 +81,9 @@ struct SessionFunction {
     uint32_t parameter_bytes = 0;
     int32_t max_threads = 0;
     int32_t max_dynamic_shared = 0;
+    // The shape of its last launch, found to be right, and what is known of it: most launches repeat one.
+    KernelShape last_shape;
+    KernelEntry* last_kernel = nullptr;
 };
 
 // Device memory of the session: an allocation, or a variable of a module.

@@ -110,10 +110,12 @@ class Strict final : public Policy {
         Decision answer, choice;
         if (waiting_ == 0) return answer;
         bool blocked = levels_[highest_level].in_flight > 0 || high_elsewhere_;
-        for (int number = highest_level + 1; number <= lowest_level; ++number) {
+        uint64_t left = waiting_;
+        for (int number = highest_level + 1; left != 0; ++number) {
             const Level& level = levels_[number];
-            const uint64_t candidates = level.members & waiting_;
+            const uint64_t candidates = level.members & left;
             if (candidates != 0) {
+                left &= ~candidates;
                 bool entitled = false;
                 const Decision decision = place(least(candidates), blocked, now, entitled);
                 // Whoever has saved up for its operation goes before the levels above, which would else take

@@ -153,7 +153,7 @@ void refused_operations_leave_the_gate() {
 
 struct Order {
     std::atomic<int> next{0};
-    int seen[8] = {};
+    std::atomic<int> seen[8] = {};
 };
 
 void host_functions_keep_the_order_of_their_stream() {
@@ -176,12 +176,12 @@ void host_functions_keep_the_order_of_their_stream() {
     CHECK_EQUAL(tenant->host_function(0, note, &arguments[1]), 0);
     rig.turn_until([&] { return order.next == 1; });
     rig.settle();
-    CHECK_EQUAL(order.next, 1);  // the second waits for the first to return
+    CHECK_EQUAL(order.next.load(), 1);  // the second waits for the first to return
     CHECK_EQUAL(tenant->stream_query(0), status::not_ready);
     may_return = true;
     rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), 0); });
-    CHECK_EQUAL(order.seen[0], 1);
-    CHECK_EQUAL(order.seen[1], 2);
+    CHECK_EQUAL(order.seen[0].load(), 1);
+    CHECK_EQUAL(order.seen[1].load(), 2);
 }
 
 // A session that ends while its host function runs lets go of the lane; nothing of it is left.
