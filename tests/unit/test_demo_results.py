@@ -18,8 +18,8 @@ RESULT = Result(
 
 
 def test_figures_of_a_phase() -> None:
-    high = Measured([float(step) for step in range(1, 201)], 2.0)
-    assert figures(high, Measured([1.0] * 30, 1.5)) == Figures(101.0, 199.0, 20.0)
+    high = Measured([float(step) for step in range(201)], 2.0)
+    assert figures(high, Measured([1.0] * 30, 1.5)) == Figures(100.0, 198.0, 20.0)
 
 
 def test_the_table() -> None:

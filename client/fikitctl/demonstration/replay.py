@@ -4,6 +4,10 @@ Times are absolute from the iteration's start, so that being late once does not 
 sleeps for what it can and polls the clock for the rest. The longer a device second takes the host, the less
 a late wake-up matters on the device: where that is longer than a second, nothing is polled, which also
 leaves the processor to whoever models the device's time.
+
+The recorded program computed where the replay waits. So when a busy machine lets the replay wait for much
+longer than asked, that is no part of the iteration: its clock stands still meanwhile. Time spent in
+enqueueing and synchronising always counts.
 """
 
 from __future__ import annotations
@@ -18,6 +22,8 @@ Enqueue = Callable[[], object]
 POLLED_NS: Final = 60_000
 """Longer than a wake-up from sleep is usually late."""
 _SHORTEST_SLEEP_NS: Final = 10_000
+FORGOTTEN_NS: Final = 1_000_000
+"""Waiting this much too long is the machine's doing."""
 _PR_SET_TIMERSLACK: Final = 29
 
 
@@ -61,7 +67,7 @@ class Replay:
         now_ns, start = self._clock.now_ns, self._clock.now_ns()
         for due_ns, enqueue in self._operations:
             if (missing := start + due_ns - now_ns()) > 0:
-                self._wait(start + due_ns, missing)
+                start += self._wait(start + due_ns, missing)
             enqueue()
         self._synchronize()
         return (now_ns() - start) / 1e6 / self._scale
@@ -82,12 +88,14 @@ class Replay:
             if (now := self._clock.now_ns()) >= enough or stopped():
                 return steps_ms, (now - start) / 1e9 / self._scale
 
-    def _wait(self, until_ns: int, missing_ns: int) -> None:
+    def _wait(self, until_ns: int, missing_ns: int) -> int:
+        """Wait; how long the machine forgot us, in nanoseconds."""
+        now_ns = self._clock.now_ns
         if (sleep_ns := missing_ns - self._polled_ns) > _SHORTEST_SLEEP_NS:
             self._clock.sleep_seconds(sleep_ns / 1e9)
-        now_ns = self._clock.now_ns
-        while self._polled_ns and now_ns() < until_ns:
+        while (late_ns := now_ns() - until_ns) < 0 and self._polled_ns:
             pass
+        return late_ns if late_ns > FORGOTTEN_NS else 0
 
 
 def wake_on_time() -> None:
@@ -96,5 +104,9 @@ def wake_on_time() -> None:
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` of the values do not exceed."""
-    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+    """The value that ``share`` of the values do not exceed, interpolated between the nearest two."""
+    ranked = sorted(values)
+    below, fraction = divmod(share * (len(ranked) - 1), 1)
+    place = int(below)
+    above = ranked[min(place + 1, len(ranked) - 1)]
+    return ranked[place] + fraction * (above - ranked[place])
