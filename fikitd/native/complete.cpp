@@ -113,8 +113,8 @@ void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
         const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
         float milliseconds = 0;
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
-            measured =
-                std::max<Nanoseconds>(1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6));
+            measured = std::max<Nanoseconds>(
+                1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) - timer_overhead_);
         if (entry.traced) record_trace(entry, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && measured > 0) {
