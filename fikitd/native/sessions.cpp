@@ -79,6 +79,9 @@ Core::Core(const Settings& settings, CUcontext context)
 
 void Core::start() {
     if (lanes_.empty() || monitor_ == nullptr) throw std::runtime_error("no streams were added");
+    if (settings_.in_flight_limit == 0 || settings_.in_flight_limit > InFlightQueue::capacity)
+        throw std::runtime_error("a session can have 1 to " + std::to_string(InFlightQueue::capacity) +
+                                 " operations in flight");
     settings_.bounds.partition = lanes_.has_partition();
     greatest_priority_ = lanes_.greatest_priority();
     policy_ = scheduling::make_policy(settings_.policy, settings_.bounds);
