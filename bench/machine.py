@@ -34,7 +34,7 @@ def machine() -> dict[str, str | int]:
         "processor": model,
         "cores": os.cpu_count() or 0,
         "memory_gib": round(pages / 2**30),
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
     }
 
 
