@@ -4,6 +4,7 @@
 //
 //   dispatch.cpp   the loop: reading rings, the gate, parking
 //   issue.cpp      one operation to the GPU
+//   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   sessions.cpp   attaching, ending, control from Python's threads
 //   calls.cpp      answers to calls, on the workers
