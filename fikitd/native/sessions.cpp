@@ -199,6 +199,10 @@ Core::Channel Core::make_channel() {
 Core::Channel Core::take_channel() {
     when_idle([this] {
         try {
+            {
+                const std::lock_guard lock(idle_mutex_);
+                if (spare_channels_.size() >= settings_.spare_channels) return;
+            }
             Channel spare = make_channel();
             const std::lock_guard lock(idle_mutex_);
             spare_channels_.push_back(std::move(spare));
