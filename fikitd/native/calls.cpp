@@ -226,7 +226,8 @@ class CallHandler {
             if (function.module == request.handle) function.function = nullptr;
         std::erase_if(session_.buffers,
                       [&](const auto& buffer) { return buffer.second.module == request.handle; });
-        return driver_.cuModuleUnload_(module);
+        core_.when_idle([core = &core_, module] { core->driver_.cuModuleUnload_(module); });
+        return CUDA_SUCCESS;
     }
 
     // The symbol behind a request; empty when its length is wrong.

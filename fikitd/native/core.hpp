@@ -11,6 +11,7 @@
 #pragma once
 
 #include <atomic>
+#include <deque>
 #include <functional>
 #include <future>
 #include <map>
@@ -44,8 +45,9 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
     uint32_t in_flight_limit = 256;           // steps of one session
     uint32_t workers = 2;
-    std::string board_path;  // of the GPU's board; empty: this executor is alone
-    bool own_thread = true;  // false: tests turn the loop by hand
+    uint32_t spare_channels = 2;  // kept ready, since registering one holds launches up
+    std::string board_path;       // of the GPU's board; empty: this executor is alone
+    bool own_thread = true;       // false: tests turn the loop by hand
 };
 
 struct AttachRequest {
@@ -181,6 +183,9 @@ class Core {
     void fail(CUresult error, const std::string& what);
     void end_session(Session& session, int error, const std::string& reason);
     void announce(Session& session);
+    void when_idle(std::function<void()> job);
+    void unregister_when_idle(SharedMemory&& memory);
+    void run_idle_job(Nanoseconds now);
     void forget_descriptors(Session& session);
     struct Timer {
         CUevent before = nullptr, after = nullptr;
@@ -192,6 +197,12 @@ class Core {
     void release(Session& session);  // on a worker
     Session* find(const std::string& id);
     void adopt(std::unique_ptr<Session>& session);
+    struct Channel {
+        SharedMemory outbox, inbox;
+        CUdeviceptr inbox_device = 0;
+    };
+    Channel make_channel();
+    Channel take_channel();
     uint32_t name_index(const KernelName& name);
 
     Settings settings_;
@@ -247,6 +258,12 @@ class Core {
     std::vector<EndedSession> ended_;
     std::atomic<int> failure_{0};
     std::atomic<int> sticky_{0};  // seen by a worker
+
+    std::mutex idle_mutex_;
+    std::deque<std::function<void()>> idle_jobs_;
+    std::vector<Channel> spare_channels_;  // under idle_mutex_
+    std::atomic<bool> idle_waiting_{false}, idle_running_{false};
+    std::atomic<Nanoseconds> idle_since_{0};
     std::string failure_text_;
 };
 

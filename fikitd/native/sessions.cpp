@@ -92,6 +92,8 @@ void Core::start() {
     calibrate();
     workers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
     releases_.start(1, [this] { driver_.cuCtxSetCurrent_(context_); });
+    for (unsigned spare = 0; spare < settings_.spare_channels; ++spare)
+        spare_channels_.push_back(make_channel());
     if (settings_.own_thread) thread_ = std::thread([this] { run(); });
 }
 
@@ -146,43 +148,73 @@ std::pair<int, int> Core::attach(AttachRequest request) {
     session->level = request.level;
     session->weight = request.weight;
     session->memory_limit = request.memory_limit;
+    Channel channel = take_channel();
+    session->outbox = std::move(channel.outbox);
+    session->inbox = std::move(channel.inbox);
+    session->inbox_device = channel.inbox_device;
+    session->ring =
+        RingReader(session->outbox.data(), session->outbox.data() + header_bytes, settings_.ring_bytes);
+    Descriptor outbox(duplicate(session->outbox.descriptor())), inbox(duplicate(session->inbox.descriptor()));
+    try {
+        on_dispatch([&] { adopt(session); });
+    } catch (...) {
+        unregister_when_idle(std::move(session->outbox));
+        unregister_when_idle(std::move(session->inbox));
+        throw;
+    }
+    return {outbox.release(), inbox.release()};
+}
+
+// A channel's memories, registered with the driver.
+Core::Channel Core::make_channel() {
+    Channel channel;
     const uint64_t staging_offset = header_bytes + settings_.ring_bytes;
-    if (!session->outbox.create("fikit-outbox", staging_offset + settings_.staging_bytes, false) ||
-        !session->inbox.create("fikit-inbox", FIKIT_INBOX_BYTES, true))
+    if (!channel.outbox.create("fikit-outbox", staging_offset + settings_.staging_bytes, false) ||
+        !channel.inbox.create("fikit-inbox", FIKIT_INBOX_BYTES, true))
         throw std::runtime_error(std::string("no memory for the session's channel: ") + std::strerror(errno));
-    fikit_outbox* outbox = session->outbox_header();
+    auto* outbox = reinterpret_cast<fikit_outbox*>(channel.outbox.data());
     outbox->magic = FIKIT_OUTBOX_MAGIC;
     outbox->version = FIKIT_ABI_VERSION;
     outbox->ring_offset = header_bytes;
     outbox->ring_bytes = settings_.ring_bytes;
     outbox->staging_offset = staging_offset;
     outbox->staging_bytes = settings_.staging_bytes;
-    session->inbox_header()->magic = FIKIT_INBOX_MAGIC;
-    session->inbox_header()->version = FIKIT_ABI_VERSION;
-    session->ring =
-        RingReader(session->outbox.data(), session->outbox.data() + header_bytes, settings_.ring_bytes);
-    const int outbox_copy = duplicate(session->outbox.descriptor());
-    Descriptor outbox_guard(outbox_copy), inbox_guard(duplicate(session->inbox.descriptor()));
-
+    auto* inbox = reinterpret_cast<fikit_inbox*>(channel.inbox.data());
+    inbox->magic = FIKIT_INBOX_MAGIC;
+    inbox->version = FIKIT_ABI_VERSION;
     require(driver_, driver_.cuCtxSetCurrent_(context_), "cuCtxSetCurrent");
     constexpr unsigned flags = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-    require(driver_, driver_.cuMemHostRegister_(session->outbox.data(), session->outbox.size(), flags),
+    require(driver_, driver_.cuMemHostRegister_(channel.outbox.data(), channel.outbox.size(), flags),
             "registering the session's outbox");
-    CUresult result = driver_.cuMemHostRegister_(session->inbox.data(), session->inbox.size(), flags);
+    CUresult result = driver_.cuMemHostRegister_(channel.inbox.data(), channel.inbox.size(), flags);
     if (result == CUDA_SUCCESS)
-        result = driver_.cuMemHostGetDevicePointer_(&session->inbox_device, session->inbox.data(), 0);
-    if (result == CUDA_SUCCESS) try {
-            on_dispatch([&] { adopt(session); });
-            outbox_guard.release();
-            return {outbox_copy, inbox_guard.release()};
-        } catch (...) {
-            driver_.cuMemHostUnregister_(session->inbox.data());
-            driver_.cuMemHostUnregister_(session->outbox.data());
-            throw;
-        }
-    driver_.cuMemHostUnregister_(session->outbox.data());
+        result = driver_.cuMemHostGetDevicePointer_(&channel.inbox_device, channel.inbox.data(), 0);
+    if (result != CUDA_SUCCESS) unregister_when_idle(std::move(channel.outbox));
     require(driver_, result, "registering the session's inbox");
-    return {-1, -1};
+    return channel;
+}
+
+// One made while nothing ran, if there is any; and another is made when nothing runs. Never one that another
+// tenant's process still maps.
+Core::Channel Core::take_channel() {
+    when_idle([this] {
+        try {
+            Channel spare = make_channel();
+            const std::lock_guard lock(idle_mutex_);
+            spare_channels_.push_back(std::move(spare));
+        } catch (const std::runtime_error&) {
+            // The next session makes its own, and says what is wrong.
+        }
+    });
+    {
+        const std::lock_guard lock(idle_mutex_);
+        if (!spare_channels_.empty()) {
+            Channel channel = std::move(spare_channels_.back());
+            spare_channels_.pop_back();
+            return channel;
+        }
+    }
+    return make_channel();
 }
 
 // On the dispatch thread: gives the session an index and starts reading its ring.
@@ -219,20 +251,18 @@ void Core::forget_descriptors(Session& session) {
 // Frees all that a session held. Nothing of it is in flight.
 void Core::release(Session& session) {
     for (PendingFree& pending : session.frees)
-        if (pending.host.registered) driver_.cuMemHostUnregister_(pending.host.memory.data());
+        if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
     session.frees.clear();
     session.arena->clear();
     for (auto& [handle, buffer] : session.host_buffers)
-        if (buffer.registered) driver_.cuMemHostUnregister_(buffer.memory.data());
+        if (buffer.registered) unregister_when_idle(std::move(buffer.memory));
     session.host_buffers.clear();
     for (const CUmodule module : session.modules)
-        if (module != nullptr) driver_.cuModuleUnload_(module);
+        if (module != nullptr) when_idle([this, module] { driver_.cuModuleUnload_(module); });
     for (const SessionEvent& event : session.events)
         if (event.event != nullptr) driver_.cuEventDestroy_(event.event);
     for (const auto& stream : session.streams)
         if (stream != nullptr && stream->hop != nullptr) driver_.cuEventDestroy_(stream->hop);
-    driver_.cuMemHostUnregister_(session.inbox.data());
-    driver_.cuMemHostUnregister_(session.outbox.data());
     session.memory_bytes.store(0);
     session.lifeline = Descriptor();
 }

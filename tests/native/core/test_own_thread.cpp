@@ -49,6 +49,10 @@ void a_closed_lifeline_ends_the_session() {
     const EndedSession ended = next_ended(rig.core());
     CHECK_EQUAL(ended.id, "a");
     CHECK_EQUAL(ended.reason, "closed");
+    // Unregistering waits until nothing is in flight, and a spare channel takes the used one's place.
+    const int64_t deadline = now_ns() + 5'000'000'000;
+    while (null_driver::live().registrations != before.registrations && now_ns() < deadline)
+        std::this_thread::yield();
     CHECK_EQUAL(null_driver::live().registrations, before.registrations);
 }
 
