@@ -63,13 +63,13 @@ class Rig {
     void turn(int times = 1) {
         for (int turn = 0; turn < times; ++turn) core_->turn();
     }
-    // Turns until the condition holds; gives up after ten seconds.
+    // Turns (or waits, if the core turns itself) until the condition holds; gives up after ten seconds.
     template <class Condition>
     void turn_until(Condition condition) {
         const Nanoseconds limit = host_now() + 10'000'000'000;
         while (!condition()) {
             CHECK(host_now() < limit);
-            core_->turn();
+            if (!settings_.own_thread) core_->turn();
             std::this_thread::yield();
         }
     }
