@@ -184,6 +184,13 @@ void host_functions_keep_the_order_of_their_stream() {
     CHECK_EQUAL(order.seen[1].load(), 2);
 }
 
+// What waits until nothing is in flight happens some turns later, on another thread.
+template <class Condition>
+void turn_until(Rig& rig, const Condition& condition) {
+    const int64_t deadline = now_ns() + 5'000'000'000;
+    while (!condition() && now_ns() < deadline) rig.core().turn();
+}
+
 // A session that ends while its host function runs lets go of the lane; nothing of it is left.
 void an_end_leaves_nothing_behind() {
     Rig rig;
@@ -214,6 +221,10 @@ void an_end_leaves_nothing_behind() {
     CHECK_EQUAL(ended.reason, "as the operator wished");
     CHECK_EQUAL(ended.last.usage.launches, 2u);
     rig.while_turning([&] { CHECK(!rig.core().end("a", 1, "")); });
+    turn_until(rig, [&] {
+        const auto now = null_driver::live();
+        return now.registrations == before.registrations && now.modules == before.modules;
+    });
     const auto after = null_driver::live();
     CHECK_EQUAL(after.mappings, before.mappings);
     CHECK_EQUAL(after.allocations, before.allocations);
@@ -247,8 +258,7 @@ void sixty_four_sessions_and_no_more() {
     // Once what waits for an idle device is done: two memories for each session and spare channel, and the
     // gates.
     const int64_t settled = 2 * (scheduling::max_sessions - 1) + 2 * Settings().spare_channels + 1;
-    const int64_t deadline = now_ns() + 5'000'000'000;
-    while (null_driver::live().registrations != settled && now_ns() < deadline) rig.core().turn();
+    turn_until(rig, [&] { return null_driver::live().registrations == settled; });
     CHECK_EQUAL(null_driver::live().registrations, settled);
     CHECK_EQUAL(rig.attach("8", 5, refused), "session 8 is attached already");
     CHECK_EQUAL(rig.attach("late", 5, refused), "");
