@@ -198,6 +198,10 @@ Core::Channel Core::make_channel() {
 // tenant's process still maps.
 Core::Channel Core::take_channel() {
     when_idle([this] {
+        {
+            const std::lock_guard lock(idle_mutex_);
+            if (spare_channels_.size() >= settings_.spare_channels) return;
+        }
         try {
             {
                 const std::lock_guard lock(idle_mutex_);
