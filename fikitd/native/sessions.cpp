@@ -203,10 +203,6 @@ Core::Channel Core::take_channel() {
             if (spare_channels_.size() >= settings_.spare_channels) return;
         }
         try {
-            {
-                const std::lock_guard lock(idle_mutex_);
-                if (spare_channels_.size() >= settings_.spare_channels) return;
-            }
             Channel spare = make_channel();
             const std::lock_guard lock(idle_mutex_);
             spare_channels_.push_back(std::move(spare));

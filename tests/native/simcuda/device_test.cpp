@@ -62,8 +62,8 @@ struct Bench {
         std::string log;
         CHECK(ptx::parse(kernels, module, log) == ptx::Verdict::accepted);
     }
-    OperationPtr submit(decltype(Operation::work) work, std::vector<Dependency> after = {},
-                        int priority = 0, std::shared_ptr<const SmSet> partition = nullptr) {
+    OperationPtr submit(decltype(Operation::work) work, std::vector<Dependency> after = {}, int priority = 0,
+                        std::shared_ptr<const SmSet> partition = nullptr) {
         auto operation = std::make_shared<Operation>();
         operation->work = std::move(work);
         operation->priority = priority;
@@ -77,8 +77,7 @@ struct Bench {
         launch.kernel = &module.kernels[index];
         launch.variables = &variables;
         launch.parameters.resize(arguments.size() * 8);
-        if (!arguments.empty())
-            std::memcpy(launch.parameters.data(), arguments.data(), arguments.size() * 8);
+        if (!arguments.empty()) std::memcpy(launch.parameters.data(), arguments.data(), arguments.size() * 8);
         launch.shape = {{grid, 1, 1}, {block, 1, 1}};
         launch.block = block_shape(block, 16, 0);
         return launch;
@@ -87,8 +86,7 @@ struct Bench {
         return kernel(1, {static_cast<std::uint64_t>(microseconds * 1980)}, grid, block);
     }
     void run() {
-        while (const auto next = device.next_event_time())
-            now = std::max(now, *next), device.advance_to(now);
+        while (const auto next = device.next_event_time()) now = std::max(now, *next), device.advance_to(now);
     }
 };
 
@@ -109,8 +107,7 @@ double gigabytes_per_second(CopyEngine engine, std::size_t bytes) {
     const auto start = bench.submit(Marker{});
     const auto end = bench.submit(std::move(copy), {{start, false}});
     bench.run();
-    return static_cast<double>(bytes) /
-           static_cast<double>(end->completed_at - start->completed_at);
+    return static_cast<double>(bytes) / static_cast<double>(end->completed_at - start->completed_at);
 }
 
 }  // namespace

@@ -33,8 +33,7 @@ std::string kernel(const std::string& code) {
 }
 
 // What the kernel stores at address 0.
-std::uint64_t computed(const std::string& code, std::uint64_t argument = 0,
-                       LaunchShape shape = {}) {
+std::uint64_t computed(const std::string& code, std::uint64_t argument = 0, LaunchShape shape = {}) {
     ptx::Module module;
     std::string log;
     if (load(kernel(code), module, log) != ptx::Verdict::accepted) {
@@ -47,8 +46,7 @@ std::uint64_t computed(const std::string& code, std::uint64_t argument = 0,
     Execution execution(module.kernels[0], parameters, shape, variables, 0);
     Words memory;
     Nanoseconds now = 1000;
-    for (auto progress = execution.resume(memory, now);
-         progress.state != Execution::State::finished;) {
+    for (auto progress = execution.resume(memory, now); progress.state != Execution::State::finished;) {
         if (progress.state == Execution::State::faulted) return 0xfa000000U + progress.fault;
         now = progress.until;
         progress = execution.resume(memory, now);
@@ -68,8 +66,7 @@ TEST(arithmetic) {
     CHECK(computed("mul.lo.u32 %r1, 0x10000, 0x10000; cvt.u64.u32 %rd1, %r1;" + store) == 0);
     CHECK(computed("mul.wide.u32 %rd1, 0xffffffff, 2;" + store) == 0x1fffffffeULL);
     CHECK(computed("mul.wide.s32 %rd1, -3, 5;" + store) == static_cast<std::uint64_t>(-15));
-    CHECK(computed("shr.s32 %r1, -8, 1; cvt.s64.s32 %rd1, %r1;" + store) ==
-          static_cast<std::uint64_t>(-4));
+    CHECK(computed("shr.s32 %r1, -8, 1; cvt.s64.s32 %rd1, %r1;" + store) == static_cast<std::uint64_t>(-4));
     CHECK(computed("shr.u32 %r1, -8, 1; cvt.u64.u32 %rd1, %r1;" + store) == 0x7ffffffcU);
     CHECK(computed("shl.b64 %rd1, 1, 64;" + store) == 0);
     CHECK(computed("setp.lt.s32 %p1, -1, 1; selp.u64 %rd1, 10, 20, %p1;" + store) == 10);
@@ -79,9 +76,8 @@ TEST(arithmetic) {
 }
 
 TEST(loops_that_count_are_run) {
-    CHECK(computed(
-              "mov.u64 %rd1, 0; L: add.u64 %rd1, %rd1, 3; setp.lt.u64 %p1, %rd1, 300; @%p1 bra L;" +
-              store) == 300);
+    CHECK(computed("mov.u64 %rd1, 0; L: add.u64 %rd1, %rd1, 3; setp.lt.u64 %p1, %rd1, 300; @%p1 bra L;" +
+                   store) == 300);
 }
 
 TEST(loops_that_wait_for_a_clock_are_solved_in_every_form) {
@@ -127,14 +123,15 @@ TEST(what_differs_between_threads_is_refused_by_name_and_line) {
         CHECK(log.find(name) != std::string::npos);
         CHECK(log.find("line 7") != std::string::npos);
     }
-    CHECK(refusal(kernel("atom.global.add.u64 %rd1, [0], 1; st.global.u64 [8], %rd1; ret;"))
-              .find("uniform") != std::string::npos);
+    CHECK(
+        refusal(kernel("atom.global.add.u64 %rd1, [0], 1; st.global.u64 [8], %rd1; ret;")).find("uniform") !=
+        std::string::npos);
 }
 
 TEST(unknown_instructions_are_refused_by_name) {
-    for (const char* code : {"wgmma.fence.sync.aligned;", "add.f32 %r1, %r2, %r3;",
-                             "shfl.sync.idx.b32 %r1, %r2, 0, 0, 0;", "ld.shared.u32 %r1, [0];",
-                             "call f;", "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [0];"}) {
+    for (const char* code :
+         {"wgmma.fence.sync.aligned;", "add.f32 %r1, %r2, %r3;", "shfl.sync.idx.b32 %r1, %r2, 0, 0, 0;",
+          "ld.shared.u32 %r1, [0];", "call f;", "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [0];"}) {
         const std::string name = std::string(code).substr(0, std::string(code).find_first_of(" ;"));
         CHECK(refusal(kernel(code)).find(name) != std::string::npos);
     }
@@ -160,8 +157,7 @@ TEST(attributes_of_kernels) {
 TEST(versions) {
     ptx::Module module;
     std::string log;
-    CHECK(ptx::parse(".version 9.1\n.target sm_90\n", module, log) ==
-          ptx::Verdict::unsupported_version);
+    CHECK(ptx::parse(".version 9.1\n.target sm_90\n", module, log) == ptx::Verdict::unsupported_version);
     CHECK(ptx::parse(".version 9.0\n.target sm_90a\n.address_size 64\n", module, log) ==
           ptx::Verdict::accepted);
     CHECK(ptx::parse("", module, log) == ptx::Verdict::invalid);

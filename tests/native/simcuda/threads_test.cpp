@@ -76,8 +76,7 @@ int main() {
     RUN(cuCtxSynchronize());
     std::atomic<int> called{0};
     std::vector<std::thread> threads;
-    for (int index = 0; index < 4; ++index)
-        threads.emplace_back(work, context, count, place, &called);
+    for (int index = 0; index < 4; ++index) threads.emplace_back(work, context, count, place, &called);
     for (std::thread& thread : threads) thread.join();
     std::uint32_t counted = 0;
     RUN(cuMemcpyDtoH(&counted, place, 4));

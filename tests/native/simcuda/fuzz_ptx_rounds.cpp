@@ -1,7 +1,9 @@
-// Where there is no fuzzing engine: feeds the target mutations of a seed, the same ones each time.
+// Where there is no fuzzing engine: feeds the target kept inputs (files) and --mutations=N of a seed, the
+// same ones each time.
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size);
@@ -54,7 +56,13 @@ L: mov.u64 %rd3, %clock64; sub.s64 %rd4, %rd3, %rd2;
 }  // namespace
 
 int main(int count, char** arguments) {
-    const long rounds = count > 1 ? std::atol(arguments[1]) : 10000;
+    long rounds = 0;
+    for (int number = 1; number < count; ++number) {
+        if (std::sscanf(arguments[number], "--mutations=%ld", &rounds) == 1) continue;
+        std::ifstream file(arguments[number], std::ios::binary);
+        const std::string kept{std::istreambuf_iterator<char>(file), {}};
+        LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(kept.data()), kept.size());
+    }
     std::uint64_t state = 7;
     const auto random = [&](std::size_t limit) {
         state = state * 6364136223846793005ULL + 1442695040888963407ULL;

@@ -22,14 +22,12 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     ptx::Module module;
     std::string log;
-    if (ptx::parse({reinterpret_cast<const char*>(data), size}, module, log) !=
-        ptx::Verdict::accepted)
+    if (ptx::parse({reinterpret_cast<const char*>(data), size}, module, log) != ptx::Verdict::accepted)
         return 0;
     const std::vector<std::uint64_t> variables(module.variables.size(), 8);
     NoMemory memory;
     for (const ptx::Kernel& kernel : module.kernels) {
-        Execution execution(kernel, std::vector<std::byte>(kernel.parameter_bytes), {}, variables,
-                            0);
+        Execution execution(kernel, std::vector<std::byte>(kernel.parameter_bytes), {}, variables, 0);
         Nanoseconds now = 0;
         for (int turn = 0; turn < 4; ++turn) {
             const auto progress = execution.resume(memory, now);
