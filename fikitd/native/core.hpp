@@ -135,6 +135,7 @@ class Core {
     bool serve_high();
     bool take_head(Session& session);
     bool gate();
+    bool may_load(Session& session);
     void park(int64_t host_timeout);
     void listen(Session& session);
     bool reads_ring(const Session& session) const;
@@ -240,6 +241,8 @@ class Core {
     uint32_t serials_ = 0;
     uint32_t in_flight_ = 0;
     uint32_t high_in_flight_ = 0;
+    bool hold_gate_ = false;  // somebody waits to load code
+    std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;
     Nanoseconds now_ = 0;  // when the turn began, or the last operation was issued

@@ -99,6 +99,10 @@ inline bool Core::serve_high() {
 
 // Asks the policy until it says wait.
 bool Core::gate() {
+    if (hold_gate_ || loading_.load(std::memory_order_acquire) > 0) {
+        ask_again_at_ = 0;
+        return false;
+    }
     bool progress = false;
     for (;;) {
         const Nanoseconds now = now_;
@@ -133,6 +137,7 @@ void Core::read_board() {
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
     now_ = clock_.now();
+    hold_gate_ = false;
     progress |= serve_high();
     for (const auto& session : sessions_)
         if (session->level != scheduling::highest_level && session->state == Session::State::running &&

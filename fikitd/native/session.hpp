@@ -141,6 +141,7 @@ struct Session {
     scheduling::Work head_work;
     KernelEntry* head_kernel = nullptr;
     Nanoseconds head_arrived = 0;
+    Nanoseconds load_since = 0;  // it has waited since then to load code
 
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};

@@ -57,11 +57,9 @@ def alone() -> Callable[..., str]:
             f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom cuda_calls import *\n{source}\n"
         )
         program += f"{body.__name__}(open_cuda())\n"
-        root = str(HERE.parents[1])
-        paths = os.pathsep.join([root, *os.environ.get("PYTHONPATH", "").split(os.pathsep)])
         done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "PYTHONPATH": paths, **environment},
+            [sys.executable, "-P", "-c", program],
+            env={**os.environ, **environment},
             capture_output=True,
             text=True,
             timeout=120,

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 from fikit import protocol as p
@@ -122,9 +123,10 @@ def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any) -> N
     assert wait_for(again, job.job).exit_code == 5
 
 
+ROOT = Path(__file__).resolve().parents[2]
 OPENER = """
 import os, signal, sys
-sys.path[:0] = {path!r}
+sys.path.append({root!r})
 from pathlib import Path
 from tests.integration.conftest import Client
 from fikit import protocol as p
@@ -135,7 +137,7 @@ signal.pause()
 
 
 def test_sessions_of_a_job(client: Any) -> None:
-    command = [sys.executable, "-c", OPENER.format(path=sys.path)]
+    command = [sys.executable, "-P", "-c", OPENER.format(root=str(ROOT))]
     environment = {"PATH": os.environ["PATH"]}
     request = p.Submit(
         command=command, environment=environment, directory="/", priority=2, memory_limit_bytes=1 << 30

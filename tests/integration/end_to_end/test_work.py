@@ -133,14 +133,14 @@ def test_a_host_function_at_the_end_of_a_session_that_closes(connect: Connect) -
 
 def test_a_session_waits_for_its_own_work_only(connect: Connect) -> None:
     slow, quick = connect(name="slow", priority="high"), connect(name="quick", priority="high")
-    module = slow.load(PTX)
+    spin, nothing = slow.load(PTX).kernel("spin"), quick.load(PTX).kernel("nothing")
     finished = slow.event()
-    module.kernel("spin").launch(400_000_000, grid=1, block=1)
+    spin.launch(400_000_000, grid=1, block=1)
     finished.record()
-    with quick.load(PTX) as other, quick.allocate(1 << 20) as memory:
-        other.kernel("nothing").launch(grid=1, block=1)
+    with quick.allocate(1 << 20) as memory:
+        nothing.launch(grid=1, block=1)
         memory.fill(1)
-        quick.synchronize()
+        assert memory.read(1) == b"\1"
     assert not finished.query()
     slow.synchronize()
 
