@@ -83,7 +83,8 @@ typedef struct {
     int32_t call_status;
     uint32_t call_bytes;
     uint8_t reserved1[FIKIT_RECORD_ALIGN - 16];
-    /* The latest asynchronous error that is not sticky (a refused launch, say). Read count, the rest, count. */
+    /* The latest asynchronous error that is not sticky (a refused launch, say). Read count, the rest, count.
+     */
     uint64_t deferred_count; /* atomic, release: number of deferred errors so far */
     int32_t deferred_error;
     uint32_t deferred_stream;

@@ -1,1 +1,1 @@
-"""Scheduling: its settings, and later its planners. The policies themselves are native (native/scheduling)."""
+"""Scheduling: its settings, and later its planners. The policies are native (native/scheduling)."""

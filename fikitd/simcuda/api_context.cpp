@@ -52,8 +52,8 @@ CUresult cuCtxCreate(CUcontext* context, unsigned int flags, CUdevice device) {
 CUresult cuCtxCreate_v2(CUcontext* context, unsigned int flags, CUdevice device) {
     return create(context, flags, device, 3020);
 }
-CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam*, int affinities,
-                        unsigned int flags, CUdevice device) {
+CUresult cuCtxCreate_v3(CUcontext* context, CUexecAffinityParam*, int affinities, unsigned int flags,
+                        CUdevice device) {
     if (affinities != 0) return CUDA_ERROR_UNSUPPORTED_EXEC_AFFINITY;  // without MPS
     return create(context, flags, device, 3030);
 }
@@ -132,8 +132,7 @@ CUresult cuCtxGetCurrent(CUcontext* handle) {
 CUresult cuCtxGetDevice(CUdevice* device) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;
-        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS)
-            return result;
+        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
         if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *device = context->device;
         return CUDA_SUCCESS;
@@ -163,30 +162,27 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
 }
 
 CUresult cuCtxGetFlags(unsigned int* flags) {
-    return with_context(
-        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            *flags = context.flags;
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *flags = context.flags;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuCtxSetFlags(unsigned int flags) {
-    return with_context(
-        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0)
-                return CUDA_ERROR_INVALID_VALUE;
-            context.flags = flags;
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
+        context.flags = flags;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;
         if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const CUresult result = handle != nullptr ? find_context(driver, handle, context)
-                                                  : current_context(driver, context);
+        const CUresult result =
+            handle != nullptr ? find_context(driver, handle, context) : current_context(driver, context);
         if (result != CUDA_SUCCESS) return result;
         *id = context->id;
         return CUDA_SUCCESS;
@@ -200,53 +196,49 @@ CUresult cuCtxSynchronize() {
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-    return with_context(
-        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-            if (limits.count(limit) == 0) return CUDA_ERROR_INVALID_VALUE;
-            context.limits[limit] = value;
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        if (limits.count(limit) == 0) return CUDA_ERROR_INVALID_VALUE;
+        context.limits[limit] = value;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
-    return with_context(
-        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-            const auto preset = limits.find(limit);
-            if (preset == limits.end()) return CUDA_ERROR_INVALID_VALUE;
-            const auto set = context.limits.find(limit);
-            *value = set != context.limits.end() ? set->second : preset->second;
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
+        const auto preset = limits.find(limit);
+        if (preset == limits.end()) return CUDA_ERROR_INVALID_VALUE;
+        const auto set = context.limits.find(limit);
+        *value = set != context.limits.end() ? set->second : preset->second;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
-    return with_context(
-        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            *config = context.cache_config;
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *config = context.cache_config;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
-    return with_context(
-        [&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
-                return CUDA_ERROR_INVALID_VALUE;
-            context.cache_config = config;
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
+            return CUDA_ERROR_INVALID_VALUE;
+        context.cache_config = config;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
         Context* context = nullptr;
-        const CUresult result = handle != nullptr ? find_context(driver, handle, context)
-                                                  : current_context(driver, context);
+        const CUresult result =
+            handle != nullptr ? find_context(driver, handle, context) : current_context(driver, context);
         if (result != CUDA_SUCCESS) return result;
         *version = context->api_version;
         return CUDA_SUCCESS;

@@ -24,13 +24,10 @@ struct Extent2D {
     std::size_t width, height;
 };
 
-std::size_t span(const End& end, const Extent2D& size) {
-    return end.pitch * (size.height - 1) + size.width;
-}
+std::size_t span(const End& end, const Extent2D& size) { return end.pitch * (size.height - 1) + size.width; }
 
 // Where an end lies: device memory, pinned host memory or pageable host memory.
-CUresult classify(Driver& driver, const End& end, const Extent2D& size, bool& on_device,
-                  Place& place) {
+CUresult classify(Driver& driver, const End& end, const Extent2D& size, bool& on_device, Place& place) {
     place = {end.address, end.pitch, false};
     const Block* block = driver.block_of(end.address);
     on_device = block != nullptr && !block->host();
@@ -40,15 +37,12 @@ CUresult classify(Driver& driver, const End& end, const Extent2D& size, bool& on
         place.host = true;
         return CUDA_SUCCESS;
     }
-    return driver.space.covers(end.address, span(end, size)) ? CUDA_SUCCESS
-                                                             : CUDA_ERROR_INVALID_VALUE;
+    return driver.space.covers(end.address, span(end, size)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult copy(CUstream where, const End& to, const End& from, Extent2D size, bool asynchronous) {
     return with_stream(
-        where,
-        [&](Driver& driver, Driver::Lock& lock, Stream& stream,
-            SimulatedDevice& device) -> CUresult {
+        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             if (size.width == 0 || size.height == 0) return CUDA_SUCCESS;
             if (size.height > 1 && (to.pitch < size.width || from.pitch < size.width))
                 return CUDA_ERROR_INVALID_VALUE;
@@ -58,8 +52,7 @@ CUresult copy(CUstream where, const End& to, const End& from, Extent2D size, boo
             bool to_device = false;
             bool from_device = false;
             CUresult result = classify(driver, to, size, to_device, work.destination);
-            if (result == CUDA_SUCCESS)
-                result = classify(driver, from, size, from_device, work.source);
+            if (result == CUDA_SUCCESS) result = classify(driver, from, size, from_device, work.source);
             if (result != CUDA_SUCCESS) return result;
             work.engine = to_device == from_device ? CopyEngine::on_device
                           : to_device              ? CopyEngine::to_device
@@ -69,14 +62,12 @@ CUresult copy(CUstream where, const End& to, const End& from, Extent2D size, boo
             const bool inside = to_device && from_device;
             // A small upload is staged and the caller goes on; a large one is read while the caller
             // waits.
-            const bool staged =
-                work.source.host && bytes <= model::pageable_staged && !work.destination.host;
+            const bool staged = work.source.host && bytes <= model::pageable_staged && !work.destination.host;
             if (staged) {
                 work.staged.resize(bytes);
                 for (std::size_t row = 0; row < size.height; ++row) {
                     std::memcpy(work.staged.data() + row * size.width,
-                                reinterpret_cast<const void*>(from.address + row * from.pitch),
-                                size.width);
+                                reinterpret_cast<const void*>(from.address + row * from.pitch), size.width);
                 }
             }
             const bool waits = work.pageable ? !staged : !asynchronous && !inside;
@@ -87,8 +78,8 @@ CUresult copy(CUstream where, const End& to, const End& from, Extent2D size, boo
         });
 }
 
-CUresult fill(CUstream where, CUdeviceptr address, std::size_t pitch, unsigned value,
-              unsigned element, Extent2D size) {
+CUresult fill(CUstream where, CUdeviceptr address, std::size_t pitch, unsigned value, unsigned element,
+              Extent2D size) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
             if (size.width == 0 || size.height == 0) return CUDA_SUCCESS;
@@ -108,10 +99,9 @@ CUresult fill(CUstream where, CUdeviceptr address, std::size_t pitch, unsigned v
 
 std::uint64_t number(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
 
-CUresult end_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t x,
-                std::size_t y, std::size_t pitch, End& end) {
-    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE &&
-        type != CU_MEMORYTYPE_UNIFIED) {
+CUresult end_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t x, std::size_t y,
+                std::size_t pitch, End& end) {
+    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) {
         return type == CU_MEMORYTYPE_ARRAY ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
     }
     const std::uint64_t base = type == CU_MEMORYTYPE_HOST ? number(host) : device;
@@ -127,12 +117,11 @@ CUresult copy_2d(const CUDA_MEMCPY2D* shape, CUstream stream, bool asynchronous)
     if (shape == nullptr) return CUDA_ERROR_INVALID_VALUE;
     End to{};
     End from{};
-    CUresult result =
-        end_of(shape->srcMemoryType, shape->srcHost, shape->srcDevice, shape->srcXInBytes,
-               shape->srcY, shape->srcPitch != 0 ? shape->srcPitch : shape->WidthInBytes, from);
+    CUresult result = end_of(shape->srcMemoryType, shape->srcHost, shape->srcDevice, shape->srcXInBytes,
+                             shape->srcY, shape->srcPitch != 0 ? shape->srcPitch : shape->WidthInBytes, from);
     if (result != CUDA_SUCCESS) return result;
-    result = end_of(shape->dstMemoryType, shape->dstHost, shape->dstDevice, shape->dstXInBytes,
-                    shape->dstY, shape->dstPitch != 0 ? shape->dstPitch : shape->WidthInBytes, to);
+    result = end_of(shape->dstMemoryType, shape->dstHost, shape->dstDevice, shape->dstXInBytes, shape->dstY,
+                    shape->dstPitch != 0 ? shape->dstPitch : shape->WidthInBytes, to);
     if (result != CUDA_SUCCESS) return result;
     return copy(stream, to, from, {shape->WidthInBytes, shape->Height}, asynchronous);
 }
@@ -166,9 +155,7 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
     return copy(stream, {Side::device, to}, {Side::device, from}, {bytes, 1}, true);
 }
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* shape) { return copy_2d(shape, nullptr, false); }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* shape) {
-    return copy_2d(shape, nullptr, false);
-}
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* shape) { return copy_2d(shape, nullptr, false); }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* shape, CUstream stream) {
     return copy_2d(shape, stream, true);
 }
@@ -182,16 +169,13 @@ CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
     return fill(nullptr, to, 0, value, 4, {count, 1});
 }
-CUresult cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
-                         size_t height) {
+CUresult cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height) {
     return fill(nullptr, to, pitch, value, 1, {width, height});
 }
-CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
-                          size_t height) {
+CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height) {
     return fill(nullptr, to, pitch, value, 2, {width, height});
 }
-CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
-                          size_t height) {
+CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height) {
     return fill(nullptr, to, pitch, value, 4, {width, height});
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
@@ -203,16 +187,16 @@ CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CU
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream) {
     return fill(stream, to, 0, value, 4, {count, 1});
 }
-CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width,
-                           size_t height, CUstream stream) {
+CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
+                           CUstream stream) {
     return fill(stream, to, pitch, value, 1, {width, height});
 }
-CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width,
-                            size_t height, CUstream stream) {
+CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
+                            CUstream stream) {
     return fill(stream, to, pitch, value, 2, {width, height});
 }
-CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width,
-                            size_t height, CUstream stream) {
+CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
+                            CUstream stream) {
     return fill(stream, to, pitch, value, 4, {width, height});
 }
 

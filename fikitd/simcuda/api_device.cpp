@@ -26,8 +26,7 @@ constexpr struct {
     {CUDA_ERROR_INVALID_CONTEXT, "invalid device context"},
     {CUDA_ERROR_NO_BINARY_FOR_GPU, "no kernel image is available for execution on the device"},
     {CUDA_ERROR_INVALID_PTX, "a PTX JIT compilation failed"},
-    {CUDA_ERROR_UNSUPPORTED_PTX_VERSION,
-     "the provided PTX was compiled with an unsupported toolchain."},
+    {CUDA_ERROR_UNSUPPORTED_PTX_VERSION, "the provided PTX was compiled with an unsupported toolchain."},
     {CUDA_ERROR_FILE_NOT_FOUND, "file not found"},
     {CUDA_ERROR_INVALID_HANDLE, "invalid resource handle"},
     {CUDA_ERROR_ILLEGAL_STATE, "the operation cannot be performed in the present state"},
@@ -40,8 +39,7 @@ constexpr struct {
     {CUDA_ERROR_CONTEXT_IS_DESTROYED, "context is destroyed"},
     {CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED,
      "part or all of the requested memory range is already mapped"},
-    {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED,
-     "pointer does not correspond to a registered memory region"},
+    {CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED, "pointer does not correspond to a registered memory region"},
     {CUDA_ERROR_ILLEGAL_INSTRUCTION, "an illegal instruction was encountered"},
     {CUDA_ERROR_MISALIGNED_ADDRESS, "misaligned address"},
     {CUDA_ERROR_LAUNCH_FAILED, "unspecified launch failure"},
@@ -235,9 +233,8 @@ CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice
     return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice&) -> CUresult {
         if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
             return CUDA_ERROR_INVALID_VALUE;
-        const auto* found =
-            std::find_if(std::begin(attributes), std::end(attributes),
-                         [&](const auto& entry) { return entry.attribute == attribute; });
+        const auto* found = std::find_if(std::begin(attributes), std::end(attributes),
+                                         [&](const auto& entry) { return entry.attribute == attribute; });
         *value = found != std::end(attributes) ? found->value : 0;
         if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = device + 1;
         return CUDA_SUCCESS;
@@ -257,8 +254,7 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         unsigned domain = 0, bus = 0, slot = 0;
         if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) return CUDA_ERROR_INVALID_VALUE;
         if (domain != 0 || bus == 0 || bus > driver.devices.size() || slot != 0)
             return CUDA_ERROR_INVALID_DEVICE;
         *device = static_cast<CUdevice>(bus - 1);
@@ -286,47 +282,45 @@ CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
 }
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
-    return with_device(device,
-                       [&](Driver& driver, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
-                           if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS)
-                               return fault;
-                           if (simulated.primary == nullptr) {
-                               simulated.primary = driver.make_context(device);
-                               simulated.primary->primary = true;
-                           }
-                           // The primary context keeps its handle for the life of the process.
-                           simulated.primary->alive = true;
-                           simulated.primary->flags = simulated.primary_flags;
-                           ++simulated.primary->retained;
-                           *context = reinterpret_cast<CUcontext>(simulated.primary);
-                           return CUDA_SUCCESS;
-                       });
+    return with_device(device, [&](Driver& driver, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
+        if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        if (simulated.primary == nullptr) {
+            simulated.primary = driver.make_context(device);
+            simulated.primary->primary = true;
+        }
+        // The primary context keeps its handle for the life of the process.
+        simulated.primary->alive = true;
+        simulated.primary->flags = simulated.primary_flags;
+        ++simulated.primary->retained;
+        *context = reinterpret_cast<CUcontext>(simulated.primary);
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
-    return with_device(
-        device, [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
-            if (simulated.primary == nullptr || simulated.primary->retained == 0)
-                return CUDA_ERROR_INVALID_CONTEXT;
-            if (--simulated.primary->retained > 0) return CUDA_SUCCESS;
-            driver.synchronize(lock, *simulated.primary);
-            driver.destroy_context(*simulated.primary);
-            return CUDA_SUCCESS;
-        });
+    return with_device(device,
+                       [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
+                           if (simulated.primary == nullptr || simulated.primary->retained == 0)
+                               return CUDA_ERROR_INVALID_CONTEXT;
+                           if (--simulated.primary->retained > 0) return CUDA_SUCCESS;
+                           driver.synchronize(lock, *simulated.primary);
+                           driver.destroy_context(*simulated.primary);
+                           return CUDA_SUCCESS;
+                       });
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
 
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
-    return with_device(
-        device, [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
-            if (simulated.primary == nullptr || simulated.primary->retained == 0)
-                return CUDA_SUCCESS;
-            driver.synchronize(lock, *simulated.primary);
-            driver.destroy_context(*simulated.primary);
-            simulated.primary->retained = 0;
-            return CUDA_SUCCESS;
-        });
+    return with_device(device,
+                       [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
+                           if (simulated.primary == nullptr || simulated.primary->retained == 0)
+                               return CUDA_SUCCESS;
+                           driver.synchronize(lock, *simulated.primary);
+                           driver.destroy_context(*simulated.primary);
+                           simulated.primary->retained = 0;
+                           return CUDA_SUCCESS;
+                       });
 }
 CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
 
@@ -342,8 +336,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* a
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
     return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
         const unsigned schedule = flags & CU_CTX_SCHED_MASK;
-        if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 ||
-            (schedule & (schedule - 1)) != 0) {
+        if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 || (schedule & (schedule - 1)) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         simulated.primary_flags = flags;

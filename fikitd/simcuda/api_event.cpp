@@ -18,27 +18,25 @@ CUresult with_event(CUevent handle, Body body) {
 }
 
 CUresult record(CUevent handle, CUstream where) {
-    return with_stream(
-        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            Event* event = driver.events.find(handle);
-            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-            if (&driver.device_of(*event->context) != &driver.device_of(*stream.context))
-                return CUDA_ERROR_INVALID_HANDLE;
-            event->record = std::make_shared<Operation>();
-            driver.enqueue(stream, event->record);
-            return CUDA_SUCCESS;
-        });
+    return with_stream(where,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           Event* event = driver.events.find(handle);
+                           if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+                           if (&driver.device_of(*event->context) != &driver.device_of(*stream.context))
+                               return CUDA_ERROR_INVALID_HANDLE;
+                           event->record = std::make_shared<Operation>();
+                           driver.enqueue(stream, event->record);
+                           return CUDA_SUCCESS;
+                       });
 }
 
 CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
     return with_event(end, [&](Driver& driver, Driver::Lock&, Event& last) -> CUresult {
         const Event* first = driver.events.find(start);
         if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (first == nullptr || !first->timing() || !last.timing())
-            return CUDA_ERROR_INVALID_HANDLE;
+        if (first == nullptr || !first->timing() || !last.timing()) return CUDA_ERROR_INVALID_HANDLE;
         if (!first->record || !last.record) return CUDA_ERROR_INVALID_HANDLE;
-        if (!driver.visible(first->record) || !driver.visible(last.record))
-            return CUDA_ERROR_NOT_READY;
+        if (!driver.visible(first->record) || !driver.visible(last.record)) return CUDA_ERROR_NOT_READY;
         *milliseconds = static_cast<float>(
             static_cast<double>(last.record->completed_at - first->record->completed_at) / 1e6);
         return CUDA_SUCCESS;
@@ -50,21 +48,19 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
 extern "C" {
 
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
-    return with_context(
-        [&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            constexpr unsigned known =
-                CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
-            if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-            if ((flags & CU_EVENT_INTERPROCESS) != 0) {
-                return (flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE
-                                                              : CUDA_ERROR_NOT_SUPPORTED;
-            }
-            auto event = std::make_shared<Event>();
-            event->context = &context;
-            event->flags = flags;
-            *handle = driver.events.add(std::move(event));
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+        if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+        if ((flags & CU_EVENT_INTERPROCESS) != 0) {
+            return (flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE
+                                                          : CUDA_ERROR_NOT_SUPPORTED;
+        }
+        auto event = std::make_shared<Event>();
+        event->context = &context;
+        event->flags = flags;
+        *handle = driver.events.add(std::move(event));
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuEventDestroy_v2(CUevent handle) {
@@ -78,8 +74,7 @@ CUresult cuEventDestroy(CUevent handle) { return cuEventDestroy_v2(handle); }
 CUresult cuEventRecord(CUevent event, CUstream stream) { return record(event, stream); }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
     return record(event, stream);
 }
 

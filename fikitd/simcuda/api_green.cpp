@@ -62,8 +62,7 @@ SmSet take_first(SmSet& from, std::size_t count) {
     return taken;
 }
 
-CUresult give_resource(CUdevResource* out, CUdevResourceType type, int device,
-                       const SmSet& members) {
+CUresult give_resource(CUdevResource* out, CUdevResourceType type, int device, const SmSet& members) {
     if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     *out = make_resource(device, members, false);
@@ -100,25 +99,22 @@ CUresult cuCtxGetDevResource(CUcontext handle, CUdevResource* resource, CUdevRes
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         const Context* context = driver.contexts.find(handle);
         if (context == nullptr || !context->alive) return CUDA_ERROR_INVALID_CONTEXT;
-        return give_resource(
-            resource, type, context->device,
-            context->legacy.partition ? *context->legacy.partition : SmSet{}.set());
+        return give_resource(resource, type, context->device,
+                             context->legacy.partition ? *context->legacy.partition : SmSet{}.set());
     });
 }
 
-CUresult cuGreenCtxGetDevResource(CUgreenCtx handle, CUdevResource* resource,
-                                  CUdevResourceType type) {
+CUresult cuGreenCtxGetDevResource(CUgreenCtx handle, CUdevResource* resource, CUdevResourceType type) {
     return with_green(handle, [&](Driver&, Driver::Lock&, GreenContext& green) {
         return give_resource(resource, type, green.device, *green.partition);
     });
 }
 
-CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* groups,
-                                     const CUdevResource* input, CUdevResource* remaining,
-                                     unsigned int flags, unsigned int minimum) {
+CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* groups, const CUdevResource* input,
+                                     CUdevResource* remaining, unsigned int flags, unsigned int minimum) {
     if (groups == nullptr || input == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    constexpr unsigned known = CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING |
-                               CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
+    constexpr unsigned known =
+        CU_DEV_SM_RESOURCE_SPLIT_IGNORE_SM_COSCHEDULING | CU_DEV_SM_RESOURCE_SPLIT_MAX_POTENTIAL_CLUSTER_SIZE;
     if ((flags & ~known) != 0 || flags == known) return CUDA_ERROR_INVALID_VALUE;
     if (input->type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
     SmSet members;
@@ -132,8 +128,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* groups
     const auto available = static_cast<unsigned>(members.count());
     // Rounded up, but never past what there is: 130 of 132 gives all 132.
     const unsigned size = std::min(
-        std::max((minimum + step - 1) / step * step, fine ? step : model::sm_partition_minimum),
-        available);
+        std::max((minimum + step - 1) / step * step, fine ? step : model::sm_partition_minimum), available);
     const unsigned possible = size == 0 ? 0 : available / size;
     if (result == nullptr) {
         *groups = possible;
@@ -153,19 +148,15 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* groups
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources,
                                    unsigned int count) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (description == nullptr || resources == nullptr || count == 0)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (description == nullptr || resources == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
         Description made;
         for (unsigned index = 0; index < count; ++index) {
             SmSet members;
             int device = 0;
             bool split = false;
-            if (resources[index].type != CU_DEV_RESOURCE_TYPE_SM)
-                return CUDA_ERROR_INVALID_RESOURCE_TYPE;
-            if (!read_resource(resources[index], members, device, split))
-                return CUDA_ERROR_INVALID_VALUE;
-            if (index > 0 && device != made.device)
-                return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
+            if (resources[index].type != CU_DEV_RESOURCE_TYPE_SM) return CUDA_ERROR_INVALID_RESOURCE_TYPE;
+            if (!read_resource(resources[index], members, device, split)) return CUDA_ERROR_INVALID_VALUE;
+            if (index > 0 && device != made.device) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
             if ((made.members & members).any()) return CUDA_ERROR_INVALID_RESOURCE_CONFIGURATION;
             made.device = device;
             made.members |= members;
@@ -184,8 +175,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
         return result;
     const CUresult result = with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         const auto found = descriptions().find(description);
-        if (found == descriptions().end() || found->second.device != device)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (found == descriptions().end() || found->second.device != device) return CUDA_ERROR_INVALID_VALUE;
         auto green = std::make_shared<GreenContext>();
         green->device = device;
         green->partition = std::make_shared<const SmSet>(found->second.members);
@@ -194,8 +184,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
         green->context->green = green.get();
         green->context->legacy.partition = green->partition;
         green->context->legacy.green = reinterpret_cast<CUgreenCtx>(green.get());
-        driver.devices[static_cast<std::size_t>(device)]->engine.machine().add_partition(
-            *green->partition);
+        driver.devices[static_cast<std::size_t>(device)]->engine.machine().add_partition(*green->partition);
         *handle = driver.greens.add(std::move(green));
         return CUDA_SUCCESS;
     });
@@ -205,8 +194,8 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
 
 CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
     int device = 0;
-    const CUresult result = with_green(
-        handle, [&](Driver& driver, Driver::Lock& lock, GreenContext& green) -> CUresult {
+    const CUresult result =
+        with_green(handle, [&](Driver& driver, Driver::Lock& lock, GreenContext& green) -> CUresult {
             device = green.device;
             // The last operation of each stream is waited for: no block may run on a border that is
             // gone.
@@ -228,8 +217,7 @@ CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
     });
 }
 
-CUresult cuGreenCtxStreamCreate(CUstream* handle, CUgreenCtx context, unsigned int flags,
-                                int priority) {
+CUresult cuGreenCtxStreamCreate(CUstream* handle, CUgreenCtx context, unsigned int flags, int priority) {
     return with_green(context, [&](Driver& driver, Driver::Lock&, GreenContext& green) -> CUresult {
         if (handle == nullptr || flags != CU_STREAM_NON_BLOCKING) return CUDA_ERROR_INVALID_VALUE;
         auto stream = std::make_shared<Stream>();

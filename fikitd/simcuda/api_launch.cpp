@@ -14,8 +14,7 @@ struct Options {
 };
 
 // The kernel's parameter buffer, from an array of pointers or from one packed buffer.
-CUresult gather(const ptx::Kernel& kernel, void** parameters, void** extra,
-                std::vector<std::byte>& buffer) {
+CUresult gather(const ptx::Kernel& kernel, void** parameters, void** extra, std::vector<std::byte>& buffer) {
     buffer.resize(kernel.parameter_bytes);
     if (parameters != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (extra != nullptr) {
@@ -48,21 +47,18 @@ CUresult check_shape(const Function& function, const LaunchShape& shape, unsigne
     for (unsigned dimension = 0; dimension < 3; ++dimension) {
         if (grid[dimension] == 0 || block[dimension] == 0) return CUDA_ERROR_INVALID_VALUE;
     }
-    if (grid[0] > 2147483647U || grid[1] > 65535 || grid[2] > 65535)
-        return CUDA_ERROR_INVALID_VALUE;
-    if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 ||
-        shape.threads() > model::threads_per_block) {
+    if (grid[0] > 2147483647U || grid[1] > 65535 || grid[2] > 65535) return CUDA_ERROR_INVALID_VALUE;
+    if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 || shape.threads() > model::threads_per_block) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (shape.threads() > kernel.threads_limit) return CUDA_ERROR_INVALID_VALUE;
-    if (kernel.required[0] != 0 &&
-        (block[0] != kernel.required[0] || block[1] != kernel.required[1] ||
-         block[2] != kernel.required[2])) {
+    if (kernel.required[0] != 0 && (block[0] != kernel.required[0] || block[1] != kernel.required[1] ||
+                                    block[2] != kernel.required[2])) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     if (shared > function.dynamic_shared_limit) return CUDA_ERROR_INVALID_VALUE;
-    if (blocks_per_sm(block_shape(shape.threads(), kernel.registers_per_thread,
-                                  kernel.static_shared + shared)) == 0) {
+    if (blocks_per_sm(
+            block_shape(shape.threads(), kernel.registers_per_thread, kernel.static_shared + shared)) == 0) {
         return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     }
     return CUDA_SUCCESS;
@@ -72,8 +68,7 @@ unsigned resident_limit(const Function& function, unsigned threads, std::size_t 
     const ptx::Kernel& kernel = *function.kernel;
     const std::size_t total = kernel.static_shared + shared;
     if (threads > kernel.threads_limit || shared > function.dynamic_shared_limit) return 0;
-    return blocks_per_sm(
-        block_shape(threads, kernel.registers_per_thread, static_cast<unsigned>(total)));
+    return blocks_per_sm(block_shape(threads, kernel.registers_per_thread, static_cast<unsigned>(total)));
 }
 
 CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CUstream where,
@@ -86,16 +81,13 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CU
             if (result != CUDA_SUCCESS) return result;
             const std::uint64_t cluster =
                 std::uint64_t{options.cluster[0]} * options.cluster[1] * options.cluster[2];
-            const unsigned cluster_limit =
-                function->nonportable_cluster != 0 ? 16 : model::cluster_limit;
+            const unsigned cluster_limit = function->nonportable_cluster != 0 ? 16 : model::cluster_limit;
             if (cluster == 0 || cluster > cluster_limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
             for (unsigned dimension = 0; dimension < 3; ++dimension) {
-                if (shape.grid[dimension] % options.cluster[dimension] != 0)
-                    return CUDA_ERROR_INVALID_VALUE;
+                if (shape.grid[dimension] % options.cluster[dimension] != 0) return CUDA_ERROR_INVALID_VALUE;
             }
             if (options.cooperative) {
-                const std::uint64_t sms =
-                    stream.partition ? stream.partition->count() : model::sm_count;
+                const std::uint64_t sms = stream.partition ? stream.partition->count() : model::sm_count;
                 if (shape.blocks() > sms * resident_limit(*function, shape.threads(), shared)) {
                     return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
                 }
@@ -124,8 +116,8 @@ CUresult read_attribute(const CUlaunchAttribute& attribute, Options& options) {
             options.cooperative = attribute.value.cooperative != 0;
             break;
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-            options.priority = std::clamp(attribute.value.priority, model::priority_highest,
-                                          model::priority_lowest);
+            options.priority =
+                std::clamp(attribute.value.priority, model::priority_highest, model::priority_lowest);
             break;
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
             options.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
@@ -164,8 +156,7 @@ CUresult with_occupancy(CUfunction handle, Body body) {
 CUresult active_blocks(int* blocks, CUfunction handle, int threads, size_t shared) {
     return with_occupancy(handle, [&](const Function& function) -> CUresult {
         if (blocks == nullptr || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
-        *blocks =
-            static_cast<int>(resident_limit(function, static_cast<unsigned>(threads), shared));
+        *blocks = static_cast<int>(resident_limit(function, static_cast<unsigned>(threads), shared));
         return CUDA_SUCCESS;
     });
 }
@@ -180,14 +171,12 @@ CUresult cuLaunchKernel(CUfunction function, unsigned int gx, unsigned int gy, u
     return launch(function, {{gx, gy, gz}, {bx, by, bz}}, shared, stream, parameters, extra, {});
 }
 
-CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gx, unsigned int gy,
-                                   unsigned int gz, unsigned int bx, unsigned int by,
-                                   unsigned int bz, unsigned int shared, CUstream stream,
-                                   void** parameters) {
+CUresult cuLaunchCooperativeKernel(CUfunction function, unsigned int gx, unsigned int gy, unsigned int gz,
+                                   unsigned int bx, unsigned int by, unsigned int bz, unsigned int shared,
+                                   CUstream stream, void** parameters) {
     Options options;
     options.cooperative = true;
-    return launch(function, {{gx, gy, gz}, {bx, by, bz}}, shared, stream, parameters, nullptr,
-                  options);
+    return launch(function, {{gx, gy, gz}, {bx, by, bz}}, shared, stream, parameters, nullptr, options);
 }
 
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, void** parameters,
@@ -210,24 +199,22 @@ CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction fun
     return active_blocks(blocks, function, threads, shared);
 }
 
-CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function,
-                                                              int threads, size_t shared,
-                                                              unsigned int flags) {
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function, int threads,
+                                                              size_t shared, unsigned int flags) {
     if ((flags & ~static_cast<unsigned>(CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     return active_blocks(blocks, function, threads, shared);
 }
 
-CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handle, int blocks,
-                                                 int threads) {
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handle, int blocks, int threads) {
     return with_occupancy(handle, [&](const Function& function) -> CUresult {
         if (bytes == nullptr || blocks <= 0 || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
         const ptx::Kernel& kernel = *function.kernel;
         const auto wanted = static_cast<unsigned>(blocks);
         if (resident_limit(function, static_cast<unsigned>(threads), 0) < wanted)
             return CUDA_ERROR_INVALID_VALUE;
-        unsigned room = model::shared_per_sm / wanted / model::shared_allocation_unit *
-                        model::shared_allocation_unit;
+        unsigned room =
+            model::shared_per_sm / wanted / model::shared_allocation_unit * model::shared_allocation_unit;
         room = std::min(room - model::shared_reserved_per_block, model::shared_per_block_optin);
         *bytes = room > kernel.static_shared ? room - kernel.static_shared : 0;
         return CUDA_SUCCESS;

@@ -12,9 +12,7 @@ using namespace fikit::sim;
 namespace {
 
 constexpr std::size_t host_page = 4096;
-constexpr std::size_t pages_of(std::size_t bytes) {
-    return (bytes + host_page - 1) / host_page * host_page;
-}
+constexpr std::size_t pages_of(std::size_t bytes) { return (bytes + host_page - 1) / host_page * host_page; }
 
 CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std::size_t bytes,
                   CUdeviceptr* address) {
@@ -47,14 +45,12 @@ void add_host(Driver& driver, Context& context, void* start, std::size_t bytes, 
 }
 
 CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context& context,
-                            SimulatedDevice&) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         constexpr unsigned known =
             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-        if (start == nullptr || bytes == 0 || (flags & ~known) != 0)
-            return CUDA_ERROR_INVALID_VALUE;
-        void* got = mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE,
-                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (start == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+        void* got =
+            mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
         add_host(driver, context, got, bytes, flags, Block::Kind::host_allocated);
         *start = got;
@@ -70,8 +66,7 @@ bool mapped_by_host(const void* start, std::size_t bytes) {
     return mincore(reinterpret_cast<void*>(first), length, present.data()) == 0;
 }
 
-CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attribute,
-                           CUdeviceptr pointer) {
+CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
     const Block* block = driver.block_of(pointer);
     if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const auto put = [&](auto value) {
@@ -80,9 +75,8 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
     };
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            return block->kind == Block::Kind::mapped
-                       ? put(CUcontext{nullptr})
-                       : put(reinterpret_cast<CUcontext>(block->context));
+            return block->kind == Block::Kind::mapped ? put(CUcontext{nullptr})
+                                                      : put(reinterpret_cast<CUcontext>(block->context));
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return put(block->host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -155,10 +149,9 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 }
 
 CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
-    return with_context(
-        [&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice& device) {
-            return allocate(driver, context, device, bytes, address);
-        });
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice& device) {
+        return allocate(driver, context, device, bytes, address);
+    });
 }
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
@@ -170,30 +163,29 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
                 return CUDA_ERROR_INVALID_VALUE;
             }
             *pitch = (width + 511) / 512 * 512;
-            if (*pitch < width || height > ~std::size_t{0} / *pitch)
-                return CUDA_ERROR_OUT_OF_MEMORY;
+            if (*pitch < width || height > ~std::size_t{0} / *pitch) return CUDA_ERROR_OUT_OF_MEMORY;
             return allocate(driver, context, device, *pitch * height, address);
         });
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-    return with_context([&](Driver& driver, Driver::Lock& lock, Context& context,
-                            SimulatedDevice&) -> CUresult {
-        if (address == 0) return CUDA_SUCCESS;
-        const auto is_allocation = [&] {
-            const auto found = driver.blocks.find(address);
-            return found != driver.blocks.end() && found->second.kind == Block::Kind::device;
-        };
-        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
-        // As the real one: it waits for all work of the context.
-        if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
-            return result;
-        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
-        const Block block = driver.blocks[address];
-        driver.blocks.erase(address);
-        driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
-        return CUDA_SUCCESS;
-    });
+    return with_context(
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            if (address == 0) return CUDA_SUCCESS;
+            const auto is_allocation = [&] {
+                const auto found = driver.blocks.find(address);
+                return found != driver.blocks.end() && found->second.kind == Block::Kind::device;
+            };
+            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            // As the real one: it waits for all work of the context.
+            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
+                return result;
+            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            const Block block = driver.blocks[address];
+            driver.blocks.erase(address);
+            driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
+            return CUDA_SUCCESS;
+        });
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
@@ -220,8 +212,7 @@ CUresult cuMemFreeHost(void* start) {
             if (start == nullptr) return CUDA_SUCCESS;
             const auto is_allocation = [&] {
                 const auto found = driver.blocks.find(address);
-                return found != driver.blocks.end() &&
-                       found->second.kind == Block::Kind::host_allocated;
+                return found != driver.blocks.end() && found->second.kind == Block::Kind::host_allocated;
             };
             if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
@@ -258,21 +249,18 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* start) {
 }
 
 CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
-    return with_context(
-        [&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-            constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
-                                       CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-            if (start == nullptr || bytes == 0 || (flags & ~known) != 0)
-                return CUDA_ERROR_INVALID_VALUE;
-            if ((flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0)
-                return CUDA_ERROR_NOT_SUPPORTED;
-            const auto address = reinterpret_cast<std::uint64_t>(start);
-            if (driver.space.overlaps(address, bytes))
-                return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-            if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
-            add_host(driver, context, start, bytes, flags, Block::Kind::host_registered);
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                                   CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+        if (start == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+        if ((flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0)
+            return CUDA_ERROR_NOT_SUPPORTED;
+        const auto address = reinterpret_cast<std::uint64_t>(start);
+        if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+        if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
+        add_host(driver, context, start, bytes, flags, Block::Kind::host_registered);
+        return CUDA_SUCCESS;
+    });
 }
 CUresult cuMemHostRegister(void* start, size_t bytes, unsigned int flags) {
     return cuMemHostRegister_v2(start, bytes, flags);
@@ -285,8 +273,7 @@ CUresult cuMemHostUnregister(void* start) {
             const auto address = reinterpret_cast<std::uint64_t>(start);
             const auto is_registered = [&] {
                 const auto found = driver.blocks.find(address);
-                return found != driver.blocks.end() &&
-                       found->second.kind == Block::Kind::host_registered;
+                return found != driver.blocks.end() && found->second.kind == Block::Kind::host_registered;
             };
             if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
@@ -300,8 +287,7 @@ CUresult cuMemHostUnregister(void* start) {
 
 CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) {
-        return out == nullptr ? CUDA_ERROR_INVALID_VALUE
-                              : pointer_attribute(driver, out, attribute, pointer);
+        return out == nullptr ? CUDA_ERROR_INVALID_VALUE : pointer_attribute(driver, out, attribute, pointer);
     });
 }
 
@@ -311,18 +297,15 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* list, v
         if (count == 0 || list == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
         for (unsigned index = 0; index < count; ++index) {
             // What a pointer does not have reads as zero here, other than in the singular form.
-            if (pointer_attribute(driver, out[index], list[index], pointer) == CUDA_SUCCESS)
-                continue;
+            if (pointer_attribute(driver, out[index], list[index], pointer) == CUDA_SUCCESS) continue;
             std::memset(out[index], 0, attribute_size(list[index]));
-            if (list[index] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL)
-                *static_cast<int*>(out[index]) = -2;
+            if (list[index] == CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL) *static_cast<int*>(out[index]) = -2;
         }
         return CUDA_SUCCESS;
     });
 }
 
-CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
-                               CUdeviceptr pointer) {
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr pointer) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
             return CUDA_ERROR_INVALID_VALUE;

@@ -23,8 +23,7 @@ struct JitLog {
 JitLog error_log(unsigned count, CUjit_option* options, void** values) {
     JitLog log;
     for (unsigned index = 0; options != nullptr && values != nullptr && index < count; ++index) {
-        if (options[index] == CU_JIT_ERROR_LOG_BUFFER)
-            log.buffer = static_cast<char*>(values[index]);
+        if (options[index] == CU_JIT_ERROR_LOG_BUFFER) log.buffer = static_cast<char*>(values[index]);
         if (options[index] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES)
             log.bytes = reinterpret_cast<std::uintptr_t>(values[index]);
     }
@@ -42,8 +41,7 @@ CUresult parse_image(Driver& driver, const void* data, ptx::Module& module, cons
     const auto word = [&](unsigned a, unsigned b, unsigned c, unsigned d) {
         return bytes[0] == a && bytes[1] == b && bytes[2] == c && bytes[3] == d;
     };
-    if (word(0x50, 0xed, 0x55, 0xba) || word(0xb1, 0x43, 0x62, 0x46))
-        return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    if (word(0x50, 0xed, 0x55, 0xba) || word(0xb1, 0x43, 0x62, 0x46)) return CUDA_ERROR_NO_BINARY_FOR_GPU;
     const std::string_view text(static_cast<const char*>(data));
     const std::size_t start = text.find_first_not_of(" \t\r\n");
     if (start == std::string_view::npos || (text[start] != '.' && text[start] != '/'))
@@ -51,8 +49,7 @@ CUresult parse_image(Driver& driver, const void* data, ptx::Module& module, cons
     std::string message;
     ptx::Verdict verdict = ptx::parse(text, module, message);
     if (verdict == ptx::Verdict::accepted && module.target <= 90) return CUDA_SUCCESS;
-    if (verdict == ptx::Verdict::accepted)
-        message = "ptxas fatal   : .target is newer than sm_90\n";
+    if (verdict == ptx::Verdict::accepted) message = "ptxas fatal   : .target is newer than sm_90\n";
     if (log.buffer != nullptr && log.bytes > 0) {
         std::snprintf(log.buffer, log.bytes, "%s", message.c_str());
     } else if (driver.settings.verbose) {
@@ -82,9 +79,8 @@ CUresult place_variables(Driver& driver, Image& image, int device) {
         block.id = driver.next_id++;
         driver.blocks[address] = block;
         for (std::size_t done = 0; done < bytes;) {
-            const std::size_t part =
-                std::min(bytes - done,
-                         model::page - static_cast<std::size_t>((address + done) % model::page));
+            const std::size_t part = std::min(
+                bytes - done, model::page - static_cast<std::size_t>((address + done) % model::page));
             std::byte* place = driver.space.at(address + done, part, true);
             std::memset(place, 0, part);
             if (done < variable.initial.size()) {
@@ -115,14 +111,12 @@ CUmodule add_image(Driver& driver, ptx::Module module, Context* context) {
 }
 
 CUresult load_module(CUmodule* handle, const void* data, const JitLog& log) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context& context,
-                            SimulatedDevice&) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         ptx::Module module;
         if (const CUresult result = parse_image(driver, data, module, log); result != CUDA_SUCCESS)
             return result;
-        *handle = add_image(driver, std::move(module),
-                            context.owner != nullptr ? context.owner : &context);
+        *handle = add_image(driver, std::move(module), context.owner != nullptr ? context.owner : &context);
         return place_variables(driver, *driver.images.find(*handle), context.device);
     });
 }
@@ -139,8 +133,8 @@ CUresult attribute_of(const Function& function, CUfunction_attribute attribute, 
     const ptx::Kernel& kernel = *function.kernel;
     switch (attribute) {
         case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: {
-            const unsigned warps = std::max(
-                1U, model::registers_per_sm / (kernel.registers_per_thread * model::warp_size));
+            const unsigned warps =
+                std::max(1U, model::registers_per_sm / (kernel.registers_per_thread * model::warp_size));
             value = static_cast<int>(std::min(kernel.threads_limit, warps * model::warp_size));
             break;
         }
@@ -252,12 +246,10 @@ CUresult get_function(CUfunction* out, CUmodule module, const char* name) {
 
 CUresult get_global(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
     return with_image(module, [&](Driver& driver, Image& image) -> CUresult {
-        if (name == nullptr || (address == nullptr && bytes == nullptr))
-            return CUDA_ERROR_INVALID_VALUE;
+        if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
         const auto& variables = image.module.variables;
-        const auto found =
-            std::find_if(variables.begin(), variables.end(),
-                         [&](const ptx::Variable& variable) { return variable.name == name; });
+        const auto found = std::find_if(variables.begin(), variables.end(),
+                                        [&](const ptx::Variable& variable) { return variable.name == name; });
         if (found == variables.end()) return CUDA_ERROR_NOT_FOUND;
         if (image.device < 0) {
             Context* context = nullptr;
@@ -294,8 +286,7 @@ CUresult count_functions(unsigned* count, CUmodule module) {
 
 CUresult parameter(CUfunction handle, size_t index, size_t* offset, size_t* bytes) {
     return with_function(handle, [&](Driver&, Function& function) -> CUresult {
-        if (offset == nullptr || index >= function.kernel->parameters.size())
-            return CUDA_ERROR_INVALID_VALUE;
+        if (offset == nullptr || index >= function.kernel->parameters.size()) return CUDA_ERROR_INVALID_VALUE;
         *offset = function.kernel->parameters[index].offset;
         if (bytes != nullptr) *bytes = function.kernel->parameters[index].bytes;
         return CUDA_SUCCESS;
@@ -322,16 +313,12 @@ CUresult place_image(Driver& driver, Image& image, int device) {
 
 extern "C" {
 
-CUresult cuModuleLoadData(CUmodule* module, const void* image) {
-    return load_module(module, image, {});
-}
-CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int count,
-                            CUjit_option* options, void** values) {
+CUresult cuModuleLoadData(CUmodule* module, const void* image) { return load_module(module, image, {}); }
+CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned int count, CUjit_option* options,
+                            void** values) {
     return load_module(module, image, error_log(count, options, values));
 }
-CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) {
-    return load_module(module, image, {});
-}
+CUresult cuModuleLoadFatBinary(CUmodule* module, const void* image) { return load_module(module, image, {}); }
 CUresult cuModuleLoad(CUmodule* module, const char* path) {
     std::string text;
     if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -349,8 +336,7 @@ CUresult cuModuleUnload(CUmodule handle) {
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
     return get_function(function, module, name);
 }
-CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module,
-                              const char* name) {
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
     return get_global(address, bytes, module, name);
 }
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule module) {
@@ -360,28 +346,26 @@ CUresult cuModuleEnumerateFunctions(CUfunction* list, unsigned int count, CUmodu
     return list_functions(list, count, module);
 }
 
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* options,
-                           void** values, unsigned int count, CUlibraryOption*, void**,
-                           unsigned int) {
+CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* options, void** values,
+                           unsigned int count, CUlibraryOption*, void**, unsigned int) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
         if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
         ptx::Module module;
-        const CUresult result =
-            parse_image(driver, code, module, error_log(count, options, values));
+        const CUresult result = parse_image(driver, code, module, error_log(count, options, values));
         if (result == CUDA_SUCCESS)
             *library = reinterpret_cast<CUlibrary>(add_image(driver, std::move(module), nullptr));
         return result;
     });
 }
-CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options,
-                               void** values, unsigned int count, CUlibraryOption* library_options,
-                               void** library_values, unsigned int library_count) {
+CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options, void** values,
+                               unsigned int count, CUlibraryOption* library_options, void** library_values,
+                               unsigned int library_count) {
     std::string text;
     if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!read_file(path, text)) return CUDA_ERROR_FILE_NOT_FOUND;
-    return cuLibraryLoadData(library, text.data(), options, values, count, library_options,
-                             library_values, library_count);
+    return cuLibraryLoadData(library, text.data(), options, values, count, library_options, library_values,
+                             library_count);
 }
 CUresult cuLibraryUnload(CUlibrary library) { return cuModuleUnload(as_module(library)); }
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
@@ -400,8 +384,7 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
         return CUDA_SUCCESS;
     });
 }
-CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library,
-                            const char* name) {
+CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     return get_global(address, bytes, as_module(library), name);
 }
 
@@ -419,34 +402,28 @@ CUresult cuKernelGetLibrary(CUlibrary* library, CUkernel kernel) {
         return CUDA_SUCCESS;
     });
 }
-CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel,
-                              CUdevice) {
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice) {
     return cuFuncGetAttribute(value, attribute, as_function(kernel));
 }
-CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
-                              CUdevice) {
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice) {
     return cuFuncSetAttribute(as_function(kernel), attribute, value);
 }
 CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
     return cuFuncSetCacheConfig(as_function(kernel), config);
 }
-CUresult cuKernelGetName(const char** name, CUkernel kernel) {
-    return name_of(name, as_function(kernel));
-}
+CUresult cuKernelGetName(const char** name, CUkernel kernel) { return name_of(name, as_function(kernel)); }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* bytes) {
     return parameter(as_function(kernel), index, offset, bytes);
 }
 
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction handle) {
     return with_function(handle, [&](Driver&, Function& function) -> CUresult {
-        return value == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                : attribute_of(function, attribute, *value);
+        return value == nullptr ? CUDA_ERROR_INVALID_VALUE : attribute_of(function, attribute, *value);
     });
 }
 CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, int value) {
-    return with_function(handle, [&](Driver&, Function& function) {
-        return set_attribute(function, attribute, value);
-    });
+    return with_function(
+        handle, [&](Driver&, Function& function) { return set_attribute(function, attribute, value); });
 }
 CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
     return with_function(handle, [&](Driver&, Function& function) -> CUresult {

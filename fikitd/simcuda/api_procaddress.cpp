@@ -21,13 +21,12 @@ CUresult find_entry(const char* symbol, void** function, int version, cuuint64_t
         const EntryPoint& entry = entry_points[index];
         if (std::strcmp(entry.name, symbol) != 0) continue;
         exists = true;
-        if (entry.version <= version && (best == nullptr || entry.version >= best->version))
-            best = &entry;
+        if (entry.version <= version && (best == nullptr || entry.version >= best->version)) best = &entry;
     }
     *function = nullptr;
     if (best != nullptr) {
-        *function = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? best->per_thread
-                                                                                 : best->plain;
+        *function =
+            (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? best->per_thread : best->plain;
     }
     if (status != nullptr) {
         *status = best != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS

@@ -6,8 +6,7 @@ using namespace fikit::sim;
 namespace {
 
 CUresult create(CUstream* handle, unsigned flags, int priority) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context& context,
-                            SimulatedDevice&) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_STREAM_NON_BLOCKING)) != 0) {
             return CUDA_ERROR_INVALID_VALUE;
         }
@@ -52,33 +51,27 @@ CUresult check_wait(Driver& driver, CUdeviceptr address, bool wide, unsigned fla
     return check_value(driver, address, wide);
 }
 
-CUresult write_value(CUstream handle, CUdeviceptr address, std::uint64_t value, bool wide,
-                     unsigned flags) {
+CUresult write_value(CUstream handle, CUdeviceptr address, std::uint64_t value, bool wide, unsigned flags) {
     return with_stream(
         handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
             const CUresult result = check_write(driver, address, wide, flags);
-            return result != CUDA_SUCCESS
-                       ? result
-                       : submit(driver, stream, WriteValue{address, value, wide});
+            return result != CUDA_SUCCESS ? result : submit(driver, stream, WriteValue{address, value, wide});
         });
 }
 
-CUresult wait_value(CUstream handle, CUdeviceptr address, std::uint64_t value, bool wide,
-                    unsigned flags) {
+CUresult wait_value(CUstream handle, CUdeviceptr address, std::uint64_t value, bool wide, unsigned flags) {
     return with_stream(
         handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
             const CUresult result = check_wait(driver, address, wide, flags);
-            return result != CUDA_SUCCESS
-                       ? result
-                       : submit(driver, stream, WaitValue{address, value, wide, flags});
+            return result != CUDA_SUCCESS ? result
+                                          : submit(driver, stream, WaitValue{address, value, wide, flags});
         });
 }
 
 CUresult batch(CUstream handle, unsigned count, CUstreamBatchMemOpParams* list, unsigned flags) {
     return with_stream(
         handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (flags != 0 || count > 256 || (count > 0 && list == nullptr))
-                return CUDA_ERROR_INVALID_VALUE;
+            if (flags != 0 || count > 256 || (count > 0 && list == nullptr)) return CUDA_ERROR_INVALID_VALUE;
             // All are checked before any is submitted.
             for (const bool really : {false, true}) {
                 for (unsigned index = 0; index < count; ++index) {
@@ -93,8 +86,8 @@ CUresult batch(CUstream handle, unsigned count, CUstreamBatchMemOpParams* list, 
                                 result = check_wait(driver, wait.address, wide, wait.flags);
                             else
                                 submit(driver, stream,
-                                       WaitValue{wait.address, wide ? wait.value64 : wait.value,
-                                                 wide, wait.flags});
+                                       WaitValue{wait.address, wide ? wait.value64 : wait.value, wide,
+                                                 wait.flags});
                             break;
                         }
                         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
@@ -105,8 +98,7 @@ CUresult batch(CUstream handle, unsigned count, CUstreamBatchMemOpParams* list, 
                                 result = check_write(driver, write.address, wide, write.flags);
                             else
                                 submit(driver, stream,
-                                       WriteValue{write.address, wide ? write.value64 : write.value,
-                                                  wide});
+                                       WriteValue{write.address, wide ? write.value64 : write.value, wide});
                             break;
                         }
                         case CU_STREAM_MEM_OP_BARRIER:
@@ -165,36 +157,35 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamDestroy(CUstream handle) { return cuStreamDestroy_v2(handle); }
 
 CUresult cuStreamQuery(CUstream handle) {
-    return with_stream(
-        handle, [](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            return driver.visible(stream.tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-        });
+    return with_stream(handle,
+                       [](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           return driver.visible(stream.tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+                       });
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-    return with_stream(
-        handle, [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) {
-            const OperationPtr last = stream.tail;
-            return driver.wait(lock, device, last);
-        });
+    return with_stream(handle,
+                       [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) {
+                           const OperationPtr last = stream.tail;
+                           return driver.wait(lock, device, last);
+                       });
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
-    return with_stream(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0)
-                return CUDA_ERROR_INVALID_VALUE;
-            const Event* event = driver.events.find(event_handle);
-            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-            if (event->record && !event->record->done) {
-                driver.enqueue(stream, std::make_shared<Operation>(), event->record);
-            }
-            return CUDA_SUCCESS;
-        });
+    return with_stream(handle,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if ((flags & ~static_cast<unsigned>(CU_EVENT_WAIT_EXTERNAL)) != 0)
+                               return CUDA_ERROR_INVALID_VALUE;
+                           const Event* event = driver.events.find(event_handle);
+                           if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+                           if (event->record && !event->record->done) {
+                               driver.enqueue(stream, std::make_shared<Operation>(), event->record);
+                           }
+                           return CUDA_SUCCESS;
+                       });
 }
 
-CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* data,
-                             unsigned int flags) {
+CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* data, unsigned int flags) {
     return with_stream(
         handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
             if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -203,108 +194,92 @@ CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* d
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {
-    return with_stream(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            return submit(driver, stream, HostCall{[=] { function(data); }});
-        });
+    return with_stream(handle,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                           return submit(driver, stream, HostCall{[=] { function(data); }});
+                       });
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {
-    return with_stream(handle,
-                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           *priority = stream.priority;
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *priority = stream.priority;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
-    return with_stream(handle,
-                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           *flags = stream.flags;
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *flags = stream.flags;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
-    return with_stream(handle,
-                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           *id = stream.id;
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *id = stream.id;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
-    return with_stream(handle,
-                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           *context = reinterpret_cast<CUcontext>(stream.context);
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *context = reinterpret_cast<CUcontext>(stream.context);
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuStreamGetCtx_v2(CUstream handle, CUcontext* context, CUgreenCtx* green) {
-    return with_stream(
-        handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (context == nullptr || green == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            *green = stream.green;
-            *context =
-                stream.green != nullptr ? nullptr : reinterpret_cast<CUcontext>(stream.context);
-            return CUDA_SUCCESS;
-        });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (context == nullptr || green == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *green = stream.green;
+        *context = stream.green != nullptr ? nullptr : reinterpret_cast<CUcontext>(stream.context);
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
-    return with_stream(handle,
-                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           *device = stream.context->device;
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *device = stream.context->device;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuStreamGetGreenCtx(CUstream handle, CUgreenCtx* green) {
-    return with_stream(handle,
-                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (green == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           *green = stream.green;
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (green == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *green = stream.green;
+        return CUDA_SUCCESS;
+    });
 }
 
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                              unsigned int flags) {
+CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                 unsigned int flags) {
+CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                              unsigned int flags) {
+CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);
 }
-CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                 unsigned int flags) {
+CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);
 }
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                             unsigned int flags) {
+CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return wait_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                                unsigned int flags) {
+CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return wait_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                             unsigned int flags) {
+CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return wait_value(stream, address, value, true, flags);
 }
-CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                                unsigned int flags) {
+CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return wait_value(stream, address, value, true, flags);
 }
 CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
@@ -322,13 +297,12 @@ CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
 CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {
     return not_capturing(stream, status, id);
 }
-CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
-                                   CUgraph*, const CUgraphNode**, size_t*) {
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph*,
+                                   const CUgraphNode**, size_t*) {
     return not_capturing(stream, status, id);
 }
-CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
-                                   CUgraph*, const CUgraphNode**, const CUgraphEdgeData**,
-                                   size_t*) {
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph*,
+                                   const CUgraphNode**, const CUgraphEdgeData**, size_t*) {
     return not_capturing(stream, status, id);
 }
 

@@ -12,8 +12,7 @@ namespace {
 CUresult check_properties(const Driver& driver, const CUmemAllocationProp* properties) {
     if (properties == nullptr || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
     const CUmemLocation& location = properties->location;
     switch (location.type) {
         case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -32,8 +31,8 @@ void release_reference(Driver& driver, PhysicalAllocation& allocation) {
     if (allocation.host != nullptr)
         munmap(allocation.host, allocation.bytes);
     else
-        driver.devices[static_cast<std::size_t>(allocation.properties.location.id)]
-            ->physical.release(allocation.extents);
+        driver.devices[static_cast<std::size_t>(allocation.properties.location.id)]->physical.release(
+            allocation.extents);
     driver.allocations.remove(&allocation);
 }
 
@@ -81,8 +80,7 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
                                        CUmemAllocationGranularity_flags option) {
     return with_memory([&](Driver& driver) -> CUresult {
         if (granularity == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM &&
-            option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
+        if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         const CUresult result = check_properties(driver, properties);
@@ -91,14 +89,13 @@ CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocatio
     });
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment,
-                             CUdeviceptr wished, unsigned long long flags) {
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wished,
+                             unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
         if (address == nullptr || bytes == 0 || !aligned(bytes) || flags != 0)
             return CUDA_ERROR_INVALID_VALUE;
         if ((alignment & (alignment - 1)) != 0) return CUDA_ERROR_INVALID_VALUE;
-        const std::uint64_t got =
-            reserve_addresses(bytes, std::max(alignment, model::page), wished);
+        const std::uint64_t got = reserve_addresses(bytes, std::max(alignment, model::page), wished);
         if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
         driver.reservations[got] = bytes;
         *address = got;
@@ -109,8 +106,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     return with_memory([&](Driver& driver) -> CUresult {
         const auto found = driver.reservations.find(address);
-        if (found == driver.reservations.end() || found->second != bytes)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (found == driver.reservations.end() || found->second != bytes) return CUDA_ERROR_INVALID_VALUE;
         if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
         driver.reservations.erase(found);
         free_addresses(address, bytes);
@@ -121,8 +117,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
-        if (handle == nullptr || bytes == 0 || !aligned(bytes) || flags != 0)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (handle == nullptr || bytes == 0 || !aligned(bytes) || flags != 0) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = check_properties(driver, properties); result != CUDA_SUCCESS)
             return result;
         auto allocation = std::make_shared<PhysicalAllocation>();
@@ -154,8 +149,8 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     });
 }
 
-CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
-                  CUmemGenericAllocationHandle handle, unsigned long long flags) {
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
         PhysicalAllocation* allocation = driver.allocations.find(handle);
         if (allocation == nullptr || bytes == 0 || !aligned(address) || flags != 0)
@@ -166,15 +161,13 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset,
         if (!reserved(driver, address, bytes) || driver.space.overlaps(address, bytes))
             return CUDA_ERROR_INVALID_VALUE;
         std::uint64_t at = address;
-        if (allocation->host != nullptr)
-            driver.space.map({at, bytes, allocation->host, Access::none});
+        if (allocation->host != nullptr) driver.space.map({at, bytes, allocation->host, Access::none});
         std::size_t left = allocation->host != nullptr ? 0 : bytes;
         for (const Extent& extent : allocation->extents) {
             const std::size_t part = std::min(left, extent.bytes);
             if (part == 0) break;
             const auto device = static_cast<std::size_t>(allocation->properties.location.id);
-            driver.space.map(
-                {at, part, driver.devices[device]->physical.view(extent.offset), Access::none});
+            driver.space.map({at, part, driver.devices[device]->physical.view(extent.offset), Access::none});
             at += part;
             left -= part;
         }
@@ -199,8 +192,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
             return CUDA_SUCCESS;
         }
         std::vector<Block> gone;
-        if (!each_mapping(driver, address, bytes,
-                          [&](const Block& block) { gone.push_back(block); })) {
+        if (!each_mapping(driver, address, bytes, [&](const Block& block) { gone.push_back(block); })) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         for (const Block& block : gone) {
@@ -212,14 +204,12 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     });
 }
 
-CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list,
-                        size_t count) {
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list, size_t count) {
     return with_memory([&](Driver& driver) -> CUresult {
         if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
         for (std::size_t index = 0; index < count; ++index) {
             const CUmemLocation& location = list[index].location;
-            if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-                location.type == CU_MEM_LOCATION_TYPE_HOST)
+            if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || location.type == CU_MEM_LOCATION_TYPE_HOST)
                 continue;
             if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
             if (location.id < 0 || static_cast<std::size_t>(location.id) >= driver.devices.size()) {
@@ -239,8 +229,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     });
 }
 
-CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location,
-                        CUdeviceptr address) {
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
     return with_memory([&](Driver& driver) -> CUresult {
         const Block* block = driver.block_of(address);
         if (flags == nullptr || location == nullptr || block == nullptr ||

@@ -17,13 +17,11 @@ bool Device::KernelOrder::operator()(const OperationPtr& left, const OperationPt
                                              : left->sequence < right->sequence;
 }
 
-void Device::schedule(Nanoseconds time, Step step, OperationPtr operation,
-                      std::shared_ptr<Wave> wave) {
+void Device::schedule(Nanoseconds time, Step step, OperationPtr operation, std::shared_ptr<Wave> wave) {
     events_.push({time, ++sequence_, step, std::move(operation), std::move(wave)});
 }
 
-void Device::submit(const OperationPtr& operation, const std::vector<Dependency>& after,
-                    Nanoseconds now) {
+void Device::submit(const OperationPtr& operation, const std::vector<Dependency>& after, Nanoseconds now) {
     operation->device = this;
     operation->sequence = ++sequence_;
     operation->ready_at = now + model::submission;
@@ -31,8 +29,7 @@ void Device::submit(const OperationPtr& operation, const std::vector<Dependency>
         if (!dependency.operation) continue;
         const Nanoseconds delay = dependency.other_stream ? model::cross_stream : 0;
         if (dependency.operation->done) {
-            operation->ready_at =
-                std::max(operation->ready_at, dependency.operation->completed_at + delay);
+            operation->ready_at = std::max(operation->ready_at, dependency.operation->completed_at + delay);
             continue;
         }
         ++operation->unfinished;
@@ -94,8 +91,8 @@ void Device::begin(const OperationPtr& operation, Nanoseconds time) {
     if (auto* launch = std::get_if<Launch>(&operation->work)) {
         if (operation->execution == nullptr) {
             operation->execution =
-                std::make_unique<Execution>(*launch->kernel, std::move(launch->parameters),
-                                            launch->shape, *launch->variables, timer_base_);
+                std::make_unique<Execution>(*launch->kernel, std::move(launch->parameters), launch->shape,
+                                            *launch->variables, timer_base_);
             schedule(time + model::kernel_start, Step::begin, operation);
             --operations_;
             return;
@@ -147,8 +144,7 @@ void Device::release(Operation& operation, Nanoseconds time) {
         next.ready_at = std::max(next.ready_at, time + dependent.delay);
         if (--next.unfinished > 0) continue;
         Device& device = *next.device;
-        if (device.fault_ == CUDA_SUCCESS)
-            device.schedule(next.ready_at, Step::begin, dependent.operation);
+        if (device.fault_ == CUDA_SUCCESS) device.schedule(next.ready_at, Step::begin, dependent.operation);
     }
     operation.dependents.clear();
     operation.dependents.shrink_to_fit();
@@ -159,8 +155,7 @@ void Device::place_blocks(Nanoseconds time) {
     for (auto next = kernels_.begin(); next != kernels_.end() && !closed.all();) {
         const OperationPtr operation = *next;
         const Launch& launch = std::get<Launch>(operation->work);
-        const SmSet allowed =
-            (operation->partition ? *operation->partition : SmSet{}.set()) & ~closed;
+        const SmSet allowed = (operation->partition ? *operation->partition : SmSet{}.set()) & ~closed;
         auto wave = std::make_shared<Wave>();
         wave->started_at = time;
         wave->blocks = machine_.place(wave.get(), launch.block, allowed, operation->blocks_pending);
@@ -169,8 +164,7 @@ void Device::place_blocks(Nanoseconds time) {
             operation->blocks_pending -= wave->blocks;
             operation->blocks_running += wave->blocks;
             if (operation->block_duration) {
-                schedule(time + *operation->block_duration, Step::wave_end, operation,
-                         std::move(wave));
+                schedule(time + *operation->block_duration, Step::wave_end, operation, std::move(wave));
             } else {
                 operation->waves.push_back(std::move(wave));
                 if (first) {
@@ -208,8 +202,7 @@ void Device::resume(const OperationPtr& operation, Nanoseconds time) {
     operation->waves.clear();
 }
 
-void Device::end_wave(const OperationPtr& operation, const std::shared_ptr<Wave>& wave,
-                      Nanoseconds time) {
+void Device::end_wave(const OperationPtr& operation, const std::shared_ptr<Wave>& wave, Nanoseconds time) {
     machine_.release(wave.get(), std::get<Launch>(operation->work).block);
     operation->blocks_running -= wave->blocks;
     placing_due_ = !kernels_.empty();

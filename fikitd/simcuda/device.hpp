@@ -124,8 +124,7 @@ class Device {
         : memory_(memory), faults_(faults), timer_base_(timer_base) {}
 
     // `now` never goes back between calls of submit, advance_to and host_call_returned.
-    void submit(const OperationPtr& operation, const std::vector<Dependency>& after,
-                Nanoseconds now);
+    void submit(const OperationPtr& operation, const std::vector<Dependency>& after, Nanoseconds now);
     std::optional<Nanoseconds> next_event_time() const;
     void advance_to(Nanoseconds now);
 
@@ -165,8 +164,7 @@ class Device {
         OperationPtr running;
     };
 
-    void schedule(Nanoseconds time, Step step, OperationPtr operation,
-                  std::shared_ptr<Wave> wave = nullptr);
+    void schedule(Nanoseconds time, Step step, OperationPtr operation, std::shared_ptr<Wave> wave = nullptr);
     void process(const Event& event);
     void begin(const OperationPtr& operation, Nanoseconds time);
     void complete(const OperationPtr& operation, Nanoseconds time);
@@ -174,8 +172,7 @@ class Device {
 
     void place_blocks(Nanoseconds time);
     void resume(const OperationPtr& operation, Nanoseconds time);
-    void end_wave(const OperationPtr& operation, const std::shared_ptr<Wave>& wave,
-                  Nanoseconds time);
+    void end_wave(const OperationPtr& operation, const std::shared_ptr<Wave>& wave, Nanoseconds time);
 
     void start_copies(CopyEngine which, Nanoseconds time);
     Nanoseconds copy_time(const Operation& operation, CopyEngine which) const;

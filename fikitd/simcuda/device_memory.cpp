@@ -17,21 +17,18 @@ Nanoseconds Device::copy_time(const Operation& operation, CopyEngine which) cons
     double speed = model::device_memory;
     if (const auto* copy = std::get_if<Copy>(&operation.work)) {
         bytes = static_cast<double>(copy->width) * static_cast<double>(copy->height);
-        const auto other =
-            which == CopyEngine::to_device ? CopyEngine::to_host : CopyEngine::to_device;
+        const auto other = which == CopyEngine::to_device ? CopyEngine::to_host : CopyEngine::to_device;
         if (which == CopyEngine::on_device) {
             bytes *= 2;  // read and written
         } else {
             const bool upload = which == CopyEngine::to_device;
             speed = upload ? model::host_to_device : model::device_to_host;
-            if (copy->pageable)
-                speed = upload ? model::pageable_to_device : model::device_to_pageable;
+            if (copy->pageable) speed = upload ? model::pageable_to_device : model::device_to_pageable;
             if (engines_[static_cast<std::size_t>(other)].running)
                 speed = std::min(speed, model::both_directions);
         }
     } else if (const auto* fill = std::get_if<Fill>(&operation.work)) {
-        bytes =
-            static_cast<double>(fill->width) * static_cast<double>(fill->height) * fill->element;
+        bytes = static_cast<double>(fill->width) * static_cast<double>(fill->height) * fill->element;
     }
     return model::copy_latency + static_cast<Nanoseconds>(bytes / speed);
 }
@@ -69,11 +66,10 @@ bool Device::perform(const Copy& copy) {
             // one mapping or in two; cut at both sides' borders.
             const std::uint64_t to = copy.destination.address + row * copy.destination.pitch + done;
             const std::uint64_t from = copy.source.address + row * copy.source.pitch + done;
-            std::size_t bytes =
-                std::min(copy.width - done, piece - static_cast<std::size_t>(to % piece));
+            std::size_t bytes = std::min(copy.width - done, piece - static_cast<std::size_t>(to % piece));
             bytes = std::min(bytes, piece - static_cast<std::size_t>(from % piece));
-            std::byte* target = copy.destination.host ? reinterpret_cast<std::byte*>(to)
-                                                      : memory_.at(to, bytes, true);
+            std::byte* target =
+                copy.destination.host ? reinterpret_cast<std::byte*>(to) : memory_.at(to, bytes, true);
             const std::byte* origin = nullptr;
             if (!copy.staged.empty())
                 origin = copy.staged.data() + row * copy.width + done;
@@ -117,8 +113,8 @@ bool Device::perform(const WriteValue& write) {
     if (write.wide) {
         __atomic_store_n(reinterpret_cast<std::uint64_t*>(place), write.value, __ATOMIC_SEQ_CST);
     } else {
-        __atomic_store_n(reinterpret_cast<std::uint32_t*>(place),
-                         static_cast<std::uint32_t>(write.value), __ATOMIC_SEQ_CST);
+        __atomic_store_n(reinterpret_cast<std::uint32_t*>(place), static_cast<std::uint32_t>(write.value),
+                         __ATOMIC_SEQ_CST);
     }
     return true;
 }

@@ -148,8 +148,7 @@ void Driver::destroy_context(Context& context) {
 void Driver::advance(SimulatedDevice& device) {
     device.engine.advance_to(clock.now());
     if (device.engine.has_host_calls()) {
-        for (OperationPtr& call : device.engine.take_host_calls())
-            device.calls.push_back(std::move(call));
+        for (OperationPtr& call : device.engine.take_host_calls()) device.calls.push_back(std::move(call));
         device.calls_due.notify_one();
     }
     if (device.engine.take_news()) progress_.notify_all();
@@ -266,8 +265,8 @@ void Driver::run_device(SimulatedDevice& device) {
         device.sleeps_until = next.value_or(never);
         device.polling = device.engine.polls();
         if (device.polling) {
-            const auto soon = std::max(Clock::Wall::now() + poll_wall,
-                                       clock.wall(clock.now() + model::wait_poll));
+            const auto soon =
+                std::max(Clock::Wall::now() + poll_wall, clock.wall(clock.now() + model::wait_poll));
             device.due.wait_until(lock, next ? std::min(soon, clock.wall(*next)) : soon);
         } else if (next) {
             device.due.wait_until(lock, clock.wall(*next));
@@ -307,8 +306,7 @@ CUresult current_context(Driver& driver, Context*& context) {
 }
 
 CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Stream*& stream) {
-    const bool own =
-        handle == CU_STREAM_PER_THREAD || (handle == nullptr && PerThreadDefault::depth() > 0);
+    const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && PerThreadDefault::depth() > 0);
     if (own) {
         std::unique_ptr<Stream>& mine = current.per_thread[std::this_thread::get_id()];
         if (!mine) {

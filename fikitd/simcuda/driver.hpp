@@ -83,14 +83,12 @@ struct Context {
     bool alive = true;
     bool primary = false;
     unsigned retained = 0;
-    Context* owner =
-        nullptr;  // of a green context: the primary context whose memory and modules it shares
+    Context* owner = nullptr;  // of a green context: the primary context whose memory and modules it shares
     GreenContext* green = nullptr;
     Stream legacy;
     std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
     std::set<Stream*> streams;
-    std::vector<OperationPtr>
-        orphans;  // the last operations of streams destroyed before they were done
+    std::vector<OperationPtr> orphans;  // the last operations of streams destroyed before they were done
     std::map<CUlimit, std::size_t> limits;
     CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
     CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
@@ -121,8 +119,7 @@ struct PhysicalAllocation {
 };
 
 struct SimulatedDevice {
-    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space,
-                    Nanoseconds timer_base);
+    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base);
     int ordinal;
     PhysicalMemory physical;
     DeviceHeap heap;
@@ -220,8 +217,7 @@ class Driver {
     // Brings a device up to now.
     void advance(SimulatedDevice& device);
     // Adds an operation to a stream, in CUDA's implicit order.
-    void enqueue(Stream& stream, const OperationPtr& operation,
-                 const OperationPtr& also_after = nullptr,
+    void enqueue(Stream& stream, const OperationPtr& operation, const OperationPtr& also_after = nullptr,
                  std::optional<int> priority = std::nullopt);
     // Adds an operation behind all of a context's work, blocking streams or not.
     void join(Context& context, const OperationPtr& operation);
@@ -280,8 +276,7 @@ template <typename Body>
 CUresult with_context(Body body) noexcept {
     return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
         Context* context = nullptr;
-        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS)
-            return result;
+        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
         SimulatedDevice& device = driver.device_of(*context);
         driver.advance(device);
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
@@ -291,15 +286,14 @@ CUresult with_context(Body body) noexcept {
 
 template <typename Body>
 CUresult with_stream(CUstream handle, Body body) noexcept {
-    return with_context(
-        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
-            Stream* stream = nullptr;
-            if (const CUresult result = resolve_stream(driver, context, handle, stream);
-                result != CUDA_SUCCESS) {
-                return result;
-            }
-            return body(driver, lock, *stream, driver.device_of(*stream->context));
-        });
+    return with_context([&](Driver& driver, Driver::Lock& lock, Context& context,
+                            SimulatedDevice&) -> CUresult {
+        Stream* stream = nullptr;
+        if (const CUresult result = resolve_stream(driver, context, handle, stream); result != CUDA_SUCCESS) {
+            return result;
+        }
+        return body(driver, lock, *stream, driver.device_of(*stream->context));
+    });
 }
 
 }  // namespace fikit::sim

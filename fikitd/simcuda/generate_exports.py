@@ -1,9 +1,9 @@
 """Writes what follows from cuda.h and entry_points.hpp: the export list, stubs and the table of entry points.
 
-cuda.h names every function a libcuda has ever had; entry_points.hpp those that the simulator serves, with the CUDA
-version that introduced each. All others become aliases of one function that answers CUDA_ERROR_NOT_SUPPORTED, so
-that a program finds every symbol it links or asks for. A variant for the per-thread default stream (_ptsz, _ptds)
-is its plain function, run with stream 0 meaning the thread's own.
+cuda.h names every function a libcuda has ever had; entry_points.hpp those that the simulator serves, with
+the CUDA version that introduced each. All others become aliases of one function that answers
+CUDA_ERROR_NOT_SUPPORTED, so that a program finds every symbol it links or asks for. A variant for the
+per-thread default stream (_ptsz, _ptds) is its plain function, run with stream 0 meaning the thread's own.
 """
 
 import pathlib
@@ -11,9 +11,7 @@ import re
 import sys
 
 DECLARATION = re.compile(r"CUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(([^;]*)\)\s*;")
-RENAME = re.compile(
-    r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?"
-)
+RENAME = re.compile(r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?")
 VARIANT = re.compile(r"#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")
 SERVED = re.compile(r"^\s*X\((cu[A-Z]\w*),\s*(\d+)\)", re.MULTILINE)
 
@@ -21,7 +19,7 @@ SERVED = re.compile(r"^\s*X\((cu[A-Z]\w*),\s*(\d+)\)", re.MULTILINE)
 def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) -> None:
     """Read both lists and write exports.map and stubs.cpp."""
     text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.DOTALL)
-    # A name's first declaration is that of today's version, which a macro renames; a later one is the old one's.
+    # A name's first declaration is today's version, which a macro renames; a later one is the old one's.
     declared: dict[str, str] = {}
     today: dict[str, str] = {}
     for name, parameters in DECLARATION.findall(text):
@@ -40,9 +38,7 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
             base = re.sub(r"_v\d+$", "", name)
             rows.append((base, served[name], name, variants[0] if variants else name))
         elif plain != name and plain in served:
-            source = (
-                declared.get(name) or declared.get(plain) or today[re.sub(r"_v\d+$", "", plain)]
-            )
+            source = declared.get(name) or declared.get(plain) or today[re.sub(r"_v\d+$", "", plain)]
             parameters = " ".join(source.split())
             names = re.findall(r"(\w+)(?:\[\])?\s*(?:,|$)", parameters)
             wrappers.append(
@@ -80,9 +76,7 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
         )
     errors = text.partition("typedef enum cudaError_enum")[2].partition("CUresult;")[0]
     lines += ["};", "const ErrorName error_names[] = {"]
-    lines += [
-        f'    {{{code}, "{name}"}},' for name, code in re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", errors)
-    ]
+    lines += [f'    {{{code}, "{name}"}},' for name, code in re.findall(r"(CUDA_\w+)\s*=\s*(\d+)", errors)]
     lines += [
         "};",
         "const std::size_t error_name_count = sizeof error_names / sizeof *error_names;",

@@ -7,9 +7,7 @@ namespace fikit::sim {
 
 namespace {
 
-constexpr unsigned round_up(unsigned value, unsigned unit) {
-    return (value + unit - 1) / unit * unit;
-}
+constexpr unsigned round_up(unsigned value, unsigned unit) { return (value + unit - 1) / unit * unit; }
 
 }  // namespace
 
@@ -24,8 +22,7 @@ BlockShape block_shape(unsigned threads, unsigned registers, unsigned shared) {
 unsigned blocks_per_sm(const BlockShape& shape) {
     if (shape.threads == 0 || shape.registers == 0 || shape.shared == 0) return 0;
     return std::min({model::blocks_per_sm, model::threads_per_sm / shape.threads,
-                     model::registers_per_sm / shape.registers,
-                     model::shared_per_sm / shape.shared});
+                     model::registers_per_sm / shape.registers, model::shared_per_sm / shape.shared});
 }
 
 Machine::Machine() {

@@ -50,8 +50,7 @@ PhysicalMemory::PhysicalMemory(std::size_t bytes) {
     bytes = round_up(bytes, model::page);
     descriptor_ = memfd_create("fikit-sim-device", MFD_CLOEXEC);
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return;
-    void* view =
-        mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+    void* view = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
     if (view == MAP_FAILED) return;
     view_ = static_cast<std::byte*>(view);
     total_ = free_ = bytes;
@@ -67,8 +66,8 @@ std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
     bytes = round_up(bytes, model::page);
     if (bytes > free_) return std::nullopt;
     std::vector<Extent> extents;
-    const auto whole = std::find_if(runs_.begin(), runs_.end(),
-                                    [&](const auto& run) { return run.second >= bytes; });
+    const auto whole =
+        std::find_if(runs_.begin(), runs_.end(), [&](const auto& run) { return run.second >= bytes; });
     if (whole != runs_.end()) {
         extents.push_back({take_run(runs_, whole, bytes), bytes});
     } else {
@@ -85,8 +84,8 @@ std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
 void PhysicalMemory::release(const std::vector<Extent>& extents) {
     for (const Extent& extent : extents) {
         // Back to the host as well: a simulated device may be larger than what its user can spare.
-        fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
-                  static_cast<off_t>(extent.offset), static_cast<off_t>(extent.bytes));
+        fallocate(descriptor_, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(extent.offset),
+                  static_cast<off_t>(extent.bytes));
         add_run(runs_, extent.offset, extent.bytes);
         free_ += extent.bytes;
     }
@@ -95,8 +94,8 @@ void PhysicalMemory::release(const std::vector<Extent>& extents) {
 std::uint64_t reserve_addresses(std::size_t bytes, std::size_t alignment, std::uint64_t wished) {
     constexpr int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     if (wished != 0 && wished % alignment == 0) {
-        void* got = mmap(reinterpret_cast<void*>(wished), bytes, PROT_NONE,
-                         flags | MAP_FIXED_NOREPLACE, -1, 0);
+        void* got =
+            mmap(reinterpret_cast<void*>(wished), bytes, PROT_NONE, flags | MAP_FIXED_NOREPLACE, -1, 0);
         if (got == reinterpret_cast<void*>(wished)) return wished;
         if (got != MAP_FAILED) munmap(got, bytes);
     }
@@ -124,8 +123,7 @@ const Segment* AddressSpace::find(std::uint64_t address) const {
 std::byte* AddressSpace::at(std::uint64_t address, std::size_t bytes, bool write) {
     const Segment* segment = find(address);
     if (segment == nullptr || segment->bytes - (address - segment->address) < bytes) return nullptr;
-    if (segment->access == Access::none || (write && segment->access != Access::read_write))
-        return nullptr;
+    if (segment->access == Access::none || (write && segment->access != Access::read_write)) return nullptr;
     return segment->backing + (address - segment->address);
 }
 
@@ -150,8 +148,8 @@ void AddressSpace::unmap(std::uint64_t address, std::size_t bytes) {
 }
 
 void AddressSpace::protect(std::uint64_t address, std::size_t bytes, Access access) {
-    for (auto next = segments_.lower_bound(address);
-         next != segments_.end() && next->first - address < bytes; ++next) {
+    for (auto next = segments_.lower_bound(address); next != segments_.end() && next->first - address < bytes;
+         ++next) {
         next->second.access = access;
     }
 }
@@ -177,9 +175,8 @@ std::uint64_t DeviceHeap::allocate(std::size_t bytes) {
     bytes = round_up(bytes, unit);
     if (bytes <= small) {
         for (auto& [base, slab] : slabs_) {
-            const auto run =
-                std::find_if(slab.free.begin(), slab.free.end(),
-                             [&](const auto& candidate) { return candidate.second >= bytes; });
+            const auto run = std::find_if(slab.free.begin(), slab.free.end(),
+                                          [&](const auto& candidate) { return candidate.second >= bytes; });
             if (run != slab.free.end()) return base + take_run(slab.free, run, bytes);
         }
     }

@@ -77,8 +77,7 @@ class AddressSpace final : public GlobalMemory {
 // cuMemAlloc: small blocks share pages, large ones have their own.
 class DeviceHeap {
   public:
-    DeviceHeap(PhysicalMemory& physical, AddressSpace& space)
-        : physical_(physical), space_(space) {}
+    DeviceHeap(PhysicalMemory& physical, AddressSpace& space) : physical_(physical), space_(space) {}
     std::uint64_t allocate(std::size_t bytes);  // 0 when out of memory
     void release(std::uint64_t address, std::size_t bytes);
 

@@ -74,9 +74,8 @@ inline constexpr double device_memory = 4196;  // read + write
 inline constexpr std::size_t pageable_staged =
     65536;  // up to here a pageable upload returns once it is staged
 
-inline constexpr std::size_t page = std::size_t{2} << 20;  // granularity of physical memory
-inline constexpr std::size_t default_memory = std::size_t{4}
-                                              << 30;  // so that small machines can hold it
+inline constexpr std::size_t page = std::size_t{2} << 20;            // granularity of physical memory
+inline constexpr std::size_t default_memory = std::size_t{4} << 30;  // so that small machines can hold it
 
 // A block that retires this many instructions without waiting is an endless loop.
 inline constexpr std::uint64_t watchdog_instructions = std::uint64_t{1} << 22;

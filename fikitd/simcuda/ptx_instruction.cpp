@@ -113,8 +113,7 @@ const std::set<std::string_view> ignored_modifiers = {".uni",
 std::vector<std::string_view> split_modifiers(std::string_view text) {
     std::vector<std::string_view> parts;
     std::size_t start = 0;
-    for (std::size_t dot = text.find('.', 1); start < text.size();
-         dot = text.find('.', start + 1)) {
+    for (std::size_t dot = text.find('.', 1); start < text.size(); dot = text.find('.', start + 1)) {
         const std::size_t end = std::min(dot, text.size());
         parts.push_back(text.substr(start, end - start));
         start = end;
@@ -139,8 +138,7 @@ bool waits_for_clock(const Kernel& kernel, std::size_t first, std::size_t last) 
         const Instruction& instruction = kernel.code[at];
         const auto known = [&](const Operand& operand) {
             const auto index = static_cast<std::int32_t>(operand.index);
-            return operand.kind != OperandKind::reg || written.count(index) == 0 ||
-                   ready.count(index) != 0;
+            return operand.kind != OperandKind::reg || written.count(index) == 0 || ready.count(index) != 0;
         };
         if (!known(instruction.a) || !known(instruction.b) || !known(instruction.c)) return false;
         if (instruction.guard >= 0 && written.count(instruction.guard) != 0 &&
@@ -165,8 +163,8 @@ bool waits_for_clock(const Kernel& kernel, std::size_t first, std::size_t last) 
             default:
                 if (instruction.guard >= 0) return false;
         }
-        clock = clock || reads_clock(instruction.a) || reads_clock(instruction.b) ||
-                reads_clock(instruction.c);
+        clock =
+            clock || reads_clock(instruction.a) || reads_clock(instruction.b) || reads_clock(instruction.c);
         ready.insert(instruction.destination);
     }
     return clock && (exit || kernel.code[last].guard >= 0);
@@ -264,8 +262,7 @@ void Parser::parse_statement(Kernel& kernel) {
         instruction.guard = destination(word(), true);
         token = word();
     }
-    if (token.kind != TokenKind::word)
-        fail(token, "Parsing error near '" + std::string(token.text) + "'");
+    if (token.kind != TokenKind::word) fail(token, "Parsing error near '" + std::string(token.text) + "'");
     if (instruction.guard < 0 && accept(':')) {
         if (!labels_.emplace(token.text, kernel.code.size()).second) {
             fail(token, "Duplicate definition of label '" + std::string(token.text) + "'");
@@ -284,13 +281,11 @@ void Parser::parse_load_param(Kernel& kernel, const Token& name, Instruction& in
     expect('[');
     const Token symbol = word();
     const auto found = parameters_.find(std::string(symbol.text));
-    if (found == parameters_.end())
-        fail(symbol, "Unknown symbol '" + std::string(symbol.text) + "'");
+    if (found == parameters_.end()) fail(symbol, "Unknown symbol '" + std::string(symbol.text) + "'");
     const std::uint64_t offset = accept('+') ? number(1U << 20) : 0;
     expect(']');
     const Parameter& parameter = kernel.parameters[found->second];
-    if (offset + instruction.type.bytes > parameter.bytes)
-        fail(name, "Parameter access out of range");
+    if (offset + instruction.type.bytes > parameter.bytes) fail(name, "Parameter access out of range");
     instruction.parameter = parameter.offset + static_cast<std::uint32_t>(offset);
 }
 
@@ -318,8 +313,8 @@ void Parser::parse_memory(Instruction& instruction, const Token& name) {
             instruction.c = operand(false);
         }
         if (instruction.type.is_float || instruction.type.bytes < 4) {
-            fail(name, "Instruction '" + std::string(name.text) +
-                           "' is not supported by the simulated driver");
+            fail(name,
+                 "Instruction '" + std::string(name.text) + "' is not supported by the simulated driver");
         }
     }
 }
@@ -327,8 +322,7 @@ void Parser::parse_memory(Instruction& instruction, const Token& name) {
 void Parser::parse_instruction(Kernel& kernel, const Token& name, Instruction instruction) {
     const std::vector<std::string_view> parts = split_modifiers(name.text);
     const auto refuse = [&] {
-        fail(name, "Instruction '" + std::string(name.text) +
-                       "' is not supported by the simulated driver");
+        fail(name, "Instruction '" + std::string(name.text) + "' is not supported by the simulated driver");
     };
     const auto form = parts.empty() ? forms.end() : forms.find(parts[0]);
     if (form == forms.end()) refuse();
@@ -349,8 +343,7 @@ void Parser::parse_instruction(Kernel& kernel, const Token& name, Instruction in
             chosen = true;
         } else if ((instruction.opcode == Opcode::mul_lo || instruction.opcode == Opcode::mad_lo) &&
                    part == ".wide") {
-            instruction.opcode =
-                instruction.opcode == Opcode::mul_lo ? Opcode::mul_wide : Opcode::mad_wide;
+            instruction.opcode = instruction.opcode == Opcode::mul_lo ? Opcode::mul_wide : Opcode::mad_wide;
             chosen = true;
         } else if (instruction.opcode == Opcode::mul_lo && part == ".hi") {
             instruction.opcode = Opcode::mul_hi;
@@ -358,9 +351,9 @@ void Parser::parse_instruction(Kernel& kernel, const Token& name, Instruction in
         } else if (part == ".param" && instruction.opcode == Opcode::load) {
             parameter = true;
         } else if (ignored_modifiers.count(part) == 0) {
-            static const std::set<std::string_view> types = {
-                ".pred", ".b8", ".b16", ".b32", ".b64", ".u8",  ".u16", ".u32",
-                ".u64",  ".s8", ".s16", ".s32", ".s64", ".f16", ".f32", ".f64"};
+            static const std::set<std::string_view> types = {".pred", ".b8",  ".b16", ".b32", ".b64", ".u8",
+                                                             ".u16",  ".u32", ".u64", ".s8",  ".s16", ".s32",
+                                                             ".s64",  ".f16", ".f32", ".f64"};
             if (types.count(part) == 0) refuse();
             if (typed)
                 instruction.source_type = type_named(part, name);
@@ -373,18 +366,16 @@ void Parser::parse_instruction(Kernel& kernel, const Token& name, Instruction in
     const bool needs_choice = opcode == Opcode::setp || opcode == Opcode::atomic ||
                               opcode == Opcode::mul_lo || opcode == Opcode::mad_lo;
     if (needs_choice && !chosen) refuse();
-    const bool moves_bits = opcode == Opcode::move || opcode == Opcode::load ||
-                            opcode == Opcode::store || opcode == Opcode::selp ||
-                            opcode == Opcode::load_param;
+    const bool moves_bits = opcode == Opcode::move || opcode == Opcode::load || opcode == Opcode::store ||
+                            opcode == Opcode::selp || opcode == Opcode::load_param;
     if ((instruction.type.is_float || instruction.source_type.is_float) && !moves_bits) refuse();
     if (opcode == Opcode::cvt && instruction.source_type.bytes == 0) refuse();
     const std::uint8_t sources = form->second.sources;
-    const bool logical = opcode == Opcode::band || opcode == Opcode::bor ||
-                         opcode == Opcode::bxor || opcode == Opcode::bnot || opcode == Opcode::move;
+    const bool logical = opcode == Opcode::band || opcode == Opcode::bor || opcode == Opcode::bxor ||
+                         opcode == Opcode::bnot || opcode == Opcode::move;
     const bool predicates = typed && instruction.type.bytes == 0;
     if (predicates && !logical) refuse();
-    if ((opcode == Opcode::load || opcode == Opcode::store || opcode == Opcode::atomic ||
-         sources > 0) &&
+    if ((opcode == Opcode::load || opcode == Opcode::store || opcode == Opcode::atomic || sources > 0) &&
         !typed) {
         refuse();
     }
@@ -420,16 +411,14 @@ void Parser::resolve_jumps(Kernel& kernel) {
         const auto found = labels_.find(jump.label);
         Instruction& instruction = kernel.code[jump.instruction];
         if (found == labels_.end()) {
-            throw SyntaxError{Verdict::invalid, instruction.line,
-                              "Unknown symbol '" + jump.label + "'"};
+            throw SyntaxError{Verdict::invalid, instruction.line, "Unknown symbol '" + jump.label + "'"};
         }
         instruction.target = found->second;
     }
     std::set<std::int32_t> read;
     for (const Instruction& instruction : kernel.code) {
         for (const Operand* source : {&instruction.a, &instruction.b, &instruction.c}) {
-            if (source->kind == OperandKind::reg)
-                read.insert(static_cast<std::int32_t>(source->index));
+            if (source->kind == OperandKind::reg) read.insert(static_cast<std::int32_t>(source->index));
         }
     }
     for (std::size_t at = 0; at < kernel.code.size(); ++at) {

@@ -61,9 +61,8 @@ std::uint64_t high_half(std::uint64_t left, std::uint64_t right, Type type) {
     }
     if (type.is_signed) {
         __extension__ using Wide = __int128;
-        return static_cast<std::uint64_t>((static_cast<Wide>(static_cast<std::int64_t>(left)) *
-                                           static_cast<std::int64_t>(right)) >>
-                                          64);
+        return static_cast<std::uint64_t>(
+            (static_cast<Wide>(static_cast<std::int64_t>(left)) * static_cast<std::int64_t>(right)) >> 64);
     }
     __extension__ using Wide = unsigned __int128;
     return static_cast<std::uint64_t>((static_cast<Wide>(left) * right) >> 64);
@@ -74,9 +73,8 @@ constexpr Nanoseconds far_future = std::int64_t{1} << 60;
 
 }  // namespace
 
-Execution::Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters,
-                     const LaunchShape& shape, const std::vector<std::uint64_t>& variables,
-                     Nanoseconds timer_base)
+Execution::Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
+                     const std::vector<std::uint64_t>& variables, Nanoseconds timer_base)
     : kernel_(kernel),
       variables_(variables),
       parameters_(std::move(parameters)),
@@ -92,9 +90,8 @@ std::uint64_t Execution::read(const Operand& operand) const {
         case OperandKind::reg:
             return registers_[operand.index] + operand.value;
         case OperandKind::immediate:
-            return operand.value + (operand.variable >= 0
-                                        ? variables_[static_cast<std::size_t>(operand.variable)]
-                                        : 0);
+            return operand.value +
+                   (operand.variable >= 0 ? variables_[static_cast<std::size_t>(operand.variable)] : 0);
         case OperandKind::global_timer:
             return timer;
         case OperandKind::global_timer_low:
@@ -157,8 +154,7 @@ std::uint64_t Execution::compute(const Instruction& instruction) const {
             return count >= bits ? 0 : a << count;
         }
         case Opcode::shr: {
-            const std::uint64_t count =
-                std::min<std::uint64_t>(read(instruction.b) & 0xffffffffU, bits);
+            const std::uint64_t count = std::min<std::uint64_t>(read(instruction.b) & 0xffffffffU, bits);
             if (type.is_signed) {
                 return static_cast<std::uint64_t>(static_cast<std::int64_t>(a) >>
                                                   std::min<std::uint64_t>(count, 63));
@@ -167,9 +163,8 @@ std::uint64_t Execution::compute(const Instruction& instruction) const {
         }
         case Opcode::min:
         case Opcode::max: {
-            const bool less = type.is_signed
-                                  ? static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b)
-                                  : a < b;
+            const bool less =
+                type.is_signed ? static_cast<std::int64_t>(a) < static_cast<std::int64_t>(b) : a < b;
             return less == (instruction.opcode == Opcode::min) ? a : b;
         }
         case Opcode::setp:
@@ -196,9 +191,8 @@ std::uint64_t Execution::combine(const Instruction& instruction, std::uint64_t o
     const Type type = instruction.type;
     const std::uint64_t value = truncate(read(instruction.b), type);
     const std::uint64_t before = truncate(old, type);
-    const bool less = type.is_signed
-                          ? static_cast<std::int64_t>(value) < static_cast<std::int64_t>(before)
-                          : value < before;
+    const bool less = type.is_signed ? static_cast<std::int64_t>(value) < static_cast<std::int64_t>(before)
+                                     : value < before;
     switch (instruction.atomic) {
         case Atomic::add:
             return before + value * threads_total_;
@@ -237,9 +231,8 @@ CUresult Execution::access(const Instruction& instruction, GlobalMemory& memory)
             __atomic_store_n(word, static_cast<Word>(read(instruction.b)), __ATOMIC_RELEASE);
         } else {
             Word old = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-            while (!__atomic_compare_exchange_n(word, &old,
-                                                static_cast<Word>(combine(instruction, old)), false,
-                                                __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
+            while (!__atomic_compare_exchange_n(word, &old, static_cast<Word>(combine(instruction, old)),
+                                                false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE)) {
             }
         }
     };
@@ -301,8 +294,7 @@ Execution::Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
     now_ = now;
     for (;;) {
         const Instruction& instruction = kernel_.code[next_];
-        if (++retired_ > model::watchdog_instructions)
-            return {State::faulted, 0, CUDA_ERROR_LAUNCH_TIMEOUT};
+        if (++retired_ > model::watchdog_instructions) return {State::faulted, 0, CUDA_ERROR_LAUNCH_TIMEOUT};
         const std::size_t here = next_++;
         if (!guard_holds(instruction)) continue;
         switch (instruction.opcode) {
@@ -329,8 +321,7 @@ Execution::Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
             }
             case Opcode::load_param: {
                 std::uint64_t value = 0;
-                std::memcpy(&value, parameters_.data() + instruction.parameter,
-                            instruction.type.bytes);
+                std::memcpy(&value, parameters_.data() + instruction.parameter, instruction.type.bytes);
                 registers_[static_cast<std::size_t>(instruction.destination)] =
                     truncate(value, instruction.type);
                 break;
@@ -343,8 +334,7 @@ Execution::Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
                 break;
             }
             default:
-                registers_[static_cast<std::size_t>(instruction.destination)] =
-                    compute(instruction);
+                registers_[static_cast<std::size_t>(instruction.destination)] = compute(instruction);
         }
     }
 }

@@ -45,9 +45,8 @@ class Execution {
 
     // `variables` are the device addresses of the module's variables; `timer_base` is what
     // %globaltimer reads at simulated time 0.
-    Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters,
-              const LaunchShape& shape, const std::vector<std::uint64_t>& variables,
-              Nanoseconds timer_base);
+    Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
+              const std::vector<std::uint64_t>& variables, Nanoseconds timer_base);
 
     Progress resume(GlobalMemory& memory, Nanoseconds now);
 

@@ -9,8 +9,8 @@ namespace fikit::sim::ptx {
 namespace {
 
 bool starts_word(char letter) {
-    return std::isalpha(static_cast<unsigned char>(letter)) != 0 || letter == '_' ||
-           letter == '$' || letter == '%' || letter == '.';
+    return std::isalpha(static_cast<unsigned char>(letter)) != 0 || letter == '_' || letter == '$' ||
+           letter == '%' || letter == '.';
 }
 
 bool continues_word(char letter) {
@@ -51,8 +51,7 @@ void Lexer::skip_blank() {
 void Lexer::read_number() {
     const std::size_t start = position_;
     unsigned base = 10;
-    const char second =
-        position_ + 1 < text_.size() ? static_cast<char>(text_[position_ + 1] | 0x20) : '\0';
+    const char second = position_ + 1 < text_.size() ? static_cast<char>(text_[position_ + 1] | 0x20) : '\0';
     if (text_[position_] == '0' && (second == 'x' || second == 'f' || second == 'd')) {
         base = 16;  // 0f and 0d are the bits of a float and of a double
         position_ += 2;

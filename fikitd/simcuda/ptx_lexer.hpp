@@ -16,9 +16,7 @@ struct Token {
     std::uint64_t value = 0;  // number
     std::uint32_t line = 1;
 
-    bool is(char mark) const {
-        return kind == TokenKind::mark && text.size() == 1 && text[0] == mark;
-    }
+    bool is(char mark) const { return kind == TokenKind::mark && text.size() == 1 && text[0] == mark; }
     bool is(std::string_view word) const { return kind == TokenKind::word && text == word; }
 };
 

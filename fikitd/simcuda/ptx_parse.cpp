@@ -24,8 +24,7 @@ void Parser::fail(const Token& at, const std::string& message) {
 void Parser::expect(char mark) {
     const Token token = lexer_.take();
     if (!token.is(mark))
-        fail(token,
-             "expected '" + std::string(1, mark) + "' near '" + std::string(token.text) + "'");
+        fail(token, "expected '" + std::string(1, mark) + "' near '" + std::string(token.text) + "'");
 }
 
 bool Parser::accept(char mark) {
@@ -36,8 +35,7 @@ bool Parser::accept(char mark) {
 
 Token Parser::word() {
     const Token token = lexer_.take();
-    if (token.kind != TokenKind::word)
-        fail(token, "expected a name near '" + std::string(token.text) + "'");
+    if (token.kind != TokenKind::word) fail(token, "expected a name near '" + std::string(token.text) + "'");
     return token;
 }
 
@@ -71,8 +69,7 @@ Type Parser::type_named(std::string_view name, const Token& at) {
 }
 
 void Parser::parse_module() {
-    if (!lexer_.peek().is(".version"))
-        fail(lexer_.peek(), "Missing .version directive at start of file");
+    if (!lexer_.peek().is(".version")) fail(lexer_.peek(), "Missing .version directive at start of file");
     lexer_.take();
     const Token major = lexer_.peek();
     const std::uint64_t version = number(1000);
@@ -82,8 +79,7 @@ void Parser::parse_module() {
     }
     if (!word().is(".target")) fail(lexer_.peek(), "Missing .target directive");
     const Token target = word();
-    if (target.text.substr(0, 3) != "sm_")
-        fail(target, "Unknown .target '" + std::string(target.text) + "'");
+    if (target.text.substr(0, 3) != "sm_") fail(target, "Unknown .target '" + std::string(target.text) + "'");
     for (const char digit : target.text.substr(3)) {
         if (digit < '0' || digit > '9' || module_.target > 1000) break;
         module_.target = module_.target * 10 + static_cast<unsigned>(digit - '0');
@@ -119,8 +115,7 @@ void Parser::parse_directive() {
     } else if (token.is(".global") || token.is(".const") || token.is(".shared")) {
         parse_variable(token.text, nullptr);
     } else {
-        fail(token, "Directive '" + std::string(token.text) +
-                        "' is not supported by the simulated driver");
+        fail(token, "Directive '" + std::string(token.text) + "' is not supported by the simulated driver");
     }
 }
 
@@ -176,13 +171,11 @@ void Parser::parse_variable(std::string_view space, Kernel* kernel) {
             (before + variable.alignment - 1) / variable.alignment * variable.alignment;
         const std::uint64_t end = external || !sized ? before : start + variable.bytes;
         if (end > model::shared_per_block) fail(name, "uses too much shared data");
-        (kernel != nullptr ? kernel->static_shared : module_shared_) =
-            static_cast<std::uint32_t>(end);
+        (kernel != nullptr ? kernel->static_shared : module_shared_) = static_cast<std::uint32_t>(end);
         return;
     }
     if (external || !sized) fail(name, "Unresolved extern variable '" + variable.name + "'");
-    if (!variable_index_.emplace(variable.name, static_cast<std::int32_t>(module_.variables.size()))
-             .second) {
+    if (!variable_index_.emplace(variable.name, static_cast<std::int32_t>(module_.variables.size())).second) {
         fail(name, "Duplicate definition of variable '" + variable.name + "'");
     }
     module_.variables.push_back(std::move(variable));
@@ -193,8 +186,7 @@ void Parser::parse_kernel() {
     const Token name = word();
     kernel.name = name.text;
     for (const Kernel& other : module_.kernels) {
-        if (other.name == kernel.name)
-            fail(name, "Duplicate definition of function '" + kernel.name + "'");
+        if (other.name == kernel.name) fail(name, "Duplicate definition of function '" + kernel.name + "'");
     }
     registers_.clear();
     register_ranges_.clear();
@@ -227,14 +219,13 @@ void Parser::parse_kernel() {
             if (threads == 0 || threads > model::threads_per_block)
                 fail(token, "too many threads in a block");
             kernel.threads_limit = static_cast<std::uint32_t>(threads);
-            if (token.is(".reqntid"))
-                std::copy(std::begin(values), std::end(values), kernel.required);
+            if (token.is(".reqntid")) std::copy(std::begin(values), std::end(values), kernel.required);
         } else if (token.is(".maxnreg")) {
             register_limit = values[0];
         } else if (!token.is(".minnctapersm") && !token.is(".maxnctapersm") &&
                    !token.is(".reqnctapercluster") && !token.is(".maxclusterrank")) {
-            fail(token, "Directive '" + std::string(token.text) +
-                            "' is not supported by the simulated driver");
+            fail(token,
+                 "Directive '" + std::string(token.text) + "' is not supported by the simulated driver");
         }
     }
     parse_body(kernel);
@@ -274,10 +265,8 @@ void Parser::parse_parameter(Kernel& kernel) {
     }
     if (alignment == 0) alignment = type.bytes;
     const std::uint32_t offset = (kernel.parameter_bytes + alignment - 1) / alignment * alignment;
-    if (bytes == 0 || offset + bytes > parameter_limit)
-        fail(token, "Formal parameter space overflowed");
-    if (!parameters_.emplace(token.text, kernel.parameters.size()).second)
-        fail(token, "Duplicate parameter");
+    if (bytes == 0 || offset + bytes > parameter_limit) fail(token, "Formal parameter space overflowed");
+    if (!parameters_.emplace(token.text, kernel.parameters.size()).second) fail(token, "Duplicate parameter");
     kernel.parameters.push_back({offset, static_cast<std::uint32_t>(bytes)});
     kernel.parameter_bytes = offset + static_cast<std::uint32_t>(bytes);
 }
@@ -332,8 +321,7 @@ void Parser::parse_registers() {
         if (accept('<')) {
             count = number(1U << 20);
             expect('>');
-            register_ranges_.push_back(
-                {std::string(name.text), static_cast<std::uint32_t>(count), type});
+            register_ranges_.push_back({std::string(name.text), static_cast<std::uint32_t>(count), type});
         } else {
             declare_register(std::string(name.text), type, name);
         }
@@ -351,8 +339,7 @@ Verdict parse(std::string_view text, Module& module, std::string& log) {
         return Verdict::accepted;
     } catch (const SyntaxError& error) {
         log = "ptxas application ptx input, line " + std::to_string(error.line) +
-              "; error   : " + error.message +
-              "\nptxas fatal   : Ptx assembly aborted due to errors\n";
+              "; error   : " + error.message + "\nptxas fatal   : Ptx assembly aborted due to errors\n";
         return error.verdict;
     } catch (const std::bad_alloc&) {
         log = "ptxas fatal   : out of memory\n";

@@ -11,8 +11,7 @@ namespace fikit::sim {
 namespace {
 
 bool whole_number(std::string_view text, std::uint64_t& value) {
-    if (text.empty() || text.size() > 19 ||
-        text.find_first_not_of("0123456789") != std::string_view::npos)
+    if (text.empty() || text.size() > 19 || text.find_first_not_of("0123456789") != std::string_view::npos)
         return false;
     value = std::strtoull(std::string(text).c_str(), nullptr, 10);
     return true;
@@ -29,8 +28,7 @@ bool result_code(std::string_view text, CUresult& result) {
 bool read_fault(std::string_view text, FaultPlan& faults) {
     const std::size_t colon = text.find(':');
     const std::size_t equals = text.find('=');
-    if (colon == std::string_view::npos || equals == std::string_view::npos || equals < colon)
-        return false;
+    if (colon == std::string_view::npos || equals == std::string_view::npos || equals < colon) return false;
     const std::string_view what = text.substr(0, colon);
     const std::string_view where = text.substr(colon + 1, equals - colon - 1);
     const std::string_view effect = text.substr(equals + 1);
@@ -57,8 +55,8 @@ bool read_settings(Settings& settings, std::string& problem) {
     if (const char* text = std::getenv("FIKIT_SIM_SCALE")) {
         char* end = nullptr;
         settings.scale = std::strtod(text, &end);
-        if (end == text || *end != '\0' || !std::isfinite(settings.scale) ||
-            settings.scale < 0.001 || settings.scale > 1e6) {
+        if (end == text || *end != '\0' || !std::isfinite(settings.scale) || settings.scale < 0.001 ||
+            settings.scale > 1e6) {
             return reject("FIKIT_SIM_SCALE", text,
                           "wanted wall seconds per simulated second, 0.001 to 1000000");
         }
@@ -86,8 +84,7 @@ bool read_settings(Settings& settings, std::string& problem) {
             rest.remove_prefix(std::min(comma + 1, rest.size()));
         }
     }
-    if (const char* text = std::getenv("FIKIT_SIM_VERBOSE"))
-        settings.verbose = std::string_view(text) == "1";
+    if (const char* text = std::getenv("FIKIT_SIM_VERBOSE")) settings.verbose = std::string_view(text) == "1";
     return true;
 }
 

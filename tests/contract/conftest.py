@@ -46,16 +46,14 @@ def fails(cuda: Cuda) -> Callable[..., None]:
 
 @pytest.fixture
 def alone() -> Callable[..., str]:
-    """Return a runner of one function in a process of its own, for what poisons a process; its output comes back.
+    """Run one function in a process of its own, for what poisons a process; its output comes back.
 
     The function is sent as source: it gets the driver, and must import what else it needs.
     """
 
     def run(body: Callable[[Cuda], None], **environment: str) -> str:
         source = textwrap.dedent(inspect.getsource(body))
-        program = (
-            f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom cuda_calls import *\n{source}\n"
-        )
+        program = f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom cuda_calls import *\n{source}\n"
         program += f"{body.__name__}(open_cuda())\n"
         done = subprocess.run(
             [sys.executable, "-P", "-c", program],

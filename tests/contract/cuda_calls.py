@@ -1,7 +1,7 @@
 """The driver API as the contract tests call it: a result that is no success is an exception.
 
-With FIKIT_TEST_DEVICE=sim (the default) the simulated libcuda is opened first, so that cuda.bindings, which opens
-libcuda.so.1 by name, gets it. With =real nothing is preloaded.
+With FIKIT_TEST_DEVICE=sim (the default) the simulated libcuda is opened first, so that cuda.bindings, which
+opens libcuda.so.1 by name, gets it. With =real nothing is preloaded.
 """
 
 import ctypes

@@ -115,9 +115,7 @@ def test_parameters_of_a_kernel(cuda: Cuda, fails: Check) -> None:
 def test_functions_of_a_module(cuda: Cuda, fails: Check) -> None:
     count = cuda.cuModuleGetFunctionCount(cuda.module)
     assert count == KERNELS.count(b".entry")
-    found = {
-        bytes(cuda.cuFuncGetName(f)) for f in cuda.cuModuleEnumerateFunctions(count, cuda.module)
-    }
+    found = {bytes(cuda.cuFuncGetName(f)) for f in cuda.cuModuleEnumerateFunctions(count, cuda.module)}
     assert {b"nothing", b"spin", b"crash"} <= found
     fails("NOT_FOUND", cuda.cuModuleGetFunction, cuda.module, b"absent")
 
@@ -155,7 +153,9 @@ def test_images_that_are_none(cuda: Cuda, fails: Check, image: bytes, error: str
 
 
 def test_what_is_wrong_with_ptx_goes_to_the_log(cuda: Cuda, fails: Check) -> None:
-    text = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n  frobnicate.u32;\n}\n"
+    text = (
+        b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry broken()\n{\n  frobnicate.u32;\n}\n"
+    )
     log = bytearray(4096)
     option = cuda.CUjit_option
     fails(
@@ -207,12 +207,7 @@ def test_a_library_kernel_keeps_its_attributes(cuda: Cuda) -> None:
     library = cuda.cuLibraryLoadData(KERNELS, [], [], 0, [], [], 0)
     kernel = cuda.cuLibraryGetKernel(library, b"with_shared")
     attribute = cuda.CUfunction_attribute
-    shared = cuda.cuKernelGetAttribute(
-        attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, cuda.device
-    )
+    shared = cuda.cuKernelGetAttribute(attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, kernel, cuda.device)
     assert shared in (0, 1024)  # unused, so a compiler may drop it
-    assert (
-        cuda.cuKernelGetAttribute(attribute.CU_FUNC_ATTRIBUTE_BINARY_VERSION, kernel, cuda.device)
-        == 90
-    )
+    assert cuda.cuKernelGetAttribute(attribute.CU_FUNC_ATTRIBUTE_BINARY_VERSION, kernel, cuda.device) == 90
     cuda.cuLibraryUnload(library)

@@ -129,16 +129,9 @@ def test_what_a_pointer_is(cuda: Cuda, fails: Check) -> None:
     address = int(cuda.cuMemAlloc(4096))
     kind = cuda.CUpointer_attribute
     assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, address) == 2
-    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == int(
-        cuda.device
-    )
-    assert (
-        int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 9))
-        == address
-    )
-    assert (
-        int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 9)) == 4096
-    )
+    assert cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address) == int(cuda.device)
+    assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_START_ADDR, address + 9)) == address
+    assert int(cuda.cuPointerGetAttribute(kind.CU_POINTER_ATTRIBUTE_RANGE_SIZE, address + 9)) == 4096
     local = ctypes.c_int()
     fails(
         "INVALID_VALUE",

@@ -198,9 +198,7 @@ def test_waits_for_values(cuda: Cuda, flag: str, value: Any, wrong: int, right: 
 def test_one_stream_wakes_another_by_a_value(cuda: Cuda) -> None:
     writer, reader = cuda.stream(), cuda.stream()
     place = cuda.device_words()
-    cuda.cuStreamWaitValue32(
-        reader, place, 7, cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value
-    )
+    cuda.cuStreamWaitValue32(reader, place, 7, cuda.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ.value)
     cuda.cuMemsetD32Async(place, 8, 1, reader)
     cuda.launch("spin", MILLISECOND, stream=writer)
     cuda.cuStreamWriteValue32(writer, place, 7, 0)

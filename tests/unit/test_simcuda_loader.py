@@ -99,7 +99,9 @@ def test_every_symbol_of_the_header_is_there(driver: Any) -> None:
 
 
 def test_any_program_can_be_run_on_it() -> None:
-    program = "import ctypes; lib = ctypes.CDLL('libcuda.so.1'); print(lib.cuInit(0), lib.cuGraphCreate(None, 0))"
+    program = (
+        "import ctypes; lib = ctypes.CDLL('libcuda.so.1'); print(lib.cuInit(0), lib.cuGraphCreate(None, 0))"
+    )
     done = subprocess.run(
         [sys.executable, "-P", "-m", "fikitd.simcuda", "--", sys.executable, "-c", program],
         capture_output=True,
@@ -109,9 +111,7 @@ def test_any_program_can_be_run_on_it() -> None:
     assert done.stdout.split() == ["0", "801"], done.stderr
 
 
-def test_a_missing_library_is_explained(
-    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_missing_library_is_explained(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FIKIT_SIMCUDA", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="FIKIT_SIMCUDA"):
         library_path()

@@ -1,4 +1,4 @@
-"""A real daemon with real executors, on the simulated GPU or (FIKIT_TEST_DEVICE=real) on the machine's own."""
+"""A real daemon with real executors, on the simulated GPU or (FIKIT_TEST_DEVICE=real) a real one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deaths: a tenant's, an executor's, the daemon's, and faults of kernels. State what survives, and kill it."""
+"""Deaths: a tenant's, an executor's, the daemon's, and faults of kernels. Tested by killing."""
 
 from __future__ import annotations
 
@@ -75,7 +75,9 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
 
 
 def executor_pids(daemon: Daemon) -> dict[str, int]:
-    listed = subprocess.run(["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
+    ).stdout
     found = {}
     for entry in listed.splitlines():
         if "fikitd.executor" in entry and str(daemon.place) in entry:
