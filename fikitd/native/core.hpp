@@ -136,6 +136,7 @@ class Core {
     bool take_head(Session& session);
     bool gate();
     bool may_load(Session& session);
+    void publish_tails();
     void park(int64_t host_timeout);
     void listen(Session& session);
     bool reads_ring(const Session& session) const;

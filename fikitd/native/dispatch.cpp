@@ -49,7 +49,6 @@ inline bool Core::take_head(Session& session) {
         case RingReader::Result::ready:
             break;
     }
-    __atomic_store_n(&session.inbox_header()->tail, session.ring.tail(), __ATOMIC_RELEASE);
     session.head_ready = true;
     ++session.usage.operations;
     return true;
@@ -134,6 +133,14 @@ void Core::read_board() {
     policy_->elsewhere(elsewhere, clock_.now());
 }
 
+// How far the rings have been read, once a turn: a tenant that waits for room looks at it all the time.
+void Core::publish_tails() {
+    for (const auto& session : sessions_) {
+        uint64_t* tail = &session->inbox_header()->tail;
+        if (*tail != session->ring.tail()) __atomic_store_n(tail, session->ring.tail(), __ATOMIC_RELEASE);
+    }
+}
+
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
     now_ = clock_.now();
@@ -147,6 +154,7 @@ bool Core::turn() {
         }
     read_board();
     progress |= gate();
+    if (progress) publish_tails();
     progress |= collect();
     const Nanoseconds now = clock_.now();
     for (const auto& session : sessions_)

@@ -7,6 +7,8 @@
 namespace fikit {
 namespace {
 
+constexpr uint64_t prefetched = 4 * FIKIT_RECORD_ALIGN;
+
 // Bytes of a call's fixed request, or 0 for a number that names no call.
 uint32_t request_bytes(uint32_t call) {
     switch (call) {
@@ -94,7 +96,8 @@ const char* check_record(const Operation& operation) {
 RingReader::Result RingReader::next(Operation& into) {
     if (error_ != nullptr) return Result::broken;
     for (;;) {
-        const uint64_t available = __atomic_load_n(head_, __ATOMIC_ACQUIRE) - tail_;
+        if (seen_ == tail_) seen_ = __atomic_load_n(head_, __ATOMIC_ACQUIRE);
+        const uint64_t available = seen_ - tail_;
         if (available == 0) return Result::empty;
         if (available > ring_bytes_ || available % FIKIT_RECORD_ALIGN != 0)
             return fail("ring: impossible head");
@@ -118,6 +121,9 @@ RingReader::Result RingReader::next(Operation& into) {
             std::memcpy(into.bytes + FIKIT_RECORD_ALIGN, ring_ + offset + FIKIT_RECORD_ALIGN,
                         record.bytes - FIKIT_RECORD_ALIGN);
         tail_ += record.bytes;
+        // The next record comes from the tenant's core; it may travel while this one is issued.
+        for (uint64_t line = 0; line < prefetched && tail_ + line < seen_; line += FIKIT_RECORD_ALIGN)
+            __builtin_prefetch(ring_ + ((tail_ + line) & (ring_bytes_ - 1)));
         error_ = check_record(into);
         return error_ == nullptr ? Result::ready : Result::broken;
     }

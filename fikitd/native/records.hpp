@@ -45,7 +45,7 @@ class RingReader {
           ring_(ring),
           ring_bytes_(ring_bytes) {}
 
-    bool has_record() const { return __atomic_load_n(head_, __ATOMIC_ACQUIRE) != tail_; }
+    bool has_record() const { return seen_ != tail_ || __atomic_load_n(head_, __ATOMIC_ACQUIRE) != tail_; }
 
     // Copies the next record and checks it. After `broken`, error() says why and the ring is not read again.
     Result next(Operation& into);
@@ -64,6 +64,8 @@ class RingReader {
     const uint8_t* ring_ = nullptr;
     uint64_t ring_bytes_ = 0;
     uint64_t tail_ = 0;
+    uint64_t seen_ =
+        0;  // the head when it was last looked at: the tenant's cache line is left alone meanwhile
     const char* error_ = nullptr;
 };
 
