@@ -20,7 +20,9 @@ def flood(session: fikit.Session, kernels: int, nanoseconds: int, grid: int = 13
 
 
 def usage(daemon: Daemon, name: str) -> p.Usage:
-    sessions = daemon.client().ask(p.ListSessions()).sessions
+    client = daemon.client()
+    sessions = client.ask(p.ListSessions()).sessions
+    client.close()
     return next(each.usage for each in sessions if each.name == name)  # type: ignore[no-any-return]
 
 
@@ -125,3 +127,26 @@ def test_profiles_are_learnt_and_kept_across_executors(daemon: Daemon, connect: 
     while not spin_profile():
         pass
     assert 480_000 < spin_profile()[0].median_ns < 700_000
+
+
+def test_executors_of_one_gpu_know_of_each_others_high_priority_work(
+    daemon: Daemon, connect: Connect
+) -> None:
+    low = connect(name="low", priority="low", isolated=True)
+    high = connect(name="high", priority="high", isolated=True)
+    low_kernel, high_kernel = low.load(PTX).kernel("spin"), high.load(PTX).kernel("spin")
+    for _ in range(8):  # until its duration is known: an unknown kernel waits for other reasons
+        low_kernel.launch(5_000_000, grid=1, block=32)
+        low.synchronize()
+    high_kernel.launch(50_000_000, grid=1, block=1)  # 50 ms of device time
+    started = high.event()
+    started.record()
+    before = usage(daemon, "low").gate_wait_ns
+    low_kernel.launch(
+        5_000_000, grid=1, block=32
+    )  # more than its share against starvation has earned by then
+    low.synchronize()
+    assert started.query()
+    while (waited := usage(daemon, "low").gate_wait_ns) == before:
+        pass  # accounts are as old as the last heartbeat
+    assert waited - before > 10_000_000
