@@ -45,6 +45,8 @@ class Session:
     note: SessionNote
     state: Literal["running", "paused", "ended"] = "running"
     usage: Usage = field(default_factory=Usage)
+    tenant_limit_bytes: int = 0
+    """What the sessions of its executor may have together; 0: no limit."""
     missed: int = 0
     """Heartbeats in a row that did not list it."""
 
@@ -79,6 +81,7 @@ class Session:
             priority=self.priority,
             weight=self.weight,
             memory_limit_bytes=self.memory_limit_bytes,
+            domain_limit_bytes=self.tenant_limit_bytes,
         )
 
     async def ask(self, body: Any) -> None:
@@ -123,6 +126,7 @@ def new_session(opening: Opening, executor: Executor) -> Session:
         priority=request.priority,
         weight=opening.allowance.weight,
         memory_limit_bytes=opening.memory_limit_bytes,
+        tenant_limit_bytes=opening.allowance.memory_limit_bytes,
         job=request.job,
         executor=executor,
         note=note,

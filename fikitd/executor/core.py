@@ -71,10 +71,19 @@ class DispatchCore:
         self._core.stop()
 
     def attach(
-        self, session: str, level: int, weight: float, memory_limit: int, lifeline: int, process: int
+        self,
+        session: str,
+        level: int,
+        weight: float,
+        memory_limit: int,
+        domain_limit: int,
+        lifeline: int,
+        process: int,
     ) -> tuple[int, int]:
         """Open a session; takes both descriptors. Returns outbox and inbox. RuntimeError says what failed."""
-        outbox, inbox = self._core.attach(session, level, weight, memory_limit, lifeline, process)
+        outbox, inbox = self._core.attach(
+            session, level, weight, memory_limit, domain_limit, lifeline, process
+        )
         return outbox, inbox
 
     def end(self, session: str, error: int, reason: str) -> bool:

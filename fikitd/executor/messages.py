@@ -51,6 +51,8 @@ class Attach(Ask, tag="attach", frozen=True):
     priority: Level
     weight: float
     memory_limit_bytes: Bytes
+    domain_limit_bytes: Bytes = 0
+    """For all sessions of the executor together; 0: none."""
 
 
 class Attached(Answer, tag="attached", frozen=True):

@@ -177,6 +177,7 @@ class ExecutorProcess:
             ask.priority,
             ask.weight,
             ask.memory_limit_bytes,
+            ask.domain_limit_bytes,
             lifeline,
             process,
         )

@@ -111,14 +111,13 @@ class CallHandler {
     CUresult memory_allocate(const fikit_request_memory_allocate& request,
                              fikit_reply_memory_allocate& reply) {
         CUdeviceptr address = 0;
+        const std::lock_guard lock(core_.memory_mutex_);
         const CUresult result =
-            session_.arena->allocate(request.size, session_.memory_limit, address, reply.size);
+            session_.arena->allocate(request.size, core_.memory_limit_of(session_), address, reply.size);
         if (result != CUDA_SUCCESS) return result;
         reply.address = address;
         session_.buffers[address] = {request.size, Buffer::no_module};
-        const uint64_t mapped = session_.arena->mapped_bytes();
-        session_.memory_bytes.store(mapped);
-        session_.memory_peak.store(std::max(session_.memory_peak.load(), mapped));
+        core_.account_memory(session_);
         return result;
     }
 
@@ -126,7 +125,7 @@ class CallHandler {
                                 fikit_reply_memory_information& reply) {
         size_t free = 0, total = 0;
         const CUresult result = driver_.cuMemGetInfo_(&free, &total);
-        const uint64_t limit = session_.memory_limit, used = session_.arena->mapped_bytes();
+        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->mapped_bytes();
         reply.total = limit != 0 ? std::min<uint64_t>(limit, total) : total;
         reply.free = std::min<uint64_t>(free, used < reply.total ? reply.total - used : 0);
         return result;
@@ -371,11 +370,12 @@ bool Core::may_load(Session& session) {
 bool Core::start_call(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
     const auto& call = session.head->as<fikit_call_record>();
-    if (call.call == fikit_call_memory_allocate && !session.frees.empty() && session.memory_limit != 0) {
+    if (call.call == fikit_call_memory_allocate && !session.frees.empty()) {
         // What is on its way back counts against the quota until it is back; as cuMemFree would, wait for it.
         fikit_request_memory_allocate request;
         std::memcpy(&request, session.head->payload(), sizeof request);
-        if (session.memory_bytes.load() + request.size + Arena::granule > session.memory_limit) return false;
+        const uint64_t limit = memory_limit_of(session);
+        if (limit != 0 && session.memory_bytes.load() + request.size + Arena::granule > limit) return false;
     }
     const bool loads = call.call == fikit_call_module_load;
     if (loads && !may_load(session)) return false;

@@ -195,7 +195,7 @@ bool Core::release_frees(Session& session) {
             if (pending.address != 0) session.arena->release(pending.address);
             if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
         }
-        session.memory_bytes.store(session.arena->mapped_bytes());
+        account_memory(session);
         session.worker_busy.store(false, std::memory_order_release);
         kick();
     });

@@ -55,6 +55,7 @@ struct AttachRequest {
     int level = scheduling::lowest_level;
     double weight = 1.0;
     uint64_t memory_limit = 0;
+    uint64_t domain_limit = 0;        // for all sessions of the executor together; 0: none
     int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
 };
 
@@ -185,6 +186,8 @@ class Core {
     void fail(CUresult error, const std::string& what);
     void end_session(Session& session, int error, const std::string& reason);
     void announce(Session& session);
+    void account_memory(Session& session);
+    uint64_t memory_limit_of(const Session& session) const;
     void when_idle(std::function<void()> job);
     void unregister_when_idle(SharedMemory&& memory);
     void run_idle_job(Nanoseconds now);
@@ -233,6 +236,8 @@ class Core {
     Nanoseconds timer_overhead_ = 0;
 
     CUdeviceptr arenas_ = 0;
+    std::mutex memory_mutex_;                // one allocation at a time, so that limits hold
+    std::atomic<uint64_t> mapped_bytes_{0};  // of all sessions
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 

@@ -103,11 +103,11 @@ NB_MODULE(_core, module) {
         .def(
             "attach",
             [](Core& self, const std::string& session, int level, double weight, uint64_t memory_limit,
-               int lifeline, int process) {
-                return self.attach({session, level, weight, memory_limit, lifeline, process});
+               uint64_t domain_limit, int lifeline, int process) {
+                return self.attach({session, level, weight, memory_limit, domain_limit, lifeline, process});
             },
             nb::arg("session"), nb::arg("level"), nb::arg("weight"), nb::arg("memory_limit"),
-            nb::arg("lifeline"), nb::arg("process"), Unlocked())
+            nb::arg("domain_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
         .def("end", &Core::end, nb::arg("session"), nb::arg("error"), nb::arg("reason"), Unlocked())
         .def(
             "change",

@@ -122,7 +122,7 @@ struct Session {
     int level = 0;
     double weight = 1.0;
     bool paused = false;
-    uint64_t memory_limit = 0;
+    uint64_t memory_limit = 0, domain_limit = 0;
     State state = State::running;
     int end_error = 0;
     std::string end_reason;

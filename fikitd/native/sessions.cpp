@@ -148,6 +148,7 @@ std::pair<int, int> Core::attach(AttachRequest request) {
     session->level = request.level;
     session->weight = request.weight;
     session->memory_limit = request.memory_limit;
+    session->domain_limit = request.domain_limit;
     Channel channel = take_channel();
     session->outbox = std::move(channel.outbox);
     session->inbox = std::move(channel.inbox);
@@ -267,8 +268,23 @@ void Core::release(Session& session) {
         if (event.event != nullptr) driver_.cuEventDestroy_(event.event);
     for (const auto& stream : session.streams)
         if (stream != nullptr && stream->hop != nullptr) driver_.cuEventDestroy_(stream->hop);
-    session.memory_bytes.store(0);
+    account_memory(session);
     session.lifeline = Descriptor();
+}
+
+void Core::account_memory(Session& session) {
+    const uint64_t mapped = session.arena->mapped_bytes();
+    mapped_bytes_ += mapped - session.memory_bytes.exchange(mapped);
+    if (mapped > session.memory_peak.load()) session.memory_peak.store(mapped);
+}
+
+// What the session may map now: its own limit, and what the others of the executor leave of the common one.
+// 0: no limit.
+uint64_t Core::memory_limit_of(const Session& session) const {
+    if (session.domain_limit == 0) return session.memory_limit;
+    const uint64_t others = mapped_bytes_.load() - session.memory_bytes.load();
+    const uint64_t left = others < session.domain_limit ? session.domain_limit - others : 1;
+    return session.memory_limit == 0 ? left : std::min(left, session.memory_limit);
 }
 
 Session* Core::find(const std::string& id) {

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import fikit
 import pytest
 
+from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX
 
 Connect = Callable[..., fikit.Session]
@@ -104,6 +105,21 @@ def test_memory_quota(connect: Connect) -> None:
         assert all_of_it.read(4) == b"\1\1\1\1"
 
 
+def test_the_tenants_memory_limit_is_for_all_its_sessions(daemon: Daemon, connect: Connect) -> None:
+    daemon.stop()
+    daemon.configure("memory_limit_bytes = 67108864\n")  # of [tenant_defaults], the last table
+    daemon.start()
+    first, second = connect(name="first"), connect(name="second")
+    with first.allocate(40 << 20):
+        assert second.memory_information().free <= 24 << 20
+        with second.allocate(16 << 20), pytest.raises(fikit.OutOfMemoryError):
+            second.allocate(16 << 20)
+    first.synchronize()
+    with second.allocate(40 << 20) as memory:
+        memory.fill(1)
+        assert memory.read(1) == b"\1"
+
+
 def test_freeing_does_not_wait_and_does_not_pull_memory_from_under_a_kernel(session: fikit.Session) -> None:
     with session.load(PTX) as module:
         spin, store = module.kernel("spin"), module.kernel("store")
@@ -116,7 +132,7 @@ def test_freeing_does_not_wait_and_does_not_pull_memory_from_under_a_kernel(sess
     still_works(session)
 
 
-def test_priority_above_the_ceiling(daemon: object, connect: Connect) -> None:
+def test_priority_above_the_ceiling(daemon: Daemon, connect: Connect) -> None:
     del daemon
     with pytest.raises(fikit.UsageError, match="urgent"):
         connect(priority="urgent")
