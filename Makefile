@@ -140,7 +140,9 @@ sanitize-address sanitize-thread: $(VENV)/.tools
 fuzz: $(VENV)/.tools  ## each fuzz target for FUZZ_SECONDS, or over its kept inputs where there is no clang++
 	@targets=($(basename $(notdir $(shell find tests/native -name 'fuzz_*.cpp' 2>/dev/null))))
 	if (($${#targets[@]} == 0)); then echo "== no fuzz targets"; exit 0; fi
-	if command -v clang++ > /dev/null; then mode=libfuzzer compiler=clang++; else mode=standalone compiler=g++; fi
+	if echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' \
+	    | clang++ -x c++ -fsanitize=fuzzer,address,undefined - -o /dev/null 2> /dev/null
+	then mode=libfuzzer compiler=clang++; else mode=standalone compiler=g++; fi
 	echo "== fuzz targets, $$mode"
 	[ -f build/fuzz-$$mode/build.ninja ] || $(CONFIGURE) -B build/fuzz-$$mode -DCMAKE_CXX_COMPILER=$$compiler \
 	    -DFIKIT_FUZZ=$$mode -DFIKIT_SANITIZE=address,undefined

@@ -169,10 +169,15 @@ bool Core::release_host_functions(Session& session) {
         const bool over = session.state != Session::State::running;
         const uint64_t returned = over ? stream.functions : __atomic_load_n(done + handle, __ATOMIC_ACQUIRE);
         const uint64_t upto = std::min(returned, stream.functions);
-        if (upto <= session.host_gate[handle]) continue;
-        __atomic_store_n(session.host_gate + handle, upto, __ATOMIC_RELEASE);
-        if (upto == stream.functions) stream.functions = 0;
-        progress = true;
+        HostGate& gate = session.host_gate[handle];
+        if (upto > gate.open) {
+            __atomic_store_n(&gate.open, upto, __ATOMIC_RELEASE);
+            progress = true;
+        }
+        if (__atomic_load_n(&gate.passed, __ATOMIC_ACQUIRE) >= stream.functions) {
+            stream.functions = 0;
+            progress = true;
+        }
     }
     return progress;
 }

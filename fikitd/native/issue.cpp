@@ -436,10 +436,18 @@ CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint
     const CUstream lane = stream.lane->stream;
     CUresult result =
         driver_.cuStreamWriteValue64_(lane, session.mark_device(handle), step, CU_STREAM_WRITE_VALUE_DEFAULT);
+    const CUdeviceptr gate = session.host_gate_device + handle * sizeof(HostGate);
     if (result == CUDA_SUCCESS)
-        result = driver_.cuStreamWaitValue64_(lane, session.host_gate_device + handle * sizeof(uint64_t),
-                                              step, CU_STREAM_WAIT_VALUE_GEQ);
-    stream.functions = step;
+        result = driver_.cuStreamWaitValue64_(lane, gate + offsetof(HostGate, open), step,
+                                              CU_STREAM_WAIT_VALUE_GEQ);
+    // Only this tells that the stream has gone through: until then the words and the inbox must stay.
+    if (result == CUDA_SUCCESS)
+        result = driver_.cuStreamWriteValue64_(lane, gate + offsetof(HostGate, passed), step,
+                                               CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result == CUDA_SUCCESS) {
+        stream.functions = step;
+        stream.marked = step;
+    }
     return result;
 }
 

@@ -86,6 +86,11 @@ struct SessionFunction {
     KernelEntry* last_kernel = nullptr;
 };
 
+// What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
+struct HostGate {
+    uint64_t open = 0, passed = 0;
+};
+
 // Device memory of the session: an allocation, or a variable of a module.
 struct Buffer {
     static constexpr uint32_t no_module = UINT32_MAX;
@@ -130,7 +135,7 @@ struct Session {
 
     SharedMemory outbox, inbox;
     CUdeviceptr inbox_device = 0;
-    uint64_t* host_gate = nullptr;  // executor-owned words that host functions wait on, one per stream
+    HostGate* host_gate = nullptr;  // executor-owned, one per stream
     CUdeviceptr host_gate_device = 0;
     Descriptor lifeline, process;
     RingReader ring;

@@ -15,7 +15,7 @@ namespace fikit {
 namespace {
 
 constexpr uint64_t arena_bytes = uint64_t{256} << 30;  // of virtual addresses for each session
-constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(uint64_t);
+constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);
 constexpr unsigned timers = 512;
 constexpr size_t header_bytes = 4 * FIKIT_PAGE;  // outbox header and host_done
 
@@ -232,9 +232,9 @@ void Core::adopt(std::unique_ptr<Session>& session) {
         throw std::runtime_error("the executor has no room for another session");
     session->index = index;
     session->serial = ++serials_;
-    session->host_gate = reinterpret_cast<uint64_t*>(host_gates_.data() + index * gate_bytes);
+    session->host_gate = reinterpret_cast<HostGate*>(host_gates_.data() + index * gate_bytes);
     session->host_gate_device = host_gates_device_ + index * gate_bytes;
-    std::memset(session->host_gate, 0, gate_bytes);
+    std::fill_n(session->host_gate, FIKIT_MAX_STREAMS, HostGate{});
     session->arena = std::make_unique<Arena>(driver_, device_, arenas_ + index * arena_bytes, arena_bytes);
     const int descriptors[] = {session->lifeline.get(), session->process.get()};
     for (uint64_t kind = 0; kind < 2; ++kind) {
