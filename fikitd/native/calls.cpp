@@ -357,12 +357,29 @@ class CallHandler {
 // what is in flight has ended, though not for ever, and while the code is loaded.
 bool Core::may_load(Session& session) {
     constexpr Nanoseconds patience = 100'000'000;
-    if (session.load_since == 0) session.load_since = now_;
-    if (in_flight_ > 0 && now_ - session.load_since < patience) {
+    if (session.waits_since == 0) session.waits_since = now_;
+    if (in_flight_ > 0 && now_ - session.waits_since < patience) {
         hold_gate_ = true;
         return false;
     }
-    session.load_since = 0;
+    session.waits_since = 0;
+    return true;
+}
+
+// What is on its way back counts against the quota until it is back. As behind cuMemFree, an allocation that
+// would exceed the quota waits for that, though not for ever (it may be behind an endless kernel).
+bool Core::may_allocate(Session& session) {
+    constexpr Nanoseconds patience = 1'000'000'000;
+    fikit_request_memory_allocate request;
+    std::memcpy(&request, session.head->payload(), sizeof request);
+    const uint64_t limit = memory_limit_of(session);
+    const bool fits = limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit;
+    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [](const auto& other) {
+        return !other->frees.empty() || other->freeing.load() || other->state != Session::State::running;
+    });
+    if (session.waits_since == 0) session.waits_since = now_;
+    if (!fits && returning && now_ - session.waits_since < patience) return false;
+    session.waits_since = 0;
     return true;
 }
 
@@ -370,13 +387,7 @@ bool Core::may_load(Session& session) {
 bool Core::start_call(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
     const auto& call = session.head->as<fikit_call_record>();
-    if (call.call == fikit_call_memory_allocate && !session.frees.empty()) {
-        // What is on its way back counts against the quota until it is back; as cuMemFree would, wait for it.
-        fikit_request_memory_allocate request;
-        std::memcpy(&request, session.head->payload(), sizeof request);
-        const uint64_t limit = memory_limit_of(session);
-        if (limit != 0 && session.memory_bytes.load() + request.size + Arena::granule > limit) return false;
-    }
+    if (call.call == fikit_call_memory_allocate && !may_allocate(session)) return false;
     const bool loads = call.call == fikit_call_module_load;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);

@@ -195,12 +195,14 @@ bool Core::release_frees(Session& session) {
     if (ready->empty()) return false;
     session.frees.erase(session.frees.begin(), session.frees.begin() + static_cast<ptrdiff_t>(ready->size()));
     session.worker_busy.store(true, std::memory_order_release);
+    session.freeing.store(true);
     releases_.post([this, &session, ready] {
         for (PendingFree& pending : *ready) {
             if (pending.address != 0) session.arena->release(pending.address);
             if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
         }
         account_memory(session);
+        session.freeing.store(false);
         session.worker_busy.store(false, std::memory_order_release);
         kick();
     });

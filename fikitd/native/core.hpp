@@ -137,6 +137,7 @@ class Core {
     bool take_head(Session& session);
     bool gate();
     bool may_load(Session& session);
+    bool may_allocate(Session& session);
     void publish_tails();
     void park(int64_t host_timeout);
     void listen(Session& session);

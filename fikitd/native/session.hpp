@@ -146,7 +146,7 @@ struct Session {
     scheduling::Work head_work;
     KernelEntry* head_kernel = nullptr;
     Nanoseconds head_arrived = 0;
-    Nanoseconds load_since = 0;  // it has waited since then to load code
+    Nanoseconds waits_since = 0;  // since when the call at its head has to wait
 
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};
@@ -165,6 +165,7 @@ struct Session {
     uint64_t host_bytes = 0;
     std::unique_ptr<Arena> arena;
     std::vector<PendingFree> frees;
+    std::atomic<bool> freeing{false};  // a worker releases what was taken from them
     std::atomic<uint64_t> memory_bytes{0}, memory_peak{0};
 
     uint64_t steps_issued = 0;  // over all streams
