@@ -1,7 +1,8 @@
 // Lanes: the real CUDA streams. Sessions' streams borrow them when first used, so that a program that makes
 // 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to its partition, so
 // high- and low-priority work never share one. When a kind has none left unused, the least used is shared:
-// that adds order, never deadlock, since work is issued only when what it waits for has been issued.
+// that adds order. It adds no deadlock, since work is issued only when what it waits for has been issued, but
+// for a tenant's host function that never returns: it holds its lane, and whoever shares it.
 #pragma once
 
 #include <memory>
