@@ -145,7 +145,8 @@ class Double {
         store_ordered(inbox().parked, inbox().parked + 1);
         if (load_ordered(header().head) == tail_ && !stop_ && !marks_due()) {
             pollfd entry = {lifeline_, POLLIN, 0};
-            poll(&entry, 1, hold_marks ? 1 : -1);
+            // Held marks fall due without a doorbell, also between the look above and this one.
+            poll(&entry, 1, unmarked() ? 1 : -1);
         }
         store_ordered(inbox().parked, inbox().parked + 1);
         char bytes[64];
@@ -153,11 +154,12 @@ class Double {
         if (got > 0) doorbells += static_cast<uint64_t>(got);
         if (got == 0) stop_ = true;
     }
-    bool marks_due() const {
+    bool unmarked() const {
         for (uint32_t stream = 0; stream < FIKIT_MAX_STREAMS; ++stream)
-            if (steps_[stream] != marked_[stream]) return !hold_marks;
+            if (steps_[stream] != marked_[stream]) return true;
         return false;
     }
+    bool marks_due() const { return !hold_marks && unmarked(); }
     bool consume() {
         bool any = false;
         const uint64_t head = load_acquire(header().head);
@@ -176,7 +178,7 @@ class Double {
             wake();
             any = true;
         }
-        if (!hold_marks && marks_due()) {
+        if (marks_due()) {
             for (uint32_t stream = 0; stream < FIKIT_MAX_STREAMS; ++stream)
                 if (steps_[stream] != marked_[stream]) set_mark(stream);
             wake();
