@@ -46,7 +46,7 @@ struct KernelEntry {
 
     uint64_t key = 0;
     KernelShape shape;
-    uint32_t name = 0;  // index into Profile::names
+    uint32_t name = 0;  // index into Core::names_
     uint32_t waves = 1;
     uint32_t samples = 0;
     uint32_t median = 0, p95 = 0;  // nanoseconds, of the window

@@ -17,6 +17,7 @@ namespace {
 constexpr uint64_t arena_bytes = uint64_t{256} << 30;  // of virtual addresses for each session
 constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);
 constexpr unsigned timers = 512;
+constexpr size_t traced_sessions = 4096;         // ended ones whose names a trace can still tell, at most
 constexpr size_t header_bytes = 4 * FIKIT_PAGE;  // outbox header and host_done
 
 void require(const Driver& driver, CUresult result, const char* what) {
@@ -245,6 +246,7 @@ void Core::adopt(std::unique_ptr<Session>& session) {
     by_index_[index] = session.get();
     policy_->opened(index, session->level, session->weight, clock_.now());
     ids_[session->serial] = session->id;
+    if (ids_.size() > traced_sessions) ids_.erase(ids_.begin());
     sessions_.push_back(std::move(session));
 }
 
