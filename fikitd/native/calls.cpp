@@ -272,11 +272,11 @@ class CallHandler {
         }
         bytes_ += reply.parameters * static_cast<uint32_t>(sizeof(fikit_parameter));
         if (reply.parameter_bytes > FIKIT_MAX_PARAMETERS) return CUDA_ERROR_NOT_SUPPORTED;
-        function.module = request.module;
+        function.module = static_cast<uint16_t>(request.module);
         function.parameter_bytes = reply.parameter_bytes;
         result = attributes(function.function, reply);
         if (result != CUDA_SUCCESS) return result;
-        function.max_threads = reply.max_threads;
+        function.max_threads = static_cast<uint16_t>(std::clamp<int32_t>(reply.max_threads, 0, UINT16_MAX));
         const uint64_t module_hash = session_.module_hashes[request.module];
         function.hash = mix(module_hash, hash_bytes(name.data(), name.size()));
         function.name = core_.name_index({module_hash, name});

@@ -158,6 +158,7 @@ class Core {
     CUresult issue_launch(Session& session, CUstream stream);
     CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
                                     void** parameters);
+    CUresult issue_other(Session& session, SessionStream& stream, CUstream lane);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
@@ -165,6 +166,7 @@ class Core {
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
     bool examine_attributes(Session& session);
+    bool refuse_function(Session& session, uint32_t function);
     bool refuse_launch(Session& session, CUresult error, const std::string& text);
     void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);

@@ -95,11 +95,12 @@ struct alignas(64) SessionFunction {
     KernelEntry* last_kernel = nullptr;
     KernelShape last_shape;
     uint32_t parameter_bytes = 0;
-    int32_t max_threads = 0;
-    uint32_t module = 0;
-    uint32_t name = 0;  // index of the kernel name
     uint64_t hash = 0;
+    uint32_t name = 0;  // index of the kernel name
+    uint16_t module = 0;
+    uint16_t max_threads = 0;
 };
+static_assert(sizeof(SessionFunction) == 64 && FIKIT_MAX_MODULES <= UINT16_MAX);
 
 // What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
 struct HostGate {
