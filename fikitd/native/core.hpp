@@ -45,9 +45,11 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
     uint32_t in_flight_limit = 256;           // steps of one session
     uint32_t workers = 2;
-    uint32_t spare_channels = 2;  // kept ready, since registering one holds launches up
-    std::string board_path;       // of the GPU's board; empty: this executor is alone
-    bool own_thread = true;       // false: tests turn the loop by hand
+    uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
+    Nanoseconds keep_ns = 100'000'000;  // at most so long
+    uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
+    std::string board_path;             // of the GPU's board; empty: this executor is alone
+    bool own_thread = true;             // false: tests turn the loop by hand
 };
 
 struct AttachRequest {
@@ -152,6 +154,8 @@ class Core {
     KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape);
     void prepare_copy(Session& session);
     bool start_call(Session& session);
+    bool resume_call(Session& session);
+    bool allocate_at_once(Session& session);
     void manage(Session& session);
     void issue(Session& session, bool partition);
     int32_t start_timer(CUstream stream);
@@ -186,6 +190,7 @@ class Core {
     void retire_stream(Session& session, uint32_t handle);
     bool release_host_functions(Session& session);
     bool release_frees(Session& session);
+    bool trim(Session& session, Nanoseconds now);
     void advance_ending(Session& session);
     void check_health(Nanoseconds now);
     void read_board();
@@ -245,8 +250,9 @@ class Core {
     Nanoseconds timer_overhead_ = 0;
 
     CUdeviceptr arenas_ = 0;
-    std::mutex memory_mutex_;                // one allocation at a time, so that limits hold
-    std::atomic<uint64_t> mapped_bytes_{0};  // of all sessions
+    std::mutex memory_mutex_;                              // one allocation at a time, so that limits hold
+    std::atomic<uint64_t> used_bytes_{0}, kept_bytes_{0};  // of all sessions
+    bool memory_wanted_ = false;                           // somebody waits for what others keep
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 
