@@ -11,6 +11,11 @@ constexpr double device_bytes_per_ns = 2000.0;  // device to device, fills
 constexpr Nanoseconds copy_latency = 2000;
 constexpr Nanoseconds least_duration = 1000;
 
+scheduling::Engine engine_of(uint32_t copy_kind) {
+    if (copy_kind == FIKIT_COPY_ON_DEVICE) return scheduling::Engine::on_device;
+    return copy_kind == FIKIT_COPY_TO_HOST ? scheduling::Engine::to_host : scheduling::Engine::to_device;
+}
+
 enum class AttributeUse { pass, drop, refuse };
 
 // Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
@@ -130,12 +135,10 @@ bool Core::prepare_launch(Session& session) {
     }
     const KernelEntry* entry = function.last_kernel;
     scheduling::Work& work = session.head_work;
+    work = entry != nullptr ? entry->work : scheduling::Work{};
     work.whole = whole;
-    const bool measured = entry != nullptr && entry->samples > 0;
     work.expected =
-        measured ? std::max<Nanoseconds>(entry->median, least_duration) : settings_.bounds.in_flight;
-    work.block = measured ? entry->block_time() : 0;
-    work.known = measured && entry->known();
+        work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : settings_.bounds.in_flight;
     session.head_kernel = function.last_kernel;
     return true;
 }
@@ -154,6 +157,10 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
     const uint64_t slots = uint64_t{multiprocessors_} * static_cast<uint64_t>(resident);
     entry->waves =
         static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
+    entry->tell();
+    entry->work.key = entry->key;
+    entry->work.blocks = static_cast<uint32_t>(std::min<uint64_t>(shape.blocks(), UINT32_MAX));
+    entry->work.per_sm = static_cast<uint16_t>(resident);
     entry->shape = shape;
     entry->name = function.name;
     return entry;
@@ -163,16 +170,19 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
 void Core::prepare_copy(Session& session) {
     session.head_kernel = nullptr;
     scheduling::Work& work = session.head_work = {};
+    work.engine = scheduling::Engine::none;
     work.known = work.whole = true;
     const fikit_record& record = session.head->record();
     if (record.op == FIKIT_OP_COPY) {
         const auto& copy = session.head->as<fikit_copy>();
         const double rate = copy.kind == FIKIT_COPY_ON_DEVICE ? device_bytes_per_ns : link_bytes_per_ns;
         work.expected = copy_latency + static_cast<Nanoseconds>(static_cast<double>(copy.size) / rate);
+        work.engine = engine_of(copy.kind);
     } else if (record.op == FIKIT_OP_FILL) {
         const auto& fill = session.head->as<fikit_fill>();
         const auto bytes = static_cast<double>(fill.count) * fill.width;
         work.expected = copy_latency + static_cast<Nanoseconds>(bytes / device_bytes_per_ns);
+        work.engine = scheduling::Engine::on_device;
     }
 }
 
@@ -301,6 +311,9 @@ void Core::issue(Session& session, bool partition) {
         case FIKIT_OP_HOST_FUNCTION:
             result = issue_host_function(session, stream, record.stream);
             break;
+        case FIKIT_OP_SYNC:
+            if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
+            break;
         default:
             break;
     }
@@ -314,6 +327,7 @@ void Core::issue(Session& session, bool partition) {
         entry.serial = session.steps_issued;
         entry.work = session.head_work;
         entry.work.gated = session.level != scheduling::highest_level;
+        entry.work.partition = partition ? 1 : 0;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
         entry.multiprocessors = lane->multiprocessors;

@@ -45,7 +45,7 @@ class Lanes {
         lane = nullptr;
     }
 
-    bool has_partition() const { return partition_ != 0; }
+    uint32_t partition() const { return partition_; }  // its SMs; 0: there is none
     int greatest_priority() const {
         int greatest = 0;
         for (const auto& lane : lanes_)

@@ -83,7 +83,8 @@ void Core::start() {
     if (settings_.in_flight_limit == 0 || settings_.in_flight_limit > InFlightQueue::capacity)
         throw std::runtime_error("a session can have 1 to " + std::to_string(InFlightQueue::capacity) +
                                  " operations in flight");
-    settings_.bounds.partition = lanes_.has_partition();
+    settings_.bounds.partitions[0] = static_cast<uint16_t>(lanes_.partition());
+    settings_.bounds.multiprocessors = static_cast<uint16_t>(multiprocessors_);
     greatest_priority_ = lanes_.greatest_priority();
     policy_ = scheduling::make_policy(settings_.policy, settings_.bounds);
     if (policy_ == nullptr) throw std::runtime_error("unknown policy " + settings_.policy);
@@ -391,6 +392,7 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             entry->samples = from.samples;
             entry->median = from.median;
             entry->p95 = from.p95;
+            entry->shortest = from.median;
             entry->durations.fill(from.median);
         }
     });
