@@ -277,7 +277,6 @@ class CallHandler {
         result = attributes(function.function, reply);
         if (result != CUDA_SUCCESS) return result;
         function.max_threads = reply.max_threads;
-        function.max_dynamic_shared = reply.max_dynamic_shared_bytes;
         const uint64_t module_hash = session_.module_hashes[request.module];
         function.hash = mix(module_hash, hash_bytes(name.data(), name.size()));
         function.name = core_.name_index({module_hash, name});

@@ -10,7 +10,7 @@ namespace fikit {
 namespace {
 
 constexpr Nanoseconds mark_delay = 2'000;  // a high-priority stream this long without new work is marked
-constexpr uint32_t mark_every = 64;        // steps, at most, between marks of a busy session
+constexpr uint32_t mark_every = 128;       // steps, at most, between marks of a busy session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds idle_patience = 10'000'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
@@ -30,6 +30,12 @@ void Core::write_mark(Session& session, SessionStream& stream, uint32_t handle) 
                                                           stream.issued, CU_STREAM_WRITE_VALUE_DEFAULT);
     stream.marked = stream.issued;
     if (result != CUDA_SUCCESS) fail(result, "marking a stream's progress");
+}
+
+// Likewise, and the tenant is woken when it is there: somebody may wait for this step.
+void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle) {
+    stream.await(stream.issued);
+    write_mark(session, stream, handle);
 }
 
 // Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
@@ -68,11 +74,12 @@ bool Core::collect() {
 }
 
 bool Core::collect(Session& session, Nanoseconds now) {
-    bool progress = release_host_functions(session);
+    bool progress = release_host_functions(session), awaited = false;
     for (size_t i = 0; i < session.active.size();) {
         const uint32_t handle = session.active[i];
         SessionStream& stream = *session.streams[handle];
         uint64_t mark = std::min(session.mark(handle), stream.marked);
+        awaited |= stream.reaches_awaited(mark);
         // The mark of a host function's step says that it may run; the step is over once it has returned.
         if (stream.functions != 0 && mark > 0) --mark;
         if (mark > stream.completed) {
@@ -81,7 +88,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
             session.in_flight -= steps;
             in_flight_ -= steps;
             while (!stream.queue.empty() && stream.queue.front().step <= mark) {
-                complete(session, stream.queue.front(), now);
+                complete(session, stream.queue.front(), stream.queue.front_trace(), now);
                 stream.queue.pop();
             }
             progress = true;
@@ -95,7 +102,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
             ++i;
         }
     }
-    if (progress) session.wake();
+    if (awaited) session.wake();
     return progress;
 }
 
@@ -109,7 +116,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
     std::erase(session.used, handle);
 }
 
-void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
+void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
@@ -117,7 +124,7 @@ void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
             measured = std::max<Nanoseconds>(
                 1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) - timer_overhead_);
-        if (entry.traced) record_trace(entry, timer, measured);
+        if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && measured > 0) {
             Nanoseconds whole = measured;
@@ -130,7 +137,7 @@ void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
             entry.kernel->measured(whole);
         }
     } else if (entry.traced) {
-        trace_.add(entry.trace);
+        trace_.add(trace);
     }
     session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
     if (!entry.work.gated) --high_in_flight_;
@@ -139,16 +146,16 @@ void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
 
 // Device timestamps from elapsed times to a base event, which is renewed before a float of milliseconds
 // loses its nanoseconds.
-void Core::record_trace(InFlight& entry, const Timer& timer, Nanoseconds measured) {
+void Core::record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds measured) {
     float since = 0;
     if (driver_.cuEventElapsedTime_(&since, trace_base_[0], timer.before) == CUDA_SUCCESS) {
         const auto offset = static_cast<Nanoseconds>(static_cast<double>(since) * 1e6);
-        entry.trace.started = trace_base_at_ + offset;
-        entry.trace.ended = entry.trace.started + measured;
+        trace.started = trace_base_at_ + offset;
+        trace.ended = trace.started + measured;
         if (!trace_rebasing_ && offset > rebase_interval)
             trace_rebasing_ = driver_.cuEventRecord_(trace_base_[1], monitor_) == CUDA_SUCCESS;
     }
-    trace_.add(entry.trace);
+    trace_.add(trace);
     if (trace_rebasing_ && driver_.cuEventQuery_(trace_base_[1]) == CUDA_SUCCESS) {
         float moved = 0;
         if (driver_.cuEventElapsedTime_(&moved, trace_base_[0], trace_base_[1]) == CUDA_SUCCESS) {

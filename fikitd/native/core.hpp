@@ -133,6 +133,7 @@ class Core {
     // dispatch.cpp
     void run();
     bool serve(Session& session);
+    bool serve_ring(Session& session);
     bool serve_high();
     bool take_head(Session& session);
     bool gate();
@@ -153,17 +154,21 @@ class Core {
     bool start_call(Session& session);
     void manage(Session& session);
     void issue(Session& session, bool partition);
+    int32_t start_timer(CUstream stream);
     CUresult issue_launch(Session& session, CUstream stream);
+    CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
+                                    void** parameters);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
+    bool examine_attributes(Session& session);
     bool refuse_launch(Session& session, CUresult error, const std::string& text);
-    void begin_trace(const Session& session, InFlight& entry, Nanoseconds now);
+    void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
-    void count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now);
+    void count_step(Session& session, SessionStream& stream, uint32_t handle);
     Lane* place(Session& session, SessionStream& stream, uint32_t handle, bool partition);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
     void wait_for(CUstream waiting, SessionStream& earlier);
@@ -172,8 +177,9 @@ class Core {
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
-    void complete(Session& session, InFlight& entry, Nanoseconds now);
+    void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
+    void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
     bool flush_marks(Session& session, Nanoseconds now, bool force);
     void retire_stream(Session& session, uint32_t handle);
     bool release_host_functions(Session& session);
@@ -196,7 +202,7 @@ class Core {
     struct Timer {
         CUevent before = nullptr, after = nullptr;
     };
-    void record_trace(InFlight& entry, const Timer& timer, Nanoseconds measured);
+    void record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds measured);
 
     // sessions.cpp
     SessionSnapshot snapshot_of(const Session& session) const;
@@ -252,7 +258,7 @@ class Core {
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;
-    Nanoseconds now_ = 0;  // when the turn began, or the last operation was issued
+    Nanoseconds now_ = 0;  // when the turn began, or something was issued since
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 

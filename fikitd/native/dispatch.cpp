@@ -56,6 +56,13 @@ inline bool Core::take_head(Session& session) {
 
 // Issues what the session may issue without asking; leaves the first gated operation at its head.
 bool Core::serve(Session& session) {
+    const uint64_t issued = session.steps_issued;
+    const bool progress = serve_ring(session);
+    if (session.steps_issued != issued) session.last_issue = now_ = clock_.now();
+    return progress;
+}
+
+inline bool Core::serve_ring(Session& session) {
     bool progress = false;
     for (int budget = records_per_turn; budget > 0; --budget) {
         if (session.head_ready) {
@@ -133,11 +140,18 @@ void Core::read_board() {
     policy_->elsewhere(elsewhere, clock_.now());
 }
 
-// How far the rings have been read, once a turn: a tenant that waits for room looks at it all the time.
+// How far the rings have been read, once a turn. A tenant that waits for room is woken when there is as much
+// as it asked for: waking costs as much as several launches.
 void Core::publish_tails() {
     for (const auto& session : sessions_) {
+        const uint64_t read = session->ring.tail();
         uint64_t* tail = &session->inbox_header()->tail;
-        if (*tail != session->ring.tail()) __atomic_store_n(tail, session->ring.tail(), __ATOMIC_RELEASE);
+        if (*tail == read) continue;
+        __atomic_store_n(tail, read, __ATOMIC_SEQ_CST);  // before the load: one side sees the other
+        const uint64_t room = __atomic_load_n(&session->outbox_header()->room, __ATOMIC_SEQ_CST);
+        if (room == session->room_answered || room > read) continue;
+        session->room_answered = room;
+        session->wake();
     }
 }
 

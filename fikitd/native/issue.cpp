@@ -54,13 +54,12 @@ const char* check_shape(const fikit_launch& launch, const SessionFunction& funct
 
 }  // namespace
 
-inline void Core::count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now) {
+inline void Core::count_step(Session& session, SessionStream& stream, uint32_t handle) {
     ++stream.issued;
     ++session.steps_issued;
     ++session.unmarked_steps;
     ++session.in_flight;
-    if (++in_flight_ == 1) busy_since_ = now;
-    session.last_issue = now;
+    if (++in_flight_ == 1) busy_since_ = now_;
     if (!stream.active) {
         stream.active = true;
         session.active.push_back(handle);
@@ -90,9 +89,9 @@ bool Core::refuse_launch(Session& session, CUresult error, const std::string& te
     SessionStream& stream = *session.streams[handle];
     session.head_ready = false;
     if (stream.lane == nullptr) place(session, stream, handle, false);
-    count_step(session, stream, handle, clock_.now());
+    count_step(session, stream, handle);
     refuse(session, handle, error, text);
-    write_mark(session, stream, handle);
+    write_awaited_mark(session, stream, handle);
     return false;
 }
 
@@ -106,6 +105,20 @@ bool Core::examine_launch(Session& session, SessionFunction& function) {
     }
     std::memcpy(&function.last_shape, launch.grid, sizeof function.last_shape);
     function.last_kernel = kernel_of(function, function.last_shape);
+    return true;
+}
+
+// False: one of them is refused. A cooperative launch cannot be confined.
+bool Core::examine_attributes(Session& session) {
+    const uint32_t count = session.head->as<fikit_launch>().attributes;
+    for (uint32_t i = 0; i < count; ++i) {
+        fikit_attribute attribute;
+        std::memcpy(&attribute, session.head->attributes() + i, sizeof attribute);
+        if (attribute_use(attribute.id) == AttributeUse::refuse)
+            return refuse_launch(session, CUDA_ERROR_NOT_SUPPORTED,
+                                 "launch attribute " + std::to_string(attribute.id) + " is not supported");
+        session.head_work.whole |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    }
     return true;
 }
 
@@ -124,19 +137,10 @@ bool Core::prepare_launch(Session& session) {
                           std::memcmp(&function.last_shape, launch.grid, sizeof(KernelShape)) == 0 &&
                           launch.parameter_bytes == function.parameter_bytes;
     if (!repeated && !examine_launch(session, function)) return false;
-    bool whole = false;
-    for (uint32_t i = 0; i < launch.attributes; ++i) {
-        fikit_attribute attribute;
-        std::memcpy(&attribute, session.head->attributes() + i, sizeof attribute);
-        if (attribute_use(attribute.id) == AttributeUse::refuse)
-            return refuse_launch(session, CUDA_ERROR_NOT_SUPPORTED,
-                                 "launch attribute " + std::to_string(attribute.id) + " is not supported");
-        whole |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    }
-    const KernelEntry* entry = function.last_kernel;
     scheduling::Work& work = session.head_work;
+    const KernelEntry* entry = function.last_kernel;
     work = entry != nullptr ? entry->work : scheduling::Work{};
-    work.whole = whole;
+    if (launch.attributes != 0 && !examine_attributes(session)) return false;
     work.expected =
         work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : settings_.bounds.in_flight;
     session.head_kernel = function.last_kernel;
@@ -246,10 +250,16 @@ inline CUresult Core::issue_launch(Session& session, CUstream stream) {
     void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(session.head->parameters()),
                      CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     void** parameters = bytes > 0 ? extra : nullptr;
-    if (launch.attributes == 0)
-        return driver_.cuLaunchKernel_(function.function, launch.grid[0], launch.grid[1], launch.grid[2],
-                                       launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
-                                       stream, nullptr, parameters);
+    if (launch.attributes != 0) [[unlikely]]
+        return launch_with_attributes(session, function, stream, parameters);
+    return driver_.cuLaunchKernel_(function.function, launch.grid[0], launch.grid[1], launch.grid[2],
+                                   launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
+                                   stream, nullptr, parameters);
+}
+
+CUresult Core::launch_with_attributes(const Session& session, const SessionFunction& function,
+                                      CUstream stream, void** parameters) {
+    const auto& launch = session.head->as<fikit_launch>();
     CUlaunchAttribute attributes[FIKIT_MAX_ATTRIBUTES] = {};
     unsigned count = 0;
     for (uint32_t i = 0; i < launch.attributes; ++i) {
@@ -275,6 +285,15 @@ inline CUresult Core::issue_launch(Session& session, CUstream stream) {
     return driver_.cuLaunchKernelEx_(&config, function.function, nullptr, parameters);
 }
 
+// Begins to measure what is issued next on the stream; -1: no timer is free.
+int32_t Core::start_timer(CUstream stream) {
+    if (free_timers_.empty()) return -1;
+    const int32_t timer = free_timers_.back();
+    free_timers_.pop_back();
+    driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, stream);
+    return timer;
+}
+
 // Issues the head of the session.
 void Core::issue(Session& session, bool partition) {
     const fikit_record& record = session.head->record();
@@ -286,13 +305,8 @@ void Core::issue(Session& session, bool partition) {
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
-    int32_t timer = -1;
     const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
-    if (work && (sampled || trace_.on()) && !free_timers_.empty()) {
-        timer = free_timers_.back();
-        free_timers_.pop_back();
-        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, lane->stream);
-    }
+    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(lane->stream) : -1;
     CUresult result = CUDA_SUCCESS;
     switch (record.op) {
         case FIKIT_OP_LAUNCH:
@@ -317,44 +331,46 @@ void Core::issue(Session& session, bool partition) {
         default:
             break;
     }
-    if (timer >= 0) driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
+    if (timer >= 0) [[unlikely]]
+        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
 
-    const Nanoseconds now = now_ = clock_.now();
-    count_step(session, stream, record.stream, now);
+    // A flood of high priority reads the clock once for each batch of it.
+    const bool gated = session.level != scheduling::highest_level;
+    if (gated || trace_.on()) now_ = clock_.now();
+    count_step(session, stream, record.stream);
     if (work && (result == CUDA_SUCCESS || timer >= 0)) {
         InFlight& entry = stream.queue.push();
         entry.step = stream.issued;
         entry.serial = session.steps_issued;
         entry.work = session.head_work;
-        entry.work.gated = session.level != scheduling::highest_level;
+        entry.work.gated = gated;
         entry.work.partition = partition ? 1 : 0;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
-            begin_trace(session, entry, now);
+            begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        if (!entry.work.gated) ++high_in_flight_;
-        policy_->issued(session.index, entry.work, now);
+        if (!gated) ++high_in_flight_;
+        policy_->issued(session.index, entry.work, now_);
     } else if (session.head_waits) {
-        policy_->withdrawn(session.index, now);
+        policy_->withdrawn(session.index, now_);
     }
     session.head_ready = session.head_waits = false;
-    if ((record.flags & FIKIT_MARK) != 0) write_mark(session, stream, record.stream);
+    if ((record.flags & FIKIT_MARK) != 0) write_awaited_mark(session, stream, record.stream);
     if (result != CUDA_SUCCESS) report(session, result);
 }
 
 // What the trace says of the head, as far as it is known when it is issued.
-void Core::begin_trace(const Session& session, InFlight& entry, Nanoseconds now) {
+void Core::begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace) {
     const fikit_record& record = session.head->record();
-    TraceRecord& trace = entry.trace;
     trace = {};
     trace.session = session.serial;
     trace.stream = record.stream;
     trace.op = record.op;
-    trace.arrived = entry.work.gated ? session.head_arrived : now;
-    trace.issued = now;
+    trace.arrived = entry.work.gated ? session.head_arrived : now_;
+    trace.issued = now_;
     trace.multiprocessors = entry.multiprocessors;
     if (record.op == FIKIT_OP_LAUNCH && entry.kernel != nullptr) {
         trace.name = entry.kernel->name;
@@ -461,6 +477,7 @@ CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint
     if (result == CUDA_SUCCESS) {
         stream.functions = step;
         stream.marked = step;
+        stream.await(step);
     }
     return result;
 }
