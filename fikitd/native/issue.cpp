@@ -88,7 +88,7 @@ bool Core::refuse_launch(Session& session, CUresult error, const std::string& te
     const uint32_t handle = session.head->record().stream;
     SessionStream& stream = *session.streams[handle];
     session.head_ready = false;
-    if (stream.lane == nullptr) place(session, stream, handle, false);
+    if (stream.lane == nullptr) place(session, stream, handle, whole_gpu);
     count_step(session, stream, handle);
     refuse(session, handle, error, text);
     write_awaited_mark(session, stream, handle);
@@ -158,14 +158,12 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
                                                              shape.shared_bytes) != CUDA_SUCCESS ||
         resident < 1)
         resident = 1;
-    const uint64_t slots = uint64_t{multiprocessors_} * static_cast<uint64_t>(resident);
-    entry->waves =
-        static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
-    entry->tell();
+    entry->shape = shape;
     entry->work.key = entry->key;
     entry->work.blocks = static_cast<uint32_t>(std::min<uint64_t>(shape.blocks(), UINT32_MAX));
     entry->work.per_sm = static_cast<uint16_t>(resident);
-    entry->shape = shape;
+    entry->waves = entry->waves_on(multiprocessors_);
+    entry->tell();
     entry->name = function.name;
     return entry;
 }
@@ -203,14 +201,17 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 }
 
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
-Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, bool partition) {
-    Lane*& kind = partition ? stream.partition : stream.whole;
+Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
+    Lane*& lane = stream.lanes[where];
     if (stream.lane == nullptr) session.used.push_back(handle);
-    if (kind == nullptr) kind = lanes_.borrow(cuda_priority(session, stream), partition);
-    if (stream.lane != nullptr && stream.lane != kind && stream.issued > stream.completed)
-        wait_for(kind->stream, stream);
-    stream.lane = kind;
-    return kind;
+    if (lane == nullptr) {
+        const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
+        lane = lanes_.borrow(cuda_priority(session, stream), size);
+    }
+    if (stream.lane != nullptr && stream.lane != lane && stream.issued > stream.completed)
+        wait_for(lane->stream, stream);
+    stream.lane = lane;
+    return lane;
 }
 
 // The lane `waiting` goes on once what `earlier` has been issued so far is done.
@@ -294,14 +295,14 @@ int32_t Core::start_timer(CUstream stream) {
     return timer;
 }
 
-// Issues the head of the session.
-void Core::issue(Session& session, bool partition) {
+// Issues the head of the session. Work goes `where` it was decided; what only orders work stays on the lane.
+void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
     const bool work = record.op <= FIKIT_OP_FILL;
     Lane* lane = stream.lane;
-    if (lane == nullptr || (work && lane != (partition ? stream.partition : stream.whole)))
-        lane = place(session, stream, record.stream, partition);
+    if (lane == nullptr || (work && lane != stream.lanes[where]))
+        lane = place(session, stream, record.stream, where);
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
@@ -344,7 +345,7 @@ void Core::issue(Session& session, bool partition) {
         entry.serial = session.steps_issued;
         entry.work = session.head_work;
         entry.work.gated = gated;
-        entry.work.partition = partition ? 1 : 0;
+        entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
         entry.multiprocessors = lane->multiprocessors;
