@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace fikit::sim {
@@ -48,7 +49,17 @@ SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSp
     : ordinal(number),
       physical(settings.memory),
       heap(physical, space),
-      engine(space, settings.faults, timer_base) {}
+      engine(space, {settings.faults, timer_base, settings.interference}) {}
+
+unsigned SimulatedDevice::take_turn() {
+    const auto free = std::find(turns.begin(), turns.end(), false);
+    const auto index = static_cast<unsigned>(free - turns.begin());
+    if (free == turns.end())
+        turns.push_back(true);
+    else
+        *free = true;
+    return index;
+}
 
 Driver& Driver::instance() {
     static Driver* driver = new Driver;
@@ -132,6 +143,7 @@ void Driver::destroy_context(Context& context) {
     });
     for (Image* image : own) release_image(*image);
     SimulatedDevice& device = device_of(context);
+    if (context.turn && !settings.mps) device.turns[*context.turn] = false;
     std::erase_if(blocks, [&](const auto& entry) {
         const Block& block = entry.second;
         if (block.context != &context) return false;
@@ -187,6 +199,9 @@ void Driver::enqueue(Stream& stream, const OperationPtr& operation, const Operat
     SimulatedDevice& device = device_of(*stream.context);
     operation->priority = priority.value_or(stream.priority);
     operation->partition = stream.partition;
+    Context& context = stream.context->owner != nullptr ? *stream.context->owner : *stream.context;
+    if (!context.turn) context.turn = settings.mps ? 0 : device.take_turn();
+    operation->context = *context.turn;
     std::vector<Dependency> after = order(stream);
     if (also_after) after.push_back({also_after, true});
     device.engine.submit(operation, after, clock.now());

@@ -80,6 +80,7 @@ struct Context {
     unsigned flags = 0;
     unsigned api_version = 3020;
     std::uint64_t id = 0;
+    std::optional<unsigned> turn;  // its number in Operation::context, once it has work; see Turns
     bool alive = true;
     bool primary = false;
     unsigned retained = 0;
@@ -132,6 +133,8 @@ struct SimulatedDevice {
     std::condition_variable calls_due;
     std::vector<OperationPtr> calls;
     bool started = false;
+    std::vector<bool> turns;  // which numbers of Context::turn are taken
+    unsigned take_turn();
 };
 
 template <typename T, typename Handle>
