@@ -96,6 +96,21 @@ inline constexpr std::size_t pageable_staged =
 inline constexpr std::size_t page = std::size_t{2} << 20;            // granularity of physical memory
 inline constexpr std::size_t default_memory = std::size_t{4} << 30;  // so that small machines can hold it
 
+// Launches that a hardware queue holds; cuLaunchKernel blocks beyond.
+inline constexpr std::size_t queue_depth = 1021;
+
+// What a call keeps its caller, on top of what it waits for.
+namespace call {
+inline constexpr Nanoseconds launch = 2500;
+inline constexpr Nanoseconds launch_partition = 470;  // more, on a stream of a green context
+inline constexpr Nanoseconds graph_launch = 1050;
+inline constexpr Nanoseconds record = 100;  // and a wait for an event
+inline constexpr Nanoseconds timed_record = 1240;
+inline constexpr Nanoseconds query = 1200;
+inline constexpr Nanoseconds stream_memory = 1700;  // stream writes and waits, host functions
+inline constexpr Nanoseconds copy = 1500;           // assumed: less than the 1.86 us that a small copy takes
+}  // namespace call
+
 // A block that retires this many instructions without waiting is an endless loop.
 inline constexpr std::uint64_t watchdog_instructions = std::uint64_t{1} << 22;
 

@@ -70,6 +70,11 @@ bool read_settings(Settings& settings, std::string& problem) {
                           "wanted the share of bandwidth lost while several kernels move data, 0 to 0.9");
         }
     }
+    if (const char* text = std::getenv("FIKIT_SIM_CLOCK")) {
+        settings.virtual_clock = std::string_view(text) == "virtual";
+        if (!settings.virtual_clock && std::string_view(text) != "dilated")
+            return reject("FIKIT_SIM_CLOCK", text, "wanted dilated or virtual");
+    }
     std::uint64_t value = 0;
     if (const char* text = std::getenv("FIKIT_SIM_MEMORY")) {
         if (!whole_number(text, value) || value < model::page || value > (std::uint64_t{1} << 44)) {

@@ -9,6 +9,7 @@ namespace fikit::sim {
 
 struct Settings {
     double scale = 1;  // wall seconds per simulated second
+    bool virtual_clock = false;
     std::size_t memory = model::default_memory;
     unsigned devices = 1;
     FaultPlan faults;
