@@ -111,8 +111,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
 void Core::retire_stream(Session& session, uint32_t handle) {
     SessionStream& stream = *session.streams[handle];
     if (stream.active) return;
-    Lanes::give_back(stream.whole);
-    Lanes::give_back(stream.partition);
+    for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
     stream.lane = nullptr;
     std::erase(session.used, handle);
 }
@@ -128,14 +127,11 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && measured > 0) {
-            Nanoseconds whole = measured;
-            if (entry.multiprocessors != 0) {
-                // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
-                const auto share = static_cast<double>(entry.multiprocessors) / multiprocessors_;
-                const auto waves = std::max(1.0, static_cast<double>(entry.kernel->waves) / share);
-                whole = static_cast<Nanoseconds>(static_cast<double>(measured) * entry.kernel->waves / waves);
-            }
-            entry.kernel->measured(whole);
+            // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
+            const KernelEntry& kernel = *entry.kernel;
+            const auto waves =
+                entry.multiprocessors == 0 ? kernel.waves : kernel.waves_on(entry.multiprocessors);
+            entry.kernel->measured(measured * kernel.waves / waves);
         }
     } else if (entry.traced) {
         trace_.add(trace);

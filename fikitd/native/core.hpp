@@ -157,7 +157,7 @@ class Core {
     bool resume_call(Session& session);
     bool allocate_at_once(Session& session);
     void manage(Session& session);
-    void issue(Session& session, bool partition);
+    void issue(Session& session, uint8_t where);
     int32_t start_timer(CUstream stream);
     CUresult issue_launch(Session& session, CUstream stream);
     CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
@@ -175,7 +175,7 @@ class Core {
     void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
     void count_step(Session& session, SessionStream& stream, uint32_t handle);
-    Lane* place(Session& session, SessionStream& stream, uint32_t handle, bool partition);
+    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
     void wait_for(CUstream waiting, SessionStream& earlier);
     int cuda_priority(const Session& session, const SessionStream& stream) const;

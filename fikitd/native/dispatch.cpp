@@ -81,7 +81,7 @@ inline bool Core::serve_ring(Session& session) {
             return progress;
         } else if (op == FIKIT_OP_LAUNCH ? prepare_launch(session) : (prepare_copy(session), true)) {
             if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {
-                issue(session, false);
+                issue(session, whole_gpu);
             } else {
                 session.head_waits = true;
                 session.head_arrived = now_;
@@ -121,7 +121,8 @@ bool Core::gate() {
         const Nanoseconds waited = now - session.head_arrived;
         session.usage.gate_wait_ns += waited;
         if (waited > 1000) ++session.usage.gate_waits;
-        issue(session, decision.verdict == scheduling::Decision::Verdict::partition);
+        const bool confined = decision.verdict == scheduling::Decision::Verdict::partition;
+        issue(session, confined ? static_cast<uint8_t>(decision.partition + 1) : whole_gpu);
         if (session.unmarked_work >= settings_.bounds.in_flight / 4) flush_marks(session, now, true);
         serve(session);
         serve_high();

@@ -11,6 +11,11 @@ constexpr double device_bytes_per_ns = 2000.0;  // device to device, fills
 constexpr Nanoseconds copy_latency = 2000;
 constexpr Nanoseconds least_duration = 1000;
 
+scheduling::Engine engine_of(uint32_t copy_kind) {
+    if (copy_kind == FIKIT_COPY_ON_DEVICE) return scheduling::Engine::on_device;
+    return copy_kind == FIKIT_COPY_TO_HOST ? scheduling::Engine::to_host : scheduling::Engine::to_device;
+}
+
 enum class AttributeUse { pass, drop, refuse };
 
 // Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
@@ -83,7 +88,7 @@ bool Core::refuse_launch(Session& session, CUresult error, const std::string& te
     const uint32_t handle = session.head->record().stream;
     SessionStream& stream = *session.streams[handle];
     session.head_ready = false;
-    if (stream.lane == nullptr) place(session, stream, handle, false);
+    if (stream.lane == nullptr) place(session, stream, handle, whole_gpu);
     count_step(session, stream, handle);
     refuse(session, handle, error, text);
     write_awaited_mark(session, stream, handle);
@@ -137,14 +142,11 @@ bool Core::prepare_launch(Session& session) {
                           launch.parameter_bytes == function.parameter_bytes;
     if (!repeated && !examine_launch(session, function)) return false;
     scheduling::Work& work = session.head_work;
-    work.whole = false;
-    if (launch.attributes != 0 && !examine_attributes(session)) return false;
     const KernelEntry* entry = function.last_kernel;
-    const bool measured = entry != nullptr && entry->samples > 0;
+    work = entry != nullptr ? entry->work : scheduling::Work{};
+    if (launch.attributes != 0 && !examine_attributes(session)) return false;
     work.expected =
-        measured ? std::max<Nanoseconds>(entry->median, least_duration) : settings_.bounds.in_flight;
-    work.block = measured ? entry->block_time() : 0;
-    work.known = measured && entry->known();
+        work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : settings_.bounds.in_flight;
     session.head_kernel = function.last_kernel;
     return true;
 }
@@ -160,10 +162,12 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
                                                              shape.shared_bytes) != CUDA_SUCCESS ||
         resident < 1)
         resident = 1;
-    const uint64_t slots = uint64_t{multiprocessors_} * static_cast<uint64_t>(resident);
-    entry->waves =
-        static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
     entry->shape = shape;
+    entry->work.key = entry->key;
+    entry->work.blocks = static_cast<uint32_t>(std::min<uint64_t>(shape.blocks(), UINT32_MAX));
+    entry->work.per_sm = static_cast<uint16_t>(resident);
+    entry->waves = entry->waves_on(multiprocessors_);
+    entry->tell();
     entry->name = function.name;
     return entry;
 }
@@ -172,16 +176,19 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
 void Core::prepare_copy(Session& session) {
     session.head_kernel = nullptr;
     scheduling::Work& work = session.head_work = {};
+    work.engine = scheduling::Engine::none;
     work.known = work.whole = true;
     const fikit_record& record = session.head->record();
     if (record.op == FIKIT_OP_COPY) {
         const auto& copy = session.head->as<fikit_copy>();
         const double rate = copy.kind == FIKIT_COPY_ON_DEVICE ? device_bytes_per_ns : link_bytes_per_ns;
         work.expected = copy_latency + static_cast<Nanoseconds>(static_cast<double>(copy.size) / rate);
+        work.engine = engine_of(copy.kind);
     } else if (record.op == FIKIT_OP_FILL) {
         const auto& fill = session.head->as<fikit_fill>();
         const auto bytes = static_cast<double>(fill.count) * fill.width;
         work.expected = copy_latency + static_cast<Nanoseconds>(bytes / device_bytes_per_ns);
+        work.engine = scheduling::Engine::on_device;
     }
 }
 
@@ -198,14 +205,17 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 }
 
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
-Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, bool partition) {
-    Lane*& kind = partition ? stream.partition : stream.whole;
+Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
+    Lane*& lane = stream.lanes[where];
     if (stream.lane == nullptr) session.used.push_back(handle);
-    if (kind == nullptr) kind = lanes_.borrow(cuda_priority(session, stream), partition);
-    if (stream.lane != nullptr && stream.lane != kind && stream.issued > stream.completed)
-        wait_for(kind->stream, stream);
-    stream.lane = kind;
-    return kind;
+    if (lane == nullptr) {
+        const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
+        lane = lanes_.borrow(cuda_priority(session, stream), size);
+    }
+    if (stream.lane != nullptr && stream.lane != lane && stream.issued > stream.completed)
+        wait_for(lane->stream, stream);
+    stream.lane = lane;
+    return lane;
 }
 
 // The lane `waiting` goes on once what `earlier` has been issued so far is done.
@@ -289,14 +299,14 @@ int32_t Core::start_timer(CUstream stream) {
     return timer;
 }
 
-// Issues the head of the session.
-void Core::issue(Session& session, bool partition) {
+// Issues the head of the session. Work goes `where` it was decided; what only orders work stays on the lane.
+void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
     const bool work = record.op <= FIKIT_OP_FILL;
     Lane* lane = stream.lane;
-    if (lane == nullptr || (work && lane != (partition ? stream.partition : stream.whole)))
-        lane = place(session, stream, record.stream, partition);
+    if (lane == nullptr || (work && lane != stream.lanes[where]))
+        lane = place(session, stream, record.stream, where);
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
@@ -317,6 +327,7 @@ void Core::issue(Session& session, bool partition) {
         entry.serial = session.steps_issued;
         entry.work = session.head_work;
         entry.work.gated = gated;
+        entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
         entry.multiprocessors = lane->multiprocessors;
@@ -380,6 +391,9 @@ CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lan
             return issue_event(session, lane);
         case FIKIT_OP_HOST_FUNCTION:
             return issue_host_function(session, stream, record.stream);
+        case FIKIT_OP_SYNC:
+            if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
+            return CUDA_SUCCESS;
         default:
             return CUDA_SUCCESS;
     }

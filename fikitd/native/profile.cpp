@@ -25,10 +25,27 @@ void KernelEntry::measured(Nanoseconds duration) {
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
     p95 = sorted[(count * 95 + 99) / 100 - 1];
+    shortest = sorted[(count - 1) / 8];
+    tell();
     // Once the median holds still, look less often; when it moves, look again.
     const uint32_t moved = before > median ? before - median : median - before;
     interval = moved > median / 4 ? 1 : std::min(interval * 2, rarest);
     if (!known() || interval == 1) until_sample = 0;
+}
+
+void KernelEntry::tell() {
+    work.known = known();
+    work.expected = median;
+    work.longest = p95;
+    work.shortest = shortest;
+    work.block = p95 / std::max(waves, 1u);
+}
+
+void KernelEntry::forget() {
+    samples = median = p95 = shortest = until_sample = 0;
+    interval = 1;
+    dirty = false;
+    tell();
 }
 
 }  // namespace fikit

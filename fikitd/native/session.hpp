@@ -23,7 +23,9 @@
 
 namespace fikit {
 
-// One issued step that has not completed: one cache line, since all of them pass through the caches between
+constexpr uint8_t whole_gpu = 0;  // where an operation runs, as scheduling::Work::partition has it
+
+// One issued step that has not completed: two cache lines, since all of them pass through the caches between
 // two launches of the same kernel.
 struct alignas(64) InFlight {
     uint64_t step = 0;
@@ -34,7 +36,7 @@ struct alignas(64) InFlight {
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
     bool traced = false;
 };
-static_assert(sizeof(InFlight) == 64);
+static_assert(sizeof(InFlight) == 128);
 
 // A queue of fixed size: one per stream in use.
 class InFlightQueue {
@@ -59,8 +61,8 @@ struct alignas(64) SessionStream {
     bool created = false;
     bool active = false;  // listed in Session::active
     int priority = 0;     // as the session asked
-    Lane* whole = nullptr;
-    Lane* partition = nullptr;
+    // By place: the whole GPU, then the partitions (scheduling::Work::partition).
+    std::array<Lane*, 1 + scheduling::max_partitions> lanes{};
     Lane* lane = nullptr;  // where its last step went
     CUevent hop = nullptr;
     uint64_t issued = 0, marked = 0, completed = 0;

@@ -83,7 +83,14 @@ void Core::start() {
     if (settings_.in_flight_limit == 0 || settings_.in_flight_limit > InFlightQueue::capacity)
         throw std::runtime_error("a session can have 1 to " + std::to_string(InFlightQueue::capacity) +
                                  " operations in flight");
-    settings_.bounds.partition = lanes_.has_partition();
+    const std::vector<uint32_t> partitions = lanes_.partitions();
+    if (partitions.size() > scheduling::max_partitions)
+        throw std::runtime_error("there can be " + std::to_string(scheduling::max_partitions) +
+                                 " partitions");
+    settings_.bounds.partitions = {};
+    for (size_t i = 0; i < partitions.size(); ++i)
+        settings_.bounds.partitions[i] = static_cast<uint16_t>(partitions[i]);
+    settings_.bounds.multiprocessors = static_cast<uint16_t>(multiprocessors_);
     greatest_priority_ = lanes_.greatest_priority();
     policy_ = scheduling::make_policy(settings_.policy, settings_.bounds);
     if (policy_ == nullptr) throw std::runtime_error("unknown policy " + settings_.policy);
@@ -324,8 +331,7 @@ bool Core::change(const std::string& id, const int* level, const double* weight,
                 // Lanes of the new priority from the next step on; the old one says where the last step went.
                 for (const uint32_t handle : session->used) {
                     SessionStream& stream = *session->streams[handle];
-                    Lanes::give_back(stream.whole);
-                    Lanes::give_back(stream.partition);
+                    for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
                 }
             }
             if (weight != nullptr) session->weight = *weight;
@@ -388,10 +394,11 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             if (entry == nullptr || entry->samples > 0 || from.median == 0) continue;
             entry->shape = from.shape;
             entry->name = indices[i];
-            entry->waves = 0;  // computed when the kernel is seen
+            if (fresh) entry->waves = 0;  // computed when the kernel is seen
             entry->samples = from.samples;
             entry->median = from.median;
             entry->p95 = from.p95;
+            entry->shortest = from.median;
             entry->durations.fill(from.median);
         }
     });

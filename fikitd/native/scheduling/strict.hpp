@@ -150,6 +150,8 @@ class Strict final : public Policy {
     static constexpr double lag = 10e6;
     static constexpr double credit_limit = 1e9;
 
+    bool has_partition() const { return bounds_.partitions[0] != 0; }
+
     static constexpr uint64_t bit(unsigned session) { return uint64_t{1} << session; }
 
     Nanoseconds charge(const Work& work) const {
@@ -173,7 +175,7 @@ class Strict final : public Policy {
         const bool beside_high = now - high_at_ < bounds_.high_memory && high_at_ != 0;
         const bool confine =
             beside_high && !work.whole && (!work.known || work.block > bounds_.partition_block);
-        const bool must_wait = blocked || (beside_high && !work.known && (work.whole || !bounds_.partition));
+        const bool must_wait = blocked || (beside_high && !work.known && (work.whole || !has_partition()));
         const auto number = static_cast<uint8_t>(session);
         if (must_wait) {
             Level& level = levels_[entry.level];
@@ -187,13 +189,13 @@ class Strict final : public Policy {
                     again = now + 1 + static_cast<Nanoseconds>(missing / bounds_.starvation_share);
                 if (!blocked && (again == 0 || high_at_ + bounds_.high_memory < again))
                     again = high_at_ + bounds_.high_memory;
-                return {Verdict::wait, number, again};
+                return {Verdict::wait, number, 0, again};
             }
             entitled = true;
         }
         if (gated_operations_ > 0 && (!work.known || gated_in_flight_ >= bounds_.in_flight))
-            return {Verdict::wait, number, 0};
-        return {confine && bounds_.partition ? Verdict::partition : Verdict::whole, number, 0};
+            return {Verdict::wait, number};
+        return {confine && has_partition() ? Verdict::partition : Verdict::whole, number};
     }
 
     Bounds bounds_;

@@ -30,9 +30,14 @@ void durations_give_median_and_percentile() {
     extreme.measured(int64_t{1} << 40);
     CHECK_EQUAL(extreme.p95, UINT32_MAX);
     many.waves = 4;
-    CHECK_EQUAL(many.block_time(), 8000);
-    many.waves = 0;
-    CHECK_EQUAL(many.block_time(), 32'000);
+    many.tell();
+    CHECK_EQUAL(many.work.expected, 32'000);
+    CHECK_EQUAL(many.work.longest, 40'000);
+    CHECK_EQUAL(many.work.shortest, 26'000);
+    CHECK_EQUAL(many.work.block, 10'000);
+    many.waves = 0;  // not computed yet
+    many.tell();
+    CHECK_EQUAL(many.work.block, 40'000);
 }
 
 // New kernels are measured often, settled ones ever more rarely, and one that changes is looked at again.
@@ -188,22 +193,24 @@ void lanes_keep_priorities_apart() {
     lanes.add(handle(2), -5, 0);
     lanes.add(handle(3), -2, 0);
     lanes.add(handle(4), 0, 0);
-    CHECK(!lanes.has_partition());
+    CHECK_EQUAL(lanes.partitions().size(), 0u);
+    lanes.add(handle(6), 0, 64);
     lanes.add(handle(5), 0, 96);
-    CHECK(lanes.has_partition());
+    CHECK(lanes.partitions() == (std::vector<uint32_t>{96, 64}));
     CHECK_EQUAL(lanes.greatest_priority(), -5);
-    Lane* first = lanes.borrow(-5, false);
-    Lane* second = lanes.borrow(-5, false);
-    Lane* third = lanes.borrow(-5, false);
+    Lane* first = lanes.borrow(-5, 0);
+    Lane* second = lanes.borrow(-5, 0);
+    Lane* third = lanes.borrow(-5, 0);
     CHECK(first != second && third->users == 2 && third->cuda_priority == -5);
-    CHECK(lanes.borrow(-4, false)->stream == handle(3));  // the nearest lower urgency, never a higher one
-    CHECK(lanes.borrow(-1, false)->stream == handle(4));
-    CHECK(lanes.borrow(-5, true)->stream == handle(5));
+    CHECK(lanes.borrow(-4, 0)->stream == handle(3));  // the nearest lower urgency, never a higher one
+    CHECK(lanes.borrow(-1, 0)->stream == handle(4));
+    CHECK(lanes.borrow(-5, 96)->stream == handle(5));
+    CHECK(lanes.borrow(-5, 64)->stream == handle(6));
     Lanes::give_back(first);
     CHECK(first == nullptr);
     Lanes::give_back(first);  // of nothing
     Lanes::give_back(third);
-    CHECK(lanes.borrow(-5, false)->stream == handle(1));
+    CHECK(lanes.borrow(-5, 0)->stream == handle(1));
 }
 
 }  // namespace
