@@ -120,14 +120,7 @@ void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
         if (entry.traced) record_trace(entry, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && measured > 0) {
-            Nanoseconds whole = measured;
-            if (entry.multiprocessors != 0) {
-                // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
-                const auto share = static_cast<double>(entry.multiprocessors) / multiprocessors_;
-                const auto waves = std::max(1.0, static_cast<double>(entry.kernel->waves) / share);
-                whole = static_cast<Nanoseconds>(static_cast<double>(measured) * entry.kernel->waves / waves);
-            }
-            entry.kernel->measured(whole);
+            entry.kernel->measured(measured, entry.multiprocessors);
         }
     } else if (entry.traced) {
         trace_.add(entry.trace);

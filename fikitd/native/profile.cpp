@@ -15,7 +15,12 @@ uint64_t hash_bytes(const void* data, size_t size) {
     return mix(hash, rest);
 }
 
-void KernelEntry::measured(Nanoseconds duration) {
+void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
+    if (multiprocessors != 0) {  // it took more waves than on all of them
+        const uint32_t slots = multiprocessors * work.per_sm;
+        const uint32_t confined = std::max(1u, (work.blocks + slots - 1) / slots);
+        duration = duration * std::max(waves, 1u) / confined;
+    }
     durations[samples % window] = static_cast<uint32_t>(std::clamp<Nanoseconds>(duration, 1, UINT32_MAX));
     ++samples;
     dirty = true;
