@@ -126,13 +126,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                 1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) - timer_overhead_);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && measured > 0) {
-            // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
-            const KernelEntry& kernel = *entry.kernel;
-            const auto waves =
-                entry.multiprocessors == 0 ? kernel.waves : kernel.waves_on(entry.multiprocessors);
-            entry.kernel->measured(measured * kernel.waves / waves);
-        }
+        if (entry.kernel != nullptr && measured > 0) entry.kernel->measured(measured, entry.multiprocessors);
     } else if (entry.traced) {
         trace_.add(trace);
     }
