@@ -16,11 +16,8 @@ uint64_t hash_bytes(const void* data, size_t size) {
 }
 
 void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
-    if (multiprocessors != 0) {  // it took more waves than on all of them
-        const uint32_t slots = multiprocessors * work.per_sm;
-        const uint32_t confined = std::max(1u, (work.blocks + slots - 1) / slots);
-        duration = duration * std::max(waves, 1u) / confined;
-    }
+    if (multiprocessors != 0)  // it took more waves than on all of them
+        duration = duration * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
     durations[samples % window] = static_cast<uint32_t>(std::clamp<Nanoseconds>(duration, 1, UINT32_MAX));
     ++samples;
     dirty = true;

@@ -57,6 +57,11 @@ struct KernelEntry {
     std::array<uint32_t, window> durations{};
 
     bool known() const { return samples >= known_after; }
+    // Waves of blocks that so many multiprocessors need.
+    uint32_t waves_on(uint32_t multiprocessors) const {
+        const uint64_t slots = uint64_t{multiprocessors} * work.per_sm;
+        return static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
+    }
 
     // Should this launch be measured? Counts the launch.
     bool sample_now() {
