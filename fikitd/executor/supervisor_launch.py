@@ -58,8 +58,13 @@ def domain_owner(domain: str) -> int | None:
     return int(found[1]) if found else None
 
 
-async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
-    """Start the process. Raises OSError."""
+async def start(
+    executor: Executor,
+    settings: ExecutorSection,
+    scheduling: SchedulingSection,
+    shared: Mapping[str, str],
+) -> Process:
+    """Start the process, with what more it needs in its environment. Raises OSError."""
     command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
         "gpu": str(executor.device.index),
@@ -72,7 +77,7 @@ async def start(executor: Executor, settings: ExecutorSection, scheduling: Sched
         "settings": msgspec.json.encode(scheduling).decode(),
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-    environment = {**inherited_environment(), **executor.device.environment}
+    environment = {**inherited_environment(), **executor.device.environment, **shared}
     return await spawn([*command, *options], environment, executor.log)
 
 
