@@ -60,6 +60,7 @@ bool Core::collect() {
         Session& session = *sessions_[i];
         if (session.in_flight > 0) progress |= collect(session, now);
         if (!session.frees.empty()) progress |= release_frees(session);
+        if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);
     }
     if (ending_) {
@@ -126,13 +127,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                 1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) - timer_overhead_);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && measured > 0) {
-            // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
-            const KernelEntry& kernel = *entry.kernel;
-            const auto waves =
-                entry.multiprocessors == 0 ? kernel.waves : kernel.waves_on(entry.multiprocessors);
-            entry.kernel->measured(measured * kernel.waves / waves);
-        }
+        if (entry.kernel != nullptr && measured > 0) entry.kernel->measured(measured, entry.multiprocessors);
     } else if (entry.traced) {
         trace_.add(trace);
     }
@@ -186,25 +181,35 @@ bool Core::release_host_functions(Session& session) {
     return progress;
 }
 
-// Hands memory that nothing in flight can use any more to a worker.
+// Takes back memory that nothing in flight can use any more.
 bool Core::release_frees(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
     uint64_t oldest = UINT64_MAX;
     for (const uint32_t handle : session.active)
         if (InFlightQueue& queue = session.streams[handle]->queue; !queue.empty())
             oldest = std::min(oldest, queue.front().serial);
-    auto ready = std::make_shared<std::vector<PendingFree>>();
-    for (PendingFree& pending : session.frees)
-        if (pending.fence < oldest) ready->push_back(std::move(pending));
-    if (ready->empty()) return false;
-    session.frees.erase(session.frees.begin(), session.frees.begin() + static_cast<ptrdiff_t>(ready->size()));
+    auto pending = session.frees.begin();
+    for (; pending != session.frees.end() && pending->fence < oldest; ++pending) {
+        if (pending->address != 0) session.arena->release(pending->address, now_);
+        if (pending->host.registered) unregister_when_idle(std::move(pending->host.memory));
+    }
+    if (pending == session.frees.begin()) return false;
+    session.frees.erase(session.frees.begin(), pending);
+    account_memory(session);
+    return true;
+}
+
+// A worker gives back to the device what has been kept too long, all of it if that is too much or somebody
+// else waits for it.
+bool Core::trim(Session& session, Nanoseconds now) {
+    if (session.worker_busy.load(std::memory_order_acquire)) return false;
+    const bool all = memory_wanted_ || kept_bytes_.load() > settings_.keep_bytes;
+    const Nanoseconds before = all ? INT64_MAX : now - settings_.keep_ns;
+    if (session.arena->oldest_kept() > before) return false;
     session.worker_busy.store(true, std::memory_order_release);
     session.freeing.store(true);
-    releases_.post([this, &session, ready] {
-        for (PendingFree& pending : *ready) {
-            if (pending.address != 0) session.arena->release(pending.address);
-            if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
-        }
+    releases_.post([this, &session, before] {
+        session.arena->trim(before);
         account_memory(session);
         session.freeing.store(false);
         session.worker_busy.store(false, std::memory_order_release);

@@ -45,9 +45,11 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
     uint32_t in_flight_limit = 256;           // steps of one session
     uint32_t workers = 2;
-    uint32_t spare_channels = 2;  // kept ready, since registering one holds launches up
-    std::string board_path;       // of the GPU's board; empty: this executor is alone
-    bool own_thread = true;       // false: tests turn the loop by hand
+    uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
+    Nanoseconds keep_ns = 100'000'000;  // at most so long
+    uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
+    std::string board_path;             // of the GPU's board; empty: this executor is alone
+    bool own_thread = true;             // false: tests turn the loop by hand
 };
 
 struct AttachRequest {
@@ -155,12 +157,15 @@ class Core {
     KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape);
     void prepare_copy(Session& session);
     bool start_call(Session& session);
+    bool resume_call(Session& session);
+    bool allocate_at_once(Session& session);
     void manage(Session& session);
     void issue(Session& session, uint8_t where);
     int32_t start_timer(CUstream stream);
     CUresult issue_launch(Session& session, CUstream stream);
     CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
                                     void** parameters);
+    CUresult issue_other(Session& session, SessionStream& stream, CUstream lane);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
@@ -168,6 +173,7 @@ class Core {
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
     bool examine_attributes(Session& session);
+    bool refuse_function(Session& session, uint32_t function);
     bool refuse_launch(Session& session, CUresult error, const std::string& text);
     void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
@@ -187,6 +193,7 @@ class Core {
     void retire_stream(Session& session, uint32_t handle);
     bool release_host_functions(Session& session);
     bool release_frees(Session& session);
+    bool trim(Session& session, Nanoseconds now);
     void advance_ending(Session& session);
     void check_health(Nanoseconds now);
     void read_board();
@@ -246,8 +253,9 @@ class Core {
     Nanoseconds timer_overhead_ = 0;
 
     CUdeviceptr arenas_ = 0;
-    std::mutex memory_mutex_;                // one allocation at a time, so that limits hold
-    std::atomic<uint64_t> mapped_bytes_{0};  // of all sessions
+    std::mutex memory_mutex_;                              // one allocation at a time, so that limits hold
+    std::atomic<uint64_t> used_bytes_{0}, kept_bytes_{0};  // of all sessions
+    bool memory_wanted_ = false;                           // somebody waits for what others keep
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 

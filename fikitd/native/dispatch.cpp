@@ -67,7 +67,7 @@ inline bool Core::serve_ring(Session& session) {
     for (int budget = records_per_turn; budget > 0; --budget) {
         if (session.head_ready) {
             if (session.head_waits || session.paused) return progress;
-        } else if (!reads_ring(session) || !take_head(session)) {
+        } else if (reads_ring(session) ? !take_head(session) : !resume_call(session)) {
             return progress;
         }
         const uint16_t op = session.head->record().op;
@@ -159,7 +159,7 @@ void Core::publish_tails() {
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
     now_ = clock_.now();
-    hold_gate_ = false;
+    hold_gate_ = memory_wanted_ = false;
     progress |= serve_high();
     for (const auto& session : sessions_)
         if (session->level != scheduling::highest_level && session->state == Session::State::running &&
@@ -196,6 +196,7 @@ void Core::run() {
             continue;
         }
         int64_t timeout = busy ? settings_.poll_host_ns : 1'000'000'000;
+        if (kept_bytes_.load() > 0) timeout = std::min(timeout, clock_.to_host(settings_.keep_ns));
         // What other executors say is not an event here; it is looked at while it matters.
         if (high_elsewhere_) timeout = std::min(timeout, settings_.poll_host_ns);
         if (ask_again_at_ != 0) {

@@ -46,7 +46,7 @@ const char* check_shape(const fikit_launch& launch, const SessionFunction& funct
         return "the grid is too large";
     if (threads == 0) return "a block dimension is 0";
     if (launch.block[0] > 1024 || launch.block[1] > 1024 || launch.block[2] > 64 ||
-        threads > static_cast<uint64_t>(function.max_threads))
+        threads > function.max_threads)
         return "the block has more threads than the kernel can have";
     if (launch.parameter_bytes != function.parameter_bytes) return "the parameters have the wrong size";
     return nullptr;
@@ -95,6 +95,11 @@ bool Core::refuse_launch(Session& session, CUresult error, const std::string& te
     return false;
 }
 
+bool Core::refuse_function(Session& session, uint32_t function) {
+    return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
+                         "launch: function " + std::to_string(function) + " does not exist");
+}
+
 // A launch of a shape that the function's last one did not have: looked at in full, and remembered.
 bool Core::examine_launch(Session& session, SessionFunction& function) {
     const auto& launch = session.head->as<fikit_launch>();
@@ -130,8 +135,7 @@ bool Core::prepare_launch(Session& session) {
                   offsetof(KernelShape, shared_bytes));
     static_assert(sizeof(KernelShape) == offsetof(KernelShape, shared_bytes) + sizeof launch.shared_bytes);
     if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
-        return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
-                             "launch: function " + std::to_string(launch.function) + " does not exist");
+        return refuse_function(session, launch.function);
     SessionFunction& function = session.functions[launch.function];
     const bool repeated = function.last_kernel != nullptr && function.last_kernel->waves != 0 &&
                           std::memcmp(&function.last_shape, launch.grid, sizeof(KernelShape)) == 0 &&
@@ -308,30 +312,8 @@ void Core::issue(Session& session, uint8_t where) {
 
     const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
     const int32_t timer = work && (sampled || trace_.on()) ? start_timer(lane->stream) : -1;
-    CUresult result = CUDA_SUCCESS;
-    switch (record.op) {
-        case FIKIT_OP_LAUNCH:
-            result = issue_launch(session, lane->stream);
-            break;
-        case FIKIT_OP_COPY:
-            result = issue_copy(session, lane->stream);
-            break;
-        case FIKIT_OP_FILL:
-            result = issue_fill(session, lane->stream);
-            break;
-        case FIKIT_OP_EVENT_RECORD:
-        case FIKIT_OP_EVENT_WAIT:
-            result = issue_event(session, lane->stream);
-            break;
-        case FIKIT_OP_HOST_FUNCTION:
-            result = issue_host_function(session, stream, record.stream);
-            break;
-        case FIKIT_OP_SYNC:
-            if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
-            break;
-        default:
-            break;
-    }
+    const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
+                                                         : issue_other(session, stream, lane->stream);
     if (timer >= 0) [[unlikely]]
         driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
 
@@ -395,6 +377,26 @@ void Core::report(Session& session, CUresult result) {
         what += " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
     }
     check(session, record.stream, result, what.c_str());
+}
+
+CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lane) {
+    const fikit_record& record = session.head->record();
+    switch (record.op) {
+        case FIKIT_OP_COPY:
+            return issue_copy(session, lane);
+        case FIKIT_OP_FILL:
+            return issue_fill(session, lane);
+        case FIKIT_OP_EVENT_RECORD:
+        case FIKIT_OP_EVENT_WAIT:
+            return issue_event(session, lane);
+        case FIKIT_OP_HOST_FUNCTION:
+            return issue_host_function(session, stream, record.stream);
+        case FIKIT_OP_SYNC:
+            if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_SUCCESS;
+    }
 }
 
 CUresult Core::issue_copy(Session& session, CUstream stream) {

@@ -97,11 +97,12 @@ struct alignas(64) SessionFunction {
     KernelEntry* last_kernel = nullptr;
     KernelShape last_shape;
     uint32_t parameter_bytes = 0;
-    int32_t max_threads = 0;
-    uint32_t module = 0;
-    uint32_t name = 0;  // index of the kernel name
     uint64_t hash = 0;
+    uint32_t name = 0;  // index of the kernel name
+    uint16_t module = 0;
+    uint16_t max_threads = 0;
 };
+static_assert(sizeof(SessionFunction) == 64 && FIKIT_MAX_MODULES <= UINT16_MAX);
 
 // What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
 struct HostGate {
@@ -177,6 +178,8 @@ struct Session {
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};
     std::atomic<bool> call_pending{false};  // likewise; the ring is not read meanwhile
+    std::atomic<bool> call_again{false};    // set by a worker: the call at the head was not answered yet
+    bool short_of_memory = false;           // the device had no room for what it asks for (worker)
     uint64_t calls_answered = 0;            // (worker)
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
@@ -191,8 +194,8 @@ struct Session {
     uint64_t host_bytes = 0;
     std::unique_ptr<Arena> arena;
     std::vector<PendingFree> frees;
-    std::atomic<bool> freeing{false};  // a worker releases what was taken from them
-    std::atomic<uint64_t> memory_bytes{0}, memory_peak{0};
+    std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
+    std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 
     fikit_inbox* inbox_header() { return reinterpret_cast<fikit_inbox*>(inbox.data()); }
     fikit_outbox* outbox_header() { return reinterpret_cast<fikit_outbox*>(outbox.data()); }

@@ -282,16 +282,17 @@ void Core::release(Session& session) {
 }
 
 void Core::account_memory(Session& session) {
-    const uint64_t mapped = session.arena->mapped_bytes();
-    mapped_bytes_ += mapped - session.memory_bytes.exchange(mapped);
-    if (mapped > session.memory_peak.load()) session.memory_peak.store(mapped);
+    const uint64_t used = session.arena->used_bytes(), kept = session.arena->kept_bytes();
+    used_bytes_ += used - session.memory_bytes.exchange(used);
+    kept_bytes_ += kept - session.kept_bytes.exchange(kept);
+    if (used > session.memory_peak.load()) session.memory_peak.store(used);
 }
 
-// What the session may map now: its own limit, and what the others of the executor leave of the common one.
+// What the session may use now: its own limit, and what the others of the executor leave of the common one.
 // 0: no limit.
 uint64_t Core::memory_limit_of(const Session& session) const {
     if (session.domain_limit == 0) return session.memory_limit;
-    const uint64_t others = mapped_bytes_.load() - session.memory_bytes.load();
+    const uint64_t others = used_bytes_.load() - session.memory_bytes.load();
     const uint64_t left = others < session.domain_limit ? session.domain_limit - others : 1;
     return session.memory_limit == 0 ? left : std::min(left, session.memory_limit);
 }

@@ -135,17 +135,19 @@ void random_allocations_match_a_model() {
         } else {
             auto chosen = model.lower_bound(base + random() % size);
             if (chosen == model.end()) chosen = model.begin();
-            CHECK_EQUAL(arena.release(chosen->first), CUDA_SUCCESS);
-            CHECK_EQUAL(arena.release(chosen->first), CUDA_ERROR_INVALID_VALUE);  // twice
+            CHECK_EQUAL(arena.release(chosen->first, step), CUDA_SUCCESS);
+            CHECK_EQUAL(arena.release(chosen->first, step), CUDA_ERROR_INVALID_VALUE);  // twice
             model.erase(chosen);
         }
         uint64_t charged = 0;
         for (const auto& [address, bytes] : model) charged += step % 100 == 0 ? bytes : 0;
-        CHECK(arena.mapped_bytes() >= charged);
-        CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, arena.mapped_bytes());
+        CHECK(arena.used_bytes() >= charged);
+        CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes,
+                    arena.used_bytes() + arena.kept_bytes());
+        if (random() % 50 == 0) arena.trim(random() % 2 == 0 ? INT64_MAX : step - 100);
     }
-    for (const auto& [address, bytes] : model) CHECK_EQUAL(arena.release(address), CUDA_SUCCESS);
-    CHECK_EQUAL(arena.mapped_bytes(), 0u);
+    for (const auto& [address, bytes] : model) CHECK_EQUAL(arena.release(address, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(arena.used_bytes(), 0u);
     CUdeviceptr address = 0;
     uint64_t charged = 0;
     CHECK_EQUAL(arena.allocate(size, 0, address, charged), CUDA_SUCCESS);
@@ -167,11 +169,11 @@ void quotas_and_exhaustion() {
     CHECK_EQUAL(charged, 512u);
     CHECK_EQUAL(arena.allocate(512, 2u << 20, address, charged), CUDA_SUCCESS);  // of the same slab
     CHECK_EQUAL(address, small + 512);
-    CHECK_EQUAL(arena.mapped_bytes(), Arena::granule);
+    CHECK_EQUAL(arena.used_bytes(), Arena::granule);
     CHECK_EQUAL(arena.allocate(3u << 20, 4u << 20, address, charged), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(arena.allocate(7u << 20, 0, address, charged), CUDA_ERROR_OUT_OF_MEMORY);  // addresses
-    CHECK_EQUAL(arena.release(small + 64), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQUAL(arena.release(small + (4u << 20)), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(arena.release(small + 64, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(arena.release(small + (4u << 20), 0), CUDA_ERROR_INVALID_VALUE);
     for (const auto function : {null_driver::Function::cuMemCreate_, null_driver::Function::cuMemMap_,
                                 null_driver::Function::cuMemSetAccess_}) {
         const auto before = null_driver::live();
