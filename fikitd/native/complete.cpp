@@ -120,6 +120,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
+        ++session.usage.measured;
         const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
         float milliseconds = 0;
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
@@ -127,13 +128,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                 1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) - timer_overhead_);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && measured > 0) {
-            // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
-            const KernelEntry& kernel = *entry.kernel;
-            const auto waves =
-                entry.multiprocessors == 0 ? kernel.waves : kernel.waves_on(entry.multiprocessors);
-            entry.kernel->measured(measured * kernel.waves / waves);
-        }
+        if (entry.kernel != nullptr && measured > 0) entry.kernel->measured(measured, entry.multiprocessors);
     } else if (entry.traced) {
         trace_.add(trace);
     }
@@ -334,9 +329,9 @@ void Core::advance_ending(Session& session) {
     } else if (session.state == Session::State::releasing &&
                !session.worker_busy.load(std::memory_order_acquire)) {
         for (const uint32_t handle : std::vector<uint32_t>(session.used)) retire_stream(session, handle);
+        announce(session);  // with what the policy knows of it
         policy_->closed(session.index, clock_.now());
         by_index_[session.index] = nullptr;
-        announce(session);
         unregister_when_idle(std::move(session.outbox));
         unregister_when_idle(std::move(session.inbox));
         session.state = Session::State::gone;

@@ -15,7 +15,9 @@ uint64_t hash_bytes(const void* data, size_t size) {
     return mix(hash, rest);
 }
 
-void KernelEntry::measured(Nanoseconds duration) {
+void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
+    if (multiprocessors != 0)  // it took more waves than on all of them
+        duration = duration * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
     durations[samples % window] = static_cast<uint32_t>(std::clamp<Nanoseconds>(duration, 1, UINT32_MAX));
     ++samples;
     dirty = true;

@@ -72,7 +72,8 @@ struct KernelEntry {
         until_sample = interval;
         return true;
     }
-    void measured(Nanoseconds duration);
+    // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
+    void measured(Nanoseconds duration, uint32_t multiprocessors = 0);
     void tell();  // brings `work` up to date
     void forget();
 };
