@@ -97,6 +97,8 @@ class Channel:
 
     def module_unload(self, module: int, functions: Sequence[int]) -> int: ...
 
+    def function_forget(self, function: int) -> None: ...
+
     def module_global(self, module: int, name: str) -> tuple[int, int, int]:
         """(status, address, size)"""
 

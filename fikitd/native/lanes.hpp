@@ -2,10 +2,11 @@
 // 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to its partition, so
 // high- and low-priority work never share one. When a kind has none left unused, the least used is shared:
 // that adds order. It adds no deadlock, since work is issued only when what it waits for has been issued, but
-// for a tenant's host function that never returns: it holds its lane, and whoever shares it.
+// for a tenant's host function that never returns: so a lane that one holds is its session's alone meanwhile.
 #pragma once
 
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "driver.hpp"
@@ -17,6 +18,14 @@ struct Lane {
     int cuda_priority = 0;
     uint32_t multiprocessors = 0;  // of its partition; 0: the whole GPU
     uint32_t users = 0;
+    uint32_t held = 0;    // streams with a host function that has not returned
+    unsigned holder = 0;  // the session whose they are
+
+    void hold(unsigned session) {
+        ++held;
+        holder = session;
+    }
+    bool open_to(unsigned session) const { return held == 0 || holder == session; }
 };
 
 class Lanes {
@@ -26,16 +35,18 @@ class Lanes {
         if (multiprocessors != 0) partition_ = multiprocessors;
     }
 
-    // The least used lane of the kind; of the nearest lower urgency if the kind has none. Never nullptr once
-    // one lane of each partition kind was added.
-    Lane* borrow(int cuda_priority, bool partition) {
+    // The least used lane of the kind that the session may use; of the nearest lower urgency if the kind has
+    // none. Where host functions hold all of those, the least used all the same. Never nullptr once one lane
+    // of each partition kind was added.
+    Lane* borrow(int cuda_priority, bool partition, unsigned session) {
         Lane* best = nullptr;
+        const auto rank = [session](const Lane& lane) {
+            return std::tuple(!lane.open_to(session), lane.cuda_priority, lane.users);
+        };
         for (const auto& lane : lanes_) {
             if ((lane->multiprocessors != 0) != partition) continue;
             if (!partition && lane->cuda_priority < cuda_priority) continue;  // more urgent than allowed
-            if (best == nullptr || lane->cuda_priority < best->cuda_priority ||
-                (lane->cuda_priority == best->cuda_priority && lane->users < best->users))
-                best = lane.get();
+            if (best == nullptr || rank(*lane) < rank(*best)) best = lane.get();
         }
         if (best != nullptr) ++best->users;
         return best;

@@ -31,6 +31,7 @@ struct InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
+    bool behind = false;  // a host function that has not returned: the policy does not know of it yet
     bool traced = false;
     TraceRecord trace;  // filled while tracing
 };
@@ -45,6 +46,10 @@ class InFlightQueue {
     void pop() { ++head_; }
     // The caller fills the entry in, all but its trace.
     InFlight& push() { return slots_[tail_++ % capacity]; }
+    template <class Visit>
+    void each(Visit visit) {
+        for (uint32_t at = head_; at != tail_; ++at) visit(slots_[at % capacity]);
+    }
 
   private:
     std::array<InFlight, capacity> slots_;
@@ -64,6 +69,8 @@ struct SessionStream {
     uint64_t legacy_seen = 0;  // steps of the legacy stream this one has been ordered behind
     uint64_t by_legacy = 0;    // steps of this one the legacy stream has been ordered behind
     uint64_t functions = 0;    // step of the last host function that waits for the tenant
+    std::vector<Lane*> held;   // the lanes that those hold
+    bool left = false;         // it had to leave a lane: its next one waits for `hop`
     InFlightQueue queue;
 };
 
@@ -127,7 +134,7 @@ struct Session {
     int level = 0;
     double weight = 1.0;
     bool paused = false;
-    uint64_t memory_limit = 0, domain_limit = 0;
+    uint64_t memory_limit = 0, tenant_limit = 0;
     State state = State::running;
     int end_error = 0;
     std::string end_reason;
@@ -192,6 +199,18 @@ struct Session {
         --buffer;
         const uint64_t offset = address - buffer->first;
         return offset < buffer->second.size && size <= buffer->second.size - offset;
+    }
+    // A range of a pinned buffer, or of the staging area (buffer 0); nullptr when it is not all within.
+    uint8_t* host_memory(uint32_t buffer, uint64_t staging_bytes, uint64_t offset, uint64_t size) const {
+        uint8_t* base = outbox.data() + outbox.size() - staging_bytes;
+        uint64_t room = staging_bytes;
+        if (buffer != 0) {
+            const auto pinned = host_buffers.find(buffer);
+            if (pinned == host_buffers.end()) return nullptr;
+            base = pinned->second.memory.data();
+            room = pinned->second.memory.size();
+        }
+        return offset <= room && size <= room - offset ? base + offset : nullptr;
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();
