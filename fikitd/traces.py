@@ -1,7 +1,7 @@
 """Who records operations of which GPU, and what he may see of them.
 
-A trace belongs to the connection that started it and ends with that. It also covers executors that start while
-it is on. An executor records while any trace covers it; each trace has its own place in the recording.
+A trace belongs to the connection that started it and ends with that. It also covers executors that start
+while it is on. An executor records while any trace covers it; each trace has its own place in the recording.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import trio
 from fikit.protocol import Trace, TraceOperation
 
 from fikitd.errors import Unavailable
-from fikitd.executor.messages import Traced, TraceControl, Tracing
 from fikitd.executor.messages import ReadTrace as ReadRecording
+from fikitd.executor.messages import TraceControl, Traced, Tracing
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
 from fikitd.sessions import Sessions

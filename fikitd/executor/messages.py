@@ -120,7 +120,7 @@ class Tracing(Answer, tag="tracing", frozen=True):
 
 
 class ReadTrace(Ask, tag="read_trace", frozen=True):
-    """What was recorded from ``cursor`` on, at most ``limit`` operations. Readers do not disturb each other."""
+    """What was recorded from ``cursor`` on, at most ``limit`` operations; others may read the same."""
 
     cursor: Count
     limit: Count

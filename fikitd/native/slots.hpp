@@ -35,9 +35,9 @@ class SharedSlots {
         return true;
     }
 
-    // Holds a free slot until this process ends; false when none is free.
-    bool take() {
-        for (unsigned slot = 0; slot < count; ++slot) {
+    // Holds a free slot, `first` or behind, until this process ends; false when none is free.
+    bool take(unsigned first = 0) {
+        for (unsigned slot = first; slot < count; ++slot) {
             if (!lock(slot, F_WRLCK, F_OFD_SETLK)) continue;
             mine_ = &page_->slot[slot];
             return true;

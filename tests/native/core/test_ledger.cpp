@@ -27,9 +27,9 @@ struct Place {
 
 void alone_it_needs_no_file() {
     Ledger ledger;
-    CHECK(ledger.reserve(60, 100));
-    CHECK(!ledger.reserve(50, 100));
-    CHECK(ledger.reserve(50, 0));
+    CHECK(ledger.reserve(60, 100, true));
+    CHECK(!ledger.reserve(50, 100, true));
+    CHECK(ledger.reserve(50, 0, true));
     ledger.give_back(110);
     CHECK_EQUAL(ledger.total(), 0u);
 }
@@ -38,14 +38,14 @@ void executors_share_a_limit() {
     const Place place;
     Ledger one, other;
     CHECK(one.open(place.path()) && other.open(place.path()));
-    CHECK(one.reserve(60, 100));
-    CHECK(!other.reserve(50, 100));
-    CHECK(other.reserve(40, 100));
+    CHECK(one.reserve(60, 100, true));
+    CHECK(!other.reserve(50, 100, true));
+    CHECK(other.reserve(40, 100, true));
     one.change(30);
     one.give_back(60);
     CHECK_EQUAL(other.total(), 70u);
-    CHECK(other.reserve(30, 100));
-    CHECK(!one.reserve(1, 100));
+    CHECK(other.reserve(30, 100, true));
+    CHECK(!one.reserve(1, 100, true));
 }
 
 void one_that_was_killed_counts_for_nothing() {
@@ -55,12 +55,12 @@ void one_that_was_killed_counts_for_nothing() {
     const pid_t child = fork();
     if (child == 0) {
         Ledger doomed;
-        _exit(doomed.open(place.path()) && doomed.reserve(90, 100) ? 0 : 1);
+        _exit(doomed.open(place.path()) && doomed.reserve(90, 100, true) ? 0 : 1);
     }
     int status = -1;
     CHECK_EQUAL(waitpid(child, &status, 0), child);
     CHECK_EQUAL(status, 0);
-    CHECK(ledger.reserve(100, 100));
+    CHECK(ledger.reserve(100, 100, true));
     CHECK_EQUAL(ledger.total(), 100u);
 }
 
@@ -75,7 +75,7 @@ void nobody_overtakes_the_limit() {
         CHECK(ledger.open(place.path()));
         executors.emplace_back([&] {
             for (int attempt = 0; attempt < 2000; ++attempt)
-                if (ledger.reserve(1, limit)) granted.fetch_add(1);
+                if (ledger.reserve(1, limit, true)) granted.fetch_add(1);
         });
     }
     for (std::thread& executor : executors) executor.join();
