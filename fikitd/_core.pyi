@@ -151,6 +151,9 @@ class Core:
     def take_ended(self) -> list: ...
 
     @property
+    def timer_overhead(self) -> tuple: ...
+
+    @property
     def notification(self) -> int: ...
 
     @property

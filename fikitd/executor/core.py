@@ -136,6 +136,12 @@ class DispatchCore:
         return [TraceOperation(*operation) for operation in operations], dropped
 
     @property
+    def timer_overhead_ns(self) -> tuple[int, int]:
+        """What timing events add to a kernel's duration: on an idle stream, behind other work."""
+        idle, behind = self._core.timer_overhead
+        return idle, behind
+
+    @property
     def notification(self) -> int:
         """A descriptor that is readable when a session has ended or the device has failed."""
         descriptor: int = self._core.notification

@@ -124,6 +124,9 @@ class Core {
     void set_trace(bool on);
     std::vector<NamedTrace> take_trace(size_t limit, uint64_t& dropped);
 
+    // What timing events add to a duration: on an idle stream, behind other work.
+    std::array<Nanoseconds, 2> timer_overhead() const { return timer_overhead_; }
+
     int notification() const { return notification_.get(); }  // readable when there is an ended session
     std::vector<EndedSession> take_ended();
     int failure() const { return failure_.load(); }  // the sticky CUresult, or 0
@@ -198,6 +201,7 @@ class Core {
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
+    Nanoseconds read_empty(CUfunction function, bool behind);
     void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
     void check(Session& session, uint32_t stream, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);
@@ -250,7 +254,7 @@ class Core {
 
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
-    Nanoseconds timer_overhead_ = 0;
+    std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 
     CUdeviceptr arenas_ = 0;
     std::mutex memory_mutex_;                              // one allocation at a time, so that limits hold

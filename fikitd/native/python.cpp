@@ -243,6 +243,10 @@ NB_MODULE(_core, module) {
                  }
                  return all;
              })
+        .def_prop_ro("timer_overhead",
+                     [](const Core& self) {
+                         return nb::make_tuple(self.timer_overhead()[0], self.timer_overhead()[1]);
+                     })
         .def_prop_ro("notification", &Core::notification)
         .def_prop_ro("failure", &Core::failure)
         .def_prop_ro("failure_text", &Core::failure_text);

@@ -35,6 +35,7 @@ struct alignas(64) InFlight {
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
     bool traced = false;
+    bool behind = false;  // its stream had other work when it was issued
 };
 static_assert(sizeof(InFlight) == 128);
 
