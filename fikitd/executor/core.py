@@ -120,6 +120,9 @@ class DispatchCore:
             min(profile.samples, most),
             min(profile.median_ns, most),
             min(profile.p95_ns, most),
+            min(profile.shortest_ns, most),
+            min(profile.wrong, most),
+            [(gap.before, min(gap.samples, most), min(gap.median_ns, most)) for gap in profile.gaps],
         )
 
     def forget_profiles(self) -> None:

@@ -90,7 +90,10 @@ struct Snapshot {
 struct KernelMeasurement {
     KernelName name;
     KernelShape shape;
-    uint32_t samples = 0, median = 0, p95 = 0;
+    uint32_t samples = 0, median = 0, p95 = 0, shortest = 0;
+    uint32_t block = 0, wrong = 0;
+    uint64_t key = 0;
+    std::array<KernelGap, 2> gaps{};
 };
 
 struct NamedTrace {

@@ -172,6 +172,8 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
+    uint64_t last_key = 0;  // of the kernel launched last, and when
+    Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;  // since when the call at its head has to wait

@@ -392,7 +392,9 @@ std::vector<KernelMeasurement> Core::take_profiles() {
         profile_.each([&](KernelEntry& entry) {
             if (!entry.dirty) return;
             entry.dirty = false;
-            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95});
+            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95,
+                             entry.shortest, static_cast<uint32_t>(entry.work.block), entry.wrong, entry.key,
+                             entry.gaps});
         });
     });
     return taken;
@@ -415,8 +417,12 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             entry->samples = from.samples;
             entry->median = from.median;
             entry->p95 = from.p95;
-            entry->shortest = from.median;
+            entry->shortest = from.shortest != 0 ? from.shortest : from.median;
+            entry->wrong = from.wrong;
+            entry->gaps = from.gaps;
             entry->durations.fill(from.median);
+            entry->durations[0] = from.p95;
+            entry->durations[1] = entry->shortest;
         }
     });
 }
