@@ -2,6 +2,7 @@
 #include "replay_gpu.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace fikit::replay {
 
@@ -15,6 +16,9 @@ constexpr unsigned register_unit = model::register_allocation_unit,
 
 // Blocks of one kernel last differently long, by up to so much either way: with none, tenants fall into step.
 constexpr double spread = 0.02;
+// The ends of a kernel's blocks are rounded to this part of their length, so that those which end at nearly
+// the same time are one event, and their SMs become equal again.
+constexpr Nanoseconds grains = 16;
 
 }  // namespace
 
@@ -94,6 +98,7 @@ void Gpu::step(std::vector<Completion>& completions) {
                 begin(event.index, time);
                 break;
             case Kind::wave_end:
+                if (waves_[event.index].end != time) break;  // it has been put at another time
                 end_wave(event.index, time, completions);
                 break;
             case Kind::engine_end: {
@@ -133,6 +138,12 @@ void Gpu::begin(uint16_t number, Nanoseconds time) {
     stream.pending = shape.blocks;
     stream.resident = 0;
     stream.order = ++orders_;
+    stop_ahead(time);
+    claim(number);
+}
+
+// Puts a stream's kernel where it belongs among those that have blocks to place.
+void Gpu::claim(uint16_t number) {
     const auto before = [this](uint16_t left, uint16_t right) {
         const Stream &one = streams_[left], &other = streams_[right];
         return one.priority != other.priority ? one.priority < other.priority : one.order < other.order;
@@ -153,8 +164,38 @@ void Gpu::start_copy(unsigned number, Nanoseconds time) {
     engine.waiting.erase(best);
 }
 
+// A kernel that has its SMs to itself is left to it until something else happens: one event for many waves.
+void Gpu::run_ahead(uint16_t number, Nanoseconds time) {
+    Wave& wave = waves_[number];
+    Stream& stream = streams_[wave.stream];
+    wave.ahead = stream.pending / wave.blocks;
+    if (wave.ahead == 0) return;
+    stream.pending -= wave.ahead * wave.blocks;
+    wave.end = time + wave.each * (wave.ahead + 1);
+    ahead_ = number;
+}
+
+void Gpu::stop_ahead(Nanoseconds time) {
+    if (ahead_ < 0) return;
+    const auto number = static_cast<uint16_t>(std::exchange(ahead_, -1));
+    Wave& wave = waves_[number];
+    const auto over = static_cast<uint32_t>(std::max<Nanoseconds>(0, time - wave.began - 1) / wave.each);
+    if (over >= wave.ahead) return;
+    Stream& stream = streams_[wave.stream];
+    if (stream.pending == 0) claim(wave.stream);
+    stream.pending += (wave.ahead - over) * wave.blocks;
+    wave.ahead = over;
+    wave.end = wave.began + wave.each * (over + 1);
+    schedule(wave.end, Kind::wave_end, number);
+}
+
 void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+    if (ahead_ == number)
+        ahead_ = -1;
+    else
+        stop_ahead(time);
     const Wave wave = waves_[number];
+    waves_[number].end = -1;
     Stream& stream = streams_[wave.stream];
     take_off(number, *stream.current.shape);
     free_waves_.push_back(number);
@@ -184,11 +225,19 @@ void Gpu::place_all(Nanoseconds time) {
             free_waves_.pop_back();
             wave.stream = number;
             wave.blocks = placed;
+            wave.ahead = 0;
+            wave.began = time;
             stream.pending -= placed;
             stream.resident += placed;
             const double factor = 1 + spread * (2 * random_.uniform() - 1);
-            schedule(time + static_cast<Nanoseconds>(factor * static_cast<double>(shape.duration)),
-                     Kind::wave_end, index);
+            const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(shape.duration));
+            const Nanoseconds grain = shape.duration / grains + 1;
+            wave.end = std::max(time + 1, (end + grain / 2) / grain * grain);
+            wave.each = wave.end - time;
+            if (ahead_ < 0 && closed == 0 && stream.resident == placed && stream.pending > 0)
+                run_ahead(index, time);
+            schedule(wave.end, Kind::wave_end, index);
+            if (ahead_ == index) closed = std::max(closed, stream.current.multiprocessors);
         }
         if (stream.pending == 0) {
             pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(at));
