@@ -2,6 +2,7 @@
 #include "replay_gpu.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace fikit::replay {
@@ -18,7 +19,7 @@ constexpr unsigned register_unit = model::register_allocation_unit,
 constexpr double spread = 0.02;
 // The ends of a kernel's blocks are rounded to this part of their length, so that those which end at nearly
 // the same time are one event, and their SMs become equal again.
-constexpr Nanoseconds grains = 16;
+constexpr Nanoseconds grains = 8, finest = 256;
 
 }  // namespace
 
@@ -231,8 +232,9 @@ void Gpu::place_all(Nanoseconds time) {
             stream.resident += placed;
             const double factor = 1 + spread * (2 * random_.uniform() - 1);
             const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(shape.duration));
-            const Nanoseconds grain = shape.duration / grains + 1;
-            wave.end = std::max(time + 1, (end + grain / 2) / grain * grain);
+            const auto grain = static_cast<Nanoseconds>(
+                std::bit_floor(static_cast<uint64_t>(std::max(finest, shape.duration / grains))));
+            wave.end = std::max(time + grain, (end + grain / 2) / grain * grain);
             wave.each = wave.end - time;
             if (ahead_ < 0 && closed == 0 && stream.resident == placed && stream.pending > 0)
                 run_ahead(index, time);
@@ -259,9 +261,12 @@ uint32_t Gpu::place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pen
         const Group& group = groups_[index];
         unsigned room = 0;
         if (group.area >= from && group.area < to) {
-            room = group.residents == 0 ? shape.per_sm
-                                        : std::min({unsigned{group.blocks}, group.threads / threads,
-                                                    group.registers / registers, group.shared / shared});
+            if (group.residents == 0)
+                room = shape.per_sm;
+            else if (group.blocks > 0 && group.threads >= threads && group.registers >= registers &&
+                     group.shared >= shared)
+                room = std::min({unsigned{group.blocks}, group.threads / threads, group.registers / registers,
+                                 group.shared / shared});
             total += room * group.count;
             deepest = std::max(deepest, room);
         }
@@ -286,6 +291,7 @@ uint32_t Gpu::place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pen
         if (left > 0 && rooms_[index] > level) {
             if (left < groups_[index].count) {
                 Group rest = groups_[index];
+                for (unsigned at = 0; at < rest.residents; ++at) ++waves_[rest.on[at].wave].groups;
                 rest.count = static_cast<uint16_t>(rest.count - left);
                 groups_[index].count = static_cast<uint16_t>(left);
                 groups_.push_back(rest);
@@ -305,17 +311,20 @@ void Gpu::put(Group& group, const Shape& shape, uint16_t wave, unsigned blocks) 
         static_cast<uint16_t>(group.registers - blocks * (shape.block.registers / register_unit));
     group.shared = static_cast<uint16_t>(group.shared - blocks * (shape.block.shared / shared_unit));
     group.blocks = static_cast<uint16_t>(group.blocks - blocks);
+    ++waves_[wave].groups;
     group.on[group.residents++] = {wave, static_cast<uint16_t>(blocks)};
     group.marks += waves_[wave].mark * blocks;
 }
 
 // Frees what the wave held, and joins the groups that have become equal.
 void Gpu::take_off(uint16_t wave, const Shape& shape) {
-    for (size_t index = 0; index < groups_.size(); ++index) {
+    Wave& gone = waves_[wave];
+    for (size_t index = 0; gone.groups > 0; ++index) {
         Group& group = groups_[index];
         unsigned at = 0;
         while (at < group.residents && group.on[at].wave != wave) ++at;
         if (at == group.residents) continue;
+        --gone.groups;
         const unsigned blocks = group.on[at].blocks;
         group.on[at] = group.on[--group.residents];
         group.threads = static_cast<uint16_t>(group.threads + blocks * shape.block.threads);
@@ -323,11 +332,12 @@ void Gpu::take_off(uint16_t wave, const Shape& shape) {
             static_cast<uint16_t>(group.registers + blocks * (shape.block.registers / register_unit));
         group.shared = static_cast<uint16_t>(group.shared + blocks * (shape.block.shared / shared_unit));
         group.blocks = static_cast<uint16_t>(group.blocks + blocks);
-        group.marks -= waves_[wave].mark * blocks;
+        group.marks -= gone.mark * blocks;
         for (size_t other = 0; other < groups_.size(); ++other) {
             if (other == index || groups_[other].area != group.area || groups_[other].marks != group.marks)
                 continue;
             groups_[other].count = static_cast<uint16_t>(groups_[other].count + group.count);
+            for (unsigned on = 0; on < group.residents; ++on) --waves_[group.on[on].wave].groups;
             if (index != groups_.size() - 1) groups_[index] = groups_.back();
             groups_.pop_back();
             --index;  // what was last stands here now

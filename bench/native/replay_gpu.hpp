@@ -138,7 +138,8 @@ class Gpu {
     struct Wave {
         uint16_t stream = 0;
         uint32_t blocks = 0;
-        uint32_t ahead = 0;  // so many more like it follow at once on the same SMs
+        uint16_t groups = 0;  // of SMs that hold blocks of it
+        uint32_t ahead = 0;   // so many more like it follow at once on the same SMs
         Nanoseconds began = 0, each = 0, end = 0;
         uint64_t mark = 0;  // a random number: the sum over an SM's blocks tells what is on it
     };
