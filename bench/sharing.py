@@ -257,7 +257,9 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
 def settings_of(policy: str) -> str:
     """The configuration of a daemon with a policy; ``+mps``: its executors are clients of MPS."""
     name, _, mps = policy.partition("+")
-    return f'[scheduling]\npolicy = "{name}"\n[executor]\nmps = "{"auto" if mps else "off"}"\n'
+    partitions = "partitions = [0.73]\n" if name == "strict" else ""  # it uses one, and this is its best
+    scheduling = f'[scheduling]\npolicy = "{name}"\n{partitions}'
+    return f'{scheduling}[executor]\nmps = "{"auto" if mps else "off"}"\n'
 
 
 def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[str, Any]:

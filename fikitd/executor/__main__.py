@@ -54,6 +54,8 @@ def main(
         log.error("start_failed", reason=str(error))
         sys.exit(1)
 
+    log.info("started", policy=section.policy, timer_overhead_ns=core.timer_overhead_ns)
+
     async def serve() -> int:
         process = ExecutorProcess(
             core,

@@ -15,6 +15,7 @@ from fikit.protocol import (
     Failure,
     GateStatistics,
     Identifier,
+    KernelGap,
     Level,
     Name,
     TraceOperation,
@@ -157,6 +158,11 @@ class KernelProfile(Struct, frozen=True, kw_only=True):
     samples: Count
     median_ns: Count
     p95_ns: Count
+    shortest_ns: Count = 0
+    block_ns: Count = 0
+    wrong: Count = 0
+    key: str = ""
+    gaps: list[KernelGap] = []
 
 
 class TakeProfiles(Ask, tag="take_profiles", frozen=True):

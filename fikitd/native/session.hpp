@@ -37,6 +37,7 @@ struct alignas(64) InFlight {
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
     bool behind = false;  // a host function that has not returned: the policy does not know of it yet
     bool traced = false;
+    bool behind = false;  // its stream had other work when it was issued
 };
 static_assert(sizeof(InFlight) == 128);
 
@@ -179,6 +180,8 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
+    uint64_t last_key = 0;  // of the kernel launched last, and when
+    Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;  // since when the call at its head has to wait
