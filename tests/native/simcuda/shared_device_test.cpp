@@ -179,7 +179,7 @@ void whoever_is_killed_stops_nobody() {
         victim.kill();
     }
     witness.wait();
-    Child last([](Program& program) { between(program.median_round_trip(20), 6, 40, "alone again"); });
+    Child last([](Program& program) { between(program.median_round_trip(20), 6, 120, "alone again"); });
     last.go();
     last.wait();
 }
