@@ -119,6 +119,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
+        ++session.usage.measured;
         const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
         float milliseconds = 0;
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
@@ -326,9 +327,9 @@ void Core::advance_ending(Session& session) {
     } else if (session.state == Session::State::releasing &&
                !session.worker_busy.load(std::memory_order_acquire)) {
         for (const uint32_t handle : std::vector<uint32_t>(session.used)) retire_stream(session, handle);
+        announce(session);  // with what the policy knows of it
         policy_->closed(session.index, clock_.now());
         by_index_[session.index] = nullptr;
-        announce(session);
         unregister_when_idle(std::move(session.outbox));
         unregister_when_idle(std::move(session.inbox));
         session.state = Session::State::gone;

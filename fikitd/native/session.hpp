@@ -133,6 +133,7 @@ struct SessionUsage {
     uint64_t launches = 0, operations = 0, bytes_copied = 0;
     int64_t gate_wait_ns = 0;
     uint64_t gate_waits = 0;
+    uint64_t measured = 0;
 };
 
 struct Session {
