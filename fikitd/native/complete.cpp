@@ -11,6 +11,7 @@ namespace {
 
 constexpr Nanoseconds mark_delay = 2'000;  // a high-priority stream this long without new work is marked
 constexpr uint32_t mark_every = 128;       // steps, at most, between marks of a busy session
+constexpr int frees_per_turn = 64;         // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds idle_patience = 10'000'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
@@ -189,7 +190,8 @@ bool Core::release_frees(Session& session) {
         if (InFlightQueue& queue = session.streams[handle]->queue; !queue.empty())
             oldest = std::min(oldest, queue.front().serial);
     auto pending = session.frees.begin();
-    for (; pending != session.frees.end() && pending->fence < oldest; ++pending) {
+    for (int budget = frees_per_turn; budget > 0 && pending != session.frees.end() && pending->fence < oldest;
+         --budget, ++pending) {
         if (pending->address != 0) session.arena->release(pending->address, now_);
         if (pending->host.registered) unregister_when_idle(std::move(pending->host.memory));
     }

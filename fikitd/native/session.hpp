@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -193,7 +194,7 @@ struct Session {
     std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
     std::unique_ptr<Arena> arena;
-    std::vector<PendingFree> frees;
+    std::deque<PendingFree> frees;
     std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
     std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 
