@@ -8,6 +8,8 @@
 
 #include <cstdio>
 
+#include "capture.hpp"
+
 namespace fikit::sim {
 
 namespace {
@@ -155,7 +157,6 @@ void Driver::advance(SimulatedDevice& device) {
     wake();
 }
 
-// Wakes the device threads that sleep past what has become due.
 void Driver::wake() {
     for (const auto& device : devices) {
         const auto next = device->engine.next_event_time();
@@ -184,14 +185,18 @@ std::vector<Dependency> Driver::order(Stream& stream) {
 
 void Driver::enqueue(Stream& stream, const OperationPtr& operation, const OperationPtr& also_after,
                      std::optional<int> priority) {
-    SimulatedDevice& device = device_of(*stream.context);
-    operation->priority = priority.value_or(stream.priority);
-    operation->partition = stream.partition;
     std::vector<Dependency> after = order(stream);
     if (also_after) after.push_back({also_after, true});
-    device.engine.submit(operation, after, clock.now());
+    submit(stream, operation, after, priority.value_or(stream.priority));
     stream.tail = operation;
     wake();
+}
+
+void Driver::submit(Stream& stream, const OperationPtr& operation, const std::vector<Dependency>& after,
+                    int priority) {
+    operation->priority = priority;
+    operation->partition = stream.partition;
+    device_of(*stream.context).engine.submit(operation, after, clock.now());
 }
 
 void Driver::join(Context& context, const OperationPtr& operation) {
@@ -229,6 +234,7 @@ CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& o
 }
 
 CUresult Driver::synchronize(Lock& lock, Context& context) {
+    if (const CUresult result = refuse_in_capture(*this, context); result != CUDA_SUCCESS) return result;
     std::vector<OperationPtr> tails = std::exchange(context.orphans, {});
     tails.push_back(context.legacy.tail);
     for (const Stream* stream : context.streams) tails.push_back(stream->tail);

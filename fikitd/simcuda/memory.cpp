@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,7 +58,14 @@ PhysicalMemory::PhysicalMemory(std::size_t bytes) {
     runs_.emplace(0, bytes);
 }
 
+PhysicalMemory::PhysicalMemory(std::unique_ptr<SharedMemory> shared)
+    : shared_(std::move(shared)), descriptor_(shared_->descriptor()), view_(shared_->data()) {
+    total_ = free_ = shared_->description().bytes;
+    runs_.emplace(0, total_);
+}
+
 PhysicalMemory::~PhysicalMemory() {
+    if (shared_ != nullptr) return;
     if (view_ != nullptr) munmap(view_, total_);
     if (descriptor_ >= 0) close(descriptor_);
 }
@@ -79,6 +87,74 @@ std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
     }
     free_ -= bytes;
     return extents;
+}
+
+bool PhysicalMemory::charge(std::size_t bytes) {
+    if (bytes > free_) return false;
+    free_ -= bytes;
+    return true;
+}
+
+namespace {
+
+constexpr std::uint64_t shared_magic = 0x666b74736d656d31;
+constexpr std::size_t trailer_bytes = 4096;
+
+struct Trailer {
+    std::uint64_t magic;
+    SharedMemory::Description description;
+};
+static_assert(sizeof(Trailer) <= trailer_bytes);
+
+std::byte* map_shared(int descriptor, std::size_t bytes) {
+    void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+    return got == MAP_FAILED ? nullptr : static_cast<std::byte*>(got);
+}
+
+}  // namespace
+
+std::unique_ptr<SharedMemory> SharedMemory::create(const Description& description) {
+    const int descriptor = memfd_create("fikit-sim-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0) return nullptr;
+    const Trailer trailer{shared_magic, description};
+    const auto end = static_cast<off_t>(description.bytes);
+    std::byte* data = nullptr;
+    if (ftruncate(descriptor, end + static_cast<off_t>(trailer_bytes)) == 0 &&
+        pwrite(descriptor, &trailer, sizeof trailer, end) == static_cast<ssize_t>(sizeof trailer) &&
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+        data = map_shared(descriptor, description.bytes);
+    }
+    if (data != nullptr)
+        return std::unique_ptr<SharedMemory>(new SharedMemory(descriptor, data, description));
+    close(descriptor);
+    return nullptr;
+}
+
+std::unique_ptr<SharedMemory> SharedMemory::open(int descriptor) {
+    // The seals are what keeps the file from being cut while it is mapped.
+    constexpr int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    if ((fcntl(descriptor, F_GET_SEALS) & wanted) != wanted) return nullptr;
+    struct stat status{};
+    Trailer trailer{};
+    if (fstat(descriptor, &status) != 0 || status.st_size < static_cast<off_t>(trailer_bytes)) return nullptr;
+    const off_t end = status.st_size - static_cast<off_t>(trailer_bytes);
+    if (pread(descriptor, &trailer, sizeof trailer, end) != static_cast<ssize_t>(sizeof trailer) ||
+        trailer.magic != shared_magic || trailer.description.bytes != static_cast<std::uint64_t>(end) ||
+        end == 0) {
+        return nullptr;
+    }
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) return nullptr;
+    std::byte* data = map_shared(own, trailer.description.bytes);
+    if (data != nullptr)
+        return std::unique_ptr<SharedMemory>(new SharedMemory(own, data, trailer.description));
+    close(own);
+    return nullptr;
+}
+
+SharedMemory::~SharedMemory() {
+    munmap(data_, description_.bytes);
+    close(descriptor_);
 }
 
 void PhysicalMemory::release(const std::vector<Extent>& extents) {

@@ -36,6 +36,7 @@ inline constexpr unsigned constant_memory = 65536;
 inline constexpr unsigned sm_partition_minimum = 8;
 inline constexpr unsigned sm_partition_step = 8;
 inline constexpr unsigned cluster_limit = 8;
+inline constexpr unsigned cluster_limit_nonportable = 16;
 
 // Clocks. %clock64 counts at the SM clock; %globaltimer counts nanoseconds.
 inline constexpr double sm_clock_ghz = 1.98;
