@@ -27,6 +27,8 @@ CUresult record(CUevent handle, CUstream where, unsigned flags) {
                            if (const auto captured = capture_record(driver, stream, *event, flags))
                                return *captured;
                            event->record = std::make_shared<Operation>();
+                           event->record->work = Marker{event->timing()};
+                           event->record->work = Marker{event->timing()};
                            driver.enqueue(stream, event->record);
                            return CUDA_SUCCESS;
                        });

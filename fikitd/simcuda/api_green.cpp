@@ -183,7 +183,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
         green->context->owner = driver.contexts.find(primary);
         green->context->green = green.get();
         green->context->legacy.partition = green->partition;
-        driver.devices[static_cast<std::size_t>(device)]->engine.machine().add_partition(*green->partition);
+        driver.devices[static_cast<std::size_t>(device)]->engine.add_partition(*green->partition);
         green->id = driver.next_id++;
         *handle = driver.greens.add(green);
         green->context->legacy.green = *handle;
@@ -202,8 +202,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
             // gone.
             driver.synchronize(lock, *green.context);
             driver.destroy_context(*green.context);
-            driver.devices[static_cast<std::size_t>(device)]->engine.machine().remove_partition(
-                *green.partition);
+            driver.devices[static_cast<std::size_t>(device)]->engine.remove_partition(*green.partition);
             driver.greens.remove(&green);
             return CUDA_SUCCESS;
         });

@@ -8,11 +8,20 @@ namespace {
 CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CUstream where,
                 void** parameters, void** extra, const LaunchOptions& options) {
     return with_stream(
-        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice&) -> CUresult {
             LaunchCommand command;
-            const CUresult result = make_launch(driver, *stream.context, handle, shape, shared, parameters,
-                                                extra, options, stream.partition.get(), command);
-            return result != CUDA_SUCCESS ? result : issue(driver, stream, std::move(command));
+            CUresult result = make_launch(driver, *stream.context, handle, shape, shared, parameters, extra,
+                                          options, stream.partition.get(), command);
+            if (result != CUDA_SUCCESS) return result;
+            if (!stream.capture.capture) {
+                // Meanwhile another thread may have destroyed the stream.
+                Context& context = *stream.context;
+                result = driver.wait_for_room(lock, stream);
+                Stream* found = nullptr;
+                if (result == CUDA_SUCCESS) result = resolve_stream(driver, context, where, found);
+                if (result != CUDA_SUCCESS) return result;
+            }
+            return issue(driver, stream, std::move(command));
         });
 }
 

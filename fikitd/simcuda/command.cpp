@@ -74,17 +74,28 @@ CUresult check_cluster(const Function& function, const LaunchShape& shape, const
     return CUDA_SUCCESS;
 }
 
-CUresult translate_launch(Driver& driver, int device, const LaunchCommand& command, std::vector<Work>& work) {
+CUresult translate_launch(Driver& driver, int device, const LaunchCommand& command, std::vector<DeviceWork>& work) {
     Image& image = *command.image;
     if (const CUresult result = place_image(driver, image, device); result != CUDA_SUCCESS) return result;
     Launch launch;
-    launch.kernel = command.function->kernel;
+    const ptx::Kernel& kernel = *command.function->kernel;
     launch.variables = &image.variables;
     launch.owner = command.image;
     launch.shape = command.shape;
+    launch.cluster = command.options.cluster[0] * command.options.cluster[1] * command.options.cluster[2];
     launch.parameters = command.parameters;
-    launch.block = block_shape(command.shape.threads(), launch.kernel->registers_per_thread,
-                               launch.kernel->static_shared + command.shared);
+    launch.block = block_shape(command.shape.threads(), kernel.registers_per_thread,
+                               kernel.static_shared + command.shared);
+    if (image.opaque) {
+        // The configured time is the whole kernel's, alone on the device.
+        const std::uint64_t room =
+            std::uint64_t{model::sm_count} *
+            resident_blocks(*command.function, command.shape.threads(), command.shared);
+        const auto waves = static_cast<Nanoseconds>((command.shape.blocks() + room - 1) / room);
+        launch.cost.latency = driver.settings.kernel_time(kernel.name) / waves;
+    } else {
+        launch.kernel = &kernel;
+    }
     work.emplace_back(std::move(launch));
     return CUDA_SUCCESS;
 }
@@ -109,7 +120,7 @@ CUresult check_write(Driver& driver, CUdeviceptr address, bool wide, unsigned fl
     return check_value(driver, address, wide);
 }
 
-void translate_values(const ValuesCommand& command, std::vector<Work>& work) {
+void translate_values(const ValuesCommand& command, std::vector<DeviceWork>& work) {
     for (const CUstreamBatchMemOpParams& entry : command.list) {
         const auto& wait = entry.waitValue;
         const auto& write = entry.writeValue;
@@ -234,7 +245,7 @@ CUresult check(Driver& driver, const ValuesCommand& command) {
     return CUDA_SUCCESS;
 }
 
-CUresult translate(Driver& driver, int device, const Command& command, std::vector<Work>& work) {
+CUresult translate(Driver& driver, int device, const Command& command, std::vector<DeviceWork>& work) {
     return std::visit(Overloaded{[&](const LaunchCommand& launch) {
                                      return translate_launch(driver, device, launch, work);
                                  },
@@ -273,10 +284,10 @@ CUresult issue(Driver& driver, Stream& stream, Command command, OperationPtr* la
     if (stream.capture.capture) return capture_command(driver, stream, std::move(command));
     std::optional<int> priority;
     if (const auto* launch = std::get_if<LaunchCommand>(&command)) priority = launch->options.priority;
-    std::vector<Work> work;
+    std::vector<DeviceWork> work;
     const CUresult result = translate(driver, stream.context->device, command, work);
     if (result != CUDA_SUCCESS) return result;
-    for (Work& part : work) {
+    for (DeviceWork& part : work) {
         auto operation = std::make_shared<Operation>();
         operation->work = std::move(part);
         driver.enqueue(stream, operation, nullptr, priority);

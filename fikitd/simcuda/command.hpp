@@ -75,7 +75,7 @@ struct EmptyCommand {};
 using Command =
     std::variant<EmptyCommand, LaunchCommand, CopyCommand, FillCommand, HostCommand, ValuesCommand,
                  RecordCommand, WaitCommand, ChildCommand, AllocateCommand, FreeCommand>;
-using Work = decltype(Operation::work);
+using DeviceWork = decltype(Operation::work);
 
 // How many of its blocks an SM holds; 0 where it may not run so.
 unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared);
@@ -93,7 +93,7 @@ CUresult check(Driver& driver, const ValuesCommand& command);
 
 // Adds what the device has to do for a command. Children, allocations, frees, records and waits have
 // nothing for the device itself.
-CUresult translate(Driver& driver, int device, const Command& command, std::vector<Work>& work);
+CUresult translate(Driver& driver, int device, const Command& command, std::vector<DeviceWork>& work);
 
 // A copy between arrays and stretches of memory is one of two dimensions for each slice, or one for
 // all where the slices follow one another.

@@ -5,19 +5,15 @@
 // sticky fault poisons the process: every context, every later call (as on the H200).
 #pragma once
 
-#include <array>
-#include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <new>
-#include <set>
-#include <string>
 #include <thread>
-#include <unordered_map>
 
+#include "clock.hpp"
 #include "cuda_interface.hpp"
 #include "memory.hpp"
 #include "objects.hpp"
@@ -40,35 +36,28 @@ struct SimulatedDevice {
     Nanoseconds sleeps_until = 0;  // 0: it is awake
     bool polling = false;          // it looks at stream waits by itself
     std::condition_variable calls_due;
-    std::vector<OperationPtr> calls;
+    std::deque<OperationPtr> calls;  // host functions to run; the first runs
     bool started = false;
+    std::vector<bool> turns;  // which numbers of Context::turn are taken
+    unsigned take_turn();
     MemoryPool* preset_pool = nullptr;                           // made when first asked for
     MemoryPool* pool = nullptr;                                  // of allocations that name none
     std::uint64_t graph_used_high = 0, graph_reserved_high = 0;  // bytes
 };
 
-// Simulated time as a dilated wall clock.
-class Clock {
+// A call that the program makes: how long the real driver would keep its caller.
+class Call {
   public:
-    using Wall = std::chrono::steady_clock;
-    void start(double scale) {
-        scale_ = scale;
-        origin_ = Wall::now();
-    }
-    Nanoseconds now() const {
-        const auto passed =
-            std::chrono::duration_cast<std::chrono::nanoseconds>(Wall::now() - origin_).count();
-        return static_cast<Nanoseconds>(static_cast<double>(passed) / scale_);
-    }
-    Wall::time_point wall(Nanoseconds simulated) const {
-        const double limit = 3e18;  // a far deadline must not overflow
-        const double passed = std::min(static_cast<double>(simulated) * scale_, limit);
-        return origin_ + std::chrono::nanoseconds(static_cast<std::int64_t>(passed));
-    }
+    explicit Call(const Clock& clock);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    Nanoseconds end() const { return start_ + cost; }
+    Nanoseconds cost = 0;
 
   private:
-    double scale_ = 1;
-    Wall::time_point origin_;
+    Call* before_;
+    Nanoseconds start_;
 };
 
 class Driver {
@@ -121,11 +110,22 @@ class Driver {
     void join(Context& context, const OperationPtr& operation);
     // Waits until the operation is done and its notice has reached the host.
     CUresult wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation);
-    bool visible(const OperationPtr& operation) const;
+    bool visible(const OperationPtr& operation);
     CUresult synchronize(Lock& lock, Context& context);
+    // Waits until a launch finds room in the stream's hardware queue.
+    CUresult wait_for_room(Lock& lock, Stream& stream);
+
+    // Adds to what the program's call costs it; the call takes at least that long.
+    void charge(Nanoseconds cost);
+    void charge_for(const Operation& operation);
+    void finish(Lock& lock, const Call& call);
+    // Under the virtual clock: lets time pass, and all that is due happen.
+    void let_pass(Lock& lock, Nanoseconds until);
     void start(SimulatedDevice& device);
     // What the next operation of a stream comes after.
     std::vector<Dependency> order(Stream& stream);
+    // When what the current call submits leaves the host.
+    Nanoseconds submission_time() const;
     // Wakes the device threads that sleep past what has become due.
     void wake();
 
@@ -169,7 +169,10 @@ CUresult with_driver(Body body) noexcept {
         Driver& driver = Driver::instance();
         Driver::Lock lock(driver.mutex);
         if (!driver.initialised) return CUDA_ERROR_NOT_INITIALIZED;
-        return body(driver, lock);
+        Call call(driver.clock);
+        const CUresult result = body(driver, lock);
+        driver.finish(lock, call);
+        return result;
     } catch (const std::bad_alloc&) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     } catch (const std::exception&) {

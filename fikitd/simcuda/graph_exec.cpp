@@ -16,7 +16,7 @@ std::map<CUdeviceptr, GraphAllocation*>& graph_memory() {
 
 // The commands of a graph as the device's work, made before anything is submitted: a launch that cannot
 // be translated submits nothing.
-using Translated = std::unordered_map<const GraphNode*, std::vector<Work>>;
+using Translated = std::unordered_map<const GraphNode*, std::vector<DeviceWork>>;
 
 CUresult prepare(Driver& driver, const GraphExec& exec, const Graph& graph, Translated& translated) {
     for (const auto& node : graph.nodes) {
@@ -56,7 +56,7 @@ class Submission {
         return submit(Marker{}, leaves, stream_.priority);
     }
 
-    OperationPtr submit(Work work, const std::vector<Dependency>& after, int priority) {
+    OperationPtr submit(DeviceWork work, const std::vector<Dependency>& after, int priority) {
         auto operation = std::make_shared<Operation>();
         operation->work = std::move(work);
         driver_.submit(stream_, operation, after, priority);
@@ -75,12 +75,15 @@ class Submission {
                 priority = launch->options.priority.value_or(priority);
         }
         OperationPtr end;
-        for (Work& work : translated_[&node]) {
+        for (DeviceWork& work : translated_[&node]) {
+            if (auto* launch = std::get_if<Launch>(&work)) launch->graph_node = true;
             end = submit(std::move(work), after, priority);
             after = {{end, false}};
         }
-        if (end == nullptr) end = submit(Marker{}, after, priority);
-        if (const auto* record = std::get_if<RecordCommand>(&node.command)) record->event->record = end;
+        const auto* record = std::get_if<RecordCommand>(&node.command);
+        if (end == nullptr)
+            end = submit(Marker{record != nullptr && record->event->timing()}, after, priority);
+        if (record != nullptr) record->event->record = end;
         if (const auto* allocation = std::get_if<AllocateCommand>(&node.command))
             allocation->memory->in_use = true;
         if (const auto* free = std::get_if<FreeCommand>(&node.command)) free_graph_memory(free->address);
@@ -226,6 +229,7 @@ CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
         return result;
     std::vector<Dependency> after = driver.order(stream);
     if (exec.last) after.push_back({exec.last, false});
+    driver.charge(model::call::graph_launch);
     Submission submission(driver, exec, stream, translated);
     const OperationPtr begin = submission.submit(Marker{}, after, stream.priority);
     stream.tail = exec.last = submission.run(*exec.graph, begin);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -46,6 +47,8 @@ struct Stream {
     CUgreenCtx green = nullptr;
     std::shared_ptr<const SmSet> partition;
     OperationPtr tail;  // the last operation submitted
+    // Launches in its hardware queue that may not be done yet.
+    std::shared_ptr<std::deque<OperationPtr>> launches = std::make_shared<std::deque<OperationPtr>>();
     CapturePoint capture;
     std::map<CUstreamAttrID, CUstreamAttrValue> attributes;
     bool blocking() const { return kind != Kind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
@@ -98,6 +101,7 @@ struct Context {
     unsigned flags = 0;
     unsigned api_version = 3020;
     std::uint64_t id = 0;
+    std::optional<unsigned> turn;  // its number in Operation::context, once it has work; see Turns
     bool alive = true;
     bool primary = false;
     unsigned retained = 0;

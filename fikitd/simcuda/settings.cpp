@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string_view>
 
 namespace fikit::sim {
@@ -14,6 +16,38 @@ bool whole_number(std::string_view text, std::uint64_t& value) {
     if (text.empty() || text.size() > 19 || text.find_first_not_of("0123456789") != std::string_view::npos)
         return false;
     value = std::strtoull(std::string(text).c_str(), nullptr, 10);
+    return true;
+}
+
+bool number(const char* text, double low, double high, double& value) {
+    char* end = nullptr;
+    value = std::strtod(text, &end);
+    return end != text && *end == '\0' && std::isfinite(value) && value >= low && value <= high;
+}
+
+// A number is every opaque kernel's time; else it names a file with lines of a kernel's name and its time,
+// in nanoseconds, where the name * stands for all others.
+bool read_kernel_times(const char* text, Settings& settings) {
+    constexpr std::uint64_t longest = 1'000'000'000'000;
+    std::uint64_t time = 0;
+    if (whole_number(text, time)) {
+        settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        return time <= longest;
+    }
+    std::ifstream file(text);
+    if (!file) return false;
+    std::string line;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::string name, number, more;
+        if (!(words >> name) || name.front() == '#') continue;
+        if (!(words >> number) || words >> more || !whole_number(number, time) || time > longest)
+            return false;
+        if (name == "*")
+            settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        else
+            settings.kernel_times[name] = static_cast<Nanoseconds>(time);
+    }
     return true;
 }
 
@@ -53,13 +87,21 @@ bool read_settings(Settings& settings, std::string& problem) {
         return false;
     };
     if (const char* text = std::getenv("FIKIT_SIM_SCALE")) {
-        char* end = nullptr;
-        settings.scale = std::strtod(text, &end);
-        if (end == text || *end != '\0' || !std::isfinite(settings.scale) || settings.scale < 0.001 ||
-            settings.scale > 1e6) {
+        if (!number(text, 0.001, 1e6, settings.scale)) {
             return reject("FIKIT_SIM_SCALE", text,
                           "wanted wall seconds per simulated second, 0.001 to 1000000");
         }
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_INTERFERENCE")) {
+        if (!number(text, 0, 0.9, settings.interference)) {
+            return reject("FIKIT_SIM_INTERFERENCE", text,
+                          "wanted the share of bandwidth lost while several kernels move data, 0 to 0.9");
+        }
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_CLOCK")) {
+        settings.virtual_clock = std::string_view(text) == "virtual";
+        if (!settings.virtual_clock && std::string_view(text) != "dilated")
+            return reject("FIKIT_SIM_CLOCK", text, "wanted dilated or virtual");
     }
     std::uint64_t value = 0;
     if (const char* text = std::getenv("FIKIT_SIM_MEMORY")) {
@@ -84,6 +126,13 @@ bool read_settings(Settings& settings, std::string& problem) {
             rest.remove_prefix(std::min(comma + 1, rest.size()));
         }
     }
+    if (const char* text = std::getenv("FIKIT_SIM_KERNEL_TIMES")) {
+        if (!read_kernel_times(text, settings)) {
+            return reject("FIKIT_SIM_KERNEL_TIMES", text,
+                          "wanted nanoseconds, up to 1000 s, or a file of lines of name and nanoseconds");
+        }
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_MPS")) settings.mps = std::string_view(text) == "1";
     if (const char* text = std::getenv("FIKIT_SIM_VERBOSE")) settings.verbose = std::string_view(text) == "1";
     return true;
 }
