@@ -22,7 +22,7 @@ CUresult create(CUcontext* handle, unsigned flags, CUdevice device, unsigned api
         context->flags = flags;
         context->api_version = api_version;
         context_stack().push_back(context);
-        *handle = reinterpret_cast<CUcontext>(context);
+        *handle = context->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -96,7 +96,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
     return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
         std::vector<Context*>& stack = context_stack();
         if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-        if (handle != nullptr) *handle = reinterpret_cast<CUcontext>(stack.back());
+        if (handle != nullptr) *handle = stack.back()->handle;
         stack.pop_back();
         return CUDA_SUCCESS;
     });
@@ -125,7 +125,7 @@ CUresult cuCtxGetCurrent(CUcontext* handle) {
     return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const std::vector<Context*>& stack = context_stack();
-        *handle = reinterpret_cast<CUcontext>(stack.empty() ? nullptr : stack.back());
+        *handle = stack.empty() ? nullptr : stack.back()->handle;
         return CUDA_SUCCESS;
     });
 }

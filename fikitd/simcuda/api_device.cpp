@@ -294,7 +294,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
         simulated.primary->alive = true;
         simulated.primary->flags = simulated.primary_flags;
         ++simulated.primary->retained;
-        *context = reinterpret_cast<CUcontext>(simulated.primary);
+        *context = simulated.primary->handle;
         return CUDA_SUCCESS;
     });
 }
