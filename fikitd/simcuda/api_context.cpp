@@ -1,7 +1,7 @@
 // Contexts and the calling thread's stack of them.
 #include <algorithm>
 
-#include "driver.hpp"
+#include "capture.hpp"
 
 using namespace fikit::sim;
 
@@ -229,6 +229,59 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
         if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
             return CUDA_ERROR_INVALID_VALUE;
         context.cache_config = config;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *config = context.shared_config;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) return CUDA_ERROR_INVALID_VALUE;
+        context.shared_config = config;
+        return CUDA_SUCCESS;
+    });
+}
+
+// Nothing persists in a cache that is not modelled.
+CUresult cuCtxResetPersistingL2Cache() {
+    return with_context([](auto&&...) { return CUDA_SUCCESS; });
+}
+
+CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        CUresult result = find_context(driver, handle, context);
+        if (result == CUDA_SUCCESS) result = driver.sticky();
+        if (result == CUDA_SUCCESS) result = refuse_in_capture(driver, *context);
+        if (result != CUDA_SUCCESS) return result;
+        Event* event = driver.events.find(event_handle);
+        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        event->record = std::make_shared<Operation>();
+        driver.join(*context, event->record);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        CUresult result = find_context(driver, handle, context);
+        if (result == CUDA_SUCCESS) result = driver.sticky();
+        if (result == CUDA_SUCCESS) result = refuse_in_capture(driver, *context);
+        if (result != CUDA_SUCCESS) return result;
+        const Event* event = driver.events.find(event_handle);
+        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (!event->record || event->record->done) return CUDA_SUCCESS;
+        driver.enqueue(context->legacy, std::make_shared<Operation>(), event->record);
+        for (Stream* stream : context->streams)
+            driver.enqueue(*stream, std::make_shared<Operation>(), event->record);
         return CUDA_SUCCESS;
     });
 }
