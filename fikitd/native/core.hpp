@@ -69,6 +69,9 @@ struct SessionSnapshot {
     uint64_t memory_limit = 0;
     SessionUsage usage;
     uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
+    scheduling::SessionStatistics gate;
+    std::string delayed_by;          // the session that gate.blames names, while it lives
+    Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
 };
 
 struct EndedSession {

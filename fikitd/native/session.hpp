@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -133,6 +134,7 @@ struct SessionUsage {
     uint64_t launches = 0, operations = 0, bytes_copied = 0;
     int64_t gate_wait_ns = 0;
     uint64_t gate_waits = 0;
+    uint64_t measured = 0;
 };
 
 struct Session {
@@ -192,7 +194,7 @@ struct Session {
     std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
     std::unique_ptr<Arena> arena;
-    std::vector<PendingFree> frees;
+    std::deque<PendingFree> frees;
     std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
     std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 

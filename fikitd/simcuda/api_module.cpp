@@ -22,16 +22,18 @@ CUresult read(Driver& driver, Bytes bytes, const JitOptions& options, LoadedImag
 }
 
 CUresult load_module(CUmodule* handle, const std::vector<std::byte>& bytes, const JitOptions& options) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        LoadedImage loaded;
-        if (const CUresult result = read(driver, bytes, options, loaded); result != CUDA_SUCCESS)
-            return result;
-        Image& image =
-            add_image(driver, std::move(loaded), context.owner != nullptr ? context.owner : &context);
-        *handle = image.handle;
-        return place_image(driver, image, context.device);
-    });
+    return with_context(
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
+            LoadedImage loaded;
+            if (const CUresult result = read(driver, bytes, options, loaded); result != CUDA_SUCCESS)
+                return result;
+            Image& image =
+                add_image(driver, std::move(loaded), context.owner != nullptr ? context.owner : &context);
+            *handle = image.handle;
+            return place_image(driver, image, context.device);
+        });
 }
 
 template <typename Body>
