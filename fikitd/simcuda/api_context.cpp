@@ -43,6 +43,12 @@ CUresult find_context(Driver& driver, CUcontext handle, Context*& context) {
     return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+// What is captured never ends, so nobody can wait for it.
+CUresult synchronize(Driver& driver, Driver::Lock& lock, Context& context) {
+    const CUresult result = refuse_in_capture(driver, context);
+    return result != CUDA_SUCCESS ? result : driver.synchronize(lock, context);
+}
+
 }  // namespace
 
 extern "C" {
@@ -158,7 +164,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
         Context* context = nullptr;
         if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
             return result;
-        return driver.synchronize(lock, *context);
+        return synchronize(driver, lock, *context);
     });
 }
 
@@ -192,7 +198,7 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
 
 CUresult cuCtxSynchronize() {
     return with_context([](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) {
-        return driver.synchronize(lock, context);
+        return synchronize(driver, lock, context);
     });
 }
 
