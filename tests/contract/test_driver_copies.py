@@ -119,7 +119,9 @@ def test_a_batch_of_copies(cuda: Cuda, fails: Check) -> None:
     place, stream = cuda.device_words(2), cuda.stream()
     attributes = cuda.CUmemcpyAttributes()
     attributes.srcAccessOrder = cuda.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
-    arguments = ([place + 4, place], [host, host + 4], [4, 4], 2, [attributes], [0], 1)
+    to = [cuda.CUdeviceptr(place + 4), cuda.CUdeviceptr(place)]
+    source = [cuda.CUdeviceptr(host), cuda.CUdeviceptr(host + 4)]
+    arguments = (to, source, [4, 4], 2, [attributes], [0], 1)
     cuda.cuMemcpyBatchAsync(*arguments, stream)
     cuda.cuStreamSynchronize(stream)
     assert cuda.read(place, 2).tolist() == [6, 5]
