@@ -186,6 +186,7 @@ void Device::resume(const OperationPtr& operation, Nanoseconds time) {
     const Execution::Progress progress = operation->execution->resume(memory_, time);
     if (!waiting_values_.empty()) poll(time);
     switch (progress.state) {
+        case Execution::State::running:
         case Execution::State::waiting:
             schedule(progress.until, Step::resume, operation);
             return;

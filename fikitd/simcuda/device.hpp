@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "machine.hpp"
-#include "ptx_interpret.hpp"
+#include "ptx/execution.hpp"
 
 namespace fikit::sim {
 

@@ -14,7 +14,7 @@
 #include <optional>
 #include <vector>
 
-#include "ptx_interpret.hpp"
+#include "ptx/execution.hpp"
 
 namespace fikit::sim {
 
@@ -61,6 +61,7 @@ struct Segment {
 class AddressSpace final : public GlobalMemory {
   public:
     std::byte* at(std::uint64_t address, std::size_t bytes, bool write) override;
+    Stretch stretch(std::uint64_t address) override;
     // Whether every byte is mapped.
     bool covers(std::uint64_t address, std::size_t bytes) const;
     bool overlaps(std::uint64_t address, std::size_t bytes) const;
