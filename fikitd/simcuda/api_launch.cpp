@@ -101,6 +101,9 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CU
             work.variables = &function->image->variables;
             work.owner = function->image->shared_from_this();
             work.shape = shape;
+            work.shape.dynamic_shared = shared;
+            work.shape.cooperative = options.cooperative;
+            work.shape.cluster = options.cluster;
             work.block = block_shape(shape.threads(), function->kernel->registers_per_thread,
                                      function->kernel->static_shared + shared);
             auto operation = std::make_shared<Operation>();

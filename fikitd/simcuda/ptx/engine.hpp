@@ -117,7 +117,7 @@ class BlockRun {
     GlobalMemory* memory_ = nullptr;
     std::vector<std::byte> shared_;
     std::vector<Warp> warps_;
-    std::array<Barrier, 16> barriers_{};
+    std::array<Barrier, 17> barriers_{};  // the last: of the cluster
     std::uint32_t live_threads_ = 0;
     std::uint64_t retired_ = 0;
     std::uint64_t allowance_ = 0;

@@ -31,7 +31,7 @@ void lower_barrier(Lowering& lowering) {
         lowering.accept(".acquire");
         Op& op = lowering.emit(nullptr, CostClass::barrier);
         op.kind = Kind::barrier;
-        op.a = lowering.constant(15, 4);
+        op.a = lowering.constant(16, 4);
         return;
     }
     const bool arrive = lowering.accept(".arrive");

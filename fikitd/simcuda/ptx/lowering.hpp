@@ -122,6 +122,7 @@ bool half_sign(Lowering& lowering, bool negative);
 void approximate(Lowering& lowering);
 void approximate_division(Lowering& lowering);
 void lower_warp_barrier(Lowering& lowering);  // bar.warp.sync
+void add_products(Families& families);
 void add_bits(Families& families);
 void add_float(Families& families);
 void add_approximate(Families& families);
@@ -133,6 +134,8 @@ void add_atomic(Families& families);
 void add_control(Families& families);
 void add_barrier(Families& families);
 void add_warp(Families& families);
+void add_matrix(Families& families);
+void add_async(Families& families);
 
 // Chooses by the width of a type.
 template <typename Visit>
