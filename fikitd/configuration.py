@@ -94,6 +94,10 @@ class ExecutorSection(Section, frozen=True):
     kill_unresponsive: Annotated[bool, Meta(description="And killed, so that a new one can serve.")] = True
     log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20
     max_per_gpu: Annotated[Count, Meta(description="Executors that one GPU may have at a time.")] = 32
+    mps: Annotated[
+        Literal["auto", "off"],
+        Meta(description="Run executors under NVIDIA's MPS where it can be had (auto). Read at start only."),
+    ] = "off"
 
 
 class TenantSection(Section, frozen=True):
@@ -124,6 +128,14 @@ class JobsSection(Section, frozen=True):
     output_bytes: Annotated[
         Bytes, Meta(description="Keep this much of each output of a job, unless it asks for less.")
     ] = 64 << 20
+    low_cpu_weight: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="CPU weight of jobs below normal priority, beside 100 of others; under systemd only.",
+        ),
+    ] = 20
     keep_ended: Annotated[
         Count, Meta(description="Remember this many jobs that are over, with their output.")
     ] = 1000

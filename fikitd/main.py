@@ -45,8 +45,9 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         devices = choose(device or configuration.device.choice, configuration.device)
         places = directories.choose(configuration.daemon, socket_path)
         places.make()
-        directories.lock(places)
-        listening = passed_sockets() or [make_socket(places.socket, configuration.daemon)]
+        passed = passed_sockets()
+        directories.lock(places, with_socket=not passed)
+        listening = passed or [make_socket(places.socket, configuration.daemon)]
         trio.run(serve, configuration, places, devices, listening, file)
     except (ConfigurationError, DeviceUnavailableError, AlreadyRunningError, OSError, RequestError) as error:
         click.echo(f"fikitd: {error}", err=True)
@@ -64,7 +65,9 @@ async def serve(
     daemon = await Daemon.open(configuration, places, devices)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(obey_signals, daemon, file, nursery.cancel_scope)
+        await nursery.start(daemon.mps.run)
         await nursery.start(daemon.supervisor.run)
+        await daemon.sessions.close_left()
         await nursery.start(daemon.jobs.run)
         for each in listening:
             nursery.start_soon(Listener(daemon).run, each)

@@ -19,6 +19,8 @@ namespace {
 constexpr int64_t slice_ns = 100'000'000;  // between two looks at the lifeline
 constexpr int64_t spin_ns = 30'000;        // longer than an idle GPU's launch and synchronise
 constexpr int64_t descriptor_wait_ns = 10'000'000'000;
+constexpr int64_t interrupt_slice_ns = 50'000'000;
+constexpr uint64_t room_share = 4;  // this part of a ring that was full is free before it is used again
 constexpr uint32_t reply_limit = FIKIT_MAX_REPLY_BYTES;
 constexpr uint64_t largest_mapping = uint64_t{1} << 40;
 
@@ -127,12 +129,27 @@ Channel::~Channel() {
     if (lifeline_ >= 0) close(lifeline_);
 }
 
+// The tail to wait for: room for the record, and for many more, since waking a sleeper costs the executor as
+// much as several launches. Called with the lock held.
+uint64_t Channel::wish_for_room(uint32_t bytes) {
+    const uint64_t size = ring_mask_ + 1;
+    const uint64_t to_end = size - (head_ & ring_mask_);
+    const uint64_t pad = to_end < bytes ? to_end : 0;
+    const uint64_t needed = pad + bytes > size / room_share ? pad + bytes : size / room_share;
+    const uint64_t tail = head_ + needed - size;
+    // The least of what its threads wish for; whoever needs more wishes again.
+    const uint64_t wished = load_relaxed(outbox_->room);
+    if (wished <= tail_seen_ || tail < wished) store_ordered(outbox_->room, tail);
+    return tail;
+}
+
 // Called with the lock held; returns with it held only on success.
 Status Channel::wait_for_room(uint32_t bytes, int64_t deadline) {
     for (;;) {
-        const uint64_t seen = tail_seen_;
+        const uint64_t tail = wish_for_room(bytes);
         lock_.unlock();
-        const Status status = wait_until([&] { return load_acquire(inbox_->tail) != seen; }, deadline);
+        const Status status =
+            wait_until([&] { return load_acquire(inbox_->tail) >= tail; }, deadline, /*spin=*/false);
         if (status != status::success) return status;
         lock_.lock();
         if (fit(bytes)) return status::success;
@@ -246,6 +263,7 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
     if (payload > FIKIT_MAX_CALL_BYTES) return status::invalid_value;
     if (const Status status = usable()) return status;
     const Locked lock(call_mutex_);
+    if (const Status status = drop_answer()) return status;
     const auto bytes = static_cast<uint32_t>((sizeof(fikit_call_record) + payload + FIKIT_RECORD_ALIGN - 1) /
                                              FIKIT_RECORD_ALIGN * FIKIT_RECORD_ALIGN);
     void* room = nullptr;
@@ -258,12 +276,40 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
     if (request.size != 0) memcpy(at, request.data, request.size);
     if (behind.size != 0) memcpy(at + request.size, behind.data, behind.size);
     commit();
-    return answer(++calls_, reply, descriptor);
+    ++calls_;
+    return answer(reply, descriptor);
 }
 
-Status Channel::answer(uint64_t number, Reply& reply, int* descriptor) {
-    if (const Status status = wait_until([&] { return load_acquire(inbox_->call_done) >= number; }, forever))
+// Until the last call is answered.
+Status Channel::await_answer() {
+    const auto answered = [&] { return load_acquire(inbox_->call_done) >= calls_; };
+    for (;;) {
+        const int64_t deadline = interrupted_ != nullptr ? now_ns() + interrupt_slice_ns : forever;
+        const Status status = wait_until(answered, deadline);
+        if (status != status::not_ready) return status;
+        if (interrupted_()) return status::interrupted;
+    }
+}
+
+// Takes what an interrupted call left to come.
+Status Channel::drop_answer() {
+    if (!abandoned_) return status::success;
+    if (const Status status = await_answer()) return status;
+    abandoned_ = false;
+    int descriptor = -1;
+    if (abandoned_descriptor_ && load_relaxed(inbox_->call_status) == status::success) {
+        if (const Status status = receive_descriptor(descriptor)) return status;
+        close(descriptor);
+    }
+    return status::success;
+}
+
+Status Channel::answer(Reply& reply, int* descriptor) {
+    if (const Status status = await_answer()) {
+        abandoned_ = status == status::interrupted;
+        abandoned_descriptor_ = descriptor != nullptr;
         return status;
+    }
     const uint32_t sent = load_relaxed(inbox_->call_bytes);
     const uint32_t size = sent < reply_limit ? sent : reply_limit;
     reply.size = size < reply.capacity ? size : reply.capacity;

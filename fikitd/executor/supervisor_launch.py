@@ -18,25 +18,12 @@ from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
 from fikitd.executor.connection import ExecutorConnection
 from fikitd.executor.supervisor_state import Executor
-from fikitd.processes import Process, spawn
+from fikitd.launch import Launch, launch
+from fikitd.processes import Process
 from fikitd.scheduling.settings import SchedulingSection
 
-OURS_ALONE: Final = (
-    "NOTIFY_SOCKET",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LISTEN_FDNAMES",
-)
-"""Variables that speak to the daemon process and to none that it starts."""
 FIRST_RETRY_SECONDS: Final = 0.005
 LAST_RETRY_SECONDS: Final = 0.1
-
-
-def inherited_environment() -> dict[str, str]:
-    """The daemon's own environment, for a process that it starts."""
-    return {name: value for name, value in os.environ.items() if name not in OURS_ALONE}
 
 
 def new_executor(device: DeviceSpec, domain: str, uid: int, runtime: Path, logs: Path) -> Executor:
@@ -58,8 +45,13 @@ def domain_owner(domain: str) -> int | None:
     return int(found[1]) if found else None
 
 
-async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
-    """Start the process. Raises OSError."""
+async def start(
+    executor: Executor,
+    settings: ExecutorSection,
+    scheduling: SchedulingSection,
+    shared: Mapping[str, str],
+) -> Process:
+    """Start the process, with what more it needs in its environment. Raises OSError."""
     command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
         "gpu": str(executor.device.index),
@@ -69,11 +61,13 @@ async def start(executor: Executor, settings: ExecutorSection, scheduling: Sched
         "device": str(executor.device.ordinal),
         "time-scale": str(executor.device.time_scale),
         "board": str(executor.socket.with_name(f"board-{executor.device.index}")),
+        "ledger": str(executor.socket.with_name(f"memory-{executor.device.index}-{executor.uid}")),
         "settings": msgspec.json.encode(scheduling).decode(),
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-    environment = {**inherited_environment(), **executor.device.environment}
-    return await spawn([*command, *options], environment, executor.log)
+    unit = f"fikitd-executor-{executor.executor}"
+    environment = {**executor.device.environment, **shared}
+    return await launch(Launch(unit, [*command, *options], executor.log, environment))
 
 
 async def connect(path: Path) -> ExecutorConnection:

@@ -1,5 +1,6 @@
-// Answers to calls (shim/calls.h), on a worker, while the session issues nothing. The dispatch table is made
-// from the list of calls: one without a handler here does not compile.
+// Answers to calls (shim/calls.h), on a worker, while the session issues nothing; an allocation that needs no
+// driver call is answered by the dispatch thread. The dispatch table is made from the list of calls: one
+// without a handler here does not compile.
 #include <calls.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -49,13 +50,16 @@ const char* check_image(const std::vector<uint8_t>& image) {
 
 class CallHandler {
   public:
-    CallHandler(Core& core, Session& session)
+    // `at_once`: on the dispatch thread, without the driver.
+    CallHandler(Core& core, Session& session, bool at_once)
         : core_(core),
           driver_(core.driver_),
           session_(session),
-          reply_(session.inbox.data() + FIKIT_REPLY_OFFSET) {}
+          reply_(session.inbox.data() + FIKIT_REPLY_OFFSET),
+          at_once_(at_once) {}
 
-    void answer() {
+    // False: not answered; the call is to be made again.
+    bool answer() {
         const auto& call = session_.head->as<fikit_call_record>();
         const uint8_t* payload = session_.head->payload();
         CUresult status = CUDA_ERROR_NOT_SUPPORTED;
@@ -69,6 +73,7 @@ class CallHandler {
         extra_ = payload + sizeof request;                                         \
         extra_bytes_ = call.payload_bytes - static_cast<uint32_t>(sizeof request); \
         status = name(request, reply);                                             \
+        if (again_) return false;                                                  \
         std::memcpy(reply_, &reply, sizeof reply);                                 \
         break;                                                                     \
     }
@@ -83,6 +88,7 @@ class CallHandler {
         __atomic_store_n(&inbox->call_done, ++session_.calls_answered, __ATOMIC_RELEASE);
         session_.wake();
         if (is_sticky(status)) core_.sticky_.store(static_cast<int>(status));
+        return true;
     }
 
   private:
@@ -111,13 +117,26 @@ class CallHandler {
     CUresult memory_allocate(const fikit_request_memory_allocate& request,
                              fikit_reply_memory_allocate& reply) {
         CUdeviceptr address = 0;
-        const std::lock_guard lock(core_.memory_mutex_);
-        const CUresult result =
-            session_.arena->allocate(request.size, core_.memory_limit_of(session_), address, reply.size);
-        if (result != CUDA_SUCCESS) return result;
+        // Reserved first, so that no other executor of the tenant takes the same room meanwhile. Without room
+        // there is still what is used in part.
+        const uint64_t growth = Arena::growth(request.size);
+        const bool room = core_.ledger_.reserve(growth, session_.tenant_limit, !at_once_);
+        const uint64_t limit =
+            room ? session_.memory_limit : std::max<uint64_t>(session_.arena->used_bytes(), 1);
+        CUresult result = CUDA_SUCCESS;
+        if (at_once_) {
+            again_ = !session_.arena->take(request.size, limit, address, reply.size);
+        } else {
+            result = session_.arena->allocate(request.size, limit, address, reply.size);
+            // The first time, the dispatch thread sees to it that the other sessions keep nothing.
+            const bool full = result == CUDA_ERROR_OUT_OF_MEMORY && session_.arena->fits(request.size, limit);
+            again_ = session_.short_of_memory = full && !session_.short_of_memory;
+        }
+        core_.account_memory(session_);
+        if (room) core_.ledger_.give_back(growth);
+        if (again_ || result != CUDA_SUCCESS) return result;
         reply.address = address;
         session_.buffers[address] = {request.size, Buffer::no_module};
-        core_.account_memory(session_);
         return result;
     }
 
@@ -125,7 +144,8 @@ class CallHandler {
                                 fikit_reply_memory_information& reply) {
         size_t free = 0, total = 0;
         const CUresult result = driver_.cuMemGetInfo_(&free, &total);
-        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->mapped_bytes();
+        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
+        free += core_.kept_bytes_.load();
         reply.total = limit != 0 ? std::min<uint64_t>(limit, total) : total;
         reply.free = std::min<uint64_t>(free, used < reply.total ? reply.total - used : 0);
         return result;
@@ -176,14 +196,12 @@ class CallHandler {
     }
 
     CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {
-        const uint64_t staging = core_.settings_.staging_bytes;
-        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || request.staging_offset > staging ||
-            request.size > staging - request.staging_offset)
+        const uint8_t* from = session_.host_memory(request.host_buffer, core_.settings_.staging_bytes,
+                                                   request.offset, request.size);
+        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || from == nullptr)
             return CUDA_ERROR_INVALID_VALUE;
         if (request.handle < session_.modules.size() && session_.modules[request.handle] != nullptr)
             return CUDA_ERROR_INVALID_HANDLE;
-        const uint8_t* from =
-            session_.outbox.data() + session_.outbox.size() - staging + request.staging_offset;
         std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
         image.push_back(0);                                     // PTX ends here whatever it says
         char* log = reinterpret_cast<char*>(behind(reply));
@@ -272,12 +290,11 @@ class CallHandler {
         }
         bytes_ += reply.parameters * static_cast<uint32_t>(sizeof(fikit_parameter));
         if (reply.parameter_bytes > FIKIT_MAX_PARAMETERS) return CUDA_ERROR_NOT_SUPPORTED;
-        function.module = request.module;
+        function.module = static_cast<uint16_t>(request.module);
         function.parameter_bytes = reply.parameter_bytes;
         result = attributes(function.function, reply);
         if (result != CUDA_SUCCESS) return result;
-        function.max_threads = reply.max_threads;
-        function.max_dynamic_shared = reply.max_dynamic_shared_bytes;
+        function.max_threads = static_cast<uint16_t>(std::clamp<int32_t>(reply.max_threads, 0, UINT16_MAX));
         const uint64_t module_hash = session_.module_hashes[request.module];
         function.hash = mix(module_hash, hash_bytes(name.data(), name.size()));
         function.name = core_.name_index({module_hash, name});
@@ -347,6 +364,8 @@ class CallHandler {
     const Driver& driver_;
     Session& session_;
     uint8_t* reply_;
+    bool at_once_;
+    bool again_ = false;
     uint32_t bytes_ = 0;
     const uint8_t* extra_ = nullptr;
     uint32_t extra_bytes_ = 0;
@@ -367,15 +386,19 @@ bool Core::may_load(Session& session) {
 }
 
 // What is on its way back counts against the quota until it is back. As behind cuMemFree, an allocation that
-// would exceed the quota waits for that, though not for ever (it may be behind an endless kernel).
+// would exceed the quota waits for that, though not for ever (it may be behind an endless kernel). One for
+// which the device had no room also waits until nobody keeps any.
 bool Core::may_allocate(Session& session) {
     constexpr Nanoseconds patience = 1'000'000'000;
     fikit_request_memory_allocate request;
     std::memcpy(&request, session.head->payload(), sizeof request);
     const uint64_t limit = memory_limit_of(session);
-    const bool fits = limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit;
-    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [](const auto& other) {
-        return !other->frees.empty() || other->freeing.load() || other->state != Session::State::running;
+    memory_wanted_ |= session.short_of_memory;
+    const bool fits = !session.short_of_memory &&
+                      (limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit);
+    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+        return !other->frees.empty() || other->freeing.load() || other->state != Session::State::running ||
+               (session.short_of_memory && other->kept_bytes.load() > 0);
     });
     if (session.waits_since == 0) session.waits_since = now_;
     if (!fits && returning && now_ - session.waits_since < patience) return false;
@@ -383,21 +406,52 @@ bool Core::may_allocate(Session& session) {
     return true;
 }
 
+// An allocation from what the session has mapped already. False: it takes a worker and the driver.
+bool Core::allocate_at_once(Session& session) {
+    const std::unique_lock lock(memory_mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || session.short_of_memory || !CallHandler(*this, session, true).answer())
+        return false;
+    session.head_ready = false;
+    return true;
+}
+
+// A worker could not answer the call yet: it is at the head again.
+bool Core::resume_call(Session& session) {
+    if (!session.call_again.load(std::memory_order_acquire)) return false;
+    session.call_again.store(false);
+    session.call_pending.store(false);
+    session.head_ready = true;
+    return true;
+}
+
 // Hands the call at the session's head to a worker. False: it has to wait first.
 bool Core::start_call(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
     const auto& call = session.head->as<fikit_call_record>();
-    if (call.call == fikit_call_memory_allocate && !may_allocate(session)) return false;
+    const bool allocates = call.call == fikit_call_memory_allocate;
+    if (allocates) {
+        if (!session.frees.empty()) release_frees(session);
+        if (!may_allocate(session)) return false;
+        if (allocate_at_once(session)) return true;
+    }
     const bool loads = call.call == fikit_call_module_load;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);
     session.worker_busy.store(true, std::memory_order_release);
     session.call_pending.store(true, std::memory_order_release);
     session.head_ready = false;  // the head is the worker's until the call is answered
-    workers_.post([this, &session, loads] {
-        CallHandler(*this, session).answer();
+    workers_.post([this, &session, loads, allocates] {
+        bool answered = false;
+        {
+            std::unique_lock lock(memory_mutex_, std::defer_lock);
+            if (allocates) lock.lock();
+            answered = CallHandler(*this, session, false).answer();
+        }
         if (loads) loading_.fetch_sub(1);
-        session.call_pending.store(false, std::memory_order_release);
+        if (answered)
+            session.call_pending.store(false, std::memory_order_release);
+        else
+            session.call_again.store(true, std::memory_order_release);
         session.worker_busy.store(false, std::memory_order_release);
         kick();
     });
@@ -406,10 +460,7 @@ bool Core::start_call(Session& session) {
 
 uint32_t Core::name_index(const KernelName& name) {
     const std::lock_guard lock(names_mutex_);
-    for (uint32_t i = 0; i < names_.size(); ++i)
-        if (names_[i].module_hash == name.module_hash && names_[i].function == name.function) return i;
-    names_.push_back(name);
-    return static_cast<uint32_t>(names_.size() - 1);
+    return names_.index_of(name);
 }
 
 }  // namespace fikit

@@ -24,7 +24,9 @@
 #include "board.hpp"
 #include "clock.hpp"
 #include "driver.hpp"
+#include "kernel_names.hpp"
 #include "lanes.hpp"
+#include "ledger.hpp"
 #include "profile.hpp"
 #include "scheduling/policy.hpp"
 #include "session.hpp"
@@ -45,9 +47,12 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
     uint32_t in_flight_limit = 256;           // steps of one session
     uint32_t workers = 2;
-    uint32_t spare_channels = 2;  // kept ready, since registering one holds launches up
-    std::string board_path;       // of the GPU's board; empty: this executor is alone
-    bool own_thread = true;       // false: tests turn the loop by hand
+    uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
+    Nanoseconds keep_ns = 100'000'000;  // at most so long
+    uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
+    std::string board_path;             // of the GPU's board; empty: this executor is alone
+    std::string ledger_path;            // of the tenant's memory on this GPU; empty: likewise
+    bool own_thread = true;             // false: tests turn the loop by hand
 };
 
 struct AttachRequest {
@@ -55,7 +60,7 @@ struct AttachRequest {
     int level = scheduling::lowest_level;
     double weight = 1.0;
     uint64_t memory_limit = 0;
-    uint64_t domain_limit = 0;        // for all sessions of the executor together; 0: none
+    uint64_t tenant_limit = 0;        // for all sessions of the tenant on this GPU together; 0: none
     int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
 };
 
@@ -67,6 +72,10 @@ struct SessionSnapshot {
     uint64_t memory_limit = 0;
     SessionUsage usage;
     uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
+    scheduling::SessionStatistics gate;
+    std::string delayed_by;          // the session that gate.blames names, while it lives
+    Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
+    uint32_t host_functions = 0;     // streams that wait for a host function of the tenant
 };
 
 struct EndedSession {
@@ -85,7 +94,10 @@ struct Snapshot {
 struct KernelMeasurement {
     KernelName name;
     KernelShape shape;
-    uint32_t samples = 0, median = 0, p95 = 0;
+    uint32_t samples = 0, median = 0, p95 = 0, shortest = 0;
+    uint32_t block = 0, wrong = 0;
+    uint64_t key = 0;
+    std::array<KernelGap, 2> gaps{};
 };
 
 struct NamedTrace {
@@ -116,8 +128,12 @@ class Core {
     std::vector<KernelMeasurement> take_profiles();
     void load_profiles(const std::vector<KernelMeasurement>& known);
     void forget_profiles();
-    void set_trace(bool on);
-    std::vector<NamedTrace> take_trace(size_t limit, uint64_t& dropped);
+    uint64_t set_trace(bool on);  // the cursor of what is recorded next
+    // What was recorded at `cursor` and after, which moves on; `dropped` counts what was overwritten before.
+    std::vector<NamedTrace> read_trace(uint64_t& cursor, size_t limit, uint64_t& dropped);
+
+    // What timing events add to a duration: on an idle stream, behind other work.
+    std::array<Nanoseconds, 2> timer_overhead() const { return timer_overhead_; }
 
     int notification() const { return notification_.get(); }  // readable when there is an ended session
     std::vector<EndedSession> take_ended();
@@ -133,6 +149,7 @@ class Core {
     // dispatch.cpp
     void run();
     bool serve(Session& session);
+    bool serve_ring(Session& session);
     bool serve_high();
     bool take_head(Session& session);
     bool gate();
@@ -151,37 +168,52 @@ class Core {
     KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape);
     void prepare_copy(Session& session);
     bool start_call(Session& session);
+    bool resume_call(Session& session);
+    bool allocate_at_once(Session& session);
     void manage(Session& session);
-    void issue(Session& session, bool partition);
+    void issue(Session& session, uint8_t where);
+    int32_t start_timer(CUstream stream);
     CUresult issue_launch(Session& session, CUstream stream);
+    CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
+                                    void** parameters);
+    CUresult issue_other(Session& session, SessionStream& stream, CUstream lane);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
+    bool examine_attributes(Session& session);
+    bool refuse_function(Session& session, uint32_t function);
     bool refuse_launch(Session& session, CUresult error, const std::string& text);
-    void begin_trace(const Session& session, InFlight& entry, Nanoseconds now);
+    void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
-    void count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now);
-    Lane* place(Session& session, SessionStream& stream, uint32_t handle, bool partition);
+    void count_step(Session& session, SessionStream& stream, uint32_t handle);
+    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
     void wait_for(CUstream waiting, SessionStream& earlier);
+    CUresult record_hop(SessionStream& stream);
+    void clear_lane(const Session& session, const Lane* lane);
     int cuda_priority(const Session& session, const SessionStream& stream) const;
 
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
-    void complete(Session& session, InFlight& entry, Nanoseconds now);
+    void enter(Session& session, InFlight& entry, Nanoseconds now);
+    void enter_late(Session& session, InFlight& entry, Nanoseconds now);
+    void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
+    void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
     bool flush_marks(Session& session, Nanoseconds now, bool force);
     void retire_stream(Session& session, uint32_t handle);
     bool release_host_functions(Session& session);
     bool release_frees(Session& session);
+    bool trim(Session& session, Nanoseconds now);
     void advance_ending(Session& session);
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
+    Nanoseconds read_empty(CUfunction function, bool behind);
     void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
     void check(Session& session, uint32_t stream, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);
@@ -196,7 +228,7 @@ class Core {
     struct Timer {
         CUevent before = nullptr, after = nullptr;
     };
-    void record_trace(InFlight& entry, const Timer& timer, Nanoseconds measured);
+    void record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds measured);
 
     // sessions.cpp
     SessionSnapshot snapshot_of(const Session& session) const;
@@ -226,7 +258,7 @@ class Core {
     std::unique_ptr<scheduling::Policy> policy_;
     Profile profile_;
     std::mutex names_mutex_;
-    std::vector<KernelName> names_;
+    KernelNames names_;
     Trace trace_;
     CUevent trace_base_[2] = {nullptr, nullptr};
     Nanoseconds trace_base_at_ = 0;
@@ -234,11 +266,13 @@ class Core {
 
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
-    Nanoseconds timer_overhead_ = 0;
+    std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 
     CUdeviceptr arenas_ = 0;
-    std::mutex memory_mutex_;                // one allocation at a time, so that limits hold
-    std::atomic<uint64_t> mapped_bytes_{0};  // of all sessions
+    std::mutex memory_mutex_;              // one allocation at a time, so that limits hold
+    Ledger ledger_;                        // of the tenant's memory, here and in its other executors
+    std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
+    bool memory_wanted_ = false;           // somebody waits for what others keep
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 
@@ -252,7 +286,7 @@ class Core {
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;
-    Nanoseconds now_ = 0;  // when the turn began, or the last operation was issued
+    Nanoseconds now_ = 0;  // when the turn began, or something was issued since
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "clock.hpp"
+#include "scheduling/policy.hpp"
 
 namespace fikit {
 
@@ -39,23 +40,41 @@ constexpr uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64's finalis
 
 uint64_t hash_bytes(const void* data, size_t size);
 
+// From the launch of one kernel to that of the next in the same session, by the pair of them: FIKIT's SG.
+struct KernelGap {
+    static constexpr uint32_t window = 8;
+    uint64_t before = 0;  // key of the first; 0: none
+    uint32_t samples = 0, median = 0;
+    std::array<uint32_t, window> times{};
+    void measured(Nanoseconds time);
+};
+
 struct KernelEntry {
     static constexpr uint32_t window = 16;
     static constexpr uint32_t known_after = 3;
     static constexpr uint32_t rarest = 256;
+    static constexpr uint32_t accidents = 2;  // durations in a row far from what is known that change nothing
+    static constexpr uint32_t varies = 64;    // so many such durations: it is no reason to look more often
 
     uint64_t key = 0;
     KernelShape shape;
     uint32_t name = 0;  // index into Core::names_
     uint32_t waves = 1;
+    scheduling::Work work;  // what policies are told of a launch; its `expected` is 0 before any measurement
     uint32_t samples = 0;
-    uint32_t median = 0, p95 = 0;  // nanoseconds, of the window
+    uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window (shortest: its lowest eighth)
     uint32_t until_sample = 0, interval = 1;
+    uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
     bool dirty = false;
     std::array<uint32_t, window> durations{};
+    std::array<KernelGap, 2> gaps{};  // after the kernels that mostly come before this one
 
     bool known() const { return samples >= known_after; }
-    Nanoseconds block_time() const { return median / (waves == 0 ? 1 : waves); }
+    // Waves of blocks that so many multiprocessors need.
+    uint32_t waves_on(uint32_t multiprocessors) const {
+        const uint64_t slots = uint64_t{multiprocessors} * work.per_sm;
+        return static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
+    }
 
     // Should this launch be measured? Counts the launch.
     bool sample_now() {
@@ -66,7 +85,12 @@ struct KernelEntry {
         until_sample = interval;
         return true;
     }
-    void measured(Nanoseconds duration);
+    // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
+    void measured(Nanoseconds duration, uint32_t multiprocessors = 0);
+    // The session launched `before` so long before this one.
+    void follows(uint64_t before, Nanoseconds time);
+    void tell();  // brings `work` up to date
+    void forget();
 };
 
 class Profile {
@@ -101,11 +125,7 @@ class Profile {
     }
     // Forgets what was measured; keys stay, since in-flight work may point at them.
     void forget() {
-        each([](KernelEntry& entry) {
-            entry.samples = entry.median = entry.p95 = entry.until_sample = 0;
-            entry.interval = 1;
-            entry.dirty = false;
-        });
+        each([](KernelEntry& entry) { entry.forget(); });
     }
 
     static uint64_t key_of(uint64_t function_hash, const KernelShape& shape) {

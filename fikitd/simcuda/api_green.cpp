@@ -179,12 +179,13 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
         auto green = std::make_shared<GreenContext>();
         green->device = device;
         green->partition = std::make_shared<const SmSet>(found->second.members);
+        driver.charge(model::call::green_context);
         green->context = driver.make_context(device);
         green->context->owner = driver.contexts.find(primary);
         green->context->green = green.get();
         green->context->legacy.partition = green->partition;
         green->context->legacy.green = reinterpret_cast<CUgreenCtx>(green.get());
-        driver.devices[static_cast<std::size_t>(device)]->engine.machine().add_partition(*green->partition);
+        driver.devices[static_cast<std::size_t>(device)]->engine.add_partition(*green->partition);
         *handle = driver.greens.add(std::move(green));
         return CUDA_SUCCESS;
     });
@@ -201,8 +202,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
             // gone.
             driver.synchronize(lock, *green.context);
             driver.destroy_context(*green.context);
-            driver.devices[static_cast<std::size_t>(device)]->engine.machine().remove_partition(
-                *green.partition);
+            driver.devices[static_cast<std::size_t>(device)]->engine.remove_partition(*green.partition);
             driver.greens.remove(&green);
             return CUDA_SUCCESS;
         });

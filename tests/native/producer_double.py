@@ -94,8 +94,8 @@ class Executor(threading.Thread):
         self.outbox_fd, self.inbox_fd = sealed("outbox", OUTBOX_BYTES), sealed("inbox", INBOX_BYTES)
         self.outbox = mmap.mmap(self.outbox_fd, OUTBOX_BYTES)
         self.inbox = mmap.mmap(self.inbox_fd, INBOX_BYTES)
-        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 1, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
-        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 1)
+        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 2, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
+        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 2)
         self.wakes = ctypes.c_uint32.from_buffer(self.inbox, WAKES)
         self.name, self.lifeline, self.log = name, lifeline, log and log.open("a")
         self.tail = 0

@@ -37,8 +37,8 @@ std::byte* BlockRun::resolve_one(Space space, std::uint64_t address, std::size_t
             place = memory_->at(address, bytes, write);
         }
         if (place != nullptr) {
-            (kind == AccessKind::read ? cost.loaded : cost.stored) += bytes;
-            if (kind == AccessKind::atomic) cost.loaded += bytes;
+            (kind == AccessKind::read ? work.loaded : work.stored) += bytes;
+            if (kind == AccessKind::atomic) work.loaded += bytes;
             if (launch.accesses != nullptr) launch.accesses->note(kind, address, bytes);
         }
     } else if (high == window::shared) {

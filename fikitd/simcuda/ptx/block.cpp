@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "ptx/engine.hpp"
 #include "ptx/limits.hpp"
@@ -31,6 +32,7 @@ BlockRun::BlockRun(KernelRun& run, std::uint64_t block, unsigned on)
 void BlockRun::start_warps() {
     const std::uint32_t threads = launch.kernel.uniform ? 1 : launch.shape.threads();
     live_threads_ = threads;
+    work.threads = threads;
     warps_.resize((threads + lanes - 1) / lanes);
     const Function& entry = *launch.kernel.body;
     const auto& shape = launch.shape.block;
@@ -63,7 +65,7 @@ void BlockRun::start_warps() {
 Nanoseconds BlockRun::clock() const {
     if (supposed >= 0) return supposed;
     if (launch.kernel.uniform) return now_;
-    return now_ + compute_time(cost) - computed_before_;
+    return now_ + block_cost(work).latency - work.waited - computed_before_;
 }
 
 std::uint64_t BlockRun::clock_cycles() const {
@@ -73,7 +75,8 @@ std::uint64_t BlockRun::clock_cycles() const {
 Progress BlockRun::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions) {
     memory_ = &memory;
     now_ = now;
-    computed_before_ = compute_time(cost);
+    if (resting_since_ >= 0) work.waited += now - std::exchange(resting_since_, -1);
+    computed_before_ = block_cost(work).latency - work.waited;
     stretches_.fill({});
     const std::uint64_t end = retired_ + instructions;
     while (fault_ == CUDA_SUCCESS) {
@@ -95,7 +98,10 @@ Progress BlockRun::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t i
                 if (group.state == Group::State::sleeping) soonest = std::min(soonest, group.wake);
             }
         }
-        if (soonest != std::numeric_limits<Nanoseconds>::max()) return {Progress::State::waiting, soonest};
+        if (soonest != std::numeric_limits<Nanoseconds>::max()) {
+            resting_since_ = now;
+            return {Progress::State::waiting, soonest};
+        }
         // Threads that wait for each other for ever would hang the hardware until somebody ends them.
         fault_ = CUDA_ERROR_LAUNCH_TIMEOUT;
     }

@@ -85,7 +85,7 @@ class BlockRun {
     std::array<std::uint32_t, 3> position{};  // %ctaid
     // How many threads one lane stands for: more than one in a uniform kernel.
     const std::uint64_t multiplicity;
-    Cost cost;
+    BlockWork work;
     // While a loop's end is looked for, the time that clocks read; negative: the real one.
     Nanoseconds supposed = -1;
 
@@ -123,6 +123,7 @@ class BlockRun {
     std::uint64_t allowance_ = 0;
     Nanoseconds now_ = 0;
     Nanoseconds computed_before_ = 0;
+    Nanoseconds resting_since_ = -1;  // nobody could run since then
     CUresult fault_ = CUDA_SUCCESS;
     std::array<Stretch, 16> stretches_{};
 };

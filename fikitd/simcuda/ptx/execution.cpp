@@ -13,10 +13,10 @@ namespace fikit::sim {
 
 namespace {
 
-// So many warp instructions of a block before the next has its turn, and of a launch before the device
-// looks at its other work.
+// So many warp instructions of a block before the next has its turn, and so many turns of each before the
+// device looks at its other work.
 constexpr std::uint64_t block_turn = std::uint64_t{1} << 16;
-constexpr std::uint64_t launch_turn = std::uint64_t{1} << 22;
+constexpr unsigned launch_turns = 64;
 // How long a launch whose blocks all wait for others' writes pauses.
 constexpr Nanoseconds spin_pause = 1000;
 // At most so many bytes of state, of blocks that have begun and not ended.
@@ -28,16 +28,6 @@ std::uint64_t next_grid_id() {
 }
 
 }  // namespace
-
-// A warp instruction keeps one of four schedulers busy for a cycle; the rarer units take longer.
-Nanoseconds compute_time(const Cost& cost) {
-    constexpr std::array<std::uint64_t, ptx::cost_classes> cycles = {1, 1, 2, 8, 4, 2, 8, 8, 1, 8};
-    std::uint64_t sum = 0;
-    for (std::size_t kind = 0; kind < cycles.size(); ++kind) sum += cost.instructions[kind] * cycles[kind];
-    const double bytes = static_cast<double>(cost.loaded + cost.stored);
-    return static_cast<Nanoseconds>(static_cast<double>(sum) / (4 * model::sm_clock_ghz) +
-                                    bytes * model::sm_count / model::device_memory);
-}
 
 KernelRun::KernelRun(const ptx::Kernel& what, std::vector<std::byte> given, const LaunchShape& how,
                      const std::vector<std::uint64_t>& variables, Nanoseconds base)
@@ -82,77 +72,78 @@ BlockExecution& BlockExecution::operator=(BlockExecution&&) noexcept = default;
 Progress BlockExecution::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions) {
     return run_->resume(memory, now, instructions);
 }
-const Cost& BlockExecution::cost() const { return run_->cost; }
+const BlockWork& BlockExecution::work() const { return run_->work; }
 
 Execution::Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
                      const std::vector<std::uint64_t>& variables, Nanoseconds timer_base)
     : run_(kernel, std::move(parameters), shape, variables, timer_base) {}
 Execution::~Execution() { run_.flush(); }
 
-Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
-    if (ends_at_ < 0) {
-        const Progress progress = resume_blocks(memory, now);
-        if (progress.state != State::finished) return progress;
-        run_.flush();
-        if (run_.kernel.uniform) return progress;
-        ends_at_ = now + busy_ / static_cast<Nanoseconds>(run_.shape.blocks());
+// Runs one of the live blocks for its turn; false: it only waits.
+bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds now, Progress& progress) {
+    Live& live = live_[index];
+    progress = live.block.resume(memory, now, block_turn);
+    if (progress.state == State::waiting) live.until = progress.until;
+    if (progress.state != State::finished) return progress.state == State::running;
+    const BlockWork& work = live.block.work();
+    for (std::size_t kind = 0; kind < work.instructions.size(); ++kind) {
+        sum_.instructions[kind] += work.instructions[kind];
     }
-    if (now < ends_at_) return {State::waiting, ends_at_};
-    return {State::finished, now};
+    sum_.loaded += work.loaded;
+    sum_.stored += work.stored;
+    sum_.waited += work.waited;
+    live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(index));
+    return true;
 }
 
-Progress Execution::resume_blocks(GlobalMemory& memory, Nanoseconds now) {
+// All blocks begin with the first, as far as there is memory for them: each writes what it writes, and what one costs
+// is what the machine goes by.
+Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
     const std::uint64_t blocks = run_.kernel.uniform ? 1 : run_.shape.blocks();
     const std::size_t warps = (run_.shape.threads() + ptx::lanes - 1) / ptx::lanes;
     const std::size_t state = warps * (run_.kernel.body->frame_bytes + std::size_t{4096});
-    const std::size_t most =
-        std::clamp<std::size_t>(live_bytes / state, 1, std::size_t{model::sm_count} * model::blocks_per_sm);
-    std::uint64_t left = launch_turn;
-    for (;;) {
+    const std::size_t most = std::max<std::size_t>(live_bytes / state, model::sm_count);
+    for (unsigned turn = 0; turn < launch_turns; ++turn) {
         bool ran = false;
         Nanoseconds soonest = std::numeric_limits<Nanoseconds>::max();
-        for (std::size_t index = 0; index < live_.size() || (next_block_ < blocks && live_.size() < most);
-             ++index) {
+        for (std::size_t index = 0; index < live_.size() || (next_block_ < blocks && live_.size() < most);) {
             if (index == live_.size()) {
                 const auto sm = static_cast<unsigned>(next_block_ % model::sm_count);
                 live_.push_back({BlockExecution(run_, next_block_++, sm), now});
             }
-            Live& live = live_[index];
-            if (live.until > now) {
-                soonest = std::min(soonest, live.until);
-                continue;
-            }
-            const std::uint64_t before = live.block.cost().total();
-            const Progress progress = live.block.resume(memory, now, block_turn);
-            const std::uint64_t used = live.block.cost().total() - before;
-            left -= std::min(left, used);
-            switch (progress.state) {
-                case State::faulted:
+            const std::size_t before = live_.size();
+            if (live_[index].until <= now) {
+                Progress progress{};
+                ran = run_block(index, memory, now, progress) || ran;
+                if (progress.state == State::faulted) {
                     run_.flush();
                     return progress;
-                case State::finished:
-                    for (std::size_t kind = 0; kind < cost_.instructions.size(); ++kind) {
-                        cost_.instructions[kind] += live.block.cost().instructions[kind];
-                    }
-                    cost_.loaded += live.block.cost().loaded;
-                    cost_.stored += live.block.cost().stored;
-                    busy_ += compute_time(live.block.cost());
-                    live_.erase(live_.begin() + static_cast<std::ptrdiff_t>(index--));
-                    ran = true;
-                    break;
-                case State::waiting:
-                    live.until = progress.until;
-                    soonest = std::min(soonest, live.until);
-                    break;
-                case State::running:
-                    ran = true;
-                    break;
+                }
             }
+            if (live_.size() < before) continue;
+            if (live_[index].until > now) soonest = std::min(soonest, live_[index].until);
+            ++index;
         }
-        if (live_.empty() && next_block_ == blocks) return {State::finished, now};
-        if (left == 0) return {State::waiting, now + spin_pause};
-        if (!ran && soonest != std::numeric_limits<Nanoseconds>::max()) return {State::waiting, soonest};
+        if (live_.empty() && next_block_ == blocks) {
+            run_.flush();
+            return {State::finished, now};
+        }
+        if (!ran) return {State::waiting, soonest};
     }
+    return {State::waiting, now + spin_pause};
+}
+
+BlockWork Execution::work() const {
+    const std::uint64_t blocks = run_.kernel.uniform ? 1 : run_.shape.blocks();
+    // One thread of a uniform kernel stands for all of its block; their accesses to one place are one.
+    const std::uint64_t times = run_.kernel.uniform ? run_.shape.threads() : 1;
+    BlockWork mean = sum_;
+    for (std::uint64_t& count : mean.instructions) count = count * times / blocks;
+    mean.loaded /= blocks;
+    mean.stored /= blocks;
+    mean.waited /= static_cast<Nanoseconds>(blocks);
+    mean.threads = run_.shape.threads();
+    return mean;
 }
 
 }  // namespace fikit::sim

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "cost.hpp"
 #include "model.hpp"
 #include "ptx/accesses.hpp"
 #include "ptx/module.hpp"
@@ -49,20 +50,6 @@ struct LaunchShape {
     std::uint64_t blocks() const { return std::uint64_t{grid[0]} * grid[1] * grid[2]; }
     std::uint32_t threads() const { return block[0] * block[1] * block[2]; }
 };
-
-// What a block did. Instructions are those of warps: one stands for up to 32 threads'.
-struct Cost {
-    std::array<std::uint64_t, ptx::cost_classes> instructions{};  // by ptx::CostClass
-    std::uint64_t loaded = 0, stored = 0;                         // bytes of global memory
-    std::uint64_t total() const {
-        std::uint64_t sum = 0;
-        for (const std::uint64_t count : instructions) sum += count;
-        return sum;
-    }
-};
-
-// How long a block that runs alone computes for this cost.
-Nanoseconds compute_time(const Cost& cost);
 
 struct Progress {
     // running: it used up its instructions and goes on at once; waiting: nothing to do before `until`.
@@ -113,7 +100,8 @@ class BlockExecution {
 
     // Runs up to `instructions` warp instructions from the time `now` on.
     Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions);
-    const Cost& cost() const;
+    // Of the block so far; `waited` is the time in which no thread could run.
+    const BlockWork& work() const;
 
   private:
     std::unique_ptr<ptx::BlockRun> run_;
@@ -129,26 +117,22 @@ class Execution {
               const std::vector<std::uint64_t>& variables, Nanoseconds timer_base);
     ~Execution();
 
-    // Returns waiting, finished or faulted. A kernel that is not uniform finishes a block's mean time after
-    // it began.
+    // Returns waiting, finished or faulted.
     Progress resume(GlobalMemory& memory, Nanoseconds now);
-    KernelRun& run() { return run_; }
-    // Of all blocks that have run so far.
-    const Cost& cost() const { return cost_; }
+    // What one block did, the mean of all; once finished.
+    BlockWork work() const;
 
   private:
-    Progress resume_blocks(GlobalMemory& memory, Nanoseconds now);
+    bool run_block(std::size_t index, GlobalMemory& memory, Nanoseconds now, Progress& progress);
 
     struct Live {
         BlockExecution block;
         Nanoseconds until;
     };
     KernelRun run_;
-    Cost cost_;
+    BlockWork sum_;  // of the blocks that have ended
     std::vector<Live> live_;
     std::uint64_t next_block_ = 0;
-    Nanoseconds busy_ = 0;
-    Nanoseconds ends_at_ = -1;
 };
 
 }  // namespace fikit::sim

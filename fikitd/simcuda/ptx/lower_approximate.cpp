@@ -106,7 +106,7 @@ void unary(Lowering& lowering) {
     const Handler run = of_type<F>(lowering, type);
     const Place a = lowering.source(1, type);
     const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(run, CostClass::special);
+    Op& op = lowering.emit(run, Work::special);
     op.width = type == Type::f16x2 || type == Type::bf16x2 ? 2 : 1;
     op.flags = flags;
     op.d = d;
@@ -135,7 +135,7 @@ void approximate_division(Lowering& lowering) {
                                const float result = canonical(flush ? flushed(x) / flushed(y) : x / y);
                                return flush ? flushed(result) : result;
                            }),
-                           CostClass::special);
+                           Work::special);
     op.flags = flags;
     op.d = d;
     op.a = a;

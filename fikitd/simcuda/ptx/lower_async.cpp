@@ -138,7 +138,7 @@ void barrier_word(Context& context, const Op& op, Mask mask) {
 }
 
 Op& emit_barrier(Lowering& lowering, const Address& address, Action action) {
-    Op& op = lowering.emit(&barrier_word, CostClass::shared);
+    Op& op = lowering.emit(&barrier_word, Work::memory);
     op.kind = Kind::checked;
     op.extra = static_cast<std::uint32_t>(action);
     address.put(op);
@@ -249,13 +249,13 @@ void lower_bulk(Lowering& lowering) {
     const Address from = lowering.address(1, to_shared ? Space::global : Space::shared);
     const Place c = lowering.source(2, Type::u32);
     if (!barrier) {
-        Op& op = lowering.emit(&copy_stretch<true>, CostClass::memory);
+        Op& op = lowering.emit(&copy_stretch<true>, Work::memory);
         put_ends(lowering, op, to, from);
         op.c = c;
         return;
     }
     const Address where = lowering.address(3, Space::shared);
-    Op& op = lowering.emit(&copy_stretch<false>, CostClass::memory);
+    Op& op = lowering.emit(&copy_stretch<false>, Work::memory);
     put_ends(lowering, op, to, from);
     op.c = c;
     emit_barrier(lowering, where, Action::complete).b = c;
@@ -294,7 +294,7 @@ void lower_copy(Lowering& lowering) {
     const Address to = lowering.address(0, Space::shared);
     const Address from = lowering.address(1, Space::global);
     const Place c = sized ? lowering.source(3, Type::u32) : lowering.constant(bytes, 4);
-    Op& op = lowering.emit(&copy_some, CostClass::memory);
+    Op& op = lowering.emit(&copy_some, Work::memory);
     put_ends(lowering, op, to, from);
     op.c = c;
     op.width = static_cast<std::uint8_t>(bytes);

@@ -274,7 +274,7 @@ void lower_atomic(Lowering& lowering) {
             const Operand& one = vector ? to.parts[part] : to;
             if (one.kind != OperandKind::sink) d = lowering.target(one, type);
         }
-        Op& op = lowering.emit(run, CostClass::atomic);
+        Op& op = lowering.emit(run, Work::atomic);
         op.kind = Kind::checked;
         op.extra = static_cast<std::uint32_t>(address.space);
         address.put(op);

@@ -29,7 +29,7 @@ void lower_barrier(Lowering& lowering) {
         }
         if (!lowering.accept(".wait")) lowering.refuse();
         lowering.accept(".acquire");
-        Op& op = lowering.emit(nullptr, CostClass::barrier);
+        Op& op = lowering.emit(nullptr, Work::barrier);
         op.kind = Kind::barrier;
         op.a = lowering.constant(16, 4);
         return;
@@ -52,7 +52,7 @@ void lower_barrier(Lowering& lowering) {
         Op& op = lowering.emit(count ? &give_count
                                : all ? &give_predicate<1>
                                      : &give_predicate<2>,
-                               CostClass::barrier);
+                               Work::barrier);
         op.kind = Kind::barrier;
         op.a = a;
         op.b = b;
@@ -64,7 +64,7 @@ void lower_barrier(Lowering& lowering) {
     const Place a = lowering.source(0, Type::u32);
     const Place b = lowering.count() == 2 ? lowering.source(1, Type::u32) : no_place;
     if (arrive && b == no_place) lowering.refuse();
-    Op& op = lowering.emit(nullptr, CostClass::barrier);
+    Op& op = lowering.emit(nullptr, Work::barrier);
     op.kind = Kind::barrier;
     op.flags = arrive ? flag::negate : 0;
     op.a = a;

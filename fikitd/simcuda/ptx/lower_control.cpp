@@ -8,7 +8,7 @@ namespace fikit::sim::ptx {
 namespace {
 
 Op& control(Lowering& lowering, Kind kind, Handler run = nullptr) {
-    Op& op = lowering.emit(run, CostClass::control);
+    Op& op = lowering.emit(run, Work::simple);
     op.kind = kind;
     return op;
 }

@@ -315,7 +315,7 @@ void emit_packed(Lowering& lowering, Type to, Type from, Rounding rounding, std:
     const Place a = lowering.source(1, from);
     const Place b = pair ? lowering.source(2, from) : a;
     const Place d = lowering.target(0, to);
-    Op& op = lowering.emit(run);
+    Op& op = lowering.emit(run, Work::convert);
     op.extra = static_cast<std::uint32_t>(from) << 8 | static_cast<std::uint32_t>(element);
     op.rounding = rounding;
     op.flags = flags;
@@ -344,7 +344,7 @@ void lower_cvt(Lowering& lowering) {
     const Place d = lowering.target(lowering.operand(0), to, true);
     const bool to_whole_real = whole && is_float(to) && is_float(from);
     const Handler run = frequent(to, from, rounding, flags, to_whole_real);
-    Op& op = lowering.emit(run != nullptr ? run : general(bytes_of(to), bytes_of(from)));
+    Op& op = lowering.emit(run != nullptr ? run : general(bytes_of(to), bytes_of(from)), Work::convert);
     op.extra = static_cast<std::uint32_t>(from) << 8 | static_cast<std::uint32_t>(to);
     op.rounding = rounding;
     op.flags = flags;

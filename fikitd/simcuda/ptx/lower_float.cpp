@@ -128,9 +128,9 @@ void binary(Lowering& lowering) {
         if (!how.plain()) return &careful2<operation, T>;
         return map2<T, T, T>([](T x, T y) { return canonical(apply<operation>(x, y)); });
     };
-    const CostClass cost = operation == '/'    ? CostClass::special
-                           : type == Type::f64 ? CostClass::fp64
-                                               : CostClass::alu;
+    const Work cost = operation == '/'    ? Work::special
+                           : type == Type::f64 ? Work::wide
+                                               : Work::simple;
     Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}), cost);
     op.rounding = how.rounding;
     op.flags = how.flags;
@@ -169,7 +169,7 @@ void square_root_or_reciprocal(Lowering& lowering) {
         using Reciprocal = decltype([](T x) { return T{1} / x; });
         return root ? &careful1<T, Root> : &careful1<T, Reciprocal>;
     };
-    Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}), CostClass::special);
+    Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}), Work::special);
     op.rounding = how.rounding;
     op.flags = how.flags;
     op.d = d;
@@ -224,7 +224,7 @@ void extreme_of(Lowering& lowering, bool greater) {
     Op op;
     for (int step = 0; step < (c == no_place ? 1 : 2); ++step) {
         Op& made = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}),
-                                 type == Type::f64 ? CostClass::fp64 : CostClass::alu);
+                                 type == Type::f64 ? Work::wide : Work::simple);
         made.extra = how;
         made.flags = flags;
         made.a = a;
@@ -270,7 +270,7 @@ void fused_multiply_add(Lowering& lowering) {
         run = type == Type::f32 ? fused<float>() : fused<double>();
     else
         run = type == Type::f32 ? &careful3<float> : &careful3<double>;
-    Op& op = lowering.emit(run, type == Type::f64 ? CostClass::fp64 : CostClass::alu);
+    Op& op = lowering.emit(run, type == Type::f64 ? Work::wide : Work::simple);
     op.rounding = how.rounding;
     op.flags = how.flags;
     op.d = d;

@@ -81,7 +81,7 @@ T remainder(T a, T b) {
     return static_cast<T>(a % b);
 }
 
-void emit2(Lowering& lowering, Type type, Handler run, CostClass cost = CostClass::alu) {
+void emit2(Lowering& lowering, Type type, Handler run, Work cost = Work::simple) {
     lowering.expect_operands(3);
     const Place a = lowering.source(1, type);
     const Place b = lowering.source(2, type);
@@ -227,7 +227,7 @@ void multiply(Lowering& lowering) {
                           return upper ? map2<T, T, T>([](T a, T b) { return high(a, b); })
                                        : map2<T, T, T>([](T a, T b) { return low(a, b); });
                       }),
-              CostClass::multiply);
+              Work::integer);
         return;
     }
     const Type result = twice(lowering, type);
@@ -247,7 +247,7 @@ void multiply(Lowering& lowering) {
                                            });
                                        }
                                    }),
-                           CostClass::multiply);
+                           Work::integer);
     op.d = d;
     op.a = a;
     op.b = b;
@@ -272,7 +272,7 @@ void multiply_add_carry(Lowering& lowering, bool upper, bool out, Type type) {
                         return out ? &carry_mad<T, false, in, true> : &carry_mad<T, false, in, false>;
                     }
                 }),
-        CostClass::multiply);
+        Work::integer);
     op.d = d;
     op.a = a;
     op.b = b;
@@ -312,7 +312,7 @@ void multiply_add(Lowering& lowering) {
             return map3<T, T, T, T>([](T x, T y, T z) { return plus(low(x, y), z); });
         });
     }
-    Op& op = lowering.emit(run, CostClass::multiply);
+    Op& op = lowering.emit(run, Work::integer);
     op.d = d;
     op.a = a;
     op.b = b;
@@ -335,7 +335,7 @@ void divide(Lowering& lowering) {
                       using T = decltype(zero);
                       return map2<T, T, T>([](T a, T b) { return rest ? remainder(a, b) : quotient(a, b); });
                   }),
-          CostClass::special);
+          Work::special);
 }
 
 template <bool greater, typename T>

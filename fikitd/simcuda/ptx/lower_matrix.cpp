@@ -281,7 +281,7 @@ void emit_product(Lowering& lowering, const Packed& what, Handler run, bool exac
     keep(lowering, std::move(a));
     keep(lowering, std::move(b));
     keep(lowering, std::move(c));
-    Op& op = lowering.emit(run, CostClass::matrix);
+    Op& op = lowering.emit(run, Work::matrix);
     op.kind = Kind::gather;
     op.extra = first;
     op.offset = pack(what);
@@ -383,7 +383,7 @@ void lower_wmma(Lowering& lowering) {
     const auto packed = static_cast<std::uint64_t>(pack(what));
     const std::uint32_t list = keep(lowering, std::move(places));
     if (list >= 1U << 24) lowering.refuse();
-    Op& op = lowering.emit(&move_tile, CostClass::memory);
+    Op& op = lowering.emit(&move_tile, Work::memory);
     op.kind = Kind::gather;
     op.extra = list << 8 | static_cast<std::uint32_t>(address.space);
     op.d = static_cast<std::uint32_t>(packed);
@@ -445,7 +445,7 @@ void lower_move_matrix(Lowering& lowering) {
     const Address address = lowering.address(store ? 0 : 1, Space::shared);
     if (lowering.function().lists.size() > 0xffff) lowering.refuse();
     const std::uint32_t list = keep(lowering, std::move(places));
-    Op& op = lowering.emit(store ? &move_matrix<true> : &move_matrix<false>, CostClass::shared);
+    Op& op = lowering.emit(store ? &move_matrix<true> : &move_matrix<false>, Work::memory);
     op.kind = Kind::gather;
     op.extra = list << 16 | static_cast<std::uint32_t>(address.space);
     address.put(op);

@@ -139,15 +139,15 @@ Manner manner(Lowering& lowering) {
     return how;
 }
 
-CostClass cost_of(Space space) {
+Work cost_of(Space space) {
     switch (space) {
         case Space::shared:
-            return CostClass::shared;
+            return Work::memory;
         case Space::parameter:
         case Space::frame_parameter:
-            return CostClass::alu;
+            return Work::simple;
         default:
-            return CostClass::memory;
+            return Work::memory;
     }
 }
 

@@ -47,7 +47,7 @@ void multiply_24(Lowering& lowering) {
                     : map3<u32, u32, u32, u32>(
                           [](u32 x, u32 y, u32 z) { return static_cast<u32>(product_24(x, y)) + z; });
     }
-    Op& op = lowering.emit(run, CostClass::multiply);
+    Op& op = lowering.emit(run, Work::integer);
     op.d = d;
     op.a = a;
     op.b = b;
@@ -95,7 +95,7 @@ void dot_product(Lowering& lowering) {
     Op& op = lowering.emit(
         four ? map_op3<u32, u32, u32, u32>([](const Op& o, u32 x, u32 y, u32 z) { return dot4(o, x, y, z); })
              : map_op3<u32, u32, u32, u32>([](const Op& o, u32 x, u32 y, u32 z) { return dot2(o, x, y, z); }),
-        CostClass::multiply);
+        Work::integer);
     op.extra = (is_signed(a_type) ? 1U : 0U) | (is_signed(b_type) ? 2U : 0U) | (upper ? 4U : 0U);
     op.d = d;
     op.a = a;

@@ -73,7 +73,7 @@ void lower_shuffle(Lowering& lowering) {
     const Place c = sync ? lowering.source(4, Type::b32) : no_place;
     const Place d = lowering.target(to, Type::b32);
     const Place p = to.parts.empty() ? no_place : lowering.target(to.parts.front(), Type::pred);
-    Op& op = lowering.emit(&shuffle, CostClass::shared);
+    Op& op = lowering.emit(&shuffle, Work::memory);
     op.kind = sync ? Kind::gather : Kind::compute;
     op.extra = how | (p == no_place ? 0U : 4U);
     op.offset = p == no_place ? 0 : static_cast<std::int64_t>(p);
@@ -172,7 +172,7 @@ void lower_match(Lowering& lowering) {
     const Place e = to.parts.empty() ? no_place : lowering.target(to.parts.front(), Type::pred);
     Op& op = lowering.emit(all ? (bytes == 4 ? &match_all<u32> : &match_all<u64>)
                                : (bytes == 4 ? &match_any<u32> : &match_any<u64>),
-                           CostClass::shared);
+                           Work::memory);
     op.kind = Kind::gather;
     op.d = d;
     op.e = e;
@@ -235,7 +235,7 @@ void lower_reduce(Lowering& lowering) {
     const Place a = lowering.source(1, type);
     const Place c = lowering.source(2, Type::b32);
     const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(&reduce, CostClass::shared);
+    Op& op = lowering.emit(&reduce, Work::memory);
     op.kind = Kind::gather;
     op.extra = which;
     op.width = is_signed(type) ? 1 : 0;
@@ -289,7 +289,7 @@ void lower_warp_barrier(Lowering& lowering) {
     if (!lowering.accept(".sync")) lowering.refuse();
     lowering.expect_operands(1);
     const Place c = lowering.source(0, Type::b32);
-    Op& op = lowering.emit(&nothing, CostClass::barrier);
+    Op& op = lowering.emit(&nothing, Work::barrier);
     op.kind = Kind::gather;
     op.c = c;
 }

@@ -176,7 +176,7 @@ Place Lowering::temporary(Type type) {
     return made[used++];
 }
 
-Op& Lowering::emit(Handler handler, CostClass cost) {
+Op& Lowering::emit(Handler handler, Work cost) {
     Op op;
     op.run = handler;
     op.cost = cost;
@@ -437,7 +437,7 @@ void Lowering::run() {
     draft_.starts.push_back(static_cast<std::uint32_t>(function().code.size()));
     Op end;
     end.kind = Kind::leave;
-    end.cost = CostClass::control;
+    end.cost = Work::simple;
     function().code.push_back(end);
     resolve_branches();
     function().parameter_bytes = (function().parameter_bytes + 15) / 16 * 16;

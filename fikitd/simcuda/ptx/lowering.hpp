@@ -68,7 +68,7 @@ class Lowering {
     Address address(std::size_t index, Space space);
     Place address_of(const Operand& variable, unsigned bytes, bool generic);
 
-    Op& emit(Handler handler, CostClass cost = CostClass::alu);
+    Op& emit(Handler handler, Work cost = Work::simple);
     // An operation before the one at hand, without its guard.
     Op& prepare(Handler handler);
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cost.hpp"
 #include "ptx/types.hpp"
 
 namespace fikit::sim::ptx {
@@ -47,21 +48,6 @@ enum class Kind : std::uint8_t {
     sleep,
 };
 
-// What an operation costs (see Cost).
-enum class CostClass : std::uint8_t {
-    alu,
-    multiply,
-    fp64,
-    special,
-    memory,
-    shared,
-    atomic,
-    matrix,
-    control,
-    barrier
-};
-inline constexpr std::size_t cost_classes = 10;
-
 enum class Rounding : std::uint8_t { nearest, zero, down, up, away, stochastic };
 
 struct Op {
@@ -73,7 +59,7 @@ struct Op {
     std::uint32_t extra = 0;  // branch: where to; lists: their index; else the handler's own
     std::uint32_t line = 0;
     Kind kind = Kind::compute;
-    CostClass cost = CostClass::alu;
+    Work cost = Work::simple;
     bool guard_negated = false;
     Rounding rounding = Rounding::nearest;
     std::uint8_t flags = 0;

@@ -164,7 +164,8 @@ void BlockRun::run_group(Warp& warp, std::size_t index) {
             ++pc;
             continue;
         }
-        ++cost.instructions[static_cast<std::size_t>(op.cost)];
+        work.instructions[static_cast<std::size_t>(op.cost)] +=
+            mask == all_lanes ? lanes : static_cast<unsigned>(std::popcount(mask));
         if (op.kind == Kind::compute) [[likely]] {
             op.run(context, op, mask);
             ++pc;
