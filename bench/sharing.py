@@ -91,7 +91,7 @@ class Bench:
     def attributes(self, numbers: Iterable[int]) -> dict[int, int]:
         """CUdevice_attributes."""
         wanted = list(numbers)
-        command = [self.program, "attributes", self.library, str(self.device.ordinal), *map(str, wanted)]
+        command = [str(self.program), "attributes", self.library, str(self.device.ordinal), *map(str, wanted)]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
         return dict(zip(wanted, map(int, done.stdout.split()), strict=True))
 
@@ -246,9 +246,13 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
         return middle(over(getattr(one, attribute), getattr(base, attribute)) for one, base in pairs)
 
     return Row(
-        name,
-        *(middle(getattr(each, value) for each in readings) for value in Reading.__dataclass_fields__),
-        *(ratio(value, alone) for value in Reading.__dataclass_fields__),
+        configuration=name,
+        hp_p50_ms=middle(each.hp_p50_ms for each in readings),
+        hp_p99_ms=middle(each.hp_p99_ms for each in readings),
+        lp_steps_per_second=middle(each.lp_steps_per_second for each in readings),
+        hp_p50_ratio=ratio("hp_p50_ms", alone),
+        hp_p99_ratio=ratio("hp_p99_ms", alone),
+        lp_ratio=ratio("lp_steps_per_second", alone),
         lp_of_bound=ratio("lp_steps_per_second", bound),
         rounds=readings,
     )

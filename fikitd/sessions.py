@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from fikit.protocol import Usage
+from fikit.protocol import GateStatistics, Usage
 from msgspec.structs import replace
 
 from fikitd.errors import Unavailable
@@ -91,9 +91,9 @@ class Sessions:
 
     async def _close(self, session: str, note: SessionNote) -> None:
         ended = await trio.to_thread.run_sync(final_accounts.find, self._left, session)
-        usage = note.usage if ended is None else ended.usage
+        usage, gate = (note.usage, GateStatistics()) if ended is None else (ended.usage, ended.gate)
         if note.uid is not None:
-            self._accounts.close(note.uid, note.gpu, usage)
+            self._accounts.close(note.uid, note.gpu, usage, gate)
         self._forget.add(session)
         self._notes.pop(session)
         self.on_closed(session, note.job, usage)
