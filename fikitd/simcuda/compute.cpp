@@ -183,6 +183,7 @@ void Compute::place(Nanoseconds now) {
 void Compute::run(Kernel& kernel, Nanoseconds time) {
     const Execution::Progress progress = kernel.execution->resume(memory_, time + lag_);
     switch (progress.state) {
+        case Execution::State::running:
         case Execution::State::waiting:
             schedule(std::max(progress.until - lag_, time), Step::run, &kernel);
             return;
@@ -192,9 +193,7 @@ void Compute::run(Kernel& kernel, Nanoseconds time) {
         case Execution::State::finished:
             break;
     }
-    BlockWork work = kernel.execution->work();
-    work.waited = time - kernel.started_at;
-    kernel.cost = block_cost(work);
+    kernel.cost = block_cost(kernel.execution->work());
     for (Wave* wave : kernel.waves) set_off(*wave);
     kernel.waves.clear();
 }
