@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from fikit.protocol import OpenSession, SessionRecord, Usage
+from fikit.protocol import Gated, GateStatistics, OpenSession, SessionRecord, Usage
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -52,6 +52,7 @@ class Session:
     note: SessionNote
     state: Literal["running", "paused", "ended"] = "running"
     usage: Usage = field(default_factory=Usage)
+    gate: GateStatistics = field(default_factory=GateStatistics)
     tenant_limit_bytes: int = 0
     """What the tenant's sessions on this GPU may have together; 0: no limit."""
     host_functions: int = 0
@@ -78,6 +79,10 @@ class Session:
             host_functions=self.host_functions,
             usage=self.usage,
         )
+
+    def gated(self) -> Gated:
+        """With what the gate did."""
+        return Gated(session=self.record(), gate=self.gate)
 
     def attach(self) -> Attach:
         """How its executor is told of it."""
@@ -169,4 +174,5 @@ def taken_over(attached: AttachedSession, executor: Executor, note: SessionNote 
         note=note,
         state="paused" if attached.paused else "running",
         usage=attached.usage,
+        gate=attached.gate,
     )

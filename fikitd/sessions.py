@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from fikit.protocol import Usage
+from fikit.protocol import GateStatistics, Usage
 from msgspec.structs import replace
 
 from fikitd.errors import Unavailable
@@ -93,7 +93,8 @@ class Sessions:
         ended = await trio.to_thread.run_sync(final_accounts.find, self._left, session)
         usage = note.usage if ended is None else ended.usage
         if note.uid is not None:
-            self._accounts.close(note.uid, note.gpu, usage)
+            gate = GateStatistics() if ended is None else ended.gate
+            self._accounts.close(note.uid, note.gpu, usage, gate)
         self._forget.add(session)
         self._notes.pop(session)
         self.on_closed(session, note.job, usage)
@@ -210,7 +211,8 @@ class Sessions:
         listed = {each.session: each for each in attached.sessions}
         for session in [each for each in self.living.values() if each.executor is executor]:
             if (now := listed.get(session.session)) is not None:
-                session.usage, session.host_functions, session.missed = now.usage, now.host_functions, 0
+                session.usage, session.gate = now.usage, now.gate
+                session.host_functions, session.missed = now.host_functions, 0
                 continue
             session.missed += 1
             if session.missed >= MISSED_BEATS:
@@ -220,7 +222,7 @@ class Sessions:
         """One is over."""
         session = self.living.get(event.session)
         if session is not None:
-            session.usage = event.usage
+            session.usage, session.gate = event.usage, event.gate
             self._over(session, event.reason, event.error)
 
     def executor_over(self, executor: Executor) -> None:
@@ -231,7 +233,7 @@ class Sessions:
     def _over(self, session: Session, reason: str, error: int) -> None:
         del self.living[session.session]
         session.state = "ended"
-        self._accounts.close(session.uid, session.executor.device.index, session.usage)
+        self._accounts.close(session.uid, session.executor.device.index, session.usage, session.gate)
         self._forget.add(session.session)
         self._ended[session.session] = session
         while len(self._ended) > REMEMBERED_SESSIONS:

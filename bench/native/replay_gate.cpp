@@ -13,11 +13,11 @@ using scheduling::Work;
 
 namespace {
 
-constexpr Nanoseconds enqueue = 100;        // a tenant's producer, for each operation
-constexpr Nanoseconds look = 200;           // the dispatch thread, to take note of something
+constexpr Nanoseconds enqueue = 100;         // a tenant's producer, for each operation
+constexpr Nanoseconds look = 200;            // the dispatch thread, to take note of something
 constexpr Nanoseconds timing_events = 2480;  // two around a launch
-constexpr Nanoseconds mark_delay = 2000;    // a high session's burst is marked after so long a pause
-constexpr Nanoseconds seen_after = 1000;    // a mark, by who watches it
+constexpr Nanoseconds mark_delay = 2000;     // a high session's burst is marked after so long a pause
+constexpr Nanoseconds seen_after = 1000;     // a mark, by who watches it
 constexpr size_t steps_limit = 256;
 constexpr uint32_t mark_tag = UINT32_MAX;
 constexpr Nanoseconds least_duration = 1000;
@@ -69,11 +69,11 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
                     bool fresh = false;
                     entry = profile_.find(mix(session.index + 1, operation.key), fresh);
                     if (entry == nullptr) throw std::invalid_argument("more kernels than a profile holds");
-                    const uint32_t slots = model::sm_count * operation.shape.per_sm;
-                    entry->waves = (operation.shape.blocks + slots - 1) / slots;
                     entry->work.key = entry->key;
                     entry->work.blocks = operation.shape.blocks;
                     entry->work.per_sm = operation.shape.per_sm;
+                    entry->shape.grid[0] = operation.shape.blocks;
+                    entry->waves = entry->waves_on(model::sm_count);
                 }
                 session.kernels.push_back(entry);
             }
@@ -89,7 +89,8 @@ void Gate::begin(Session& session, Nanoseconds at) {
 // When the tenant's next record is in its ring.
 Nanoseconds Gate::head_at(const Session& session) const {
     const auto& operations = session.program->operations;
-    if (session.next == operations.size()) return session.awaited ? Gpu::never : session.enqueued_at + enqueue;
+    if (session.next == operations.size())
+        return session.awaited ? Gpu::never : session.enqueued_at + enqueue;
     if (session.waits || session.in_flight >= steps_limit) return Gpu::never;
     return std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
 }
@@ -104,6 +105,7 @@ Work Gate::work_of(const Session& session) const {
         work.expected =
             work.expected > 0 ? std::max(work.expected, least_duration) : settings_.bounds.in_flight;
     } else {
+        work.known = work.whole = true;
         work.engine = engine_of(operation.shape.unit);
         work.expected = operation.duration;
     }
@@ -122,9 +124,9 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     step.multiprocessors = partition == 0 ? uint16_t{0} : settings_.bounds.partitions[partition - 1];
     step.sampled = step.kernel != nullptr && step.kernel->sample_now();
     const uint16_t multiprocessors = partition == 0 ? uint16_t{model::sm_count} : step.multiprocessors;
-    Nanoseconds cost = (multiprocessors == stream.multiprocessors && partition == 0 ? host::launch
-                                                                                     : host::green_launch) +
-                       host::delay(random_);
+    Nanoseconds cost =
+        (multiprocessors == stream.multiprocessors && partition == 0 ? host::launch : host::green_launch) +
+        host::delay(random_);
     stream.multiprocessors = multiprocessors;
     if (step.sampled) cost += timing_events;
     gpu_.submit(stream.on_gpu, {&operation.shape, static_cast<uint32_t>(session.next), multiprocessors,
@@ -207,20 +209,22 @@ Nanoseconds Gate::serve(Nanoseconds now) {
 }
 
 Nanoseconds Gate::gate(Nanoseconds now) {
-    const bool waits = std::any_of(sessions_.begin(), sessions_.end(), [](const Session& each) { return each.waits; });
+    const bool waits =
+        std::any_of(sessions_.begin(), sessions_.end(), [](const Session& each) { return each.waits; });
     if (waits && (!asked_ || again_at_ <= now)) {
         const Decision decision = policy_->decide(now);
         if (decision.verdict != Decision::Verdict::wait) {
             Session& session = sessions_[decision.session];
-            const Nanoseconds cost =
-                issue(session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
+            const Nanoseconds cost = issue(
+                session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
             return session.unmarked_work >= settings_.bounds.in_flight / 4 ? cost + mark(session) : cost;
         }
         asked_ = true;
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }
     for (Session& session : sessions_)
-        if (session.unmarked > 0 && (!session.high || now - session.last_issue >= mark_delay)) return mark(session);
+        if (session.unmarked > 0 && (!session.high || now - session.last_issue >= mark_delay))
+            return mark(session);
     return look;
 }
 

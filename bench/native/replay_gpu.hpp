@@ -2,8 +2,8 @@
 // figures of simcuda/model.hpp, made for speed (a hundred simulated kernels take some ten microseconds).
 //
 // As in simcuda/device.hpp: blocks are given out strictly by priority, then in order of readiness; a kernel
-// that still has blocks to place closes its SMs for all behind it; nothing is preempted. SMs in equal state are
-// kept as one group. Partitions are nested, so a set of SMs is a number: the first so many.
+// that still has blocks to place closes its SMs for all behind it; nothing is preempted. SMs in equal state
+// are kept as one group. Partitions are nested, so a set of SMs is a number: the first so many.
 #pragma once
 
 #include <array>
@@ -105,8 +105,8 @@ class Gpu {
     // Does all that is due at next(). A completion can lie a little (model::kernel_end) ahead.
     void step(std::vector<Completion>& completions);
 
-    // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU, and
-    // how long of that another's was.
+    // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU,
+    // and how long of that another's was.
     struct Use {
         Nanoseconds idle = 0, filled = 0;
     };
@@ -138,6 +138,9 @@ class Gpu {
     struct Wave {
         uint16_t stream = 0;
         uint32_t blocks = 0;
+        uint16_t groups = 0;  // of SMs that hold blocks of it
+        uint32_t ahead = 0;   // so many more like it follow at once on the same SMs
+        Nanoseconds began = 0, each = 0, end = 0;
         uint64_t mark = 0;  // a random number: the sum over an SM's blocks tells what is on it
     };
     struct Resident {
@@ -151,12 +154,17 @@ class Gpu {
     };
 
     void account(const Stream& stream, int change, Nanoseconds time);
-    void schedule(Nanoseconds time, Kind kind, uint16_t index) { events_.push({time, ++sequence_, kind, index}); }
+    void schedule(Nanoseconds time, Kind kind, uint16_t index) {
+        events_.push({time, ++sequence_, kind, index});
+    }
     void start_next(uint16_t stream);
     void finish(uint16_t stream, Nanoseconds at, std::vector<Completion>& completions);
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
+    void run_ahead(uint16_t wave, Nanoseconds time);
+    void stop_ahead(Nanoseconds time);
+    void claim(uint16_t stream);
     void place_all(Nanoseconds time);
     uint32_t place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pending, uint16_t wave);
     void put(Group& group, const Shape& shape, uint16_t wave, unsigned blocks);
@@ -168,6 +176,7 @@ class Gpu {
     std::vector<uint16_t> pending_;  // streams whose kernel has blocks to place, in the order of their claim
     std::vector<Wave> waves_;
     std::vector<uint16_t> free_waves_;
+    int ahead_ = -1;  // the wave that others follow
     struct CopyEngine {
         std::vector<uint16_t> waiting;
         int running = -1;

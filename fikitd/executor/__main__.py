@@ -54,9 +54,17 @@ def main(
         log.error("start_failed", reason=str(error))
         sys.exit(1)
 
+    log.info("started", policy=section.policy, timer_overhead_ns=core.timer_overhead_ns)
+
     async def serve() -> int:
         process = ExecutorProcess(
-            core, ready, executor=executor, gpu=gpu, domain=domain, time_scale=time_scale
+            core,
+            ready,
+            executor=executor,
+            gpu=gpu,
+            domain=domain,
+            time_scale=time_scale,
+            policy=section.policy,
         )
         return await process.run(socket)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from fikit.protocol import TraceOperation, Usage
+from fikit.protocol import GateStatistics, TraceOperation, Usage
 
 from fikitd import _core
 from fikitd.executor.messages import KernelProfile
@@ -18,6 +18,7 @@ class Ended(msgspec.Struct, frozen=True):
     error: int
     reason: str
     usage: Usage
+    gate: GateStatistics
 
 
 class SessionState(msgspec.Struct, frozen=True):
@@ -30,6 +31,7 @@ class SessionState(msgspec.Struct, frozen=True):
     memory_limit_bytes: int
     host_functions: int
     usage: Usage
+    gate: GateStatistics
 
 
 class Snapshot(msgspec.Struct, frozen=True):
@@ -122,6 +124,9 @@ class DispatchCore:
             min(profile.samples, most),
             min(profile.median_ns, most),
             min(profile.p95_ns, most),
+            min(profile.shortest_ns, most),
+            min(profile.wrong, most),
+            [(gap.before, min(gap.samples, most), min(gap.median_ns, most)) for gap in profile.gaps],
         )
 
     def forget_profiles(self) -> None:
@@ -136,6 +141,12 @@ class DispatchCore:
         """Operations recorded from a cursor on, the next cursor, and how many were overwritten before."""
         operations, following, dropped = self._core.read_trace(cursor, limit)
         return [TraceOperation(*operation) for operation in operations], following, dropped
+
+    @property
+    def timer_overhead_ns(self) -> tuple[int, int]:
+        """What timing events add to a kernel's duration: on an idle stream, behind other work."""
+        idle, behind = self._core.timer_overhead
+        return idle, behind
 
     @property
     def notification(self) -> int:

@@ -9,7 +9,18 @@ from __future__ import annotations
 
 from typing import get_args
 
-from fikit.protocol import Bytes, Count, Failure, Identifier, Level, Name, TraceOperation, Usage
+from fikit.protocol import (
+    Bytes,
+    Count,
+    Failure,
+    GateStatistics,
+    Identifier,
+    KernelGap,
+    Level,
+    Name,
+    TraceOperation,
+    Usage,
+)
 from msgspec import Struct
 
 
@@ -37,6 +48,7 @@ class Description(Answer, tag="description", frozen=True):
     device_uuid: str
     memory_bytes: Bytes
     time_scale: float
+    policy: str = ""
 
 
 class Attach(Ask, tag="attach", frozen=True):
@@ -95,6 +107,7 @@ class AttachedSession(Struct, frozen=True, kw_only=True):
     memory_limit_bytes: Bytes
     host_functions: Count = 0
     usage: Usage
+    gate: GateStatistics = GateStatistics()
 
 
 class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
@@ -145,6 +158,11 @@ class KernelProfile(Struct, frozen=True, kw_only=True):
     samples: Count
     median_ns: Count
     p95_ns: Count
+    shortest_ns: Count = 0
+    block_ns: Count = 0
+    wrong: Count = 0
+    key: str = ""
+    gaps: list[KernelGap] = []
 
 
 class TakeProfiles(Ask, tag="take_profiles", frozen=True):
@@ -184,6 +202,7 @@ class SessionEnded(Answer, tag="session_ended", frozen=True):
     error: int
     reason: str
     usage: Usage
+    gate: GateStatistics = GateStatistics()
 
 
 class DeviceFailed(Answer, tag="device_failed", frozen=True):

@@ -37,7 +37,15 @@ class ExecutorProcess:
     """One executor: a core, the sessions' names, and at most one daemon connection."""
 
     def __init__(
-        self, core: DispatchCore, device: Device, *, executor: str, gpu: int, domain: str, time_scale: float
+        self,
+        core: DispatchCore,
+        device: Device,
+        *,
+        executor: str,
+        gpu: int,
+        domain: str,
+        time_scale: float,
+        policy: str,
     ) -> None:
         self._core = core
         self._description = m.Description(
@@ -49,6 +57,7 @@ class ExecutorProcess:
             device_uuid=device.uuid,
             memory_bytes=device.memory_bytes,
             time_scale=time_scale,
+            policy=policy,
         )
         self._attached: dict[str, m.Attach] = {}
         self._wire: Wire | None = None
@@ -145,7 +154,11 @@ class ExecutorProcess:
                 self._attached.pop(ended.session, None)
                 log.info("session_ended", session=ended.session, reason=ended.reason, error=ended.error)
                 event = m.SessionEnded(
-                    session=ended.session, error=ended.error, reason=ended.reason, usage=ended.usage
+                    session=ended.session,
+                    error=ended.error,
+                    reason=ended.reason,
+                    usage=ended.usage,
+                    gate=ended.gate,
                 )
                 try:
                     await trio.to_thread.run_sync(final_accounts.leave, directory, event)
@@ -225,6 +238,7 @@ class ExecutorProcess:
                     memory_limit_bytes=state.memory_limit_bytes,
                     host_functions=state.host_functions,
                     usage=state.usage,
+                    gate=state.gate,
                 )
             )
         return (

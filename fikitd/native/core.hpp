@@ -73,7 +73,10 @@ struct SessionSnapshot {
     uint64_t memory_limit = 0;
     SessionUsage usage;
     uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
-    uint32_t host_functions = 0;  // streams that wait for a host function of the tenant
+    scheduling::SessionStatistics gate;
+    std::string delayed_by;          // the session that gate.blames names, while it lives
+    Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
+    uint32_t host_functions = 0;     // streams that wait for a host function of the tenant
 };
 
 struct EndedSession {
@@ -92,7 +95,10 @@ struct Snapshot {
 struct KernelMeasurement {
     KernelName name;
     KernelShape shape;
-    uint32_t samples = 0, median = 0, p95 = 0;
+    uint32_t samples = 0, median = 0, p95 = 0, shortest = 0;
+    uint32_t block = 0, wrong = 0;
+    uint64_t key = 0;
+    std::array<KernelGap, 2> gaps{};
 };
 
 struct NamedTrace {
@@ -126,6 +132,9 @@ class Core {
     uint64_t set_trace(bool on);  // the cursor of what is recorded next
     // What was recorded at `cursor` and after, which moves on; `dropped` counts what was overwritten before.
     std::vector<NamedTrace> read_trace(uint64_t& cursor, size_t limit, uint64_t& dropped);
+
+    // What timing events add to a duration: on an idle stream, behind other work.
+    std::array<Nanoseconds, 2> timer_overhead() const { return timer_overhead_; }
 
     int notification() const { return notification_.get(); }  // readable when there is an ended session
     std::vector<EndedSession> take_ended();
@@ -207,6 +216,7 @@ class Core {
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
+    Nanoseconds read_empty(CUfunction function, bool behind);
     void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
     void check(Session& session, uint32_t stream, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);
@@ -259,7 +269,7 @@ class Core {
 
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
-    Nanoseconds timer_overhead_ = 0;
+    std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 
     CUdeviceptr arenas_ = 0;
     std::mutex memory_mutex_;              // one allocation at a time, so that limits hold

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,8 +35,9 @@ struct alignas(64) InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
-    bool behind = false;  // a host function that has not returned: the policy does not know of it yet
+    bool held = false;    // behind a host function that has not returned: the policy does not know of it yet
     bool traced = false;
+    bool behind = false;  // its stream had other work when it was issued
 };
 static_assert(sizeof(InFlight) == 128);
 
@@ -140,6 +142,7 @@ struct SessionUsage {
     uint64_t launches = 0, operations = 0, bytes_copied = 0;
     int64_t gate_wait_ns = 0;
     uint64_t gate_waits = 0;
+    uint64_t measured = 0;
 };
 
 struct Session {
@@ -177,6 +180,8 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
+    uint64_t last_key = 0;  // of the kernel launched last, and when
+    Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;  // since when the call at its head has to wait
@@ -199,7 +204,7 @@ struct Session {
     std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
     std::unique_ptr<Arena> arena;
-    std::vector<PendingFree> frees;
+    std::deque<PendingFree> frees;
     std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
     std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 

@@ -109,7 +109,8 @@ void Core::start() {
 
 // What two timing events around a kernel read beyond its own duration: measured with a kernel that does
 // nothing, whose own duration is taken as `empty_kernel` (CUPTI reads 1.0 to 1.3 us for one on the H200, the
-// events 7).
+// events 7). On a stream that has nothing else to do, part of it is the host's: the first event happens at
+// once, the kernel when its launch arrives. Behind other work that part is not there.
 void Core::calibrate() {
     static constexpr char nothing[] =
         ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
@@ -119,22 +120,33 @@ void Core::calibrate() {
     CUfunction function = nullptr;
     require(driver_, driver_.cuModuleLoadDataEx_(&module, nothing, 0, nullptr, nullptr), "the empty kernel");
     require(driver_, driver_.cuModuleGetFunction_(&function, module, "nothing"), "the empty kernel");
-    std::array<Nanoseconds, rounds> readings{};
-    for (Nanoseconds& reading : readings) {
-        const Timer& timer = timers_.front();
-        float milliseconds = 0;
-        require(driver_, driver_.cuEventRecord_(timer.before, monitor_), "calibrating");
-        require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
-                "calibrating");
-        require(driver_, driver_.cuEventRecord_(timer.after, monitor_), "calibrating");
-        while (driver_.cuEventQuery_(timer.after) == CUDA_ERROR_NOT_READY) __builtin_ia32_pause();
-        require(driver_, driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after),
-                "calibrating");
-        reading = static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
+    for (const bool behind : {false, true}) {
+        std::array<Nanoseconds, rounds> readings{};
+        for (Nanoseconds& reading : readings) reading = read_empty(function, behind);
+        std::sort(readings.begin(), readings.end());
+        timer_overhead_[behind] = std::max<Nanoseconds>(0, readings[rounds / 2] - empty_kernel);
     }
-    std::sort(readings.begin(), readings.end());
-    timer_overhead_ = std::max<Nanoseconds>(0, readings[rounds / 2] - empty_kernel);
     require(driver_, driver_.cuModuleUnload_(module), "the empty kernel");
+}
+
+// What a pair of timing events reads around the function, on a stream that is idle or `behind` other work.
+Nanoseconds Core::read_empty(CUfunction function, bool behind) {
+    const Timer& timer = timers_.front();
+    auto* word = reinterpret_cast<uint64_t*>(host_gates_.data());  // no session has it yet
+    __atomic_store_n(word, uint64_t{0}, __ATOMIC_RELEASE);
+    if (behind)
+        require(driver_,
+                driver_.cuStreamWaitValue64_(monitor_, host_gates_device_, 1, CU_STREAM_WAIT_VALUE_GEQ),
+                "calibrating");
+    require(driver_, driver_.cuEventRecord_(timer.before, monitor_), "calibrating");
+    require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
+            "calibrating");
+    require(driver_, driver_.cuEventRecord_(timer.after, monitor_), "calibrating");
+    __atomic_store_n(word, uint64_t{1}, __ATOMIC_RELEASE);
+    while (driver_.cuEventQuery_(timer.after) == CUDA_ERROR_NOT_READY) __builtin_ia32_pause();
+    float milliseconds = 0;
+    require(driver_, driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after), "calibrating");
+    return static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
 }
 
 void Core::stop() {
@@ -358,6 +370,11 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     for (const uint32_t handle : session.used)
         if (session.streams[handle]->functions != 0) ++snapshot.host_functions;
     snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
+    snapshot.gate = policy_->statistics(session.index);
+    if (const int blamed = snapshot.gate.blames; blamed >= 0)
+        if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)
+            snapshot.delayed_by = cause->id;
+    snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_[true];
     return snapshot;
 }
 
@@ -381,7 +398,9 @@ std::vector<KernelMeasurement> Core::take_profiles() {
             if (!entry.dirty) return;
             entry.dirty = false;
             if (entry.name == KernelNames::unnamed) return;
-            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95});
+            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95,
+                             entry.shortest, static_cast<uint32_t>(entry.work.block), entry.wrong, entry.key,
+                             entry.gaps});
         });
     });
     return taken;
@@ -404,8 +423,12 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             entry->samples = from.samples;
             entry->median = from.median;
             entry->p95 = from.p95;
-            entry->shortest = from.median;
+            entry->shortest = from.shortest != 0 ? from.shortest : from.median;
+            entry->wrong = from.wrong;
+            entry->gaps = from.gaps;
             entry->durations.fill(from.median);
+            entry->durations[0] = from.p95;
+            entry->durations[1] = entry->shortest;
         }
     });
 }

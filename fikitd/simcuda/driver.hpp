@@ -123,8 +123,10 @@ struct PhysicalAllocation {
 };
 
 struct SimulatedDevice {
-    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base);
+    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base,
+                    std::unique_ptr<SharedDevice> shared);
     int ordinal;
+    std::unique_ptr<SharedDevice> shared;  // null: no other process has this device
     PhysicalMemory physical;
     DeviceHeap heap;
     Device engine;
@@ -136,6 +138,12 @@ struct SimulatedDevice {
     std::condition_variable calls_due;
     std::deque<OperationPtr> calls;  // host functions to run; the first runs
     bool started = false;
+    // As of the last look at the other processes' turns.
+    struct {
+        bool ours = false, computing = false;
+        Nanoseconds since = 0;
+        std::optional<Nanoseconds> look_again;
+    } turn;
     std::vector<bool> turns;  // which numbers of Context::turn are taken
     unsigned take_turn();
 };
@@ -178,6 +186,7 @@ class Call {
     Nanoseconds cost = 0;
 
   private:
+    const Clock& clock_;
     Call* before_;
     Nanoseconds start_;
 };
@@ -222,7 +231,11 @@ class Driver {
     CUresult wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation);
     bool visible(const OperationPtr& operation);
     CUresult synchronize(Lock& lock, Context& context);
-    // Waits until a launch finds room in the stream's hardware queue.
+    // Waits until no kernel runs, while the launches of all threads stand still (loading code does so).
+    CUresult stand_still(Lock& lock);
+    // A call that costs so much, during which launches stand still.
+    void hold_launches(Nanoseconds cost);
+    // Waits until a launch finds room in the stream's hardware queue, and no other call holds launches.
     CUresult wait_for_room(Lock& lock, Stream& stream);
 
     // Adds to what the program's call costs it; the call takes at least that long.
@@ -241,12 +254,17 @@ class Driver {
   private:
     void run_device(SimulatedDevice& device);
     void run_calls(SimulatedDevice& device);
+    void run_turns(SimulatedDevice& device);
+    void take_turn(SimulatedDevice& device, Nanoseconds now);
+    std::optional<Nanoseconds> next_due(const SimulatedDevice& device) const;
     std::vector<Dependency> order(Stream& stream);
     // When what the current call submits leaves the host.
     Nanoseconds submission_time() const;
     void wake();
 
     std::condition_variable progress_;
+    unsigned holders_ = 0;        // calls that stand still for running kernels
+    Nanoseconds held_until_ = 0;  // by calls that hold launches for what they cost
 };
 
 // The contexts of the calling thread, the current one last.

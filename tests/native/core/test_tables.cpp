@@ -61,6 +61,42 @@ void sampling_becomes_rare() {
     CHECK_EQUAL(entry.median, 50'000u);
 }
 
+// A kernel that has other data than before is known anew after a few launches, and it is counted.
+void what_no_longer_holds_is_learnt_anew() {
+    KernelEntry entry;
+    for (int launch = 0; launch < 1000; ++launch)
+        if (entry.sample_now()) entry.measured(10'000);
+    CHECK_EQUAL(entry.interval, KernelEntry::rarest);
+    entry.measured(100'000);  // one may be an accident
+    CHECK_EQUAL(entry.median, 10'000u);
+    entry.measured(10'000);
+    CHECK(entry.known());
+    CHECK_EQUAL(entry.wrong, 1u);
+    for (int launch = 0; launch < 3; ++launch) {
+        CHECK(entry.sample_now() || launch == 0);
+        entry.measured(3'000);
+    }
+    CHECK(!entry.known());
+    for (int launch = 0; launch < 2; ++launch) {
+        CHECK(entry.sample_now());
+        entry.measured(3'000);
+    }
+    CHECK(entry.known());
+    CHECK_EQUAL(entry.median, 3'000u);
+    CHECK_EQUAL(entry.wrong, 4u);
+}
+
+void gaps_are_kept_by_what_came_before() {
+    KernelEntry entry;
+    for (const Nanoseconds time : {10, 30, 20}) entry.follows(7, time);
+    entry.follows(8, 500);
+    entry.follows(9, 900);  // takes the place of the rarer one
+    CHECK_EQUAL(entry.gaps[0].before, 7u);
+    CHECK_EQUAL(entry.gaps[0].median, 20u);
+    CHECK_EQUAL(entry.gaps[1].before, 9u);
+    CHECK_EQUAL(entry.gaps[1].samples, 1u);
+}
+
 void a_full_profile_refuses_new_kernels() {
     Profile profile;
     bool fresh = false;
@@ -276,6 +312,7 @@ void readers_of_a_trace_have_their_own_places() {
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(durations_give_median_and_percentile), CASE(sampling_becomes_rare),
+        CASE(what_no_longer_holds_is_learnt_anew),  CASE(gaps_are_kept_by_what_came_before),
         CASE(a_full_profile_refuses_new_kernels),   CASE(keys_tell_shapes_apart),
         CASE(random_allocations_match_a_model),     CASE(quotas_and_exhaustion),
         CASE(lanes_keep_priorities_apart),          CASE(a_held_lane_is_not_lent_to_others),
