@@ -193,7 +193,9 @@ void Compute::run(Kernel& kernel, Nanoseconds time) {
         case Execution::State::finished:
             break;
     }
-    kernel.cost = block_cost(kernel.execution->work());
+    BlockWork work = kernel.execution->work();
+    work.waited = std::min(work.waited, time - kernel.started_at);  // the turns of others do not count
+    kernel.cost = block_cost(work);
     for (Wave* wave : kernel.waves) set_off(*wave);
     kernel.waves.clear();
 }

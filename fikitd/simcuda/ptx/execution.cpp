@@ -96,8 +96,8 @@ bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds n
     return true;
 }
 
-// All blocks begin with the first, as far as there is memory for them: each writes what it writes, and what one costs
-// is what the machine goes by.
+// All blocks begin with the first, as far as there is memory for them: each writes what it writes, and what
+// one costs is what the machine goes by.
 Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
     const std::uint64_t blocks = run_.kernel.uniform ? 1 : run_.shape.blocks();
     const std::size_t warps = (run_.shape.threads() + ptx::lanes - 1) / ptx::lanes;

@@ -128,9 +128,7 @@ void binary(Lowering& lowering) {
         if (!how.plain()) return &careful2<operation, T>;
         return map2<T, T, T>([](T x, T y) { return canonical(apply<operation>(x, y)); });
     };
-    const Work cost = operation == '/'    ? Work::special
-                           : type == Type::f64 ? Work::wide
-                                               : Work::simple;
+    const Work cost = operation == '/' ? Work::special : type == Type::f64 ? Work::wide : Work::simple;
     Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}), cost);
     op.rounding = how.rounding;
     op.flags = how.flags;
