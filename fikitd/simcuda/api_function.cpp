@@ -121,6 +121,12 @@ CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
         return CUDA_SUCCESS;
     });
 }
+// Banks of shared memory have one size since long ago.
+CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {
+    return with_function(handle, [&](Driver&, Function&) -> CUresult {
+        return config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    });
+}
 CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
     return with_function(handle, [&](Driver&, Function& function) -> CUresult {
         if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -138,6 +144,8 @@ CUresult cuFuncGetParamInfo(CUfunction handle, size_t index, size_t* offset, siz
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction handle) {
+    // Here, other than elsewhere, no handle is a bad value (as driver 580).
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return with_function(handle, [&](Driver&, Function& function) -> CUresult {
         if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *name = function.kernel->name.c_str();

@@ -234,6 +234,14 @@ CUresult cuGreenCtxStreamCreate(CUstream* handle, CUgreenCtx context, unsigned i
     });
 }
 
+CUresult cuGreenCtxGetId(CUgreenCtx handle, unsigned long long* id) {
+    return with_green(handle, [&](Driver&, Driver::Lock&, GreenContext& green) -> CUresult {
+        if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *id = green.id;
+        return CUDA_SUCCESS;
+    });
+}
+
 CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent handle) {
     return with_green(context, [&](Driver& driver, Driver::Lock&, GreenContext& green) -> CUresult {
         Event* event = driver.events.find(handle);

@@ -130,7 +130,9 @@ CUresult cuKernelGetName(const char** name, CUkernel kernel) {
     return cuFuncGetName(name, as_function(kernel));
 }
 CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* bytes) {
-    return cuFuncGetParamInfo(as_function(kernel), index, offset, bytes);
+    CUfunction function = nullptr;
+    const CUresult result = cuKernelGetFunction(&function, kernel);
+    return result != CUDA_SUCCESS ? result : cuFuncGetParamInfo(function, index, offset, bytes);
 }
 
 }  // extern "C"

@@ -74,6 +74,15 @@ bool mapped_by_host(const void* start, std::size_t bytes) {
     return mincore(reinterpret_cast<void*>(first), length, present.data()) == 0;
 }
 
+// What a pointer is can be asked for without a context.
+template <typename Body>
+CUresult with_pointers(Body body) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        const CUresult fault = driver.sticky();
+        return fault != CUDA_SUCCESS ? fault : body(driver);
+    });
+}
+
 CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
     const Block* block = driver.block_of(pointer);
     if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -195,6 +204,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
                                                                     : model::call::free);
         driver.blocks.erase(address);
+        driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
+                                                                    : model::call::free);
         if (block.pool != nullptr) {
             release_pages(driver, *block.pool, address, block.bytes);
             return CUDA_SUCCESS;
@@ -305,14 +316,14 @@ CUresult cuMemHostUnregister(void* start) {
 }
 
 CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) {
+    return with_pointers([&](Driver& driver) {
         return out == nullptr ? CUDA_ERROR_INVALID_VALUE : pointer_attribute(driver, out, attribute, pointer);
     });
 }
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* list, void** out,
                                 CUdeviceptr pointer) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+    return with_pointers([&](Driver& driver) -> CUresult {
         if (count == 0 || list == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
         for (unsigned index = 0; index < count; ++index) {
             // What a pointer does not have reads as zero here, other than in the singular form.

@@ -110,7 +110,10 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
         unsigned room =
             model::shared_per_sm / wanted / model::shared_allocation_unit * model::shared_allocation_unit;
         room = std::min(room - model::shared_reserved_per_block, model::shared_per_block_optin);
-        *bytes = room > kernel.static_shared ? room - kernel.static_shared : 0;
+        // No more than a launch may ask for.
+        *bytes = room > kernel.static_shared
+                     ? std::min(room - kernel.static_shared, function.dynamic_shared_limit)
+                     : 0;
         return CUDA_SUCCESS;
     });
 }

@@ -58,12 +58,14 @@ void add_unique(std::vector<GraphNode*>& nodes, const std::vector<GraphNode*>& m
 // Every forked stream must have come back to the one in which the capture began.
 bool joined(const Capture& capture) {
     const std::vector<GraphNode*>& ends = capture.origin->capture.nodes;
-    return std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* stream) {
-        return std::all_of(stream->capture.nodes.begin(), stream->capture.nodes.end(), [&](GraphNode* node) {
-            return std::any_of(ends.begin(), ends.end(),
-                               [&](const GraphNode* end) { return depends_on(*end, *node); });
-        });
-    });
+    const auto reached = [&](const GraphNode* node) {
+        return std::any_of(ends.begin(), ends.end(),
+                           [&](const GraphNode* end) { return depends_on(*end, *node); });
+    };
+    return std::all_of(capture.left.begin(), capture.left.end(), reached) &&
+           std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* stream) {
+               return std::all_of(stream->capture.nodes.begin(), stream->capture.nodes.end(), reached);
+           });
 }
 
 }  // namespace
@@ -167,12 +169,13 @@ CUresult end_capture(Driver& driver, Stream& stream, CUgraph* handle) {
 void abandon_capture(Driver& driver, Stream& stream) {
     const std::shared_ptr<Capture> capture = stream.capture.capture;
     if (!capture) return;
-    capture->invalid = true;
     if (capture->origin == &stream) {
+        capture->invalid = true;
         close_capture(*capture);
         if (!capture->given_graph) retire_graph(driver, *capture->graph);
         return;
     }
+    add_unique(capture->left, stream.capture.nodes);
     capture->streams.erase(&stream);
     --stream.context->captures;
     stream.capture = {};

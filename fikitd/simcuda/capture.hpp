@@ -15,6 +15,7 @@ struct Capture {
     bool given_graph = false;  // cuStreamBeginCaptureToGraph's
     bool invalid = false;
     std::set<Stream*> streams;
+    std::vector<GraphNode*> left;  // the last ones of streams destroyed meanwhile
 };
 
 // Whether work may be put into a stream now: not into the legacy stream while a blocking stream of its

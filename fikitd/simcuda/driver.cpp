@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "capture.hpp"
 
 namespace fikit::sim {
 

@@ -1,7 +1,7 @@
 // How time passes for the program: what its calls cost, and how it waits.
 #include <thread>
 
-#include "capture.hpp"
+#include "driver.hpp"
 
 namespace fikit::sim {
 
@@ -139,7 +139,6 @@ CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& o
 }
 
 CUresult Driver::synchronize(Lock& lock, Context& context) {
-    if (const CUresult result = refuse_in_capture(*this, context); result != CUDA_SUCCESS) return result;
     std::vector<OperationPtr> tails = std::exchange(context.orphans, {});
     tails.push_back(context.legacy.tail);
     for (const Stream* stream : context.streams) tails.push_back(stream->tail);

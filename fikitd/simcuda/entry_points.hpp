@@ -378,6 +378,31 @@
     /* Attributes of streams */                                   \
     X(cuStreamCopyAttributes, 11000)                              \
     X(cuStreamGetAttribute, 11000)                                \
-    X(cuStreamSetAttribute, 11000)
+    X(cuStreamSetAttribute, 11000)                                \
+    /* api_context.cpp */                                         \
+    X(cuCtxGetSharedMemConfig, 4020)                              \
+    X(cuCtxSetSharedMemConfig, 4020)                              \
+    X(cuCtxResetPersistingL2Cache, 11000)                         \
+    X(cuCtxRecordEvent, 12050)                                    \
+    X(cuCtxWaitEvent, 12050)                                      \
+    /* Core dumps */                                              \
+    X(cuCoredumpGetAttribute, 12010)                              \
+    X(cuCoredumpGetAttributeGlobal, 12010)                        \
+    X(cuCoredumpSetAttribute, 12010)                              \
+    X(cuCoredumpSetAttributeGlobal, 12010)                        \
+    /* api_device.cpp */                                          \
+    X(cuDeviceGetProperties, 2000)                                \
+    /* api_function.cpp */                                        \
+    X(cuFuncSetSharedMemConfig, 4020)                             \
+    /* api_green.cpp */                                           \
+    X(cuGreenCtxGetId, 12090)                                     \
+    /* Peers */                                                   \
+    X(cuDeviceGetP2PAttribute, 8000)                              \
+    X(cuCtxEnablePeerAccess, 4000)                                \
+    X(cuCtxDisablePeerAccess, 4000)                               \
+    /* Tensor maps */                                             \
+    X(cuTensorMapEncodeTiled, 12000)                              \
+    X(cuTensorMapEncodeIm2col, 12000)                             \
+    X(cuTensorMapReplaceAddress, 12000)
 
 // clang-format on

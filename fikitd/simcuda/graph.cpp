@@ -1,8 +1,8 @@
 // See graph.hpp; executable graphs are graph_exec.cpp's.
-#include "graph.hpp"
-
 #include <algorithm>
 #include <unordered_map>
+
+#include "capture.hpp"
 
 namespace fikit::sim {
 
@@ -84,7 +84,10 @@ GraphNode& add_node(Driver& driver, Graph& graph, Command command,
 void remove_node(Driver& driver, GraphNode& node) {
     while (!node.dependencies.empty()) disconnect(*node.dependencies.back().node, node);
     while (!node.dependents.empty()) disconnect(node, *node.dependents.back().node);
-    driver.streams.each([&](Stream& stream) { forget_point(stream.capture, &node); });
+    driver.streams.each([&](Stream& stream) {
+        forget_point(stream.capture, &node);
+        if (stream.capture.capture) std::erase(stream.capture.capture->left, &node);
+    });
     driver.events.each([&](Event& event) { forget_point(event.capture, &node); });
     driver.contexts.each([&](Context& context) {
         for (auto& entry : context.per_thread) forget_point(entry.second->capture, &node);
