@@ -51,7 +51,7 @@ struct KernelEntry {
     uint32_t waves = 1;
     scheduling::Work work;  // what policies are told of a launch; its `expected` is 0 before any measurement
     uint32_t samples = 0;
-    uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window (shortest: its lowest eighth)
+    uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window; shortest: undisturbed
     uint32_t until_sample = 0, interval = 1;
     bool dirty = false;
     std::array<uint32_t, window> durations{};
