@@ -50,7 +50,12 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     }
     const uint32_t sms =
         work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-    const Plan made = plan(work, sms, now);
+    Work foreseen = work;
+    if (sessions_[session].head.key == work.key) {
+        foreseen.longest = sessions_[session].head.longest;
+        foreseen.block = sessions_[session].head.block;
+    }
+    const Plan made = plan(foreseen, sms, now);
     const Nanoseconds length =
         (made.end - made.start) * work.expected / std::max(work.expected, work.longest);
     if (runs_ < operations)
@@ -59,7 +64,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
                              charge(work),
                              length,
                              work.known && work.block > 0 ? work.block : length,
-                             std::max(work.longest, work.expected),
+                             made.end - made.start,
                              made.start};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
@@ -87,8 +92,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (at == runs_) return;
         if (!running_[at].known && work.engine == Engine::kernel) --unknowns_;
         const Nanoseconds lasted = now - std::max(running_[at].start, last_over_);
-        if (beside_high(now) && work.known && lasted > 8 * running_[at].longest + 1'000'000)
-            offended(session, now);
+        if (work.known && work.key != 0 && lasted > 4 * running_[at].longest + 200'000)
+            surprised(session, work, running_[at], lasted);
         last_over_ = now;
         queued_ -= running_[at].length;
         busy_until_ = now + queued_;
@@ -107,11 +112,28 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
-void Fikit::offended(unsigned session, Nanoseconds now) {
-    constexpr Nanoseconds first = 50'000'000, most = 10'000'000'000;
-    Guest& guest = guests_[session];
-    guest.penalty = std::clamp(2 * guest.penalty, first, most);
-    guest.distrusted = now + guest.penalty;
+// An operation lasted far longer than its profile has seen: for the next launches of its key that is what
+// counts.
+void Fikit::surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted) {
+    ++statistics_[session].surprises;
+    const double factor = static_cast<double>(lasted) / static_cast<double>(running.longest);
+    const auto base = static_cast<double>(std::max(work.longest, work.expected));
+    surprises_[work.key % surprises_.size()] = {work.key, static_cast<Nanoseconds>(base * factor), 64};
+}
+
+void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
+    Work head = work;
+    Surprise& surprise = surprises_[work.key % surprises_.size()];
+    if (surprise.left > 0 && surprise.key == work.key) {
+        --surprise.left;
+        if (surprise.longest > head.longest) {
+            head.block =
+                std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
+            head.longest = surprise.longest;
+        }
+    }
+    Levels::arrived(session, head, now);
+    guests_[session].refused = false;
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -151,10 +173,10 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
         high.trust = std::max(0.05, high.trust * 0.85);
-        high.margin = std::min(16.0, high.margin * 1.2);
+        high.margin = std::min(16.0, high.margin * 1.15);
     } else {
         high.trust = std::min(0.9, high.trust + 0.0012);
-        high.margin = std::max(1.0, high.margin * 0.998);
+        high.margin = std::max(1.0, high.margin * 0.997);
     }
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;
@@ -269,7 +291,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     const Work& work = sessions_[session].head;
     const auto number = static_cast<uint8_t>(session);
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
-    const bool unknown = work.engine == Engine::kernel && (!work.known || guests_[session].distrusted > now);
+    const bool unknown = work.engine == Engine::kernel && !work.known;
     refusal = Refusal::in_flight;
     if (runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
