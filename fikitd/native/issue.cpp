@@ -310,7 +310,8 @@ void Core::issue(Session& session, uint8_t where) {
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
-    const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
+    const bool sampled =
+        session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
     if (session.head_kernel != nullptr) {
         const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
         if (sampled && session.last_key != 0)

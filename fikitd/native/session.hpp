@@ -164,6 +164,7 @@ struct Session {
     KernelEntry* head_kernel = nullptr;
     bool head_ready = false, head_waits = false;
     bool paused = false;
+    bool measured = false;  // every launch is
     State state = State::running;
     unsigned index = 0;
     int level = 0;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -144,3 +146,27 @@ def test_durations_that_change_all_the_time_are_counted_as_wrong(daemon: Daemon,
 
     while not wrong():  # collected from time to time
         pass
+
+
+def test_a_measured_job_has_every_launch_measured(daemon: Daemon) -> None:
+    program = f"""
+import fikit
+with fikit.connect(name="measured") as session:
+    spin = session.load({PTX!r}).kernel("spin")
+    for _ in range(150):
+        spin.launch(20_000, grid=7, block=96)
+        session.synchronize()
+"""
+    fikitctl = "from fikitctl.main import main; main()"
+    command = [sys.executable, "-P", "-c", fikitctl, "--socket", str(daemon.socket), "profile"]
+    arguments = ["measure", "--", sys.executable, "-P", "-c", program]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "1 kernels measured, 150 launches" in done.stderr
+    client = daemon.client()
+    (profile,) = [each for each in client.ask(p.ListProfiles()).profiles if each.grid == (7, 1, 1)]
+    assert profile.samples == 150
+    assert profile.block_ns == profile.p95_ns >= profile.median_ns >= profile.shortest_ns > 10_000
+    (gap,) = profile.gaps
+    assert gap.before == profile.key
+    assert gap.median_ns > 20_000
