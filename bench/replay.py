@@ -1,17 +1,17 @@
 """The policies' own code against recorded workloads, in virtual time.
 
-    python -m bench.replay TRACES.json.gz --hp NAME[,NAME] --lp NAME[,NAME] [--policy P] [--seconds S] [--json]
+    python -m bench.replay TRACES.json.gz --hp NAME[,NAME] --lp NAME[,NAME] [--policy P] [--seconds S]
 
-High- and low-priority workloads of a trace file (the format of ``fikitctl demo``'s) run on a model of one H200,
-each in a closed loop with the host gaps that were recorded: every operation launched at its time or as soon as it
-can be, then all of it waited for. ``fikit``, ``strict`` and ``exclusive`` (one low-priority operation at a time,
-none beside high-priority work) pass a model of the dispatch core around the very policy and profile, which starts
-knowing nothing; ``streams`` (stream priorities) and ``fifo`` (equal ones) launch for themselves, without a gate.
-The first ``--warmup`` seconds are not counted.
+High- and low-priority workloads of a trace file (the format of ``fikitctl demo``'s) run on a model of one
+H200, each in a closed loop with the host gaps that were recorded: every operation launched at its time or
+as soon as it can be, then all of it waited for. ``fikit``, ``strict`` and ``exclusive`` (one low-priority
+operation at a time, none beside high-priority work) pass a model of the dispatch core around the very
+policy and profile, which starts knowing nothing; ``streams`` (stream priorities) and ``fifo`` (equal ones)
+launch for themselves, without a gate. The first ``--warmup`` seconds are not counted.
 
-Reported, each side against itself without the other: the high side's step time (the worst of its workloads), the
-low side's throughput, and the latter also against policy ``streams``. The two runs alone and ``streams`` last 2
-and 3 seconds at most: they repeat. The same input gives the same output.
+Reported, each side against itself without the other: the high side's step time (the worst of its
+workloads), the low side's throughput, and the latter also against policy ``streams``. The two runs alone
+and ``streams`` last 2 and 3 seconds at most: they repeat. The same input gives the same output.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         result = replayer.compare(options.hp, options.lp, setup)
     except (WorkloadError, ReplayError) as error:
-        hint = f" ({error.hint})" if getattr(error, "hint", "") else ""
+        hint = f" ({error.hint})" if isinstance(error, WorkloadError) and error.hint else ""
         print(f"bench.replay: {error}{hint}", file=sys.stderr)
         return 2
     print(json.dumps(result) if options.json else _table(result))

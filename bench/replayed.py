@@ -49,6 +49,8 @@ class Setup:
     partitions: tuple[int, ...] | None = None
     delay_share: float = 0.02
     delay_least_us: float = 10.0
+    pace: float = 1.0
+    """The low side's blocks last so many times as long as recorded."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""
@@ -90,8 +92,9 @@ class Replayer:
             rule = setup.rule
             words = [
                 self._side(high), self._side(low), setup.policy, setup.seconds, setup.warmup, setup.seed,
-                round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3), rule.confine_long, rule.confine,
-                setup.delay_share, round(setup.delay_least_us * 1e3), ",".join(map(str, setup.sizes())) or "-",
+                round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3),
+                rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
+                ",".join(map(str, setup.sizes())) or "-", setup.pace,
             ]  # fmt: skip
             lines.append("run " + " ".join(map(str, words)) + "\n")
         done = subprocess.run(
@@ -139,12 +142,11 @@ def ratios(
         return [percentile(tenant["iterations_ns"], share) for tenant in run["high"]]
 
     def ratio(share: float) -> float:
-        return max(
-            with_low / alone for with_low, alone in zip(steps(both, share), steps(high, share), strict=True)
-        )
+        pairs = zip(steps(both, share), steps(high, share), strict=True)
+        return max(with_low / alone for with_low, alone in pairs)
 
     def work(run: dict[str, Any]) -> float:
-        return sum(tenant["work"] for tenant in run["low"])
+        return sum(float(tenant["work"]) for tenant in run["low"])
 
     refused = [sum(counts) for counts in zip(*(tenant["refused"] for tenant in both["low"]), strict=True)]
     decisions: dict[str, Any] = {
@@ -162,7 +164,7 @@ def ratios(
         "delays": {
             "steps": int(sum(tenant["steps"] for tenant in suffered)),
             "count": int(sum(tenant["delays"] for tenant in suffered)),
-            "sum_us": round(sum(tenant["delay_ns"] for tenant in suffered) / 1e3, 1),
+            "sum_us": round(sum(float(tenant["delay_ns"]) for tenant in suffered) / 1e3, 1),
             "worst_us": round(max(tenant["worst_delay_ns"] for tenant in suffered) / 1e3, 1),
             "over_bound": int(sum(tenant["over_bound"] for tenant in suffered)),
         },

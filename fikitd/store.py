@@ -131,13 +131,8 @@ class Store:
         else:
             await self.write([("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))])
 
-    async def save_usage(self, usage: dict[tuple[int, int], Usage]) -> None:
-        """What each tenant (uid) has used of each GPU in sessions that are over."""
-        statement = "INSERT OR REPLACE INTO tenants VALUES (?, ?, ?)"
-        await self.write((statement, (uid, gpu, pack(total))) for (uid, gpu), total in usage.items())
-
     async def load_usage(self) -> dict[tuple[int, int], Usage]:
-        """What save_usage saved last."""
+        """What each tenant (uid) has used of each GPU in sessions that are over."""
         rows = await self.read("SELECT uid, gpu, usage FROM tenants")
         return {(uid, gpu): unpack(data, Usage) for uid, gpu, data in rows}
 

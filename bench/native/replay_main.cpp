@@ -3,8 +3,7 @@
 // Standard input, one item a line, times in nanoseconds:
 //   program NAME ITERATION OPERATIONS            then so many lines
 //   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE
-//   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
-//   SIZES
+//   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST SIZES PACE
 // HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
 // JSON.
 #include <cmath>
@@ -156,11 +155,11 @@ void read(std::istream& input) {
             continue;
         }
         Settings settings;
-        double seconds = 0, warmup = 0;
+        double seconds = 0, warmup = 0, pace = 1;
         if (what != "run" ||
             !(words >> high >> low >> settings.policy >> seconds >> warmup >> settings.seed >>
               settings.in_flight >> settings.long_block >> settings.long_partition >>
-              settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes))
+              settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >> pace))
             throw std::invalid_argument("cannot read: " + line);
         settings.seconds = static_cast<Nanoseconds>(seconds * 1e9);
         settings.warmup = static_cast<Nanoseconds>(warmup * 1e9);
@@ -175,7 +174,12 @@ void read(std::istream& input) {
         } else if (settings.in_flight > 0) {
             settings.bounds.in_flight = settings.in_flight;
         }
-        const Result result = run(settings, chosen(programs, high), chosen(programs, low));
+        std::vector<Program> slower = chosen(programs, low);
+        for (Program& program : slower)
+            for (Operation& operation : program.operations)
+                operation.shape.duration =
+                    static_cast<Nanoseconds>(static_cast<double>(operation.shape.duration) * pace);
+        const Result result = run(settings, chosen(programs, high), slower);
         Output out;
         std::vector<Output> highs, lows;
         for (const TenantResult& tenant : result.high) highs.push_back(describe(tenant));

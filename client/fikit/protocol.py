@@ -141,6 +141,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     state: Literal["running", "paused", "ended"]
     memory_limit_bytes: Bytes
     opened_unix: float
+    host_functions: Count = 0
+    """Its streams that wait for a host function to return."""
     usage: Usage
 
 
@@ -468,13 +470,16 @@ class Event(Reply, tag="event", frozen=True):
 
 
 class StartTrace(Request, tag="start_trace", frozen=True):
-    """Record operations of a GPU (all of the peer's sessions there) with device timestamps."""
+    """Record operations of a GPU (all of the peer's sessions there) with device timestamps.
+
+    The trace belongs to the connection and ends with it; others that run meanwhile see the same operations.
+    """
 
     gpu: int = 0
 
 
 class ReadTrace(Request, tag="read_trace", frozen=True):
-    """What was recorded since ``StartTrace``; ``stop`` ends the recording."""
+    """What was recorded since ``StartTrace`` or the last ``ReadTrace``; ``stop`` ends the trace."""
 
     gpu: int = 0
     stop: bool = True

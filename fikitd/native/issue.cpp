@@ -207,26 +207,54 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
     Lane*& lane = stream.lanes[where];
-    if (stream.lane == nullptr) session.used.push_back(handle);
+    if (stream.lane == nullptr && !stream.left) session.used.push_back(handle);
     if (lane == nullptr) {
         const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
-        lane = lanes_.borrow(cuda_priority(session, stream), size);
+        lane = lanes_.borrow(cuda_priority(session, stream), size, session.index);
     }
-    if (stream.lane != nullptr && stream.lane != lane && stream.issued > stream.completed)
+    if ((stream.left || (stream.lane != nullptr && stream.lane != lane)) && stream.issued > stream.completed)
         wait_for(lane->stream, stream);
+    stream.left = false;
     stream.lane = lane;
     return lane;
 }
 
 // The lane `waiting` goes on once what `earlier` has been issued so far is done.
 void Core::wait_for(CUstream waiting, SessionStream& earlier) {
-    if (earlier.lane == nullptr || earlier.lane->stream == waiting) return;
     CUresult result = CUDA_SUCCESS;
-    if (earlier.hop == nullptr) result = driver_.cuEventCreate_(&earlier.hop, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) result = driver_.cuEventRecord_(earlier.hop, earlier.lane->stream);
+    if (!earlier.left) {
+        if (earlier.lane == nullptr || earlier.lane->stream == waiting) return;
+        result = record_hop(earlier);
+    }
     if (result == CUDA_SUCCESS) result = driver_.cuStreamWaitEvent_(waiting, earlier.hop, 0);
     // Going on without the order would corrupt the tenant's data; nothing but a lost context fails here.
     if (result != CUDA_SUCCESS) fail(result, "ordering two streams");
+}
+
+CUresult Core::record_hop(SessionStream& stream) {
+    CUresult result = CUDA_SUCCESS;
+    if (stream.hop == nullptr) result = driver_.cuEventCreate_(&stream.hop, CU_EVENT_DISABLE_TIMING);
+    return result == CUDA_SUCCESS ? driver_.cuEventRecord_(stream.hop, stream.lane->stream) : result;
+}
+
+// A host function of the session is about to hold the lane, perhaps for ever: the others' streams leave it,
+// in order behind what they have issued there.
+void Core::clear_lane(const Session& session, const Lane* lane) {
+    if (lane->users <= 1) return;
+    for (const auto& other : sessions_) {
+        if (other.get() == &session) continue;
+        for (const uint32_t handle : other->used) {
+            SessionStream& stream = *other->streams[handle];
+            for (Lane*& borrowed : stream.lanes)
+                if (borrowed == lane) Lanes::give_back(borrowed);
+            if (stream.lane != lane) continue;
+            write_mark(*other, stream, handle);  // nobody could later
+            if (const CUresult result = record_hop(stream); result != CUDA_SUCCESS)
+                return fail(result, "ordering two streams");
+            stream.lane = nullptr;
+            stream.left = true;
+        }
+    }
 }
 
 // CUDA C++ Programming Guide, "Legacy Default Stream": it waits for the blocking streams and they for it.
@@ -290,6 +318,20 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
     return driver_.cuLaunchKernelEx_(&config, function.function, nullptr, parameters);
 }
 
+// The operation counts as being on the GPU.
+void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
+    entry.behind = false;
+    if (!entry.work.gated) ++high_in_flight_;
+    policy_->issued(session.index, entry.work, now);
+}
+
+// The host function in front of it has returned. For the policy what is issued no longer waits, but the head
+// of the session still may.
+void Core::enter_late(Session& session, InFlight& entry, Nanoseconds now) {
+    enter(session, entry, now);
+    if (session.head_waits) policy_->arrived(session.index, session.head_work, now);
+}
+
 // Begins to measure what is issued next on the stream; -1: no timer is free.
 int32_t Core::start_timer(CUstream stream) {
     if (free_timers_.empty()) return -1;
@@ -344,8 +386,11 @@ void Core::issue(Session& session, uint8_t where) {
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        if (!gated) ++high_in_flight_;
-        policy_->issued(session.index, entry.work, now_);
+        entry.behind = stream.functions != 0;
+        if (!entry.behind) [[likely]]
+            enter(session, entry, now_);
+        else if (session.head_waits)
+            policy_->withdrawn(session.index, now_);
     } else if (session.head_waits) {
         policy_->withdrawn(session.index, now_);
     }
@@ -416,20 +461,11 @@ CUresult Core::issue_copy(Session& session, CUstream stream) {
         if (!session.owns(copy.other, copy.size)) return CUDA_ERROR_INVALID_VALUE;
         return driver_.cuMemcpyDtoDAsync_(copy.device, copy.other, copy.size, stream);
     }
-    uint8_t* host = nullptr;
-    uint64_t room = 0;
-    if (copy.host_buffer == 0) {
-        host = session.outbox.data() + session.outbox.size() - settings_.staging_bytes;
-        room = settings_.staging_bytes;
-    } else if (auto buffer = session.host_buffers.find(copy.host_buffer);
-               buffer != session.host_buffers.end()) {
-        host = buffer->second.memory.data();
-        room = buffer->second.memory.size();
-    }
-    if (copy.other > room || copy.size > room - copy.other) return CUDA_ERROR_INVALID_VALUE;
+    uint8_t* host = session.host_memory(copy.host_buffer, settings_.staging_bytes, copy.other, copy.size);
+    if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (copy.kind == FIKIT_COPY_TO_DEVICE)
-        return driver_.cuMemcpyHtoDAsync_(copy.device, host + copy.other, copy.size, stream);
-    return driver_.cuMemcpyDtoHAsync_(host + copy.other, copy.device, copy.size, stream);
+        return driver_.cuMemcpyHtoDAsync_(copy.device, host, copy.size, stream);
+    return driver_.cuMemcpyDtoHAsync_(host, copy.device, copy.size, stream);
 }
 
 CUresult Core::issue_fill(Session& session, CUstream stream) {
@@ -476,6 +512,11 @@ CUresult Core::issue_event(Session& session, CUstream stream) {
 CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint32_t handle) {
     const uint64_t step = stream.issued + 1;
     const CUstream lane = stream.lane->stream;
+    if (stream.held.empty() || stream.held.back() != stream.lane) {
+        clear_lane(session, stream.lane);
+        stream.held.push_back(stream.lane);
+        stream.lane->hold(session.index);
+    }
     CUresult result =
         driver_.cuStreamWriteValue64_(lane, session.mark_device(handle), step, CU_STREAM_WRITE_VALUE_DEFAULT);
     const CUdeviceptr gate = session.host_gate_device + handle * sizeof(HostGate);

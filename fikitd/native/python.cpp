@@ -62,6 +62,7 @@ nb::dict describe(const SessionSnapshot& session) {
     all["weight"] = session.weight;
     all["paused"] = session.paused;
     all["memory_limit_bytes"] = session.memory_limit;
+    all["host_functions"] = session.host_functions;
     all["usage"] = usage;
     all["gate"] = describe_gate(session);
     return all;
@@ -111,7 +112,8 @@ NB_MODULE(_core, module) {
         .def_rw("host_limit_bytes", &Settings::host_limit_bytes)
         .def_rw("in_flight_limit", &Settings::in_flight_limit)
         .def_rw("workers", &Settings::workers)
-        .def_rw("board_path", &Settings::board_path);
+        .def_rw("board_path", &Settings::board_path)
+        .def_rw("ledger_path", &Settings::ledger_path);
 
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Core>(module, "Core")
@@ -136,11 +138,11 @@ NB_MODULE(_core, module) {
         .def(
             "attach",
             [](Core& self, const std::string& session, int level, double weight, uint64_t memory_limit,
-               uint64_t domain_limit, int lifeline, int process) {
-                return self.attach({session, level, weight, memory_limit, domain_limit, lifeline, process});
+               uint64_t tenant_limit, int lifeline, int process) {
+                return self.attach({session, level, weight, memory_limit, tenant_limit, lifeline, process});
             },
             nb::arg("session"), nb::arg("level"), nb::arg("weight"), nb::arg("memory_limit"),
-            nb::arg("domain_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
+            nb::arg("tenant_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
         .def("end", &Core::end, nb::arg("session"), nb::arg("error"), nb::arg("reason"), Unlocked())
         .def(
             "change",
@@ -228,13 +230,13 @@ NB_MODULE(_core, module) {
         .def("forget_profiles", &Core::forget_profiles, Unlocked())
         .def("set_trace", &Core::set_trace, nb::arg("on"), Unlocked())
         .def(
-            "take_trace",
-            [](Core& self, size_t limit) {
+            "read_trace",
+            [](Core& self, uint64_t cursor, size_t limit) {
                 uint64_t dropped = 0;
                 std::vector<NamedTrace> taken;
                 {
                     const nb::gil_scoped_release unlocked;
-                    taken = self.take_trace(limit, dropped);
+                    taken = self.read_trace(cursor, limit, dropped);
                 }
                 nb::list all;
                 for (const NamedTrace& entry : taken) {
@@ -244,9 +246,9 @@ NB_MODULE(_core, module) {
                                               record.ended, record.bytes, record.blocks,
                                               record.multiprocessors));
                 }
-                return nb::make_tuple(all, dropped);
+                return nb::make_tuple(all, cursor, dropped);
             },
-            nb::arg("limit"))
+            nb::arg("cursor"), nb::arg("limit"))
         .def("take_ended",
              [](Core& self) {
                  nb::list all;

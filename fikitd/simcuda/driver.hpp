@@ -123,8 +123,10 @@ struct PhysicalAllocation {
 };
 
 struct SimulatedDevice {
-    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base);
+    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base,
+                    std::unique_ptr<SharedDevice> shared);
     int ordinal;
+    std::unique_ptr<SharedDevice> shared;  // null: no other process has this device
     PhysicalMemory physical;
     DeviceHeap heap;
     Device engine;
@@ -136,6 +138,12 @@ struct SimulatedDevice {
     std::condition_variable calls_due;
     std::deque<OperationPtr> calls;  // host functions to run; the first runs
     bool started = false;
+    // As of the last look at the other processes' turns.
+    struct {
+        bool ours = false, computing = false;
+        Nanoseconds since = 0;
+        std::optional<Nanoseconds> look_again;
+    } turn;
     std::vector<bool> turns;  // which numbers of Context::turn are taken
     unsigned take_turn();
 };
@@ -246,6 +254,9 @@ class Driver {
   private:
     void run_device(SimulatedDevice& device);
     void run_calls(SimulatedDevice& device);
+    void run_turns(SimulatedDevice& device);
+    void take_turn(SimulatedDevice& device, Nanoseconds now);
+    std::optional<Nanoseconds> next_due(const SimulatedDevice& device) const;
     std::vector<Dependency> order(Stream& stream);
     // When what the current call submits leaves the host.
     Nanoseconds submission_time() const;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "ptx_interpret.hpp"
+#include "shared_device.hpp"
 
 namespace fikit::sim {
 
@@ -22,10 +23,10 @@ struct Extent {
     std::size_t offset = 0, bytes = 0;
 };
 
-// Pages of one device.
+// Pages of one device. Where processes share it, `shared` says what the others leave.
 class PhysicalMemory {
   public:
-    explicit PhysicalMemory(std::size_t bytes);
+    explicit PhysicalMemory(std::size_t bytes, SharedDevice* shared = nullptr);
     ~PhysicalMemory();
     PhysicalMemory(const PhysicalMemory&) = delete;
     PhysicalMemory& operator=(const PhysicalMemory&) = delete;
@@ -36,9 +37,10 @@ class PhysicalMemory {
     void release(const std::vector<Extent>& extents);
     std::byte* view(std::size_t offset) const { return view_ + offset; }
     std::size_t total() const { return total_; }
-    std::size_t free() const { return free_; }
+    std::size_t free() const;
 
   private:
+    SharedDevice* shared_device_;
     int descriptor_ = -1;
     std::byte* view_ = nullptr;
     std::size_t total_ = 0, free_ = 0;

@@ -14,6 +14,7 @@ struct Settings {
     unsigned devices = 1;
     FaultPlan faults;
     double interference = 0;  // share of the bandwidth lost while several kernels move data
+    std::string machine;      // whose devices several processes share; empty: nobody else has this process's
     bool mps = false;         // contexts run side by side and take no turns
     bool verbose = false;
 };

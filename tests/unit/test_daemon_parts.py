@@ -15,7 +15,8 @@ from fikitd.device import DeviceSpec, choose
 from fikitd.errors import ConfigurationError, InvalidRequest, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
-from fikitd.store import Store
+from fikitd.sessions import SUM
+from fikitd.store import Store, pack
 from fikitd.tenants.accounts import Accounts
 
 GIB = 1 << 30
@@ -102,7 +103,7 @@ async def test_slow_subscriber_is_told_what_it_lost() -> None:
 async def test_store_survives_a_torn_write_and_refuses_whole(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "state.db")
     await store.remember("name", "kept")
-    await store.save_usage({(1, 0): Usage(launches=3)})
+    await store.write([(SUM, (1, 0, pack(Usage(launches=3))))])
     with pytest.raises(Unavailable):
         await store.write([("DELETE FROM settings", ()), ("INSERT INTO nowhere VALUES (1)", ())])
     wal = tmp_path / "state.db-wal"
