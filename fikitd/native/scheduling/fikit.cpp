@@ -88,6 +88,7 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     high->notice = std::min(high->notice + 5, std::max<Nanoseconds>(0, now - launch.alone));
     high->end = now - high->notice;
     high->alone = launch.alone;
+    if (launch.at >= high->until) high->committed = 0;
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
@@ -118,8 +119,10 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
         high.trust = std::max(0.05, high.trust * 0.7);
+        high.margin = std::min(16.0, high.margin * 1.25);
     } else {
-        high.trust = std::min(0.9, high.trust + 0.004);
+        high.trust = std::min(0.9, high.trust + 0.0005);
+        high.margin = std::max(1.0, high.margin * 0.9985);
     }
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;
@@ -167,7 +170,7 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
     if (sequence.size() == 0) return 0;
     const bool known = sequence.known();
     Nanoseconds alone = high.alone, end = high.end;
-    if (now < high.until) end = std::max(end, alone + high.committed);
+    end = std::max(end, alone + high.committed);
     const Nanoseconds bound = step_bound(high);
     Nanoseconds allowed = bound - high.spent, worst = -bound;
     uint32_t position = sequence.size() - high.outstanding;
@@ -189,14 +192,16 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
         issued = std::max(issued + launch.gap, now);
         const Nanoseconds at = issued + Sequence::latency;
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            worst = std::max(worst, end - alone - allowed);
+            const double expected = static_cast<double>(end - alone) * high.margin;
+            worst = std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
             if (end > alone) issued += end - alone;
             step = launch.step;
             allowed = bound;
             end = alone;
         }
         if (at >= plan.end) break;
-        if (seen == foresight) return bound;
+        if (known && seen == sequence.period()) break;  // from here on it repeats
+        if (seen == foresight) return end > alone ? bound : worst;
         alone = std::max(at, alone) + launch.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + launch.duration + stall(plan, launch, start);
@@ -205,8 +210,8 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
     late = std::max<Nanoseconds>(0, end - alone);
     if (late == 0) return worst;
     const Nanoseconds slack = known ? sequence.slack(position) : 0;
-    return std::max(worst,
-                    late - static_cast<Nanoseconds>(high.trust * static_cast<double>(slack)) - allowed);
+    const double expected = static_cast<double>(late) * high.margin - static_cast<double>(slack) * high.trust;
+    return std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
 }
 
 bool Fikit::fits(const Plan& plan, Nanoseconds now) const {

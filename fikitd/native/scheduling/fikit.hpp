@@ -24,7 +24,7 @@
 //                there. Equal speed on a smaller partition is preferred to a larger one.
 //   feedback     Every launch and completion of a high session renews the prediction; the gate asks again for
 //                every operation, and only `in_flight` is ever beyond recall. Steps that were delayed by more
-//                than the bound make it trust slack less (`trust`).
+//                than the bound make it trust slack less (`trust`) and expect more delay (`margin`).
 //   unknown      kernels, and those of a session that was caught (below): one at a time, on the smallest
 //                partition; without partitions only when no high session worked within `high_memory`.
 //   copies       hold an engine, not SMs: they delay copies of the same engine.
@@ -89,7 +89,7 @@ class Fikit final : public Levels {
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;    // gated ones in flight
-    static constexpr unsigned foresight = 512;    // launches of a high session that are looked ahead
+    static constexpr unsigned foresight = 1024;   // launches of a high session that are looked ahead
     static constexpr Nanoseconds between = 1000;  // from one kernel of a stream to the next
 
     struct High {
@@ -103,7 +103,8 @@ class Fikit final : public Levels {
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;  // share of the slack that is relied on
+        double trust = 0.5;   // share of the slack that is relied on
+        double margin = 1.0;  // by which expected delays are multiplied
         Nanoseconds gap = 0, duration = 0;
         double demand = 0;  // SMs: a slowly falling maximum
     };
