@@ -380,7 +380,7 @@ void Core::issue(Session& session, uint8_t where) {
         entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
-        entry.behind = stream.completed + 1 < stream.issued;
+        entry.queued = stream.completed + 1 < stream.issued;
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
