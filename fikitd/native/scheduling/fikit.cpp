@@ -6,7 +6,6 @@ namespace fikit::scheduling {
 using Verdict = Decision::Verdict;
 
 void Fikit::enlist(unsigned session, Nanoseconds now) {
-    if (high_of(session) != nullptr) return;
     for (unsigned number = 0; number < predictors; ++number) {
         if ((used_ >> number & 1) != 0) continue;
         used_ |= 1u << number;
@@ -17,10 +16,14 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         highs_[number].step_at = now;
         return;
     }
+    ++unforeseeable_;
 }
 
 void Fikit::discharge(unsigned session) {
-    if (places_[session] == 0) return;
+    if (places_[session] == 0) {
+        --unforeseeable_;
+        return;
+    }
     used_ &= ~(1u << (places_[session] - 1));
     places_[session] = 0;
 }
@@ -48,12 +51,19 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     const uint32_t sms =
         work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
     const Plan made = plan(work, sms, now);
-    const Nanoseconds length = made.end - made.start;
+    const Nanoseconds length =
+        (made.end - made.start) * work.expected / std::max(work.expected, work.longest);
     if (runs_ < operations)
-        running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, work.block};
+        running_[runs_++] = {static_cast<uint8_t>(session),
+                             work.known,
+                             charge(work),
+                             length,
+                             work.known && work.block > 0 ? work.block : length,
+                             std::max(work.longest, work.expected),
+                             made.start};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
-    busy_until_ = made.end;
+    busy_until_ = made.start + length;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -61,6 +71,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
+        if (runs_ > 0) suspect(high, running_[runs_ - 1]);
         Nanoseconds late = 0;
         excess(high, made, now, late);
         high.committed = late;
@@ -75,6 +86,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         while (at < runs_ && running_[at].session != session) ++at;
         if (at == runs_) return;
         if (!running_[at].known && work.engine == Engine::kernel) --unknowns_;
+        const Nanoseconds lasted = now - std::max(running_[at].start, last_over_);
+        if (beside_high(now) && work.known && lasted > 8 * running_[at].longest + 1'000'000)
+            offended(session, now);
+        last_over_ = now;
         queued_ -= running_[at].length;
         busy_until_ = now + queued_;
         std::copy(running_.begin() + at + 1, running_.begin() + runs_, running_.begin() + at);
@@ -92,6 +107,13 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
+void Fikit::offended(unsigned session, Nanoseconds now) {
+    constexpr Nanoseconds first = 50'000'000, most = 10'000'000'000;
+    Guest& guest = guests_[session];
+    guest.penalty = std::clamp(2 * guest.penalty, first, most);
+    guest.distrusted = now + guest.penalty;
+}
+
 // The session has what it waited for: what it is late by, it was delayed by.
 void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
     const Nanoseconds late = high.end - high.alone;
@@ -101,9 +123,19 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
         Delays& delays = statistics_[session].delays;
         ++delays.count;
         delays.sum += late;
+        if (high.suspect < max_sessions) {
+            Delays& caused = statistics_[high.suspect].delays;
+            ++caused.count;
+            caused.sum += late;
+            caused.worst = std::max(caused.worst, late);
+            if (late > delays.worst) statistics_[session].blames = static_cast<int>(high.suspect);
+        }
         delays.worst = std::max(delays.worst, late);
     }
     high.beside = runs_ > 0;
+    high.suspect = max_sessions;
+    high.suspect_block = 0;
+    for (unsigned at = 0; at < runs_; ++at) suspect(high, running_[at]);
     high.awaits = false;
     high.committed = 0;
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
@@ -118,11 +150,11 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     statistics.step_time = high.step_time;
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
-        high.trust = std::max(0.05, high.trust * 0.7);
-        high.margin = std::min(16.0, high.margin * 1.25);
+        high.trust = std::max(0.05, high.trust * 0.85);
+        high.margin = std::min(16.0, high.margin * 1.2);
     } else {
-        high.trust = std::min(0.9, high.trust + 0.0005);
-        high.margin = std::max(1.0, high.margin * 0.9985);
+        high.trust = std::min(0.9, high.trust + 0.0012);
+        high.margin = std::max(1.0, high.margin * 0.998);
     }
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;
@@ -134,7 +166,7 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
 
 Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
     Plan plan{&work, sms, 1, 1.0, std::max(now + Sequence::latency, busy_until_), 0};
-    Nanoseconds length = work.expected;
+    Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
         const uint32_t slots = sms * work.per_sm, all = bounds_.multiprocessors * work.per_sm;
         plan.waves = (work.blocks + slots - 1) / slots;
@@ -215,6 +247,9 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
 }
 
 bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+    if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
+        plan.work->block > bounds_.delay_least)
+        return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         Nanoseconds late = 0;
         if (excess(highs_[std::countr_zero(left)], plan, now, late) > 0) return false;
@@ -252,7 +287,8 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     } else {
         const Plan everywhere = plan(work, bounds_.multiprocessors, now);
         if (fits(everywhere, now)) return {Verdict::whole, number};
-        refusal = Refusal::bound;
+        refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
+                                                                                   : Refusal::bound;
         if (can_confine) {
             uint32_t waves = 0;
             Decision best{Verdict::wait, number};

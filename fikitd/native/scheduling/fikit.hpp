@@ -32,7 +32,13 @@
 //   the
 //                whole GPU or wait.
 //   starvation   levels.hpp; what is entitled takes the smallest partition, if it can be confined.
-//   caught       is a session whose operation lasted far beyond its profile beside high work: see offended().
+//   unforeseen   high work, in another executor or of more sessions than are predicted: kernels with blocks
+//   longer
+//                than `delay_least` are confined.
+//   caught       is a session whose operation, beside high work, lasted far longer than its profile has ever
+//   seen:
+//                for a while, twice as long each time, its kernels count as unknown.
+//   blame        for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
 #include <memory>
@@ -58,15 +64,13 @@ class Fikit final : public Levels {
         if (level == highest_level) enlist(session, now);
     }
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
+        if (sessions_[session].level == highest_level) discharge(session);
         Levels::changed(session, level, weight, now);
-        if (level == highest_level)
-            enlist(session, now);
-        else
-            discharge(session);
+        if (level == highest_level) enlist(session, now);
     }
     void closed(unsigned session, Nanoseconds now) override {
+        if (sessions_[session].level == highest_level) discharge(session);
         Levels::closed(session, now);
-        discharge(session);
     }
 
     void arrived(unsigned session, const Work& work, Nanoseconds now) override {
@@ -106,12 +110,14 @@ class Fikit final : public Levels {
         double trust = 0.5;   // share of the slack that is relied on
         double margin = 1.0;  // by which expected delays are multiplied
         Nanoseconds gap = 0, duration = 0;
-        double demand = 0;  // SMs: a slowly falling maximum
+        double demand = 0;                // SMs: a slowly falling maximum
+        unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
+        Nanoseconds suspect_block = 0;
     };
     struct Running {
         uint8_t session = 0;
         bool known = false;
-        Nanoseconds charge = 0, length = 0, block = 0;
+        Nanoseconds charge = 0, length = 0, block = 0, longest = 0, start = 0;
     };
     struct Guest {
         bool refused = false;        // its head was counted as refused
@@ -133,11 +139,23 @@ class Fikit final : public Levels {
     }
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
+    void suspect(High& high, const Running& running) {
+        if (running.block < high.suspect_block) return;
+        high.suspect = running.session;
+        high.suspect_block = running.block;
+    }
+    void offended(unsigned session, Nanoseconds now);
     void settle(unsigned session, High& high, Nanoseconds now);
     void close_step(unsigned session, High& high, Nanoseconds now);
     Nanoseconds step_bound(const High& high) const {
         return std::max(bounds_.delay_least,
                         static_cast<Nanoseconds>(bounds_.delay_share * static_cast<double>(high.step_time)));
+    }
+    Nanoseconds longest_bound() const {
+        Nanoseconds longest = 0;
+        for (unsigned left = used_; left != 0; left &= left - 1)
+            longest = std::max(longest, step_bound(highs_[std::countr_zero(left)]));
+        return longest;
     }
     Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds at) const;
@@ -156,6 +174,8 @@ class Fikit final : public Levels {
     unsigned runs_ = 0, unknowns_ = 0;
     Nanoseconds queued_ = 0,
                 busy_until_ = 0;  // of the gated work in flight: its length, when it will be over
+    Nanoseconds last_over_ = 0;   // when gated work last completed
+    unsigned unforeseeable_ = 0;  // high sessions that are not predicted
     size_t partitions_ = 0;
 };
 
