@@ -26,7 +26,10 @@ MOST: Final = 100_000
     cls=Verb,
     answer_seconds=None,
     context_settings=FROM_THE_COMMAND_ON,
-    examples=["fikitctl profile measure -- python serve.py --steps 200"],
+    examples=[
+        "fikitctl profile measure -- python serve.py --steps 200",
+        "fikitctl profile measure --priority high --gpu 0 -- ./infer --once",
+    ],
 )
 @work_options
 @click.option("--beside-others", is_flag=True, help="Even while other sessions use the GPU.")
