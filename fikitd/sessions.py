@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from fikit.protocol import Usage
+from fikit.protocol import GateStatistics, Usage
 from msgspec.structs import replace
 
 from fikitd.errors import Unavailable
@@ -83,7 +83,7 @@ class Sessions:
     async def close_left(self) -> None:
         """Close the accounts of sessions whose executors ended while no daemon ran; once, at start."""
         assert self.supervisor is not None, "accounts are closed once executors are taken over"  # noqa: S101
-        known = self._notes.keys() | self.living.keys()
+        known = self._notes.keys() | self.living.keys() | self._forget
         await trio.to_thread.run_sync(final_accounts.keep_only, self._left, known)
         for session, note in list(self._notes.items()):
             if note.executor not in self.supervisor.executors:
@@ -91,9 +91,9 @@ class Sessions:
 
     async def _close(self, session: str, note: SessionNote) -> None:
         ended = await trio.to_thread.run_sync(final_accounts.find, self._left, session)
-        usage = note.usage if ended is None else ended.usage
+        usage, gate = (note.usage, GateStatistics()) if ended is None else (ended.usage, ended.gate)
         if note.uid is not None:
-            self._accounts.close(note.uid, note.gpu, usage)
+            self._accounts.close(note.uid, note.gpu, usage, gate)
         self._forget.add(session)
         self._notes.pop(session)
         self.on_closed(session, note.job, usage)

@@ -4,6 +4,7 @@
 //
 //   dispatch.cpp   the loop: reading rings, the gate, parking
 //   issue.cpp      one operation to the GPU
+//   place.cpp      the lane that it goes to
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   sessions.cpp   attaching, ending, control from Python's threads
@@ -198,8 +199,10 @@ class Core {
     void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
     void count_step(Session& session, SessionStream& stream, uint32_t handle);
-    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
+
+    // place.cpp
+    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void wait_for(CUstream waiting, SessionStream& earlier);
     CUresult record_hop(SessionStream& stream);
     void clear_lane(const Session& session, const Lane* lane);

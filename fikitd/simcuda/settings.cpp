@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string_view>
 
 namespace fikit::sim {
@@ -21,6 +23,32 @@ bool number(const char* text, double low, double high, double& value) {
     char* end = nullptr;
     value = std::strtod(text, &end);
     return end != text && *end == '\0' && std::isfinite(value) && value >= low && value <= high;
+}
+
+// A number is every opaque kernel's time; else it names a file with lines of a kernel's name and its time,
+// in nanoseconds, where the name * stands for all others.
+bool read_kernel_times(const char* text, Settings& settings) {
+    constexpr std::uint64_t longest = 1'000'000'000'000;
+    std::uint64_t time = 0;
+    if (whole_number(text, time)) {
+        settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        return time <= longest;
+    }
+    std::ifstream file(text);
+    if (!file) return false;
+    std::string line;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::string name, number, more;
+        if (!(words >> name) || name.front() == '#') continue;
+        if (!(words >> number) || words >> more || !whole_number(number, time) || time > longest)
+            return false;
+        if (name == "*")
+            settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        else
+            settings.kernel_times[name] = static_cast<Nanoseconds>(time);
+    }
+    return true;
 }
 
 bool result_code(std::string_view text, CUresult& result) {
@@ -104,6 +132,12 @@ bool read_settings(Settings& settings, std::string& problem) {
             return reject("FIKIT_SIM_MACHINE", text, "wanted a short name or a path");
         if (!settings.machine.empty() && settings.virtual_clock)
             return reject("FIKIT_SIM_MACHINE", text, "the virtual clock is a single process's");
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_KERNEL_TIMES")) {
+        if (!read_kernel_times(text, settings)) {
+            return reject("FIKIT_SIM_KERNEL_TIMES", text,
+                          "wanted nanoseconds, up to 1000 s, or a file of lines of name and nanoseconds");
+        }
     }
     if (const char* text = std::getenv("FIKIT_SIM_MPS")) settings.mps = std::string_view(text) == "1";
     if (const char* text = std::getenv("FIKIT_SIM_VERBOSE")) settings.verbose = std::string_view(text) == "1";
