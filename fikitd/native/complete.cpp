@@ -128,7 +128,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
             measured =
                 std::max<Nanoseconds>(1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) -
-                                             timer_overhead_[entry.behind]);
+                                             timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && measured > 0) entry.kernel->measured(measured, entry.multiprocessors);

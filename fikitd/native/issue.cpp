@@ -287,7 +287,8 @@ void Core::issue(Session& session, uint8_t where) {
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
-    const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
+    const bool sampled =
+        session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
     if (session.head_kernel != nullptr) {
         const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
         if (sampled && session.last_key != 0)
@@ -314,7 +315,7 @@ void Core::issue(Session& session, uint8_t where) {
         entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
-        entry.behind = stream.completed + 1 < stream.issued;
+        entry.queued = stream.completed + 1 < stream.issued;
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]

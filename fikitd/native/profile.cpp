@@ -23,7 +23,7 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
     // What was learnt no longer holds: the kernel has other data now.
-    if (wrong_in_a_row > accidents) samples = wrong_in_a_row = 0;
+    if (wrong_in_a_row > accidents) samples = wrong_in_a_row = shortest = 0;
     durations[samples % window] = told;
     ++samples;
     dirty = true;
