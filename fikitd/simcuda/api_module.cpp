@@ -25,10 +25,10 @@ CUresult load_module(CUmodule* handle, const std::vector<std::byte>& bytes, cons
     return with_context(
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
             if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
             LoadedImage loaded;
             if (const CUresult result = read(driver, bytes, options, loaded); result != CUDA_SUCCESS)
                 return result;
+            if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
             Image& image =
                 add_image(driver, std::move(loaded), context.owner != nullptr ? context.owner : &context);
             *handle = image.handle;
@@ -144,8 +144,12 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
 }
 
 CUresult cuModuleUnload(CUmodule handle) {
-    return with_image(handle, [](Driver& driver, Image& image) -> CUresult {
-        driver.release_image(image);
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        if (driver.images.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
+        Image* image = driver.images.find(handle);
+        if (image == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        driver.release_image(*image);
         return CUDA_SUCCESS;
     });
 }

@@ -74,7 +74,8 @@ CUresult check_cluster(const Function& function, const LaunchShape& shape, const
     return CUDA_SUCCESS;
 }
 
-CUresult translate_launch(Driver& driver, int device, const LaunchCommand& command, std::vector<DeviceWork>& work) {
+CUresult translate_launch(Driver& driver, int device, const LaunchCommand& command,
+                          std::vector<DeviceWork>& work) {
     Image& image = *command.image;
     if (const CUresult result = place_image(driver, image, device); result != CUDA_SUCCESS) return result;
     Launch launch;

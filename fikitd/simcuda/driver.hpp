@@ -25,8 +25,10 @@ class JitOptions;
 struct LoadedImage;
 
 struct SimulatedDevice {
-    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base);
+    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base,
+                    std::unique_ptr<SharedDevice> shared);
     int ordinal;
+    std::unique_ptr<SharedDevice> shared;  // null: no other process has this device
     PhysicalMemory physical;
     DeviceHeap heap;
     Device engine;
@@ -38,6 +40,12 @@ struct SimulatedDevice {
     std::condition_variable calls_due;
     std::deque<OperationPtr> calls;  // host functions to run; the first runs
     bool started = false;
+    // As of the last look at the other processes' turns.
+    struct {
+        bool ours = false, computing = false;
+        Nanoseconds since = 0;
+        std::optional<Nanoseconds> look_again;
+    } turn;
     std::vector<bool> turns;  // which numbers of Context::turn are taken
     unsigned take_turn();
     MemoryPool* preset_pool = nullptr;                           // made when first asked for
@@ -147,6 +155,10 @@ class Driver {
     void run_device(SimulatedDevice& device);
     void run_calls(SimulatedDevice& device);
     std::uint64_t allocations_made_ = 0;
+    void run_turns(SimulatedDevice& device);
+    void take_turn(SimulatedDevice& device, Nanoseconds now);
+    std::optional<Nanoseconds> next_due(const SimulatedDevice& device) const;
+
     std::condition_variable progress_;
     unsigned holders_ = 0;        // calls that stand still for running kernels
     Nanoseconds held_until_ = 0;  // by calls that hold launches for what they cost

@@ -47,7 +47,7 @@ std::size_t take_run(std::map<std::size_t, std::size_t>& runs,
 
 }  // namespace
 
-PhysicalMemory::PhysicalMemory(std::size_t bytes) {
+PhysicalMemory::PhysicalMemory(std::size_t bytes, SharedDevice* others) : others_(others) {
     bytes = round_up(bytes, model::page);
     descriptor_ = memfd_create("fikit-sim-device", MFD_CLOEXEC);
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return;
@@ -73,6 +73,7 @@ PhysicalMemory::~PhysicalMemory() {
 std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
     bytes = round_up(bytes, model::page);
     if (bytes > free_) return std::nullopt;
+    if (others_ != nullptr && !others_->take_memory(bytes)) return std::nullopt;
     std::vector<Extent> extents;
     const auto whole =
         std::find_if(runs_.begin(), runs_.end(), [&](const auto& run) { return run.second >= bytes; });
@@ -90,9 +91,14 @@ std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
 }
 
 bool PhysicalMemory::charge(std::size_t bytes) {
-    if (bytes > free_) return false;
+    if (bytes > free_ || (others_ != nullptr && !others_->take_memory(bytes))) return false;
     free_ -= bytes;
     return true;
+}
+
+void PhysicalMemory::refund(std::size_t bytes) {
+    free_ += bytes;
+    if (others_ != nullptr) others_->give_memory(bytes);
 }
 
 namespace {
@@ -164,7 +170,12 @@ void PhysicalMemory::release(const std::vector<Extent>& extents) {
                   static_cast<off_t>(extent.bytes));
         add_run(runs_, extent.offset, extent.bytes);
         free_ += extent.bytes;
+        if (others_ != nullptr) others_->give_memory(extent.bytes);
     }
+}
+
+std::size_t PhysicalMemory::free() const {
+    return others_ != nullptr ? std::min(free_, others_->free_memory()) : free_;
 }
 
 std::uint64_t reserve_addresses(std::size_t bytes, std::size_t alignment, std::uint64_t wished) {

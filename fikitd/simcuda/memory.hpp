@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "ptx_interpret.hpp"
+#include "shared_device.hpp"
 
 namespace fikit::sim {
 
@@ -51,10 +52,10 @@ class SharedMemory {
     Description description_;
 };
 
-// Pages of one device.
+// Pages of one device. Where processes share it, `others` says what they leave.
 class PhysicalMemory {
   public:
-    explicit PhysicalMemory(std::size_t bytes);
+    explicit PhysicalMemory(std::size_t bytes, SharedDevice* others = nullptr);
     // The pages of memory that can be exported.
     explicit PhysicalMemory(std::unique_ptr<SharedMemory> shared);
     ~PhysicalMemory();
@@ -67,13 +68,14 @@ class PhysicalMemory {
     void release(const std::vector<Extent>& extents);
     std::byte* view(std::size_t offset) const { return view_ + offset; }
     std::size_t total() const { return total_; }
-    std::size_t free() const { return free_; }
+    std::size_t free() const;
     int descriptor() const { return descriptor_; }
     // Counts pages that lie elsewhere, in a SharedMemory, as used; false where fewer are free.
     bool charge(std::size_t bytes);
-    void refund(std::size_t bytes) { free_ += bytes; }
+    void refund(std::size_t bytes);
 
   private:
+    SharedDevice* others_ = nullptr;
     std::unique_ptr<SharedMemory> shared_;  // null: the descriptor and the view are its own
     int descriptor_ = -1;
     std::byte* view_ = nullptr;

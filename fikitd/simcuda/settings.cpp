@@ -132,6 +132,13 @@ bool read_settings(Settings& settings, std::string& problem) {
             rest.remove_prefix(std::min(comma + 1, rest.size()));
         }
     }
+    if (const char* text = std::getenv("FIKIT_SIM_MACHINE")) {
+        settings.machine = text;
+        if (settings.machine.size() > 200 || settings.machine.starts_with('.'))
+            return reject("FIKIT_SIM_MACHINE", text, "wanted a short name or a path");
+        if (!settings.machine.empty() && settings.virtual_clock)
+            return reject("FIKIT_SIM_MACHINE", text, "the virtual clock is a single process's");
+    }
     if (const char* text = std::getenv("FIKIT_SIM_KERNEL_TIMES")) {
         if (!read_kernel_times(text, settings)) {
             return reject("FIKIT_SIM_KERNEL_TIMES", text,

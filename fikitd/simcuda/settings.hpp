@@ -19,6 +19,7 @@ struct Settings {
     std::uint64_t failing_allocation = 0;
     CUresult allocation_result = CUDA_SUCCESS;
     double interference = 0;  // share of the bandwidth lost while several kernels move data
+    std::string machine;      // whose devices several processes share; empty: nobody else has this process's
     bool mps = false;         // contexts run side by side and take no turns
     bool verbose = false;
     // How long kernels take whose code cannot be run, by name.
