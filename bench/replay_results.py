@@ -33,7 +33,7 @@ MEASURED_PAIRS: Final = (
 
 
 class Measured(NamedTuple):
-    """One row measured on an H200: for each of MEASURED_PAIRS the high side's p99 and the low side's throughput."""
+    """One row measured on an H200: by pair the high side's p99, the low side's throughput."""
 
     name: str
     setup: Setup
@@ -60,7 +60,7 @@ MEASURED: Final = (
     ),
 )
 PACES: Final = (0.98, 0.99, 1.0, 1.01, 1.02)
-"""How fast the low side's blocks run. How its period lines up with the high side's decides which of the latter's
+"""How fast the low side's blocks run. How its period lines up with the high side's decides which of its
 steps meet the longest kernels, so a p99 of one run is known no better than these tell; a clock is."""
 
 

@@ -91,7 +91,7 @@ class Bench:
     def attributes(self, numbers: Iterable[int]) -> dict[int, int]:
         """CUdevice_attributes."""
         wanted = list(numbers)
-        command = [self.program, "attributes", self.library, str(self.device.ordinal), *map(str, wanted)]
+        command = [str(self.program), "attributes", self.library, str(self.device.ordinal), *map(str, wanted)]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
         return dict(zip(wanted, map(int, done.stdout.split()), strict=True))
 
@@ -245,13 +245,28 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
         pairs = zip(readings, bases, strict=True)
         return middle(over(getattr(one, attribute), getattr(base, attribute)) for one, base in pairs)
 
+    def typical(attribute: str) -> float | None:
+        return middle(getattr(each, attribute) for each in readings)
+
     return Row(
-        name,
-        *(middle(getattr(each, value) for each in readings) for value in Reading.__dataclass_fields__),
-        *(ratio(value, alone) for value in Reading.__dataclass_fields__),
+        configuration=name,
+        hp_p50_ms=typical("hp_p50_ms"),
+        hp_p99_ms=typical("hp_p99_ms"),
+        lp_steps_per_second=typical("lp_steps_per_second"),
+        hp_p50_ratio=ratio("hp_p50_ms", alone),
+        hp_p99_ratio=ratio("hp_p99_ms", alone),
+        lp_ratio=ratio("lp_steps_per_second", alone),
         lp_of_bound=ratio("lp_steps_per_second", bound),
         rounds=readings,
     )
+
+
+def settings_of(policy: str) -> str:
+    """The configuration of a daemon with a policy; ``+mps``: its executors are clients of MPS."""
+    name, _, mps = policy.partition("+")
+    partitions = "partitions = [0.73]\n" if name == "strict" else ""  # it uses one, and this is its best
+    scheduling = f'[scheduling]\npolicy = "{name}"\n{partitions}'
+    return f'{scheduling}[executor]\nmps = "{"auto" if mps else "off"}"\n'
 
 
 def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[str, Any]:
@@ -269,8 +284,7 @@ def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[
             except MpsUnavailableError as error:
                 bench.skipped["mps"] = str(error)
         for policy in options.policies:
-            settings = f'[scheduling]\npolicy = "{policy}"\n'
-            bench.sockets[policy] = stack.enter_context(daemon(options.device, settings))
+            bench.sockets[policy] = stack.enter_context(daemon(options.device, settings_of(policy)))
         for high, low in options.pairs:
             print(f"{high} : {low}", file=sys.stderr, flush=True)
             try:
@@ -335,7 +349,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--device", default="auto", help="auto, sim, or the index of a GPU")
     parser.add_argument("--pairs", default=",".join(DEFAULT), help="all, recorded, real, or HP:LP,...")
-    parser.add_argument("--policies", default="fikit,strict", help="of fikitd; empty: no fikitd")
+    parser.add_argument(
+        "--policies", default="fikit,strict", help="of fikitd, +mps: under MPS; empty: no fikitd"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of the device, for each measurement")
     parser.add_argument("--traces", type=Path, help="a trace file in place of the one that comes along")

@@ -25,6 +25,7 @@ Identifier = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 Level = Annotated[int, Meta(ge=0, le=9)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+KernelKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}$")]
 Microseconds = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 PRIORITIES: Final[dict[str, int]] = {"high": 0, "normal": 5, "low": 9}
@@ -69,6 +70,44 @@ class Usage(Struct, frozen=True, kw_only=True):
     queued: Count = 0
 
 
+class GateStatistics(Struct, frozen=True, kw_only=True):
+    """What the gate did for or because of a session since it was opened. Nanoseconds of device time.
+
+    A session that the gate holds back has the first fields, one of the highest priority those from ``steps``
+    on, and both have what concerns delays: it suffered them, or it caused them.
+    """
+
+    filled: Count = 0
+    """Operations issued beside high-priority work, on the whole GPU; what they take is ``filled_ns``."""
+    filled_ns: Count = 0
+    confined: Count = 0
+    """Likewise, confined to a part of the multiprocessors."""
+    confined_ns: Count = 0
+    refused: dict[str, Count] = {}
+    """Operations that had to wait, by why: level, unknown, too_long, bound, in_flight."""
+    steps: Count = 0
+    """A step ends when the program waits for what it had issued."""
+    step_ns: Count = 0
+    """What one takes, at present."""
+    bound_ns: Count = 0
+    """On the delay of one step, at present."""
+    over_bound: Count = 0
+    """Steps that were delayed by more than that."""
+    predicted: Count = 0
+    """Launches whose time was predicted; ``met``: those that came as predicted."""
+    met: Count = 0
+    idle_ns: Count = 0
+    """Nothing of it was on the GPU."""
+    delays: Count = 0
+    delay_ns: Count = 0
+    worst_delay_ns: Count = 0
+    delayed_by: Identifier | None = None
+    """The session that caused the worst delay."""
+    measured: Count = 0
+    """Launches measured by timing events, which add ``measuring_ns`` in all."""
+    measuring_ns: Count = 0
+
+
 class GpuRecord(Struct, frozen=True, kw_only=True):
     """One GPU of the machine."""
 
@@ -102,6 +141,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     state: Literal["running", "paused", "ended"]
     memory_limit_bytes: Bytes
     opened_unix: float
+    host_functions: Count = 0
+    """Its streams that wait for a host function to return."""
     usage: Usage
 
 
@@ -145,8 +186,17 @@ class TenantRecord(Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+class KernelGap(Struct, frozen=True, array_like=True):
+    """From the launch of one kernel to that of another, its usual successor in a session."""
+
+    before: KernelKey
+    """The first of the two."""
+    samples: Count
+    median_ns: Count
+
+
 class ProfileRecord(Struct, frozen=True, kw_only=True):
-    """What is known of one kernel key."""
+    """What is known of one kernel key: durations are of the latest measured launches."""
 
     function: str
     module: str
@@ -158,6 +208,15 @@ class ProfileRecord(Struct, frozen=True, kw_only=True):
     samples: Count
     median_ns: Count
     p95_ns: Count
+    shortest_ns: Count = 0
+    """What it takes undisturbed: the lowest eighth."""
+    block_ns: Count = 0
+    """What one block takes: what it may delay others by."""
+    wrong: Count = 0
+    """Durations less than half or more than twice of what was known."""
+    key: str = ""
+    """Hash of module, function and shape: how gaps name it."""
+    gaps: list[KernelGap] = []
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -229,6 +288,8 @@ class Submit(Request, tag="submit", frozen=True):
     foreground: bool = False
     output_limit_bytes: Bytes = 0
     """0: the configured limit."""
+    measured: bool = False
+    """Measure every launch of its sessions, at some cost to each."""
 
 
 class JobStarted(Request, tag="job_started", frozen=True):
@@ -305,6 +366,27 @@ class Shown(Reply, tag="shown", frozen=True):
 
     job: JobRecord | None = None
     session: SessionRecord | None = None
+
+
+class Explain(Request, tag="explain", frozen=True):
+    """How the gate treated a session, and those that share its executor."""
+
+    session: Identifier
+
+
+class Gated(Struct, frozen=True, kw_only=True):
+    """A session, and what the gate did."""
+
+    session: SessionRecord
+    gate: GateStatistics
+
+
+class Explained(Reply, tag="explained", frozen=True):
+    """Answer to ``Explain``. ``beside``: the sessions that live in the same executor."""
+
+    policy: str
+    gated: Gated
+    beside: list[Gated]
 
 
 class ReadLogs(Request, tag="read_logs", frozen=True):
@@ -388,13 +470,16 @@ class Event(Reply, tag="event", frozen=True):
 
 
 class StartTrace(Request, tag="start_trace", frozen=True):
-    """Record operations of a GPU (all of the peer's sessions there) with device timestamps."""
+    """Record operations of a GPU (all of the peer's sessions there) with device timestamps.
+
+    The trace belongs to the connection and ends with it; others that run meanwhile see the same operations.
+    """
 
     gpu: int = 0
 
 
 class ReadTrace(Request, tag="read_trace", frozen=True):
-    """What was recorded since ``StartTrace``; ``stop`` ends the recording."""
+    """What was recorded since ``StartTrace`` or the last ``ReadTrace``; ``stop`` ends the trace."""
 
     gpu: int = 0
     stop: bool = True
@@ -516,12 +601,12 @@ class Failure(Reply, tag="error", frozen=True):
 
 AnyRequest = (
     Hello | OpenSession | Submit | JobStarted | JobFinished | ListGpus | ListSessions | ListJobs
-    | ListTenants | Show | ReadLogs | Wait | Kill | Pause | Resume | SetPriority | Subscribe
+    | ListTenants | Show | Explain | ReadLogs | Wait | Kill | Pause | Resume | SetPriority | Subscribe
     | StartTrace | ReadTrace | ListProfiles | ImportProfiles | ClearProfiles | Doctor | Drain
     | Undrain | GetStatus | ReadMetrics
 )  # fmt: skip
 AnyReply = (
-    Welcome | SessionOpened | Submitted | Gpus | Sessions | Jobs | Tenants | Shown | Logs | Waited
+    Welcome | SessionOpened | Submitted | Gpus | Sessions | Jobs | Tenants | Shown | Explained | Logs | Waited
     | Done | Event | Trace | Profiles | Diagnosis | Status | Metrics | Failure
 )  # fmt: skip
 

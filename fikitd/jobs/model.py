@@ -42,6 +42,7 @@ class Job(Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int = 0
     isolated: bool = False
     foreground: bool = False
+    measured: bool = False
     output_limit_bytes: int = 0
     state: State = "queued"
     pid: int | None = None
@@ -54,8 +55,9 @@ class Job(Struct, frozen=True, kw_only=True):
     started_unix: float | None = None
     ended_unix: float | None = None
     sessions: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+    """Those of them whose accounts are in ``usage``."""
     usage: Usage = Usage()
-    """Of its sessions that are over."""
 
     @property
     def job(self) -> str:

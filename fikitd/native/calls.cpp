@@ -117,7 +117,12 @@ class CallHandler {
     CUresult memory_allocate(const fikit_request_memory_allocate& request,
                              fikit_reply_memory_allocate& reply) {
         CUdeviceptr address = 0;
-        const uint64_t limit = core_.memory_limit_of(session_);
+        // Reserved first, so that no other executor of the tenant takes the same room meanwhile. Without room
+        // there is still what is used in part.
+        const uint64_t growth = Arena::growth(request.size);
+        const bool room = core_.ledger_.reserve(growth, session_.tenant_limit, !at_once_);
+        const uint64_t limit =
+            room ? session_.memory_limit : std::max<uint64_t>(session_.arena->used_bytes(), 1);
         CUresult result = CUDA_SUCCESS;
         if (at_once_) {
             again_ = !session_.arena->take(request.size, limit, address, reply.size);
@@ -127,10 +132,11 @@ class CallHandler {
             const bool full = result == CUDA_ERROR_OUT_OF_MEMORY && session_.arena->fits(request.size, limit);
             again_ = session_.short_of_memory = full && !session_.short_of_memory;
         }
+        core_.account_memory(session_);
+        if (room) core_.ledger_.give_back(growth);
         if (again_ || result != CUDA_SUCCESS) return result;
         reply.address = address;
         session_.buffers[address] = {request.size, Buffer::no_module};
-        core_.account_memory(session_);
         return result;
     }
 
@@ -140,8 +146,10 @@ class CallHandler {
         const CUresult result = driver_.cuMemGetInfo_(&free, &total);
         const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
         free += core_.kept_bytes_.load();
-        reply.total = limit != 0 ? std::min<uint64_t>(limit, total) : total;
-        reply.free = std::min<uint64_t>(free, used < reply.total ? reply.total - used : 0);
+        const uint64_t own = session_.memory_limit != 0 ? session_.memory_limit : session_.tenant_limit;
+        reply.total = own != 0 ? std::min<uint64_t>(own, total) : total;
+        const uint64_t most = limit != 0 ? limit : reply.total, left = used < most ? most - used : 0;
+        reply.free = std::min<uint64_t>(free, left / Arena::small_align * Arena::small_align);
         return result;
     }
 
@@ -190,14 +198,12 @@ class CallHandler {
     }
 
     CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {
-        const uint64_t staging = core_.settings_.staging_bytes;
-        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || request.staging_offset > staging ||
-            request.size > staging - request.staging_offset)
+        const uint8_t* from = session_.host_memory(request.host_buffer, core_.settings_.staging_bytes,
+                                                   request.offset, request.size);
+        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || from == nullptr)
             return CUDA_ERROR_INVALID_VALUE;
         if (request.handle < session_.modules.size() && session_.modules[request.handle] != nullptr)
             return CUDA_ERROR_INVALID_HANDLE;
-        const uint8_t* from =
-            session_.outbox.data() + session_.outbox.size() - staging + request.staging_offset;
         std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
         image.push_back(0);                                     // PTX ends here whatever it says
         char* log = reinterpret_cast<char*>(behind(reply));
@@ -402,8 +408,7 @@ bool Core::may_allocate(Session& session) {
     return true;
 }
 
-// An allocation from what the session has mapped already: a hundredth of the time that a worker and the
-// driver would take. False: it needs them.
+// An allocation from what the session has mapped already. False: it takes a worker and the driver.
 bool Core::allocate_at_once(Session& session) {
     const std::unique_lock lock(memory_mutex_, std::try_to_lock);
     if (!lock.owns_lock() || session.short_of_memory || !CallHandler(*this, session, true).answer())
@@ -457,10 +462,7 @@ bool Core::start_call(Session& session) {
 
 uint32_t Core::name_index(const KernelName& name) {
     const std::lock_guard lock(names_mutex_);
-    for (uint32_t i = 0; i < names_.size(); ++i)
-        if (names_[i].module_hash == name.module_hash && names_[i].function == name.function) return i;
-    names_.push_back(name);
-    return static_cast<uint32_t>(names_.size() - 1);
+    return names_.index_of(name);
 }
 
 }  // namespace fikit

@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
@@ -14,6 +15,35 @@ namespace nb = nanobind;
 using namespace fikit;
 
 namespace {
+
+nb::dict describe_gate(const SessionSnapshot& session) {
+    static constexpr const char* reasons[scheduling::refusals] = {"level", "unknown", "too_long", "bound",
+                                                                  "in_flight"};
+    const scheduling::SessionStatistics& statistics = session.gate;
+    nb::dict refused;
+    for (unsigned reason = 0; reason < scheduling::refusals; ++reason)
+        if (statistics.refused[reason] > 0) refused[reasons[reason]] = statistics.refused[reason];
+    nb::dict gate;
+    gate["filled"] = statistics.filled;
+    gate["filled_ns"] = statistics.filled_time;
+    gate["confined"] = statistics.confined;
+    gate["confined_ns"] = statistics.confined_time;
+    gate["refused"] = refused;
+    gate["steps"] = statistics.steps;
+    gate["step_ns"] = statistics.step_time;
+    gate["bound_ns"] = statistics.bound;
+    gate["over_bound"] = statistics.over_bound;
+    gate["predicted"] = statistics.predicted;
+    gate["met"] = statistics.met;
+    gate["idle_ns"] = statistics.idle_time;
+    gate["delays"] = statistics.delays.count;
+    gate["delay_ns"] = statistics.delays.sum;
+    gate["worst_delay_ns"] = statistics.delays.worst;
+    if (!session.delayed_by.empty()) gate["delayed_by"] = session.delayed_by;
+    gate["measured"] = session.usage.measured;
+    gate["measuring_ns"] = session.measuring_time;
+    return gate;
+}
 
 nb::dict describe(const SessionSnapshot& session) {
     nb::dict usage;
@@ -32,7 +62,9 @@ nb::dict describe(const SessionSnapshot& session) {
     all["weight"] = session.weight;
     all["paused"] = session.paused;
     all["memory_limit_bytes"] = session.memory_limit;
+    all["host_functions"] = session.host_functions;
     all["usage"] = usage;
+    all["gate"] = describe_gate(session);
     return all;
 }
 
@@ -80,7 +112,8 @@ NB_MODULE(_core, module) {
         .def_rw("host_limit_bytes", &Settings::host_limit_bytes)
         .def_rw("in_flight_limit", &Settings::in_flight_limit)
         .def_rw("workers", &Settings::workers)
-        .def_rw("board_path", &Settings::board_path);
+        .def_rw("board_path", &Settings::board_path)
+        .def_rw("ledger_path", &Settings::ledger_path);
 
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Core>(module, "Core")
@@ -105,21 +138,20 @@ NB_MODULE(_core, module) {
         .def(
             "attach",
             [](Core& self, const std::string& session, int level, double weight, uint64_t memory_limit,
-               uint64_t domain_limit, int lifeline, int process) {
-                return self.attach({session, level, weight, memory_limit, domain_limit, lifeline, process});
+               uint64_t tenant_limit, int lifeline, int process) {
+                return self.attach({session, level, weight, memory_limit, tenant_limit, lifeline, process});
             },
             nb::arg("session"), nb::arg("level"), nb::arg("weight"), nb::arg("memory_limit"),
-            nb::arg("domain_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
+            nb::arg("tenant_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
         .def("end", &Core::end, nb::arg("session"), nb::arg("error"), nb::arg("reason"), Unlocked())
         .def(
             "change",
             [](Core& self, const std::string& session, std::optional<int> level, std::optional<double> weight,
-               std::optional<bool> paused) {
-                return self.change(session, level ? &*level : nullptr, weight ? &*weight : nullptr,
-                                   paused ? &*paused : nullptr);
+               std::optional<bool> paused, std::optional<bool> measured) {
+                return self.change(session, {level, weight, paused, measured});
             },
             nb::arg("session"), nb::arg("level").none(), nb::arg("weight").none(), nb::arg("paused").none(),
-            Unlocked())
+            nb::arg("measured").none(), Unlocked())
         .def("snapshot",
              [](Core& self) {
                  Snapshot taken;
@@ -154,6 +186,15 @@ NB_MODULE(_core, module) {
                      entry["samples"] = kernel.samples;
                      entry["median_ns"] = kernel.median;
                      entry["p95_ns"] = kernel.p95;
+                     entry["shortest_ns"] = kernel.shortest;
+                     entry["block_ns"] = kernel.block;
+                     entry["wrong"] = kernel.wrong;
+                     entry["key"] = hexadecimal(kernel.key);
+                     nb::list gaps;
+                     for (const KernelGap& gap : kernel.gaps)
+                         if (gap.samples > 0)
+                             gaps.append(nb::make_tuple(hexadecimal(gap.before), gap.samples, gap.median));
+                     entry["gaps"] = gaps;
                      all.append(entry);
                  }
                  return all;
@@ -162,7 +203,8 @@ NB_MODULE(_core, module) {
             "load_profile",
             [](Core& self, const std::string& hash, const std::string& function,
                const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block, uint32_t shared_bytes,
-               uint32_t samples, uint32_t median_ns, uint32_t p95_ns) {
+               uint32_t samples, uint32_t median_ns, uint32_t p95_ns, uint32_t shortest_ns, uint32_t wrong,
+               const std::vector<std::tuple<std::string, uint32_t, uint32_t>>& gaps) {
                 KernelMeasurement known;
                 known.name = {std::stoull(hash, nullptr, 16), function};
                 for (size_t axis = 0; axis < 3; ++axis) {
@@ -173,20 +215,28 @@ NB_MODULE(_core, module) {
                 known.samples = samples;
                 known.median = median_ns;
                 known.p95 = p95_ns;
+                known.shortest = shortest_ns;
+                known.wrong = wrong;
+                for (size_t i = 0; i < std::min(gaps.size(), known.gaps.size()); ++i) {
+                    const auto& [before, count, median] = gaps[i];
+                    known.gaps[i] = {std::stoull(before, nullptr, 16), count, median, {}};
+                    known.gaps[i].times.fill(median);
+                }
                 self.load_profiles({known});
             },
             nb::arg("module"), nb::arg("function"), nb::arg("grid"), nb::arg("block"),
-            nb::arg("shared_bytes"), nb::arg("samples"), nb::arg("median_ns"), nb::arg("p95_ns"), Unlocked())
+            nb::arg("shared_bytes"), nb::arg("samples"), nb::arg("median_ns"), nb::arg("p95_ns"),
+            nb::arg("shortest_ns"), nb::arg("wrong"), nb::arg("gaps"), Unlocked())
         .def("forget_profiles", &Core::forget_profiles, Unlocked())
         .def("set_trace", &Core::set_trace, nb::arg("on"), Unlocked())
         .def(
-            "take_trace",
-            [](Core& self, size_t limit) {
+            "read_trace",
+            [](Core& self, uint64_t cursor, size_t limit) {
                 uint64_t dropped = 0;
                 std::vector<NamedTrace> taken;
                 {
                     const nb::gil_scoped_release unlocked;
-                    taken = self.take_trace(limit, dropped);
+                    taken = self.read_trace(cursor, limit, dropped);
                 }
                 nb::list all;
                 for (const NamedTrace& entry : taken) {
@@ -196,9 +246,9 @@ NB_MODULE(_core, module) {
                                               record.ended, record.bytes, record.blocks,
                                               record.multiprocessors));
                 }
-                return nb::make_tuple(all, dropped);
+                return nb::make_tuple(all, cursor, dropped);
             },
-            nb::arg("limit"))
+            nb::arg("cursor"), nb::arg("limit"))
         .def("take_ended",
              [](Core& self) {
                  nb::list all;
@@ -208,10 +258,15 @@ NB_MODULE(_core, module) {
                      entry["error"] = ended.error;
                      entry["reason"] = ended.reason;
                      entry["usage"] = describe(ended.last)["usage"];
+                     entry["gate"] = describe_gate(ended.last);
                      all.append(entry);
                  }
                  return all;
              })
+        .def_prop_ro("timer_overhead",
+                     [](const Core& self) {
+                         return nb::make_tuple(self.timer_overhead()[0], self.timer_overhead()[1]);
+                     })
         .def_prop_ro("notification", &Core::notification)
         .def_prop_ro("failure", &Core::failure)
         .def_prop_ro("failure_text", &Core::failure_text);

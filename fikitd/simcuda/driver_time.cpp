@@ -10,8 +10,11 @@ namespace {
 // A sleep of the program's thread may overrun by its timer slack, which is not ours to change; so
 // the end is spun.
 constexpr std::chrono::microseconds spin_wall{50};
-// Under the dilated clock a call holds its caller no longer than this for its own cost: what is only slow to
-// set up (contexts, pinned memory) is so under the virtual clock, and tests stay short.
+// Under the dilated clock a thread may run ahead of what its calls cost by so much. What it submits
+// leaves at the right time all the same, and it need not spin on a machine that has few cores.
+constexpr std::chrono::microseconds ahead_wall{200};
+// And it is held no longer than this: what is only slow to set up (contexts, pinned memory) is so
+// under the virtual clock, and tests stay short.
 constexpr std::chrono::milliseconds longest_cost_wall{1};
 // How often a waiting host looks at memory when no event is due.
 constexpr std::chrono::microseconds look_wall{50};
@@ -26,6 +29,12 @@ Call*& current_call() {
     return current;
 }
 
+// When the thread's last call is over; may lie ahead.
+Nanoseconds& busy_until() {
+    thread_local Nanoseconds end = 0;
+    return end;
+}
+
 Nanoseconds cost_of(const Operation& operation) {
     if (std::holds_alternative<Launch>(operation.work))
         return model::call::launch + (operation.partition ? model::call::launch_partition : 0);
@@ -38,8 +47,17 @@ Nanoseconds cost_of(const Operation& operation) {
 
 }  // namespace
 
-Call::Call(const Clock& clock) : before_(std::exchange(current_call(), this)), start_(clock.now()) {}
-Call::~Call() { current_call() = before_; }
+Call::Call(const Clock& clock)
+    : clock_(clock),
+      before_(std::exchange(current_call(), this)),
+      start_(std::max(clock.now(), busy_until())) {
+    if (start_ - busy_until() > model::call::cold_after) cost = model::call::cold;
+}
+
+Call::~Call() {
+    current_call() = before_;
+    busy_until() = std::max(busy_until(), clock_.now());
+}
 
 void Driver::charge(Nanoseconds cost) {
     if (Call* call = current_call()) call->cost += cost;
@@ -53,13 +71,18 @@ Nanoseconds Driver::submission_time() const {
 }
 
 void Driver::finish(Lock& lock, const Call& call) {
+    busy_until() = call.end();
     if (call.end() <= clock.now()) return;
     if (clock.is_virtual()) {
         let_pass(lock, call.end());
         return;
     }
+    const Clock::Wall::time_point now = Clock::Wall::now();
+    const Clock::Wall::time_point end = clock.wall(call.end());
+    if (end - now <= ahead_wall) return;
     lock.unlock();
-    sleep_until(std::min(clock.wall(call.end()), Clock::Wall::now() + longest_cost_wall));
+    std::this_thread::sleep_until(std::min(end, now + longest_cost_wall));
+    if (end - now > longest_cost_wall) busy_until() = clock.now();  // the rest is let off
 }
 
 void Driver::let_pass(Lock& lock, Nanoseconds until) {
@@ -83,8 +106,7 @@ void Driver::let_pass(Lock& lock, Nanoseconds until) {
 
 bool Driver::visible(const OperationPtr& operation) {
     charge(model::call::query);
-    return !operation ||
-           (operation->done && operation->completed_at + model::completion_notice <= clock.now());
+    return !operation || (operation->done && operation->visible_at <= clock.now());
 }
 
 CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation) {
@@ -104,7 +126,7 @@ CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& o
             progress_.wait_for(lock, look_wall);  // for what another thread or process writes
         }
     }
-    const Nanoseconds seen = operation->completed_at + model::completion_notice;
+    const Nanoseconds seen = operation->visible_at;
     if (seen <= clock.now()) return CUDA_SUCCESS;
     if (clock.is_virtual()) {
         let_pass(lock, seen);
@@ -128,9 +150,34 @@ CUresult Driver::synchronize(Lock& lock, Context& context) {
     return sticky();
 }
 
-// Waits while the hardware queue of the stream holds as many launches as it can.
+CUresult Driver::stand_still(Lock& lock) {
+    ++holders_;
+    for (const auto& device : devices) {
+        for (;;) {
+            advance(*device);
+            const auto next = device->engine.next_event_time();
+            if (sticky() != CUDA_SUCCESS || !device->engine.computing() || !next) break;
+            if (clock.is_virtual())
+                let_pass(lock, *next);
+            else
+                progress_.wait_until(lock, clock.wall(*next));
+        }
+    }
+    --holders_;
+    progress_.notify_all();
+    return sticky();
+}
+
+void Driver::hold_launches(Nanoseconds cost) {
+    charge(cost);
+    held_until_ = std::max(held_until_, submission_time());
+}
+
 CUresult Driver::wait_for_room(Lock& lock, Stream& stream) {
     const std::shared_ptr<std::deque<OperationPtr>> launches = stream.launches;
+    progress_.wait(lock, [&] { return holders_ == 0; });
+    if (!clock.is_virtual() && clock.now() < held_until_)
+        progress_.wait_until(lock, std::min(clock.wall(held_until_), Clock::Wall::now() + longest_cost_wall));
     for (;;) {
         while (!launches->empty() && launches->front()->done) launches->pop_front();
         if (launches->size() < model::queue_depth) return sticky();
@@ -146,13 +193,16 @@ extern "C" {
 
 // For programs that measure under the virtual clock: what time it is, in nanoseconds since cuInit, and that
 // the host works or sleeps for so long.
-[[gnu::visibility("default")]] std::uint64_t fikitSimNow() { return static_cast<std::uint64_t>(fikit::sim::Driver::instance().clock.now()); }
+[[gnu::visibility("default")]] std::uint64_t fikitSimNow() {
+    return static_cast<std::uint64_t>(fikit::sim::Driver::instance().clock.now());
+}
 
 [[gnu::visibility("default")]] void fikitSimHostTime(std::uint64_t nanoseconds) {
     using namespace fikit::sim;
     Driver& driver = Driver::instance();
     Driver::Lock lock(driver.mutex);
-    const Nanoseconds end = driver.clock.now() + static_cast<Nanoseconds>(nanoseconds);
+    const Nanoseconds end =
+        std::max(driver.clock.now(), busy_until()) + static_cast<Nanoseconds>(nanoseconds);
     if (driver.clock.is_virtual()) {
         driver.let_pass(lock, end);
     } else {

@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
+#include "ptx/execution.hpp"
 #include "cost.hpp"
 #include "machine.hpp"
-#include "ptx_interpret.hpp"
 
 namespace fikit::sim {
 
@@ -77,7 +77,8 @@ struct Operation {
 
     bool done = false;
     Nanoseconds completed_at = 0;
-    bool awaited = false;  // a host thread waits for it
+    Nanoseconds visible_at = 0;  // to a host that waits for it
+    bool awaited = false;        // a host thread waits for it
 
   private:
     friend class Device;
