@@ -33,7 +33,8 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
     p95 = sorted[(count * 95 + 99) / 100 - 1];
-    // Undisturbed: the least ever, let go slowly, since beside others' work even a low percentile is disturbed.
+    // Undisturbed: the least ever, let go slowly, since beside others' work even a low percentile is
+    // disturbed.
     shortest = shortest == 0 ? sorted[0] : std::min(sorted[0], shortest + shortest / 256 + 1);
     tell();
     // Once the median holds still, look less often; when it moves, look again.
