@@ -34,6 +34,11 @@ class DeviceSpec:
     time_scale: float
     environment: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def nvidia(self) -> bool:
+        """The NVIDIA driver knows it, in a tenant's process too."""
+        return not self.simulated
+
 
 @dataclass(frozen=True)
 class Reading:

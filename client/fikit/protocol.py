@@ -209,6 +209,8 @@ class SessionOpened(Reply, tag="session_opened", frozen=True):
     time_scale: float
     priority: Level
     memory_limit_bytes: Bytes
+    nvidia_driver: bool = False
+    """The NVIDIA driver of the peer's own process knows this GPU too."""
 
 
 class Submit(Request, tag="submit", frozen=True):

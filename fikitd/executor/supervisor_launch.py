@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 import trio
+from fikit.unmodified import without_library
 
 from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
@@ -36,7 +37,7 @@ LAST_RETRY_SECONDS: Final = 0.1
 
 def inherited_environment() -> dict[str, str]:
     """The daemon's own environment, for a process that it starts."""
-    return {name: value for name, value in os.environ.items() if name not in OURS_ALONE}
+    return without_library({name: value for name, value in os.environ.items() if name not in OURS_ALONE})
 
 
 def new_executor(device: DeviceSpec, domain: str, uid: int, runtime: Path, logs: Path) -> Executor:

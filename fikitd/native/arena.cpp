@@ -121,6 +121,31 @@ CUresult Arena::release(CUdeviceptr address) {
     return unmap(address);
 }
 
+CUresult Arena::reserve(uint64_t size, CUdeviceptr& address) {
+    uint64_t at = 0;
+    if (!take_first(holes_, size, at)) return CUDA_ERROR_OUT_OF_MEMORY;
+    address = at;
+    return CUDA_SUCCESS;
+}
+
+void Arena::unreserve(CUdeviceptr address, uint64_t size) { give(holes_, address, size); }
+
+CUresult Arena::create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle) {
+    if (limit != 0 && (size > limit || mapped_ > limit - size)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device_;
+    const CUresult result = driver_.cuMemCreate_(&handle, size, &properties, 0);
+    if (result == CUDA_SUCCESS) mapped_ += size;
+    return result;
+}
+
+void Arena::destroy(uint64_t size, CUmemGenericAllocationHandle handle) {
+    driver_.cuMemRelease_(handle);
+    mapped_ -= size;
+}
+
 void Arena::clear() {
     slabs_.clear();
     while (!extents_.empty()) unmap(extents_.begin()->first);

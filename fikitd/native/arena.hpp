@@ -20,7 +20,7 @@ class Arena {
     static constexpr uint64_t small_align = 512;  // as cuMemAlloc's
 
     Arena(const Driver& driver, CUdevice device, CUdeviceptr base, uint64_t size)
-        : driver_(driver), device_(device) {
+        : driver_(driver), device_(device), base_(base), bytes_(size) {
         holes_[base] = size;
     }
     Arena(const Arena&) = delete;
@@ -32,7 +32,15 @@ class Arena {
     CUresult release(CUdeviceptr address);
     void clear();
 
+    // Addresses without memory, and memory without addresses, for programs that join them themselves.
+    CUresult reserve(uint64_t size, CUdeviceptr& address);
+    void unreserve(CUdeviceptr address, uint64_t size);
+    CUresult create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle);
+    void destroy(uint64_t size, CUmemGenericAllocationHandle handle);
+
     uint64_t mapped_bytes() const { return mapped_; }
+    CUdeviceptr addresses() const { return base_; }
+    uint64_t address_bytes() const { return bytes_; }
 
   private:
     struct Extent {
@@ -50,6 +58,8 @@ class Arena {
 
     const Driver& driver_;
     CUdevice device_;
+    CUdeviceptr base_;
+    uint64_t bytes_;
     std::map<uint64_t, uint64_t> holes_;  // unused virtual ranges
     std::map<CUdeviceptr, Extent> extents_;
     std::map<CUdeviceptr, Slab> slabs_;

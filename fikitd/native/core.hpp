@@ -7,7 +7,7 @@
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   sessions.cpp   attaching, ending, control from Python's threads
-//   calls.cpp      answers to calls, on the workers
+//   calls.cpp      answers to calls, on the workers; program_calls.cpp: to those of unmodified programs
 #pragma once
 
 #include <atomic>
@@ -129,6 +129,7 @@ class Core {
 
   private:
     friend class CallHandler;
+    friend class ProgramCalls;
 
     // dispatch.cpp
     void run();
@@ -210,6 +211,7 @@ class Core {
     Channel make_channel();
     Channel take_channel();
     uint32_t name_index(const KernelName& name);
+    uint64_t pinned_place(uint64_t size);
 
     Settings settings_;
     Driver driver_;
@@ -237,7 +239,8 @@ class Core {
     Nanoseconds timer_overhead_ = 0;
 
     CUdeviceptr arenas_ = 0;
-    std::mutex memory_mutex_;                // one allocation at a time, so that limits hold
+    uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
+    std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
     std::atomic<uint64_t> mapped_bytes_{0};  // of all sessions
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;

@@ -98,6 +98,19 @@ struct Buffer {
     uint32_t module = no_module;
 };
 
+// Physical memory that the program creates and maps itself.
+struct OwnMemory {
+    CUmemGenericAllocationHandle handle = 0;
+    uint64_t size = 0;
+    uint32_t mappings = 0;
+    bool released = false;
+};
+
+struct OwnMapping {
+    uint64_t size = 0;
+    uint32_t memory = 0;
+};
+
 struct PinnedBuffer {
     SharedMemory memory;
     bool registered = false;
@@ -163,6 +176,9 @@ struct Session {
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch
     std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
+    std::map<CUdeviceptr, uint64_t> reserved;          // addresses: sizes (worker)
+    std::map<CUdeviceptr, OwnMapping> mappings;        // (worker)
+    std::unordered_map<uint32_t, OwnMemory> memories;  // (worker)
     std::unique_ptr<Arena> arena;
     std::vector<PendingFree> frees;
     std::atomic<bool> freeing{false};  // a worker releases what was taken from them
@@ -185,13 +201,21 @@ struct Session {
     CUdeviceptr mark_device(uint32_t stream) const {
         return inbox_device + FIKIT_MARKS_OFFSET + uint64_t{stream} * FIKIT_MARK_STRIDE;
     }
-    // Does [address, address + size) lie within one buffer of the session?
+    // Does [address, address + size) lie within one buffer of the session, or in several that the program
+    // has mapped side by side?
     bool owns(CUdeviceptr address, uint64_t size) const {
         auto buffer = buffers.upper_bound(address);
         if (buffer == buffers.begin()) return false;
         --buffer;
         const uint64_t offset = address - buffer->first;
-        return offset < buffer->second.size && size <= buffer->second.size - offset;
+        if (offset >= buffer->second.size) return false;
+        uint64_t there = buffer->second.size - offset;
+        while (there < size && mappings.contains(buffer->first)) {
+            const CUdeviceptr next = buffer->first + buffer->second.size;
+            if (++buffer == buffers.end() || buffer->first != next || !mappings.contains(next)) return false;
+            there += buffer->second.size;
+        }
+        return size <= there;
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "core.hpp"
+#include "program_calls.hpp"
 #include "scheduling/policies.hpp"
 
 namespace fikit {
@@ -260,6 +261,7 @@ void Core::release(Session& session) {
     for (PendingFree& pending : session.frees)
         if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
     session.frees.clear();
+    release_mappings(driver_, session);
     session.arena->clear();
     for (auto& [handle, buffer] : session.host_buffers)
         if (buffer.registered) unregister_when_idle(std::move(buffer.memory));

@@ -94,8 +94,8 @@ class Executor(threading.Thread):
         self.outbox_fd, self.inbox_fd = sealed("outbox", OUTBOX_BYTES), sealed("inbox", INBOX_BYTES)
         self.outbox = mmap.mmap(self.outbox_fd, OUTBOX_BYTES)
         self.inbox = mmap.mmap(self.inbox_fd, INBOX_BYTES)
-        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 1, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
-        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 1)
+        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 2, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
+        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 2)
         self.wakes = ctypes.c_uint32.from_buffer(self.inbox, WAKES)
         self.name, self.lifeline, self.log = name, lifeline, log and log.open("a")
         self.tail = 0
@@ -276,7 +276,8 @@ class Executor(threading.Thread):
     def call_device_attributes(self, request: bytes) -> bytes:
         attributes = [-(1 << 31)] * 160
         attributes[1], attributes[16], attributes[75], attributes[76] = 1024, 132, 9, 0
-        return struct.pack("<160iQ16s128s", *attributes, TOTAL, bytes(range(16)), b"Double of a GPU")
+        known = struct.pack("<160iQ16s128s", *attributes, TOTAL, bytes(range(16)), b"Double of a GPU")
+        return known + struct.pack("<iiQQ", 13000, -5, 0, 0)
 
     def call_memory_allocate(self, request: bytes) -> bytes:
         (size,) = struct.unpack("<Q", request)
@@ -323,14 +324,15 @@ class Executor(threading.Thread):
         layout = parameters_of(self.modules[module], name)
         self.functions[handle] = (name, layout)
         end = max((offset + each for offset, each in layout), default=0)
-        head = struct.pack("<6i2iII", 1024, 0, 0, 0, 16, 49152, 80, 90, end, len(layout))
+        attributes = [1024, 0, 0, 0, 16, 80, 90, 0, 49152] + [0] * 9
+        head = struct.pack("<18iII", *attributes, end, len(layout))
         return head + b"".join(struct.pack("<II", *each) for each in layout)
 
     def call_function_set_attribute(self, request: bytes) -> bytes:
         return bytes(8)
 
     def call_function_occupancy(self, request: bytes) -> bytes:
-        _, threads, _ = struct.unpack("<IIQ", request)
+        _, threads, _, _, _ = struct.unpack("<IIQII", request)
         return struct.pack("<iI", 2048 // threads, 0)
 
     def call_event_elapsed(self, request: bytes) -> bytes:

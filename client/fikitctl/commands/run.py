@@ -40,6 +40,7 @@ def run(
     name: str | None,
     isolate: bool,
     variables: tuple[str, ...],
+    own_driver: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run a command as a job in the foreground; its exit code is ours.
@@ -49,7 +50,7 @@ def run(
     """
     request = Submit(
         command=checked_command(command),
-        environment=environment_with(variables),
+        environment=environment_with(invocation, variables, own_driver),
         directory=os.getcwd(),
         priority=priority,
         gpu=gpu,
