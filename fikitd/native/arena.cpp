@@ -121,15 +121,6 @@ CUresult Arena::release(CUdeviceptr address) {
     return unmap(address);
 }
 
-CUresult Arena::reserve(uint64_t size, CUdeviceptr& address) {
-    uint64_t at = 0;
-    if (!take_first(holes_, size, at)) return CUDA_ERROR_OUT_OF_MEMORY;
-    address = at;
-    return CUDA_SUCCESS;
-}
-
-void Arena::unreserve(CUdeviceptr address, uint64_t size) { give(holes_, address, size); }
-
 CUresult Arena::create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle) {
     if (limit != 0 && (size > limit || mapped_ > limit - size)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUmemAllocationProp properties{};

@@ -32,9 +32,7 @@ class Arena {
     CUresult release(CUdeviceptr address);
     void clear();
 
-    // Addresses without memory, and memory without addresses, for programs that join them themselves.
-    CUresult reserve(uint64_t size, CUdeviceptr& address);
-    void unreserve(CUdeviceptr address, uint64_t size);
+    // Memory without addresses, for programs that map it themselves.
     CUresult create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle);
     void destroy(uint64_t size, CUmemGenericAllocationHandle handle);
 

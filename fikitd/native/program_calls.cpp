@@ -94,7 +94,8 @@ CUresult ProgramCalls::memory_reserve(const fikit_request_memory_reserve& reques
     if (!whole_granules(0, request.size) || (request.alignment & (request.alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUdeviceptr address = 0;
-    const CUresult result = session_.arena->reserve(request.size, address);
+    const CUresult result =
+        driver_.cuMemAddressReserve_(&address, request.size, request.alignment, 0, 0);
     if (result != CUDA_SUCCESS) return result;
     session_.reserved[address] = request.size;
     reply.address = address;
@@ -109,9 +110,8 @@ CUresult ProgramCalls::memory_unreserve(const fikit_request_memory_unreserve& re
     const auto mapping = session_.mappings.lower_bound(request.address);
     if (mapping != session_.mappings.end() && mapping->first < request.address + request.size)
         return CUDA_ERROR_INVALID_VALUE;
-    session_.arena->unreserve(request.address, request.size);
     session_.reserved.erase(reserved);
-    return CUDA_SUCCESS;
+    return driver_.cuMemAddressFree_(request.address, request.size);
 }
 
 CUresult ProgramCalls::memory_create(const fikit_request_memory_create& request, fikit_reply_memory_create&) {
@@ -205,7 +205,7 @@ void release_mappings(const Driver& driver, Session& session) {
     session.mappings.clear();
     for (const auto& [handle, memory] : session.memories) session.arena->destroy(memory.size, memory.handle);
     session.memories.clear();
-    for (const auto& [address, size] : session.reserved) session.arena->unreserve(address, size);
+    for (const auto& [address, size] : session.reserved) driver.cuMemAddressFree_(address, size);
     session.reserved.clear();
 }
 

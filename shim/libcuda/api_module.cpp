@@ -12,6 +12,7 @@
 #include "entry.hpp"
 #include "images.hpp"
 #include "objects.hpp"
+#include "ranges.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -142,6 +143,13 @@ CUresult unload(Module* module) {
         free(function);
         function = next;
     }
+    for (Variable* variable = module->variables; variable != nullptr;) {
+        Variable* const next = variable->next;
+        Range range;
+        ranges.take(variable->address, Range::Kind::variable, range);
+        delete variable;
+        variable = next;
+    }
     module->magic = 0;
     delete module;
     return CUDA_SUCCESS;
@@ -199,6 +207,20 @@ CUresult find_function(Module* module, const char* name, Function*& function) {
     return fetch(*module, name, name_bytes, function);
 }
 
+// Copies must know that it is device memory.
+bool remember(Module& module, const fikit_reply_module_global& variable) {
+    Range range;
+    const Locked lock(module.mutex);
+    if (ranges.find(variable.address, range) && range.address == variable.address) return true;
+    auto* const entry = new (std::nothrow) Variable{variable.address, module.variables};
+    if (entry == nullptr) return false;
+    module.variables = entry;
+    return ranges.add({.address = variable.address,
+                       .bytes = variable.size,
+                       .device_address = variable.address,
+                       .kind = Range::Kind::variable});
+}
+
 CUresult find_global(Module* module, const char* name, CUdeviceptr* address, size_t* bytes) {
     if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -207,7 +229,7 @@ CUresult find_global(Module* module, const char* name, CUdeviceptr* address, siz
     if (status != status::success) return result_of(status);
     if (address != nullptr) *address = answer.address;
     if (bytes != nullptr) *bytes = answer.size;
-    return CUDA_SUCCESS;
+    return remember(*module, answer) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // The names of a module's kernels, one behind the other; freed by the caller.

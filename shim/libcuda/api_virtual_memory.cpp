@@ -50,14 +50,18 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
     const fikit_request_memory_reserve request = {bytes, alignment};
     fikit_reply_memory_reserve answer{};
     const CUresult result = ask(fikit_call_memory_reserve, request, answer);
-    if (result == CUDA_SUCCESS) *address = answer.address;
-    return result;
+    if (result != CUDA_SUCCESS) return result;
+    process.keep_away(answer.address, bytes);
+    *address = answer.address;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     const fikit_request_memory_unreserve request = {address, bytes};
     fikit_reply_memory_unreserve answer{};
-    return ask(fikit_call_memory_unreserve, request, answer);
+    const CUresult result = ask(fikit_call_memory_unreserve, request, answer);
+    if (result == CUDA_SUCCESS) process.give_way(address, bytes);
+    return result;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,

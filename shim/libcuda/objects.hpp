@@ -55,12 +55,19 @@ struct Function {
     unsigned occupancies = 0;
 };
 
+// A variable of a module that was asked for.
+struct Variable {
+    uint64_t address;
+    Variable* next;
+};
+
 // CUmodule and CUlibrary alike.
 struct Module {
     uint32_t magic = module_magic;
     uint32_t number = 0;
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
+    Variable* variables = nullptr;
 };
 
 template <class Object, class Handle>

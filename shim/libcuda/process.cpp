@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "entry.hpp"
@@ -70,11 +71,31 @@ CUresult Process::open() {
         return result;
     }
     contexts_[0] = {.handle = primary, .flags = 0, .references = 0, .primary = true, .cache = {}};
+    keep_away(device_.addresses, device_.address_bytes);
     memory_limit_ = opened.memory_limit;
     driver_version_ = genuine_ ? genuine.driver_version() : device_.driver_version;
     atexit([] { store_relaxed(exiting, 1u); });
     store_release(producer_, producer);
     return CUDA_SUCCESS;
+}
+
+bool Process::keep_away(uint64_t address, uint64_t bytes) {
+    if (bytes == 0) return true;
+    void* const wished = reinterpret_cast<void*>(address);
+    void* const kept = mmap(wished, bytes, PROT_NONE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (kept == wished) {
+        madvise(kept, bytes, MADV_DONTDUMP);
+        return true;
+    }
+    if (kept != MAP_FAILED) munmap(kept, bytes);
+    call_log.say("device addresses %#llx, %llu bytes: something of this process is there",
+                 static_cast<unsigned long long>(address), static_cast<unsigned long long>(bytes));
+    return false;
+}
+
+void Process::give_way(uint64_t address, uint64_t bytes) {
+    if (bytes != 0) munmap(reinterpret_cast<void*>(address), bytes);
 }
 
 uint64_t Process::memory_bytes() const {

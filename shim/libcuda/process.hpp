@@ -35,6 +35,11 @@ class Process {
     Context* create(unsigned flags);
     void destroy(Context& context);
 
+    // Keeps mappings of this process away from addresses of device memory, so that an address is one or the
+    // other. False when something is there already.
+    bool keep_away(uint64_t address, uint64_t bytes);
+    void give_way(uint64_t address, uint64_t bytes);
+
   private:
     static constexpr int most_contexts = 64;
 
