@@ -16,9 +16,12 @@ START_SECONDS = 60.0
 
 
 @contextmanager
-def daemon(device: str) -> Iterator[Path]:
-    """The socket of a daemon that serves the device; started and ended here unless FIKIT_SOCKET names one."""
-    if given := os.environ.get("FIKIT_SOCKET"):
+def daemon(device: str, configuration: str = "") -> Iterator[Path]:
+    """The socket of a daemon that serves the device; started and ended here.
+
+    Without a ``configuration`` of its own (text of a fikitd.toml), it may be the one at FIKIT_SOCKET.
+    """
+    if (given := os.environ.get("FIKIT_SOCKET")) and not configuration:
         yield Path(given)
         return
     with tempfile.TemporaryDirectory(prefix="fikit-bench-") as folder:
@@ -31,6 +34,9 @@ def daemon(device: str) -> Iterator[Path]:
         }
         command = [sys.executable, "-P", "-c", "from fikitd.main import main; main()"]
         options = ["--device", device, "--socket", str(place / "fikitd.sock")]
+        if configuration:
+            (place / "fikitd.toml").write_text(configuration)
+            options += ["--config", str(place / "fikitd.toml")]
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified, (place / "log").open("wb") as log:
             notified.bind(environment["NOTIFY_SOCKET"])
             notified.settimeout(START_SECONDS)

@@ -3,7 +3,9 @@
     python -m bench.dispatch [--json] [--device sim|auto|INDEX] [--sessions 1,2,8] [--without-daemon]
 
 Both sides run in one go on the same device, in turn over several rounds; shown are medians over the rounds,
-and of each round's ratio. The daemon is the one at FIKIT_SOCKET, else one of our own.
+and of each round's ratio and difference with its range. Five rounds decide whether a goal is reached: the
+range of five independent differences holds their true median in 15 of 16 cases. The daemon is the one at
+FIKIT_SOCKET, else one of our own.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
+from typing import Final, Literal
 
 from fikit import protocol
 from fikit.control import Connection
@@ -23,7 +26,7 @@ from fikit.control import Connection
 from bench import build, machine
 from bench.bare import PER_SESSION, bare_sessions
 from bench.daemon import cpu_seconds, daemon, executors, listener
-from bench.measured import METRICS, Group
+from bench.measured import METRICS, Group, Metric
 from bench.python_launch import python_launch_us
 from fikitd.configuration import DeviceSection
 from fikitd.device import DeviceSpec, choose
@@ -41,7 +44,39 @@ class Row:
     direct: float
     through: float
     ratio: float
+    ratio_range: tuple[float, float]
     added: float
+    added_range: tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What a metric is to reach with one session: a difference or a ratio at most, or at least, a bound."""
+
+    metric: str
+    figure: Literal["added", "ratio"]
+    bound: float
+    at_least: bool = False
+
+    def verdict(self, row: Row) -> str:
+        """``reached`` or ``missed`` when all rounds agree, else ``undecided``."""
+        low, high = row.added_range if self.figure == "added" else row.ratio_range
+        if self.at_least:
+            low, high, bound = -high, -low, -self.bound
+        else:
+            bound = self.bound
+        return "reached" if high <= bound else "missed" if low > bound else "undecided"
+
+
+GOALS: Final = (
+    Goal("launch_stream", "added", 0.1),
+    Goal("round_trip_median", "added", 1.6),
+    Goal("pinned_to_device", "ratio", 0.98, at_least=True),
+    Goal("pinned_to_host", "ratio", 0.98, at_least=True),
+    Goal("pageable_to_device", "ratio", 1.0, at_least=True),
+    Goal("pageable_to_host", "ratio", 1.0, at_least=True),
+    Goal("allocate_and_free", "ratio", 1.0),
+)
 
 
 def open_sessions(socket: Path, count: int, gpu: int, keep: ExitStack) -> list[list[int]]:
@@ -57,6 +92,20 @@ def open_sessions(socket: Path, count: int, gpu: int, keep: ExitStack) -> list[l
     return handed
 
 
+def one_round(
+    metric: Metric, first: Group, second: Group, milliseconds: int, size: int
+) -> tuple[list[float], list[float]]:
+    """The metric on both. Times are taken as first, second, second, first: a drift cancels out."""
+    if metric.bytes_moved:
+        return first.measure(metric, milliseconds, size), second.measure(metric, milliseconds, size)
+    order = (first, second, second, first)
+    parts = [side.measure(metric, milliseconds // 2, size) for side in order]
+    return (
+        [fmean(pair) for pair in zip(parts[0], parts[3], strict=True)],
+        [fmean(pair) for pair in zip(parts[1], parts[2], strict=True)],
+    )
+
+
 def compare(
     direct: Group, through: Group, sessions: int, rounds: int, milliseconds: int, size: int
 ) -> list[Row]:
@@ -65,15 +114,28 @@ def compare(
     for metric in METRICS:
         readings: list[tuple[list[float], list[float]]] = []
         for number in range(rounds):
-            sides = [direct, through] if number % 2 == 0 else [through, direct]
-            values = {id(side): side.measure(metric, milliseconds, size) for side in sides}
-            readings.append((values[id(direct)], values[id(through)]))
+            if number % 2 == 0:
+                plain, hop = one_round(metric, direct, through, milliseconds, size)
+            else:
+                hop, plain = one_round(metric, through, direct, milliseconds, size)
+            readings.append((plain, hop))
         for index, name in enumerate(metric.values):
-            plain = median(one[index] for one, _ in readings)
-            hop = median(other[index] for _, other in readings)
-            ratio = median(other[index] / one[index] for one, other in readings)
-            added = median(other[index] - one[index] for one, other in readings)
-            rows.append(Row(name, sessions, metric.unit, plain, hop, ratio, added))
+            pairs = [(plain[index], hop[index]) for plain, hop in readings]
+            ratios = [hop / plain for plain, hop in pairs]
+            added = [hop - plain for plain, hop in pairs]
+            rows.append(
+                Row(
+                    metric=name,
+                    sessions=sessions,
+                    unit=metric.unit,
+                    direct=median(plain for plain, _ in pairs),
+                    through=median(hop for _, hop in pairs),
+                    ratio=median(ratios),
+                    ratio_range=(min(ratios), max(ratios)),
+                    added=median(added),
+                    added_range=(min(added), max(added)),
+                )
+            )
     return rows
 
 
@@ -125,6 +187,12 @@ def measure(options: argparse.Namespace, device: DeviceSpec, program: Path) -> d
         "rounds": options.rounds,
         "bytes": options.bytes,
         "metrics": [asdict(row) for row in rows],
+        "goals": [
+            {**asdict(goal), "verdict": goal.verdict(row)}
+            for goal in GOALS
+            for row in rows
+            if row.metric == goal.metric and row.sessions == 1 and not device.simulated
+        ],
         **extra,
     }
 
@@ -133,13 +201,21 @@ def table(result: dict[str, object]) -> str:
     """The same for people."""
     lines = [
         f"{result['device']}, driver {result['driver'] or 'none'}, commit {result['commit']}",
-        f"{'metric':24} {'sessions':>8} {'direct':>10} {'through':>10} {'ratio':>7} {'added':>9}  unit",
+        f"{'metric':20} {'sessions':>8} {'direct':>10} {'through':>10} {'ratio':>7} {'added':>9}"
+        f"{'   lowest to highest':25} unit",
     ]
-    rows = result["metrics"]
+    rows, goals = result["metrics"], result["goals"]
     assert isinstance(rows, list)
+    assert isinstance(goals, list)
     for row in rows:
         numbers = f"{row['direct']:10.3f} {row['through']:10.3f} {row['ratio']:7.3f} {row['added']:9.3f}"
-        lines.append(f"{row['metric']:24} {row['sessions']:8} {numbers}  {row['unit']}")
+        low, high = row["added_range"]
+        lines.append(
+            f"{row['metric']:20} {row['sessions']:8} {numbers} {low:11.3f} to {high:<9.3f} {row['unit']}"
+        )
+    for goal in goals:
+        bound = f"{goal['figure']} {'at least' if goal['at_least'] else 'at most'} {goal['bound']}"
+        lines.append(f"{goal['metric']:20} {bound:21} {goal['verdict']}")
     lines += [f"{name}: {result[name]}" for name in ("python_launch_us", "idle_cores") if name in result]
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 
-ABI_VERSION: int = 1
+ABI_VERSION: int = 2
 
 MAX_SESSIONS: int = 64
 
@@ -31,6 +31,18 @@ class Bounds:
 
     @starvation_share.setter
     def starvation_share(self, arg: float, /) -> None: ...
+
+    @property
+    def delay_share(self) -> float: ...
+
+    @delay_share.setter
+    def delay_share(self, arg: float, /) -> None: ...
+
+    @property
+    def delay_least(self) -> int: ...
+
+    @delay_least.setter
+    def delay_least(self, arg: int, /) -> None: ...
 
 class Settings:
     def __init__(self) -> None: ...

@@ -124,6 +124,14 @@ class JobsSection(Section, frozen=True):
     output_bytes: Annotated[
         Bytes, Meta(description="Keep this much of each output of a job, unless it asks for less.")
     ] = 64 << 20
+    low_cpu_weight: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=10_000,
+            description="CPU weight of jobs below normal priority, beside 100 of others; under systemd only.",
+        ),
+    ] = 20
     keep_ended: Annotated[
         Count, Meta(description="Remember this many jobs that are over, with their output.")
     ] = 1000

@@ -91,5 +91,6 @@ def section_lines(name: str, section: msgspec.Struct) -> list[str]:
     lines.append(f"[{name}]")
     for key in section.__struct_fields__:
         shown = msgspec.toml.encode({key: getattr(section, key)}).decode().strip()
-        lines += [f"# {help_of(type(section), key)}", f"# {shown}"]
+        in_one_line = shown.replace("[\n    ", "[").replace(",\n    ", ", ").replace(",\n]", "]")
+        lines += [f"# {help_of(type(section), key)}", f"# {in_one_line}"]
     return [*lines, ""]

@@ -68,9 +68,11 @@ class Daemon:
         self.sessions.supervisor = self.supervisor
         self.traces = Traces(self.supervisor, self.sessions)
         self.sessions.on_serving = [self.profiles.load_into, self.traces.serving]
+        processes = JobProcesses(self.directories.state / "jobs")
+        processes.low_cpu_weight = lambda: self.configuration.jobs.low_cpu_weight
         self.jobs = Jobs(
             self.store,
-            JobProcesses(self.directories.state / "jobs"),
+            processes,
             self.sessions,
             self.events,
             self.place_job,

@@ -45,11 +45,17 @@ def choose(settings: DaemonSection, socket: Path | None) -> Directories:
     )
 
 
-def lock(directories: Directories) -> list[int]:
-    """Hold both locks for as long as this process lives. Raises AlreadyRunningError."""
+def lock(directories: Directories, *, with_socket: bool) -> list[int]:
+    """Hold the locks for as long as this process lives. Raises AlreadyRunningError.
+
+    ``with_socket``: also that of the socket, which this process makes; one that systemd made is systemd's.
+    """
     held = []
     beside_socket = directories.socket.with_name(f"{directories.socket.name}.lock")
-    for path, what in ((directories.state / "lock", "state directory"), (beside_socket, "socket")):
+    places = [(directories.state / "lock", "state directory")]
+    if with_socket:
+        places.append((beside_socket, "socket"))
+    for path, what in places:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

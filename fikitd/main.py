@@ -45,8 +45,9 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         devices = choose(device or configuration.device.choice, configuration.device)
         places = directories.choose(configuration.daemon, socket_path)
         places.make()
-        directories.lock(places)
-        listening = passed_sockets() or [make_socket(places.socket, configuration.daemon)]
+        passed = passed_sockets()
+        directories.lock(places, with_socket=not passed)
+        listening = passed or [make_socket(places.socket, configuration.daemon)]
         trio.run(serve, configuration, places, devices, listening, file)
     except (ConfigurationError, DeviceUnavailableError, AlreadyRunningError, OSError, RequestError) as error:
         click.echo(f"fikitd: {error}", err=True)

@@ -62,7 +62,9 @@ typedef struct {
     uint64_t head; /* bytes ever written to the ring (atomic, release) */
     uint8_t reserved1[FIKIT_RECORD_ALIGN - 8];
     uint32_t waiters; /* threads of the tenant that sleep on a futex of the inbox (atomic) */
-    uint8_t reserved2[FIKIT_RECORD_ALIGN - 4];
+    uint32_t reserved2;
+    uint64_t room; /* the tail at which those that wait for room in the ring want to be woken (atomic) */
+    uint8_t reserved3[FIKIT_RECORD_ALIGN - 16];
 } fikit_outbox;
 
 /* host_done[stream], at FIKIT_HOST_DONE_OFFSET of the outbox: steps of the stream whose host function has
@@ -87,7 +89,8 @@ typedef struct {
     int32_t error;   /* CUresult that every later call returns */
     uint64_t tail;   /* bytes ever consumed from the ring (atomic, release) */
     uint32_t parked; /* atomic; odd: the executor sleeps and wants one doorbell byte for this value */
-    uint32_t wakes;  /* atomic futex word, moved whenever something a waiter may wait for happened */
+    uint32_t wakes;  /* atomic futex word, moved when something a waiter may wait for happened: a step that
+                        was to be marked completed, `room` was reached, a call was answered, the end */
     uint8_t reserved0[FIKIT_RECORD_ALIGN - 32];
     /* The reply of the one outstanding call. */
     uint64_t call_done; /* atomic, release: number of calls answered */

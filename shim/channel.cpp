@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t slice_ns = 100'000'000;  // between two looks at the lifeline
 constexpr int64_t spin_ns = 30'000;        // longer than an idle GPU's launch and synchronise
 constexpr int64_t descriptor_wait_ns = 10'000'000'000;
+constexpr uint64_t room_share = 4;  // this part of a ring that was full is free before it is used again
 constexpr uint32_t reply_limit = FIKIT_MAX_REPLY_BYTES;
 constexpr uint64_t largest_mapping = uint64_t{1} << 40;
 
@@ -127,12 +128,27 @@ Channel::~Channel() {
     if (lifeline_ >= 0) close(lifeline_);
 }
 
+// The tail to wait for: room for the record, and for many more, since waking a sleeper costs the executor as
+// much as several launches. Called with the lock held.
+uint64_t Channel::wish_for_room(uint32_t bytes) {
+    const uint64_t size = ring_mask_ + 1;
+    const uint64_t to_end = size - (head_ & ring_mask_);
+    const uint64_t pad = to_end < bytes ? to_end : 0;
+    const uint64_t needed = pad + bytes > size / room_share ? pad + bytes : size / room_share;
+    const uint64_t tail = head_ + needed - size;
+    // The least of what its threads wish for; whoever needs more wishes again.
+    const uint64_t wished = load_relaxed(outbox_->room);
+    if (wished <= tail_seen_ || tail < wished) store_ordered(outbox_->room, tail);
+    return tail;
+}
+
 // Called with the lock held; returns with it held only on success.
 Status Channel::wait_for_room(uint32_t bytes, int64_t deadline) {
     for (;;) {
-        const uint64_t seen = tail_seen_;
+        const uint64_t tail = wish_for_room(bytes);
         lock_.unlock();
-        const Status status = wait_until([&] { return load_acquire(inbox_->tail) != seen; }, deadline);
+        const Status status =
+            wait_until([&] { return load_acquire(inbox_->tail) >= tail; }, deadline, /*spin=*/false);
         if (status != status::success) return status;
         lock_.lock();
         if (fit(bytes)) return status::success;

@@ -130,6 +130,7 @@ class Channel {
     };
 
     bool fit(uint32_t bytes);
+    uint64_t wish_for_room(uint32_t bytes);
     Status wait_for_room(uint32_t bytes, int64_t deadline);
     Status wait(bool (*done)(const void*), const void* context, int64_t deadline, bool spin) const;
     bool hung_up() const;

@@ -17,6 +17,7 @@ from fikit.protocol import Failure, encode
 from fikitd.api.connection import Connection
 from fikitd.configuration import DaemonSection
 from fikitd.daemon import Daemon
+from fikitd.errors import AlreadyRunningError
 from fikitd.tenants.peer import group_number, identify
 
 FIRST_PASSED_DESCRIPTOR: Final = 3
@@ -38,10 +39,14 @@ def passed_sockets() -> list[socket.socket]:
 
 
 def make_socket(path: Path, settings: DaemonSection) -> socket.socket:
-    """Listen at the path, with the permissions configured. Blocking. Raises OSError.
+    """Listen at the path, with the permissions configured. Blocking. Raises OSError, AlreadyRunningError.
 
-    The caller holds the lock of the place, so a socket that is there is an earlier daemon's leaving.
+    The caller holds the lock of the place, so a socket that is there is an earlier daemon's leaving, or
+    systemd listens on it.
     """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
+        probe.connect(str(path))
+        raise AlreadyRunningError(f"somebody listens on the socket {path}: is fikitd.socket active?")
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     earlier = os.umask(0o177)

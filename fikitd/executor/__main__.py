@@ -46,7 +46,7 @@ def main(
     log = structlog.get_logger()
     try:
         section = msgspec.json.decode(settings, type=SchedulingSection)
-        ready = set_up(device, section.partition_share)
+        ready = set_up(device, section.partitions)
         core = DispatchCore(ready, section, time_scale, board)
     except (SetUpFailed, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))

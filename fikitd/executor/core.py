@@ -49,6 +49,8 @@ class DispatchCore:
         bounds.partition_block = int(section.partition_block_us * 1000)
         bounds.high_memory = int(section.high_memory_ms * 1_000_000)
         bounds.starvation_share = section.starvation_share
+        bounds.delay_share = section.delay_share
+        bounds.delay_least = int(section.delay_least_us * 1000)
         settings = _core.Settings()
         settings.driver_path = device.driver_path
         settings.policy = section.policy

@@ -7,14 +7,24 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-LANES: Final = {-5: 5, -4: 9, -3: 4, -2: 3, -1: 3, 0: 4}
-"""Streams by CUDA priority. All of them with the partition's and the monitor fit into the 32 hardware queues
-(CUDA_DEVICE_MAX_CONNECTIONS), so that work of different priorities never shares one."""
-PARTITION_LANES: Final = 3
+LANES: Final = {-5: 4, -4: 6, -3: 3, -2: 3, -1: 3, 0: 4}
+"""Streams by CUDA priority. With those of four partitions and the monitor they fit into the 32 hardware
+queues (CUDA_DEVICE_MAX_CONNECTIONS), so that work of different priorities never shares one."""
+PARTITION_LANES: Final = 2
 QUEUES: Final = 32
+LEAST_MULTIPROCESSORS: Final = 8
+"""Of a partition, and the step of its size (green contexts of compute capability 9.0)."""
+
+
+def partition_sizes(multiprocessors: int, shares: Iterable[float]) -> list[int]:
+    """Multiprocessors of each partition, rounded down to what a green context can have; the largest first."""
+    step = LEAST_MULTIPROCESSORS
+    sizes = {max(step, int(multiprocessors * share) // step * step) for share in shares}
+    return sorted((size for size in sizes if size < multiprocessors), reverse=True)
 
 
 class SetUpFailed(Exception):
@@ -44,10 +54,11 @@ class Device:
     keep: list[Any]
 
 
-def set_up(ordinal: int, partition_share: float) -> Device:
+def set_up(ordinal: int, partition_shares: Sequence[float]) -> Device:
     """Make the context and streams on a device. Blocking; raises SetUpFailed.
 
-    ``partition_share``: share of the multiprocessors that the partition has; 0: no partition.
+    ``partition_shares``: shares of the multiprocessors, one for each partition (a green context). All of them
+    begin with the same multiprocessors, so that what the largest leaves free is free of the others too.
     """
     path = os.environ.get("FIKIT_LIBCUDA", "libcuda.so.1")
     os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = str(QUEUES)
@@ -79,10 +90,9 @@ def set_up(ordinal: int, partition_share: float) -> Device:
             lanes.append(Lane(int(streams[-1]), priority, 0))
     monitor = call(driver.cuStreamCreateWithPriority, flags, greatest)
     keep = [context, monitor, streams]
-    if partition_share > 0:
-        total = call(driver.cuDeviceGetDevResource, device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
-        wanted = max(8, int(total.sm.smCount * partition_share) // 8 * 8)
-        groups, _, _ = call(driver.cuDevSmResourceSplitByCount, 1, total, 0, wanted)
+    total = call(driver.cuDeviceGetDevResource, device, driver.CUdevResourceType.CU_DEV_RESOURCE_TYPE_SM)
+    for size in partition_sizes(total.sm.smCount, partition_shares):
+        groups, _, _ = call(driver.cuDevSmResourceSplitByCount, 1, total, 0, size)
         description = call(driver.cuDevResourceGenerateDesc, [groups[0]], 1)
         green = call(
             driver.cuGreenCtxCreate,

@@ -42,6 +42,7 @@ from fikitd.executor.supervisor_launch import (
 )
 from fikitd.executor.supervisor_state import Executor, Listener
 from fikitd.processes import Process
+from fikitd.quote import quoted
 from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
@@ -89,7 +90,8 @@ class Supervisor:
                 await executor.ready.wait()
             if executor.state != "serving":
                 raise Unavailable(
-                    f"the executor for GPU {device.index} did not start: {executor.failure or 'no answer'}",
+                    f"the executor for GPU {device.index} did not start: {executor.failure or 'no answer'}"
+                    + await trio.to_thread.run_sync(quoted, executor.log),
                     f"see {executor.log}",
                 )
             yield executor

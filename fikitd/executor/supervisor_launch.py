@@ -13,31 +13,17 @@ from typing import Final
 
 import msgspec
 import trio
-from fikit.unmodified import without_library
 
 from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
 from fikitd.executor.connection import ExecutorConnection
 from fikitd.executor.supervisor_state import Executor
-from fikitd.processes import Process, spawn
+from fikitd.launch import Launch, launch
+from fikitd.processes import Process
 from fikitd.scheduling.settings import SchedulingSection
 
-OURS_ALONE: Final = (
-    "NOTIFY_SOCKET",
-    "WATCHDOG_USEC",
-    "WATCHDOG_PID",
-    "LISTEN_FDS",
-    "LISTEN_PID",
-    "LISTEN_FDNAMES",
-)
-"""Variables that speak to the daemon process and to none that it starts."""
 FIRST_RETRY_SECONDS: Final = 0.005
 LAST_RETRY_SECONDS: Final = 0.1
-
-
-def inherited_environment() -> dict[str, str]:
-    """The daemon's own environment, for a process that it starts."""
-    return without_library({name: value for name, value in os.environ.items() if name not in OURS_ALONE})
 
 
 def new_executor(device: DeviceSpec, domain: str, uid: int, runtime: Path, logs: Path) -> Executor:
@@ -73,8 +59,8 @@ async def start(executor: Executor, settings: ExecutorSection, scheduling: Sched
         "settings": msgspec.json.encode(scheduling).decode(),
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
-    environment = {**inherited_environment(), **executor.device.environment}
-    return await spawn([*command, *options], environment, executor.log)
+    unit = f"fikitd-executor-{executor.executor}"
+    return await launch(Launch(unit, [*command, *options], executor.log, executor.device.environment))
 
 
 async def connect(path: Path) -> ExecutorConnection:

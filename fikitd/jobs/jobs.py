@@ -22,6 +22,7 @@ from fikitd.events import Events
 from fikitd.jobs.model import Job, State
 from fikitd.jobs.records import LAST_JOB, JobRecords, saving
 from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_foreground, foreground_process
+from fikitd.launch import EndedAtOnce
 from fikitd.placement import MachineFull
 from fikitd.processes import Process, start_time
 from fikitd.session import Session
@@ -144,6 +145,8 @@ class Jobs(JobRecords):
         if not job.foreground:
             try:
                 self._follow(running, await self._processes.start(running))
+            except EndedAtOnce:
+                await self._end(running.number, await self._processes.ending(running))
             except OSError as error:
                 await self._end(running.number, Ending(None, f"cannot start its runner: {error}"), "failed")
 
@@ -282,6 +285,8 @@ class Jobs(JobRecords):
             await self._sessions.set_priority(session, priority)
         self._tell("job_priority", job, priority=priority)
         self.wake()
+        if job.number in self._followed and not job.foreground:
+            await self._processes.weigh(self.known[job.number])
 
     def _session_opened(self, session: Session) -> None:
         job = self.find(session.job) if session.job else None

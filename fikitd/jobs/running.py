@@ -9,19 +9,24 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import trio
+from fikit.protocol import priority_level
 
 from fikitd.errors import Unavailable
-from fikitd.executor.supervisor_launch import inherited_environment
 from fikitd.file_watch import FileWatch
 from fikitd.jobs import files
 from fikitd.jobs.model import Job
-from fikitd.processes import Process, spawn, start_time
+from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, set_cpu_weight
+from fikitd.processes import Process, start_time
+from fikitd.quote import quoted
 
+NORMAL: Final = priority_level("normal")
+RUNNER_LOG: Final = "runner.log"
 LOST: Final = "its runner ended without an exit code"
 UNREPORTED: Final = "its process ended and nobody reported the exit code"
 
@@ -39,6 +44,8 @@ class JobProcesses:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self.low_cpu_weight: Callable[[], int] = lambda: USUAL_CPU_WEIGHT
+        """Of jobs below normal priority."""
 
     def place(self, job: Job) -> Path:
         """The job's directory."""
@@ -62,10 +69,23 @@ class JobProcesses:
             raise Unavailable(f"cannot write the job's directory: {error}", "free disk space") from None
 
     async def start(self, job: Job) -> Process:
-        """Start the runner. Raises OSError."""
+        """Start the runner. Raises OSError; EndedAtOnce when it ran and is over."""
         place = self.place(job)
         command = [sys.executable, "-P", "-m", "fikitd.jobs.runner", str(place)]
-        return await spawn(command, inherited_environment(), place / "runner.log")
+        return await launch(Launch(self._unit(job), command, place / RUNNER_LOG, {}, self._cpu_weight(job)))
+
+    async def weigh(self, job: Job) -> None:
+        """Its priority has changed. Raises Unavailable."""
+        try:
+            await set_cpu_weight(self._unit(job), self._cpu_weight(job))
+        except OSError as error:
+            raise Unavailable(f"the CPU weight of {job.job} was not changed: {error}") from None
+
+    def _unit(self, job: Job) -> str:
+        return f"fikitd-{job.job}"
+
+    def _cpu_weight(self, job: Job) -> int:
+        return self.low_cpu_weight() if job.priority > NORMAL else USUAL_CPU_WEIGHT
 
     async def find(self, job: Job) -> Process | None:
         """The runner that an earlier daemon started, if it lives; else its book is closed."""
@@ -94,7 +114,8 @@ class JobProcesses:
         path = self.place(job) / files.EXIT
         found = await trio.to_thread.run_sync(files.read, path)
         if not found or "exit_code" not in found:
-            return Ending(None, LOST)
+            log = self.place(job) / RUNNER_LOG
+            return Ending(None, LOST + await trio.to_thread.run_sync(quoted, log))
         return Ending(int(found["exit_code"]), str(found.get("error", "")))
 
     async def kill(self, job: Job, number: int, grace_ms: int) -> None:

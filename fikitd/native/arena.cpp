@@ -1,6 +1,15 @@
 #include "arena.hpp"
 
+#include <algorithm>
+
 namespace fikit {
+namespace {
+
+constexpr uint64_t largest = uint64_t{1} << 47;  // bytes; beyond any device
+
+uint64_t whole(uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; }
+
+}  // namespace
 
 bool take_first(std::map<uint64_t, uint64_t>& holes, uint64_t size, uint64_t& at) {
     for (auto hole = holes.begin(); hole != holes.end(); ++hole) {
@@ -30,8 +39,7 @@ void give(std::map<uint64_t, uint64_t>& holes, uint64_t at, uint64_t size) {
     holes[at] = size;
 }
 
-CUresult Arena::map(uint64_t size, uint64_t limit, CUdeviceptr& address) {
-    if (limit != 0 && (size > limit || mapped_ > limit - size)) return CUDA_ERROR_OUT_OF_MEMORY;
+CUresult Arena::map(uint64_t size, CUdeviceptr& address) {
     uint64_t at = 0;
     if (!take_first(holes_, size, at)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUmemAllocationProp properties{};
@@ -55,54 +63,80 @@ CUresult Arena::map(uint64_t size, uint64_t limit, CUdeviceptr& address) {
         give(holes_, at, size);
         return result;
     }
-    extents_[at] = Extent{size, handle};
+    extents_[at] = Extent{size, handle, false};
     mapped_ += size;
     address = at;
     return CUDA_SUCCESS;
 }
 
-CUresult Arena::unmap(CUdeviceptr address) {
-    auto extent = extents_.find(address);
-    if (extent == extents_.end()) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult unmapped = driver_.cuMemUnmap_(address, extent->second.size);
-    const CUresult released = driver_.cuMemRelease_(extent->second.handle);
-    mapped_ -= extent->second.size;
-    give(holes_, address, extent->second.size);
+void Arena::unmap(CUdeviceptr address) {
+    const auto extent = extents_.find(address);
+    const uint64_t size = extent->second.size;
+    driver_.cuMemUnmap_(address, size);
+    driver_.cuMemRelease_(extent->second.handle);
+    mapped_ -= size;
+    give(holes_, address, size);
     extents_.erase(extent);
-    return unmapped != CUDA_SUCCESS ? unmapped : released;
 }
 
-CUresult Arena::allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged) {
-    if (size == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (size > uint64_t{1} << 47) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (size <= small_limit) {
-        charged = (size + small_align - 1) / small_align * small_align;
-        return allocate_small(charged, limit, address);
-    }
-    charged = (size + granule - 1) / granule * granule;
-    return map(charged, limit, address);
+// A new one, when none is kept. What is kept must not be why the limit is exceeded or the device is full.
+CUresult Arena::take_extent(uint64_t size, uint64_t limit, CUdeviceptr& address) {
+    if (take_kept(size, limit, address)) return CUDA_SUCCESS;
+    if (!fits(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (limit != 0 && mapped_ > limit - size) trim();
+    const CUresult result = map(size, address);
+    if (result != CUDA_ERROR_OUT_OF_MEMORY || kept_.empty()) return result;
+    trim();
+    return map(size, address);
 }
 
-CUresult Arena::allocate_small(uint64_t size, uint64_t limit, CUdeviceptr& address) {
+bool Arena::take_kept(uint64_t size, uint64_t limit, CUdeviceptr& address) {
+    const auto newest =
+        std::find_if(kept_.rbegin(), kept_.rend(), [&](const Kept& kept) { return kept.size == size; });
+    if (newest == kept_.rend() || !fits(size, limit)) return false;
+    address = newest->address;
+    extents_[address].kept = false;
+    kept_bytes_ -= size;
+    kept_.erase(std::next(newest).base());
+    return true;
+}
+
+bool Arena::take_piece(uint64_t size, CUdeviceptr& address) {
     uint64_t offset = 0;
     for (auto& [base, slab] : slabs_) {
         if (!take_first(slab.holes, size, offset)) continue;
         slab.pieces[offset] = size;
         address = base + offset;
-        return CUDA_SUCCESS;
+        return true;
     }
+    return false;
+}
+
+bool Arena::take(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged) {
+    if (size == 0 || size > largest) return false;
+    const bool small = size <= small_limit;
+    charged = whole(size, small ? small_align : granule);
+    if (!small) return take_kept(charged, limit, address);
+    if (take_piece(charged, address)) return true;
     CUdeviceptr base = 0;
-    const CUresult result = map(granule, limit, base);
-    if (result != CUDA_SUCCESS) return result;
-    Slab& slab = slabs_[base];
-    slab.holes[0] = granule;
-    take_first(slab.holes, size, offset);
-    slab.pieces[offset] = size;
-    address = base + offset;
+    if (!take_kept(granule, limit, base)) return false;
+    slabs_[base].holes[0] = granule;
+    return take_piece(charged, address);
+}
+
+CUresult Arena::allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged) {
+    if (size == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (size > largest) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (take(size, limit, address, charged)) return CUDA_SUCCESS;
+    if (size > small_limit) return take_extent(charged, limit, address);
+    CUdeviceptr base = 0;
+    if (const CUresult result = take_extent(granule, limit, base); result != CUDA_SUCCESS) return result;
+    slabs_[base].holes[0] = granule;
+    take_piece(charged, address);
     return CUDA_SUCCESS;
 }
 
-CUresult Arena::release(CUdeviceptr address) {
+CUresult Arena::release(CUdeviceptr address, Nanoseconds now) {
     auto slab = slabs_.upper_bound(address);
     if (slab != slabs_.begin()) {
         --slab;
@@ -115,19 +149,41 @@ CUresult Arena::release(CUdeviceptr address) {
             if (!slab->second.pieces.empty()) return CUDA_SUCCESS;
             const CUdeviceptr base = slab->first;
             slabs_.erase(slab);
-            return unmap(base);
+            return keep(base, now);
         }
     }
-    return unmap(address);
+    return keep(address, now);
+}
+
+CUresult Arena::keep(CUdeviceptr address, Nanoseconds now) {
+    const auto extent = extents_.find(address);
+    if (extent == extents_.end() || extent->second.kept) return CUDA_ERROR_INVALID_VALUE;
+    extent->second.kept = true;
+    kept_.push_back({address, extent->second.size, now});
+    kept_bytes_ += extent->second.size;
+    return CUDA_SUCCESS;
+}
+
+void Arena::trim(Nanoseconds before) {
+    auto kept = kept_.begin();
+    for (; kept != kept_.end() && kept->since <= before; ++kept) {
+        unmap(kept->address);
+        kept_bytes_ -= kept->size;
+    }
+    kept_.erase(kept_.begin(), kept);
 }
 
 CUresult Arena::create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle) {
-    if (limit != 0 && (size > limit || mapped_ > limit - size)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!fits(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
     CUmemAllocationProp properties{};
     properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     properties.location.id = device_;
-    const CUresult result = driver_.cuMemCreate_(&handle, size, &properties, 0);
+    CUresult result = driver_.cuMemCreate_(&handle, size, &properties, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !kept_.empty()) {
+        trim();
+        result = driver_.cuMemCreate_(&handle, size, &properties, 0);
+    }
     if (result == CUDA_SUCCESS) mapped_ += size;
     return result;
 }
@@ -139,6 +195,8 @@ void Arena::destroy(uint64_t size, CUmemGenericAllocationHandle handle) {
 
 void Arena::clear() {
     slabs_.clear();
+    kept_.clear();
+    kept_bytes_ = 0;
     while (!extents_.empty()) unmap(extents_.begin()->first);
 }
 

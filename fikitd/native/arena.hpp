@@ -2,13 +2,18 @@
 //
 // cuMemFree waits for running kernels (104 ms measured behind one), so it is never used: freeing is an unmap
 // that the caller fences. Large requests get extents of their own; small ones share 2 MiB slabs. Addresses
-// are fixed, which is what restoring and moving memory need. Called by one thread at a time (a worker).
+// are fixed, which is what restoring and moving memory need. Called by one thread at a time.
+//
+// Mapping and unmapping 2 MiB takes 41 us of driver calls, so an extent freed is kept mapped until it is
+// trimmed. What is kept counts as free: the session's next request of that size gets it, and before any
+// request is refused it goes back to the device. It is never handed to another session.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <vector>
 
+#include "clock.hpp"
 #include "driver.hpp"
 
 namespace fikit {
@@ -26,33 +31,51 @@ class Arena {
     Arena(const Arena&) = delete;
     ~Arena() { clear(); }
 
-    // CUDA_ERROR_OUT_OF_MEMORY when `limit` (bytes mapped; 0: none) or the device has no room.
+    // CUDA_ERROR_OUT_OF_MEMORY when `limit` (bytes used; 0: none) or the device has no room.
     CUresult allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged);
-    // The caller has seen to it that nothing uses it any more.
-    CUresult release(CUdeviceptr address);
+    // The same without calling the driver, from what is mapped already. False: there is nothing that fits.
+    bool take(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged);
+    // The caller has seen to it that nothing uses it any more. Does not call the driver.
+    CUresult release(CUdeviceptr address, Nanoseconds now);
+    // Unmaps what has been kept since `before` or longer.
+    void trim(Nanoseconds before = INT64_MAX);
     void clear();
 
     // Memory without addresses, for programs that map it themselves.
     CUresult create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle);
     void destroy(uint64_t size, CUmemGenericAllocationHandle handle);
 
-    uint64_t mapped_bytes() const { return mapped_; }
     CUdeviceptr addresses() const { return base_; }
     uint64_t address_bytes() const { return bytes_; }
+    bool fits(uint64_t size, uint64_t limit) const {
+        return limit == 0 || (size <= limit && used_bytes() <= limit - size);
+    }
+    uint64_t used_bytes() const { return mapped_ - kept_bytes_; }
+    uint64_t kept_bytes() const { return kept_bytes_; }
+    Nanoseconds oldest_kept() const { return kept_.empty() ? INT64_MAX : kept_.front().since; }
 
   private:
     struct Extent {
         uint64_t size = 0;
         CUmemGenericAllocationHandle handle = 0;
+        bool kept = false;
+    };
+    struct Kept {
+        CUdeviceptr address = 0;
+        uint64_t size = 0;
+        Nanoseconds since = 0;
     };
     struct Slab {
         std::map<uint64_t, uint64_t> holes;   // offset -> size
         std::map<uint64_t, uint64_t> pieces;  // offset -> size
     };
 
-    CUresult map(uint64_t size, uint64_t limit, CUdeviceptr& address);
-    CUresult unmap(CUdeviceptr address);
-    CUresult allocate_small(uint64_t size, uint64_t limit, CUdeviceptr& address);
+    CUresult take_extent(uint64_t size, uint64_t limit, CUdeviceptr& address);
+    CUresult map(uint64_t size, CUdeviceptr& address);
+    void unmap(CUdeviceptr address);
+    bool take_kept(uint64_t size, uint64_t limit, CUdeviceptr& address);
+    bool take_piece(uint64_t size, CUdeviceptr& address);
+    CUresult keep(CUdeviceptr address, Nanoseconds now);
 
     const Driver& driver_;
     CUdevice device_;
@@ -61,7 +84,8 @@ class Arena {
     std::map<uint64_t, uint64_t> holes_;  // unused virtual ranges
     std::map<CUdeviceptr, Extent> extents_;
     std::map<CUdeviceptr, Slab> slabs_;
-    uint64_t mapped_ = 0;
+    std::vector<Kept> kept_;  // oldest first
+    uint64_t mapped_ = 0, kept_bytes_ = 0;
 };
 
 // Takes `size` bytes from the first hole that has room; false when none has.

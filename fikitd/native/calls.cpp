@@ -1,5 +1,6 @@
-// Answers to calls (shim/calls.h), on a worker, while the session issues nothing. The dispatch table is made
-// from the list of calls: one without a handler here does not compile.
+// Answers to calls (shim/calls.h), on a worker, while the session issues nothing; an allocation that needs no
+// driver call is answered by the dispatch thread. The dispatch table is made from the list of calls: one
+// without a handler here does not compile.
 #include <calls.h>
 #include <fcntl.h>
 #include <sys/socket.h>
@@ -50,14 +51,17 @@ const char* check_image(const std::vector<uint8_t>& image) {
 
 class CallHandler {
   public:
-    CallHandler(Core& core, Session& session)
+    // `at_once`: on the dispatch thread, without the driver.
+    CallHandler(Core& core, Session& session, bool at_once)
         : core_(core),
           driver_(core.driver_),
           session_(session),
           reply_(session.inbox.data() + FIKIT_REPLY_OFFSET),
+          at_once_(at_once),
           program_calls_(core, session, reply_, bytes_) {}
 
-    void answer() {
+    // False: not answered; the call is to be made again.
+    bool answer() {
         const auto& call = session_.head->as<fikit_call_record>();
         const uint8_t* payload = session_.head->payload();
         CUresult status = CUDA_ERROR_NOT_SUPPORTED;
@@ -71,6 +75,7 @@ class CallHandler {
         extra_ = payload + sizeof request;                                         \
         extra_bytes_ = call.payload_bytes - static_cast<uint32_t>(sizeof request); \
         status = name(request, reply);                                             \
+        if (again_) return false;                                                  \
         std::memcpy(reply_, &reply, sizeof reply);                                 \
         break;                                                                     \
     }
@@ -85,6 +90,7 @@ class CallHandler {
         __atomic_store_n(&inbox->call_done, ++session_.calls_answered, __ATOMIC_RELEASE);
         session_.wake();
         if (is_sticky(status)) core_.sticky_.store(static_cast<int>(status));
+        return true;
     }
 
   private:
@@ -124,10 +130,17 @@ class CallHandler {
     CUresult memory_allocate(const fikit_request_memory_allocate& request,
                              fikit_reply_memory_allocate& reply) {
         CUdeviceptr address = 0;
-        const std::lock_guard lock(core_.memory_mutex_);
-        const CUresult result =
-            session_.arena->allocate(request.size, core_.memory_limit_of(session_), address, reply.size);
-        if (result != CUDA_SUCCESS) return result;
+        const uint64_t limit = core_.memory_limit_of(session_);
+        CUresult result = CUDA_SUCCESS;
+        if (at_once_) {
+            again_ = !session_.arena->take(request.size, limit, address, reply.size);
+        } else {
+            result = session_.arena->allocate(request.size, limit, address, reply.size);
+            // The first time, the dispatch thread sees to it that the other sessions keep nothing.
+            const bool full = result == CUDA_ERROR_OUT_OF_MEMORY && session_.arena->fits(request.size, limit);
+            again_ = session_.short_of_memory = full && !session_.short_of_memory;
+        }
+        if (again_ || result != CUDA_SUCCESS) return result;
         reply.address = address;
         session_.buffers[address] = {request.size, Buffer::no_module};
         core_.account_memory(session_);
@@ -138,7 +151,8 @@ class CallHandler {
                                 fikit_reply_memory_information& reply) {
         size_t free = 0, total = 0;
         const CUresult result = driver_.cuMemGetInfo_(&free, &total);
-        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->mapped_bytes();
+        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
+        free += core_.kept_bytes_.load();
         reply.total = limit != 0 ? std::min<uint64_t>(limit, total) : total;
         reply.free = std::min<uint64_t>(free, used < reply.total ? reply.total - used : 0);
         return result;
@@ -292,12 +306,12 @@ class CallHandler {
         }
         bytes_ += reply.parameters * static_cast<uint32_t>(sizeof(fikit_parameter));
         if (reply.parameter_bytes > FIKIT_MAX_PARAMETERS) return CUDA_ERROR_NOT_SUPPORTED;
-        function.module = request.module;
+        function.module = static_cast<uint16_t>(request.module);
         function.parameter_bytes = reply.parameter_bytes;
         result = attributes(function.function, reply);
         if (result != CUDA_SUCCESS) return result;
-        function.max_threads = reply.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
-        function.max_dynamic_shared = reply.attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES];
+        const int32_t threads = reply.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+        function.max_threads = static_cast<uint16_t>(std::clamp<int32_t>(threads, 0, UINT16_MAX));
         const uint64_t module_hash = session_.module_hashes[request.module];
         function.hash = mix(module_hash, hash_bytes(name.data(), name.size()));
         function.name = core_.name_index({module_hash, name});
@@ -357,6 +371,8 @@ class CallHandler {
     const Driver& driver_;
     Session& session_;
     uint8_t* reply_;
+    bool at_once_;
+    bool again_ = false;
     uint32_t bytes_ = 0;
     const uint8_t* extra_ = nullptr;
     uint32_t extra_bytes_ = 0;
@@ -378,15 +394,19 @@ bool Core::may_load(Session& session) {
 }
 
 // What is on its way back counts against the quota until it is back. As behind cuMemFree, an allocation that
-// would exceed the quota waits for that, though not for ever (it may be behind an endless kernel).
+// would exceed the quota waits for that, though not for ever (it may be behind an endless kernel). One for
+// which the device had no room also waits until nobody keeps any.
 bool Core::may_allocate(Session& session) {
     constexpr Nanoseconds patience = 1'000'000'000;
     fikit_request_memory_allocate request;
     std::memcpy(&request, session.head->payload(), sizeof request);
     const uint64_t limit = memory_limit_of(session);
-    const bool fits = limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit;
-    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [](const auto& other) {
-        return !other->frees.empty() || other->freeing.load() || other->state != Session::State::running;
+    memory_wanted_ |= session.short_of_memory;
+    const bool fits = !session.short_of_memory &&
+                      (limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit);
+    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+        return !other->frees.empty() || other->freeing.load() || other->state != Session::State::running ||
+               (session.short_of_memory && other->kept_bytes.load() > 0);
     });
     if (session.waits_since == 0) session.waits_since = now_;
     if (!fits && returning && now_ - session.waits_since < patience) return false;
@@ -394,21 +414,53 @@ bool Core::may_allocate(Session& session) {
     return true;
 }
 
+// An allocation from what the session has mapped already: a hundredth of the time that a worker and the
+// driver would take. False: it needs them.
+bool Core::allocate_at_once(Session& session) {
+    const std::unique_lock lock(memory_mutex_, std::try_to_lock);
+    if (!lock.owns_lock() || session.short_of_memory || !CallHandler(*this, session, true).answer())
+        return false;
+    session.head_ready = false;
+    return true;
+}
+
+// A worker could not answer the call yet: it is at the head again.
+bool Core::resume_call(Session& session) {
+    if (!session.call_again.load(std::memory_order_acquire)) return false;
+    session.call_again.store(false);
+    session.call_pending.store(false);
+    session.head_ready = true;
+    return true;
+}
+
 // Hands the call at the session's head to a worker. False: it has to wait first.
 bool Core::start_call(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
     const auto& call = session.head->as<fikit_call_record>();
-    if (call.call == fikit_call_memory_allocate && !may_allocate(session)) return false;
+    const bool allocates = call.call == fikit_call_memory_allocate;
+    if (allocates) {
+        if (!session.frees.empty()) release_frees(session);
+        if (!may_allocate(session)) return false;
+        if (allocate_at_once(session)) return true;
+    }
     const bool loads = call.call == fikit_call_module_load;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);
     session.worker_busy.store(true, std::memory_order_release);
     session.call_pending.store(true, std::memory_order_release);
     session.head_ready = false;  // the head is the worker's until the call is answered
-    workers_.post([this, &session, loads] {
-        CallHandler(*this, session).answer();
+    workers_.post([this, &session, loads, allocates] {
+        bool answered = false;
+        {
+            std::unique_lock lock(memory_mutex_, std::defer_lock);
+            if (allocates) lock.lock();
+            answered = CallHandler(*this, session, false).answer();
+        }
         if (loads) loading_.fetch_sub(1);
-        session.call_pending.store(false, std::memory_order_release);
+        if (answered)
+            session.call_pending.store(false, std::memory_order_release);
+        else
+            session.call_again.store(true, std::memory_order_release);
         session.worker_busy.store(false, std::memory_order_release);
         kick();
     });

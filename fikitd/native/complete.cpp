@@ -10,7 +10,7 @@ namespace fikit {
 namespace {
 
 constexpr Nanoseconds mark_delay = 2'000;  // a high-priority stream this long without new work is marked
-constexpr uint32_t mark_every = 64;        // steps, at most, between marks of a busy session
+constexpr uint32_t mark_every = 128;       // steps, at most, between marks of a busy session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds idle_patience = 10'000'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
@@ -30,6 +30,12 @@ void Core::write_mark(Session& session, SessionStream& stream, uint32_t handle) 
                                                           stream.issued, CU_STREAM_WRITE_VALUE_DEFAULT);
     stream.marked = stream.issued;
     if (result != CUDA_SUCCESS) fail(result, "marking a stream's progress");
+}
+
+// Likewise, and the tenant is woken when it is there: somebody may wait for this step.
+void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle) {
+    stream.await(stream.issued);
+    write_mark(session, stream, handle);
 }
 
 // Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
@@ -54,6 +60,7 @@ bool Core::collect() {
         Session& session = *sessions_[i];
         if (session.in_flight > 0) progress |= collect(session, now);
         if (!session.frees.empty()) progress |= release_frees(session);
+        if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);
     }
     if (ending_) {
@@ -68,11 +75,12 @@ bool Core::collect() {
 }
 
 bool Core::collect(Session& session, Nanoseconds now) {
-    bool progress = release_host_functions(session);
+    bool progress = release_host_functions(session), awaited = false;
     for (size_t i = 0; i < session.active.size();) {
         const uint32_t handle = session.active[i];
         SessionStream& stream = *session.streams[handle];
         uint64_t mark = std::min(session.mark(handle), stream.marked);
+        awaited |= stream.reaches_awaited(mark);
         // The mark of a host function's step says that it may run; the step is over once it has returned.
         if (stream.functions != 0 && mark > 0) --mark;
         if (mark > stream.completed) {
@@ -81,7 +89,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
             session.in_flight -= steps;
             in_flight_ -= steps;
             while (!stream.queue.empty() && stream.queue.front().step <= mark) {
-                complete(session, stream.queue.front(), now);
+                complete(session, stream.queue.front(), stream.queue.front_trace(), now);
                 stream.queue.pop();
             }
             progress = true;
@@ -95,7 +103,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
             ++i;
         }
     }
-    if (progress) session.wake();
+    if (awaited) session.wake();
     return progress;
 }
 
@@ -103,13 +111,12 @@ bool Core::collect(Session& session, Nanoseconds now) {
 void Core::retire_stream(Session& session, uint32_t handle) {
     SessionStream& stream = *session.streams[handle];
     if (stream.active) return;
-    Lanes::give_back(stream.whole);
-    Lanes::give_back(stream.partition);
+    for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
     stream.lane = nullptr;
     std::erase(session.used, handle);
 }
 
-void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
+void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
@@ -117,20 +124,11 @@ void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
             measured = std::max<Nanoseconds>(
                 1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) - timer_overhead_);
-        if (entry.traced) record_trace(entry, timer, measured);
+        if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && measured > 0) {
-            Nanoseconds whole = measured;
-            if (entry.multiprocessors != 0) {
-                // Confined to a partition it took more waves; what is kept is the duration on the whole GPU.
-                const auto share = static_cast<double>(entry.multiprocessors) / multiprocessors_;
-                const auto waves = std::max(1.0, static_cast<double>(entry.kernel->waves) / share);
-                whole = static_cast<Nanoseconds>(static_cast<double>(measured) * entry.kernel->waves / waves);
-            }
-            entry.kernel->measured(whole);
-        }
+        if (entry.kernel != nullptr && measured > 0) entry.kernel->measured(measured, entry.multiprocessors);
     } else if (entry.traced) {
-        trace_.add(entry.trace);
+        trace_.add(trace);
     }
     session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
     if (!entry.work.gated) --high_in_flight_;
@@ -139,16 +137,16 @@ void Core::complete(Session& session, InFlight& entry, Nanoseconds now) {
 
 // Device timestamps from elapsed times to a base event, which is renewed before a float of milliseconds
 // loses its nanoseconds.
-void Core::record_trace(InFlight& entry, const Timer& timer, Nanoseconds measured) {
+void Core::record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds measured) {
     float since = 0;
     if (driver_.cuEventElapsedTime_(&since, trace_base_[0], timer.before) == CUDA_SUCCESS) {
         const auto offset = static_cast<Nanoseconds>(static_cast<double>(since) * 1e6);
-        entry.trace.started = trace_base_at_ + offset;
-        entry.trace.ended = entry.trace.started + measured;
+        trace.started = trace_base_at_ + offset;
+        trace.ended = trace.started + measured;
         if (!trace_rebasing_ && offset > rebase_interval)
             trace_rebasing_ = driver_.cuEventRecord_(trace_base_[1], monitor_) == CUDA_SUCCESS;
     }
-    trace_.add(entry.trace);
+    trace_.add(trace);
     if (trace_rebasing_ && driver_.cuEventQuery_(trace_base_[1]) == CUDA_SUCCESS) {
         float moved = 0;
         if (driver_.cuEventElapsedTime_(&moved, trace_base_[0], trace_base_[1]) == CUDA_SUCCESS) {
@@ -182,25 +180,35 @@ bool Core::release_host_functions(Session& session) {
     return progress;
 }
 
-// Hands memory that nothing in flight can use any more to a worker.
+// Takes back memory that nothing in flight can use any more.
 bool Core::release_frees(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
     uint64_t oldest = UINT64_MAX;
     for (const uint32_t handle : session.active)
         if (InFlightQueue& queue = session.streams[handle]->queue; !queue.empty())
             oldest = std::min(oldest, queue.front().serial);
-    auto ready = std::make_shared<std::vector<PendingFree>>();
-    for (PendingFree& pending : session.frees)
-        if (pending.fence < oldest) ready->push_back(std::move(pending));
-    if (ready->empty()) return false;
-    session.frees.erase(session.frees.begin(), session.frees.begin() + static_cast<ptrdiff_t>(ready->size()));
+    auto pending = session.frees.begin();
+    for (; pending != session.frees.end() && pending->fence < oldest; ++pending) {
+        if (pending->address != 0) session.arena->release(pending->address, now_);
+        if (pending->host.registered) unregister_when_idle(std::move(pending->host.memory));
+    }
+    if (pending == session.frees.begin()) return false;
+    session.frees.erase(session.frees.begin(), pending);
+    account_memory(session);
+    return true;
+}
+
+// A worker gives back to the device what has been kept too long, all of it if that is too much or somebody
+// else waits for it.
+bool Core::trim(Session& session, Nanoseconds now) {
+    if (session.worker_busy.load(std::memory_order_acquire)) return false;
+    const bool all = memory_wanted_ || kept_bytes_.load() > settings_.keep_bytes;
+    const Nanoseconds before = all ? INT64_MAX : now - settings_.keep_ns;
+    if (session.arena->oldest_kept() > before) return false;
     session.worker_busy.store(true, std::memory_order_release);
     session.freeing.store(true);
-    releases_.post([this, &session, ready] {
-        for (PendingFree& pending : *ready) {
-            if (pending.address != 0) session.arena->release(pending.address);
-            if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
-        }
+    releases_.post([this, &session, before] {
+        session.arena->trim(before);
         account_memory(session);
         session.freeing.store(false);
         session.worker_busy.store(false, std::memory_order_release);

@@ -45,9 +45,11 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
     uint32_t in_flight_limit = 256;           // steps of one session
     uint32_t workers = 2;
-    uint32_t spare_channels = 2;  // kept ready, since registering one holds launches up
-    std::string board_path;       // of the GPU's board; empty: this executor is alone
-    bool own_thread = true;       // false: tests turn the loop by hand
+    uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
+    Nanoseconds keep_ns = 100'000'000;  // at most so long
+    uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
+    std::string board_path;             // of the GPU's board; empty: this executor is alone
+    bool own_thread = true;             // false: tests turn the loop by hand
 };
 
 struct AttachRequest {
@@ -134,6 +136,7 @@ class Core {
     // dispatch.cpp
     void run();
     bool serve(Session& session);
+    bool serve_ring(Session& session);
     bool serve_high();
     bool take_head(Session& session);
     bool gate();
@@ -152,20 +155,28 @@ class Core {
     KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape);
     void prepare_copy(Session& session);
     bool start_call(Session& session);
+    bool resume_call(Session& session);
+    bool allocate_at_once(Session& session);
     void manage(Session& session);
-    void issue(Session& session, bool partition);
+    void issue(Session& session, uint8_t where);
+    int32_t start_timer(CUstream stream);
     CUresult issue_launch(Session& session, CUstream stream);
+    CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
+                                    void** parameters);
+    CUresult issue_other(Session& session, SessionStream& stream, CUstream lane);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
+    bool examine_attributes(Session& session);
+    bool refuse_function(Session& session, uint32_t function);
     bool refuse_launch(Session& session, CUresult error, const std::string& text);
-    void begin_trace(const Session& session, InFlight& entry, Nanoseconds now);
+    void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
-    void count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now);
-    Lane* place(Session& session, SessionStream& stream, uint32_t handle, bool partition);
+    void count_step(Session& session, SessionStream& stream, uint32_t handle);
+    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
     void wait_for(CUstream waiting, SessionStream& earlier);
     int cuda_priority(const Session& session, const SessionStream& stream) const;
@@ -173,12 +184,14 @@ class Core {
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
-    void complete(Session& session, InFlight& entry, Nanoseconds now);
+    void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
+    void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
     bool flush_marks(Session& session, Nanoseconds now, bool force);
     void retire_stream(Session& session, uint32_t handle);
     bool release_host_functions(Session& session);
     bool release_frees(Session& session);
+    bool trim(Session& session, Nanoseconds now);
     void advance_ending(Session& session);
     void check_health(Nanoseconds now);
     void read_board();
@@ -197,7 +210,7 @@ class Core {
     struct Timer {
         CUevent before = nullptr, after = nullptr;
     };
-    void record_trace(InFlight& entry, const Timer& timer, Nanoseconds measured);
+    void record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds measured);
 
     // sessions.cpp
     SessionSnapshot snapshot_of(const Session& session) const;
@@ -241,7 +254,8 @@ class Core {
     CUdeviceptr arenas_ = 0;
     uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
     std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
-    std::atomic<uint64_t> mapped_bytes_{0};  // of all sessions
+    std::atomic<uint64_t> used_bytes_{0}, kept_bytes_{0};  // of all sessions
+    bool memory_wanted_ = false;                           // somebody waits for what others keep
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 
@@ -255,7 +269,7 @@ class Core {
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;
-    Nanoseconds now_ = 0;  // when the turn began, or the last operation was issued
+    Nanoseconds now_ = 0;  // when the turn began, or something was issued since
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 

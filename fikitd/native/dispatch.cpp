@@ -56,11 +56,18 @@ inline bool Core::take_head(Session& session) {
 
 // Issues what the session may issue without asking; leaves the first gated operation at its head.
 bool Core::serve(Session& session) {
+    const uint64_t issued = session.steps_issued;
+    const bool progress = serve_ring(session);
+    if (session.steps_issued != issued) session.last_issue = now_ = clock_.now();
+    return progress;
+}
+
+inline bool Core::serve_ring(Session& session) {
     bool progress = false;
     for (int budget = records_per_turn; budget > 0; --budget) {
         if (session.head_ready) {
             if (session.head_waits || session.paused) return progress;
-        } else if (!reads_ring(session) || !take_head(session)) {
+        } else if (reads_ring(session) ? !take_head(session) : !resume_call(session)) {
             return progress;
         }
         const uint16_t op = session.head->record().op;
@@ -74,7 +81,7 @@ bool Core::serve(Session& session) {
             return progress;
         } else if (op == FIKIT_OP_LAUNCH ? prepare_launch(session) : (prepare_copy(session), true)) {
             if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {
-                issue(session, false);
+                issue(session, whole_gpu);
             } else {
                 session.head_waits = true;
                 session.head_arrived = now_;
@@ -114,7 +121,8 @@ bool Core::gate() {
         const Nanoseconds waited = now - session.head_arrived;
         session.usage.gate_wait_ns += waited;
         if (waited > 1000) ++session.usage.gate_waits;
-        issue(session, decision.verdict == scheduling::Decision::Verdict::partition);
+        const bool confined = decision.verdict == scheduling::Decision::Verdict::partition;
+        issue(session, confined ? static_cast<uint8_t>(decision.partition + 1) : whole_gpu);
         if (session.unmarked_work >= settings_.bounds.in_flight / 4) flush_marks(session, now, true);
         serve(session);
         serve_high();
@@ -133,18 +141,25 @@ void Core::read_board() {
     policy_->elsewhere(elsewhere, clock_.now());
 }
 
-// How far the rings have been read, once a turn: a tenant that waits for room looks at it all the time.
+// How far the rings have been read, once a turn. A tenant that waits for room is woken when there is as much
+// as it asked for: waking costs as much as several launches.
 void Core::publish_tails() {
     for (const auto& session : sessions_) {
+        const uint64_t read = session->ring.tail();
         uint64_t* tail = &session->inbox_header()->tail;
-        if (*tail != session->ring.tail()) __atomic_store_n(tail, session->ring.tail(), __ATOMIC_RELEASE);
+        if (*tail == read) continue;
+        __atomic_store_n(tail, read, __ATOMIC_SEQ_CST);  // before the load: one side sees the other
+        const uint64_t room = __atomic_load_n(&session->outbox_header()->room, __ATOMIC_SEQ_CST);
+        if (room == session->room_answered || room > read) continue;
+        session->room_answered = room;
+        session->wake();
     }
 }
 
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
     now_ = clock_.now();
-    hold_gate_ = false;
+    hold_gate_ = memory_wanted_ = false;
     progress |= serve_high();
     for (const auto& session : sessions_)
         if (session->level != scheduling::highest_level && session->state == Session::State::running &&
@@ -181,6 +196,7 @@ void Core::run() {
             continue;
         }
         int64_t timeout = busy ? settings_.poll_host_ns : 1'000'000'000;
+        if (kept_bytes_.load() > 0) timeout = std::min(timeout, clock_.to_host(settings_.keep_ns));
         // What other executors say is not an event here; it is looked at while it matters.
         if (high_elsewhere_) timeout = std::min(timeout, settings_.poll_host_ns);
         if (ask_again_at_ != 0) {

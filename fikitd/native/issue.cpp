@@ -11,6 +11,11 @@ constexpr double device_bytes_per_ns = 2000.0;  // device to device, fills
 constexpr Nanoseconds copy_latency = 2000;
 constexpr Nanoseconds least_duration = 1000;
 
+scheduling::Engine engine_of(uint32_t copy_kind) {
+    if (copy_kind == FIKIT_COPY_ON_DEVICE) return scheduling::Engine::on_device;
+    return copy_kind == FIKIT_COPY_TO_HOST ? scheduling::Engine::to_host : scheduling::Engine::to_device;
+}
+
 enum class AttributeUse { pass, drop, refuse };
 
 // Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
@@ -41,7 +46,7 @@ const char* check_shape(const fikit_launch& launch, const SessionFunction& funct
         return "the grid is too large";
     if (threads == 0) return "a block dimension is 0";
     if (launch.block[0] > 1024 || launch.block[1] > 1024 || launch.block[2] > 64 ||
-        threads > static_cast<uint64_t>(function.max_threads))
+        threads > function.max_threads)
         return "the block has more threads than the kernel can have";
     if (launch.parameter_bytes != function.parameter_bytes) return "the parameters have the wrong size";
     return nullptr;
@@ -49,13 +54,12 @@ const char* check_shape(const fikit_launch& launch, const SessionFunction& funct
 
 }  // namespace
 
-inline void Core::count_step(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now) {
+inline void Core::count_step(Session& session, SessionStream& stream, uint32_t handle) {
     ++stream.issued;
     ++session.steps_issued;
     ++session.unmarked_steps;
     ++session.in_flight;
-    if (++in_flight_ == 1) busy_since_ = now;
-    session.last_issue = now;
+    if (++in_flight_ == 1) busy_since_ = now_;
     if (!stream.active) {
         stream.active = true;
         session.active.push_back(handle);
@@ -84,11 +88,16 @@ bool Core::refuse_launch(Session& session, CUresult error, const std::string& te
     const uint32_t handle = session.head->record().stream;
     SessionStream& stream = *session.streams[handle];
     session.head_ready = false;
-    if (stream.lane == nullptr) place(session, stream, handle, false);
-    count_step(session, stream, handle, clock_.now());
+    if (stream.lane == nullptr) place(session, stream, handle, whole_gpu);
+    count_step(session, stream, handle);
     refuse(session, handle, error, text);
-    write_mark(session, stream, handle);
+    write_awaited_mark(session, stream, handle);
     return false;
+}
+
+bool Core::refuse_function(Session& session, uint32_t function) {
+    return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
+                         "launch: function " + std::to_string(function) + " does not exist");
 }
 
 // A launch of a shape that the function's last one did not have: looked at in full, and remembered.
@@ -104,6 +113,20 @@ bool Core::examine_launch(Session& session, SessionFunction& function) {
     return true;
 }
 
+// False: one of them is refused. A cooperative launch cannot be confined.
+bool Core::examine_attributes(Session& session) {
+    const uint32_t count = session.head->as<fikit_launch>().attributes;
+    for (uint32_t i = 0; i < count; ++i) {
+        fikit_attribute attribute;
+        std::memcpy(&attribute, session.head->attributes() + i, sizeof attribute);
+        if (attribute_use(attribute.id) == AttributeUse::refuse)
+            return refuse_launch(session, CUDA_ERROR_NOT_SUPPORTED,
+                                 "launch attribute " + std::to_string(attribute.id) + " is not supported");
+        session.head_work.whole |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+    }
+    return true;
+}
+
 // Fills head_work and head_kernel. False: the launch was refused.
 bool Core::prepare_launch(Session& session) {
     const auto& launch = session.head->as<fikit_launch>();
@@ -112,30 +135,18 @@ bool Core::prepare_launch(Session& session) {
                   offsetof(KernelShape, shared_bytes));
     static_assert(sizeof(KernelShape) == offsetof(KernelShape, shared_bytes) + sizeof launch.shared_bytes);
     if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
-        return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
-                             "launch: function " + std::to_string(launch.function) + " does not exist");
+        return refuse_function(session, launch.function);
     SessionFunction& function = session.functions[launch.function];
     const bool repeated = function.last_kernel != nullptr && function.last_kernel->waves != 0 &&
                           std::memcmp(&function.last_shape, launch.grid, sizeof(KernelShape)) == 0 &&
                           launch.parameter_bytes == function.parameter_bytes;
     if (!repeated && !examine_launch(session, function)) return false;
-    bool whole = false;
-    for (uint32_t i = 0; i < launch.attributes; ++i) {
-        fikit_attribute attribute;
-        std::memcpy(&attribute, session.head->attributes() + i, sizeof attribute);
-        if (attribute_use(attribute.id) == AttributeUse::refuse)
-            return refuse_launch(session, CUDA_ERROR_NOT_SUPPORTED,
-                                 "launch attribute " + std::to_string(attribute.id) + " is not supported");
-        whole |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
-    }
-    const KernelEntry* entry = function.last_kernel;
     scheduling::Work& work = session.head_work;
-    work.whole = whole;
-    const bool measured = entry != nullptr && entry->samples > 0;
+    const KernelEntry* entry = function.last_kernel;
+    work = entry != nullptr ? entry->work : scheduling::Work{};
+    if (launch.attributes != 0 && !examine_attributes(session)) return false;
     work.expected =
-        measured ? std::max<Nanoseconds>(entry->median, least_duration) : settings_.bounds.in_flight;
-    work.block = measured ? entry->block_time() : 0;
-    work.known = measured && entry->known();
+        work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : settings_.bounds.in_flight;
     session.head_kernel = function.last_kernel;
     return true;
 }
@@ -151,10 +162,12 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
                                                              shape.shared_bytes) != CUDA_SUCCESS ||
         resident < 1)
         resident = 1;
-    const uint64_t slots = uint64_t{multiprocessors_} * static_cast<uint64_t>(resident);
-    entry->waves =
-        static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
     entry->shape = shape;
+    entry->work.key = entry->key;
+    entry->work.blocks = static_cast<uint32_t>(std::min<uint64_t>(shape.blocks(), UINT32_MAX));
+    entry->work.per_sm = static_cast<uint16_t>(resident);
+    entry->waves = entry->waves_on(multiprocessors_);
+    entry->tell();
     entry->name = function.name;
     return entry;
 }
@@ -163,16 +176,19 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
 void Core::prepare_copy(Session& session) {
     session.head_kernel = nullptr;
     scheduling::Work& work = session.head_work = {};
+    work.engine = scheduling::Engine::none;
     work.known = work.whole = true;
     const fikit_record& record = session.head->record();
     if (record.op == FIKIT_OP_COPY) {
         const auto& copy = session.head->as<fikit_copy>();
         const double rate = copy.kind == FIKIT_COPY_ON_DEVICE ? device_bytes_per_ns : link_bytes_per_ns;
         work.expected = copy_latency + static_cast<Nanoseconds>(static_cast<double>(copy.size) / rate);
+        work.engine = engine_of(copy.kind);
     } else if (record.op == FIKIT_OP_FILL) {
         const auto& fill = session.head->as<fikit_fill>();
         const auto bytes = static_cast<double>(fill.count) * fill.width;
         work.expected = copy_latency + static_cast<Nanoseconds>(bytes / device_bytes_per_ns);
+        work.engine = scheduling::Engine::on_device;
     }
 }
 
@@ -189,14 +205,17 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 }
 
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
-Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, bool partition) {
-    Lane*& kind = partition ? stream.partition : stream.whole;
+Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
+    Lane*& lane = stream.lanes[where];
     if (stream.lane == nullptr) session.used.push_back(handle);
-    if (kind == nullptr) kind = lanes_.borrow(cuda_priority(session, stream), partition);
-    if (stream.lane != nullptr && stream.lane != kind && stream.issued > stream.completed)
-        wait_for(kind->stream, stream);
-    stream.lane = kind;
-    return kind;
+    if (lane == nullptr) {
+        const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
+        lane = lanes_.borrow(cuda_priority(session, stream), size);
+    }
+    if (stream.lane != nullptr && stream.lane != lane && stream.issued > stream.completed)
+        wait_for(lane->stream, stream);
+    stream.lane = lane;
+    return lane;
 }
 
 // The lane `waiting` goes on once what `earlier` has been issued so far is done.
@@ -236,10 +255,16 @@ inline CUresult Core::issue_launch(Session& session, CUstream stream) {
     void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(session.head->parameters()),
                      CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
     void** parameters = bytes > 0 ? extra : nullptr;
-    if (launch.attributes == 0)
-        return driver_.cuLaunchKernel_(function.function, launch.grid[0], launch.grid[1], launch.grid[2],
-                                       launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
-                                       stream, nullptr, parameters);
+    if (launch.attributes != 0) [[unlikely]]
+        return launch_with_attributes(session, function, stream, parameters);
+    return driver_.cuLaunchKernel_(function.function, launch.grid[0], launch.grid[1], launch.grid[2],
+                                   launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
+                                   stream, nullptr, parameters);
+}
+
+CUresult Core::launch_with_attributes(const Session& session, const SessionFunction& function,
+                                      CUstream stream, void** parameters) {
+    const auto& launch = session.head->as<fikit_launch>();
     CUlaunchAttribute attributes[FIKIT_MAX_ATTRIBUTES] = {};
     unsigned count = 0;
     for (uint32_t i = 0; i < launch.attributes; ++i) {
@@ -265,82 +290,70 @@ inline CUresult Core::issue_launch(Session& session, CUstream stream) {
     return driver_.cuLaunchKernelEx_(&config, function.function, nullptr, parameters);
 }
 
-// Issues the head of the session.
-void Core::issue(Session& session, bool partition) {
+// Begins to measure what is issued next on the stream; -1: no timer is free.
+int32_t Core::start_timer(CUstream stream) {
+    if (free_timers_.empty()) return -1;
+    const int32_t timer = free_timers_.back();
+    free_timers_.pop_back();
+    driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, stream);
+    return timer;
+}
+
+// Issues the head of the session. Work goes `where` it was decided; what only orders work stays on the lane.
+void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
     const bool work = record.op <= FIKIT_OP_FILL;
     Lane* lane = stream.lane;
-    if (lane == nullptr || (work && lane != (partition ? stream.partition : stream.whole)))
-        lane = place(session, stream, record.stream, partition);
+    if (lane == nullptr || (work && lane != stream.lanes[where]))
+        lane = place(session, stream, record.stream, where);
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
-    int32_t timer = -1;
     const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
-    if (work && (sampled || trace_.on()) && !free_timers_.empty()) {
-        timer = free_timers_.back();
-        free_timers_.pop_back();
-        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, lane->stream);
-    }
-    CUresult result = CUDA_SUCCESS;
-    switch (record.op) {
-        case FIKIT_OP_LAUNCH:
-            result = issue_launch(session, lane->stream);
-            break;
-        case FIKIT_OP_COPY:
-            result = issue_copy(session, lane->stream);
-            break;
-        case FIKIT_OP_FILL:
-            result = issue_fill(session, lane->stream);
-            break;
-        case FIKIT_OP_EVENT_RECORD:
-        case FIKIT_OP_EVENT_WAIT:
-            result = issue_event(session, lane->stream);
-            break;
-        case FIKIT_OP_HOST_FUNCTION:
-            result = issue_host_function(session, stream, record.stream);
-            break;
-        default:
-            break;
-    }
-    if (timer >= 0) driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
+    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(lane->stream) : -1;
+    const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
+                                                         : issue_other(session, stream, lane->stream);
+    if (timer >= 0) [[unlikely]]
+        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
 
-    const Nanoseconds now = now_ = clock_.now();
-    count_step(session, stream, record.stream, now);
+    // A flood of high priority reads the clock once for each batch of it.
+    const bool gated = session.level != scheduling::highest_level;
+    if (gated || trace_.on()) now_ = clock_.now();
+    count_step(session, stream, record.stream);
     if (work && (result == CUDA_SUCCESS || timer >= 0)) {
         InFlight& entry = stream.queue.push();
         entry.step = stream.issued;
         entry.serial = session.steps_issued;
         entry.work = session.head_work;
-        entry.work.gated = session.level != scheduling::highest_level;
+        entry.work.gated = gated;
+        entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
-            begin_trace(session, entry, now);
+            begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        if (!entry.work.gated) ++high_in_flight_;
-        policy_->issued(session.index, entry.work, now);
+        if (!gated) ++high_in_flight_;
+        policy_->issued(session.index, entry.work, now_);
     } else if (session.head_waits) {
-        policy_->withdrawn(session.index, now);
+        policy_->withdrawn(session.index, now_);
     }
     session.head_ready = session.head_waits = false;
-    if ((record.flags & FIKIT_MARK) != 0) write_mark(session, stream, record.stream);
+    if ((record.flags & FIKIT_MARK) != 0) write_awaited_mark(session, stream, record.stream);
     if (result != CUDA_SUCCESS) report(session, result);
 }
 
 // What the trace says of the head, as far as it is known when it is issued.
-void Core::begin_trace(const Session& session, InFlight& entry, Nanoseconds now) {
+void Core::begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace) {
     const fikit_record& record = session.head->record();
-    TraceRecord& trace = entry.trace;
     trace = {};
     trace.session = session.serial;
     trace.stream = record.stream;
     trace.op = record.op;
-    trace.arrived = entry.work.gated ? session.head_arrived : now;
-    trace.issued = now;
+    trace.arrived = entry.work.gated ? session.head_arrived : now_;
+    trace.issued = now_;
     trace.multiprocessors = entry.multiprocessors;
     if (record.op == FIKIT_OP_LAUNCH && entry.kernel != nullptr) {
         trace.name = entry.kernel->name;
@@ -364,6 +377,26 @@ void Core::report(Session& session, CUresult result) {
         what += " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
     }
     check(session, record.stream, result, what.c_str());
+}
+
+CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lane) {
+    const fikit_record& record = session.head->record();
+    switch (record.op) {
+        case FIKIT_OP_COPY:
+            return issue_copy(session, lane);
+        case FIKIT_OP_FILL:
+            return issue_fill(session, lane);
+        case FIKIT_OP_EVENT_RECORD:
+        case FIKIT_OP_EVENT_WAIT:
+            return issue_event(session, lane);
+        case FIKIT_OP_HOST_FUNCTION:
+            return issue_host_function(session, stream, record.stream);
+        case FIKIT_OP_SYNC:
+            if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_SUCCESS;
+    }
 }
 
 CUresult Core::issue_copy(Session& session, CUstream stream) {
@@ -447,6 +480,7 @@ CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint
     if (result == CUDA_SUCCESS) {
         stream.functions = step;
         stream.marked = step;
+        stream.await(step);
     }
     return result;
 }

@@ -1,11 +1,13 @@
 // Lanes: the real CUDA streams. Sessions' streams borrow them when first used, so that a program that makes
-// 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to its partition, so
+// 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to one partition, so
 // high- and low-priority work never share one. When a kind has none left unused, the least used is shared:
 // that adds order. It adds no deadlock, since work is issued only when what it waits for has been issued, but
 // for a tenant's host function that never returns: it holds its lane, and whoever shares it.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <set>
 #include <vector>
 
 #include "driver.hpp"
@@ -23,16 +25,16 @@ class Lanes {
   public:
     void add(CUstream stream, int cuda_priority, uint32_t multiprocessors) {
         lanes_.push_back(std::make_unique<Lane>(Lane{stream, cuda_priority, multiprocessors, 0}));
-        if (multiprocessors != 0) partition_ = multiprocessors;
     }
 
-    // The least used lane of the kind; of the nearest lower urgency if the kind has none. Never nullptr once
-    // one lane of each partition kind was added.
-    Lane* borrow(int cuda_priority, bool partition) {
+    // The least used lane of so many multiprocessors (0: the whole GPU); of the nearest lower urgency if
+    // there is none of this one. Never nullptr for a size that was added.
+    Lane* borrow(int cuda_priority, uint32_t multiprocessors) {
         Lane* best = nullptr;
         for (const auto& lane : lanes_) {
-            if ((lane->multiprocessors != 0) != partition) continue;
-            if (!partition && lane->cuda_priority < cuda_priority) continue;  // more urgent than allowed
+            if (lane->multiprocessors != multiprocessors) continue;
+            if (multiprocessors == 0 && lane->cuda_priority < cuda_priority)
+                continue;  // more urgent than allowed
             if (best == nullptr || lane->cuda_priority < best->cuda_priority ||
                 (lane->cuda_priority == best->cuda_priority && lane->users < best->users))
                 best = lane.get();
@@ -45,7 +47,13 @@ class Lanes {
         lane = nullptr;
     }
 
-    bool has_partition() const { return partition_ != 0; }
+    // The sizes of the partitions, the largest first.
+    std::vector<uint32_t> partitions() const {
+        std::set<uint32_t, std::greater<>> sizes;
+        for (const auto& lane : lanes_)
+            if (lane->multiprocessors != 0) sizes.insert(lane->multiprocessors);
+        return {sizes.begin(), sizes.end()};
+    }
     int greatest_priority() const {
         int greatest = 0;
         for (const auto& lane : lanes_)
@@ -56,7 +64,6 @@ class Lanes {
 
   private:
     std::vector<std::unique_ptr<Lane>> lanes_;
-    uint32_t partition_ = 0;
 };
 
 }  // namespace fikit

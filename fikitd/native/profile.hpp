@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "clock.hpp"
+#include "scheduling/policy.hpp"
 
 namespace fikit {
 
@@ -48,14 +49,19 @@ struct KernelEntry {
     KernelShape shape;
     uint32_t name = 0;  // index into Core::names_
     uint32_t waves = 1;
+    scheduling::Work work;  // what policies are told of a launch; its `expected` is 0 before any measurement
     uint32_t samples = 0;
-    uint32_t median = 0, p95 = 0;  // nanoseconds, of the window
+    uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window (shortest: its lowest eighth)
     uint32_t until_sample = 0, interval = 1;
     bool dirty = false;
     std::array<uint32_t, window> durations{};
 
     bool known() const { return samples >= known_after; }
-    Nanoseconds block_time() const { return median / (waves == 0 ? 1 : waves); }
+    // Waves of blocks that so many multiprocessors need.
+    uint32_t waves_on(uint32_t multiprocessors) const {
+        const uint64_t slots = uint64_t{multiprocessors} * work.per_sm;
+        return static_cast<uint32_t>(std::min<uint64_t>((shape.blocks() + slots - 1) / slots, UINT32_MAX));
+    }
 
     // Should this launch be measured? Counts the launch.
     bool sample_now() {
@@ -66,7 +72,10 @@ struct KernelEntry {
         until_sample = interval;
         return true;
     }
-    void measured(Nanoseconds duration);
+    // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
+    void measured(Nanoseconds duration, uint32_t multiprocessors = 0);
+    void tell();  // brings `work` up to date
+    void forget();
 };
 
 class Profile {
@@ -101,11 +110,7 @@ class Profile {
     }
     // Forgets what was measured; keys stay, since in-flight work may point at them.
     void forget() {
-        each([](KernelEntry& entry) {
-            entry.samples = entry.median = entry.p95 = entry.until_sample = 0;
-            entry.interval = 1;
-            entry.dirty = false;
-        });
+        each([](KernelEntry& entry) { entry.forget(); });
     }
 
     static uint64_t key_of(uint64_t function_hash, const KernelShape& shape) {

@@ -63,7 +63,9 @@ NB_MODULE(_core, module) {
         .def_rw("in_flight", &scheduling::Bounds::in_flight)
         .def_rw("partition_block", &scheduling::Bounds::partition_block)
         .def_rw("high_memory", &scheduling::Bounds::high_memory)
-        .def_rw("starvation_share", &scheduling::Bounds::starvation_share);
+        .def_rw("starvation_share", &scheduling::Bounds::starvation_share)
+        .def_rw("delay_share", &scheduling::Bounds::delay_share)
+        .def_rw("delay_least", &scheduling::Bounds::delay_least);
 
     nb::class_<Settings>(module, "Settings")
         .def(nb::init<>())

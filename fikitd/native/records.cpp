@@ -2,12 +2,15 @@
 
 #include <calls.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 
 namespace fikit {
 namespace {
 
-constexpr uint64_t prefetched = 4 * FIKIT_RECORD_ALIGN;
+// The compiler must not read from the ring again what was copied from it.
+inline void read_once() { std::atomic_signal_fence(std::memory_order_acq_rel); }
 
 // Bytes of a call's fixed request, or 0 for a number that names no call.
 uint32_t request_bytes(uint32_t call) {
@@ -22,12 +25,15 @@ uint32_t request_bytes(uint32_t call) {
     }
 }
 
-const char* check_launch(const Operation& operation, uint32_t bytes) {
-    const auto& launch = operation.as<fikit_launch>();
-    if (launch.function >= FIKIT_MAX_FUNCTIONS) return "launch: function handle out of range";
-    if (launch.attributes > FIKIT_MAX_ATTRIBUTES) return "launch: too many attributes";
-    if (launch.parameter_bytes > FIKIT_MAX_PARAMETERS) return "launch: too many parameter bytes";
-    if (sizeof(fikit_launch) + launch.attributes * sizeof(fikit_attribute) + launch.parameter_bytes > bytes)
+inline const char* check_launch(const fikit_launch& launch) {
+    if (launch.function >= FIKIT_MAX_FUNCTIONS) [[unlikely]]
+        return "launch: function handle out of range";
+    if (launch.attributes > FIKIT_MAX_ATTRIBUTES) [[unlikely]]
+        return "launch: too many attributes";
+    if (launch.parameter_bytes > FIKIT_MAX_PARAMETERS) [[unlikely]]
+        return "launch: too many parameter bytes";
+    if (sizeof(fikit_launch) + launch.attributes * sizeof(fikit_attribute) + launch.parameter_bytes >
+        launch.record.bytes) [[unlikely]]
         return "launch: attributes and parameters exceed the record";
     return nullptr;
 }
@@ -58,14 +64,9 @@ const char* check_call(const Operation& operation, uint32_t bytes) {
     return nullptr;
 }
 
-}  // namespace
-
-const char* check_record(const Operation& operation) {
+[[gnu::noinline]] const char* check_other(const Operation& operation) {
     const fikit_record& record = operation.record();
-    if (record.stream >= FIKIT_MAX_STREAMS) return "stream handle out of range";
     switch (record.op) {
-        case FIKIT_OP_LAUNCH:
-            return check_launch(operation, record.bytes);
         case FIKIT_OP_COPY:
             return check_copy(operation);
         case FIKIT_OP_FILL:
@@ -93,39 +94,62 @@ const char* check_record(const Operation& operation) {
     }
 }
 
-RingReader::Result RingReader::next(Operation& into) {
+// What is wrong with a copied record, or nullptr. Sizes, handles, limits and enumerations only: whether a
+// handle exists is for the session to know.
+inline const char* check_record(const Operation& operation) {
+    const fikit_record& record = operation.record();
+    if (record.stream >= FIKIT_MAX_STREAMS) [[unlikely]]
+        return "stream handle out of range";
+    return record.op == FIKIT_OP_LAUNCH ? check_launch(operation.as<fikit_launch>()) : check_other(operation);
+}
+
+}  // namespace
+
+// Looks how far the tenant has written.
+RingReader::Result RingReader::look() {
     if (error_ != nullptr) return Result::broken;
+    const uint64_t head = __atomic_load_n(head_, __ATOMIC_ACQUIRE);
+    if (head == tail_) return Result::empty;
+    if (head - tail_ > ring_bytes_ || (head - tail_) % FIKIT_RECORD_ALIGN != 0)
+        return fail("ring: impossible head");
+    seen_ = head;
+    return Result::ready;
+}
+
+RingReader::Result RingReader::next(Operation& into) {
     for (;;) {
-        if (seen_ == tail_) seen_ = __atomic_load_n(head_, __ATOMIC_ACQUIRE);
-        const uint64_t available = seen_ - tail_;
-        if (available == 0) return Result::empty;
-        if (available > ring_bytes_ || available % FIKIT_RECORD_ALIGN != 0)
-            return fail("ring: impossible head");
+        if (seen_ == tail_)
+            if (const Result result = look(); result != Result::ready) return result;
         const uint64_t offset = tail_ & (ring_bytes_ - 1);
-        const uint64_t room = available < ring_bytes_ - offset ? available : ring_bytes_ - offset;
+        const uint64_t room = std::min(seen_ - tail_, ring_bytes_ - offset);
         // The first cache line holds the header; what it says is read from the copy alone.
-        std::memcpy(into.bytes, ring_ + offset, FIKIT_RECORD_ALIGN);
-        const fikit_record& record = into.record();
-        if (record.bytes < FIKIT_RECORD_ALIGN || record.bytes % FIKIT_RECORD_ALIGN != 0 ||
-            record.bytes > room)
+        const uint8_t* from = ring_ + offset;
+        std::memcpy(into.bytes, from, FIKIT_RECORD_ALIGN);
+        read_once();
+        const uint32_t bytes = into.record().bytes;
+        if (bytes < FIKIT_RECORD_ALIGN || bytes % FIKIT_RECORD_ALIGN != 0 || bytes > room) [[unlikely]]
             return fail("ring: impossible record size");
-        if (record.op == FIKIT_OP_PAD) {
+        if (into.record().op == FIKIT_OP_PAD) [[unlikely]] {
             // At its end only: endless padding would keep the dispatch thread in this ring.
-            if (offset == 0 || offset + record.bytes != ring_bytes_)
-                return fail("ring: padding in its middle");
-            tail_ += record.bytes;
+            if (offset == 0 || offset + bytes != ring_bytes_) return fail("ring: padding in its middle");
+            tail_ += bytes;
             continue;
         }
-        if (record.bytes > FIKIT_MAX_RECORD) return fail("ring: record too large");
-        if (record.bytes > FIKIT_RECORD_ALIGN)
-            std::memcpy(into.bytes + FIKIT_RECORD_ALIGN, ring_ + offset + FIKIT_RECORD_ALIGN,
-                        record.bytes - FIKIT_RECORD_ALIGN);
-        tail_ += record.bytes;
-        // The next record comes from the tenant's core; it may travel while this one is issued.
-        for (uint64_t line = 0; line < prefetched && tail_ + line < seen_; line += FIKIT_RECORD_ALIGN)
-            __builtin_prefetch(ring_ + ((tail_ + line) & (ring_bytes_ - 1)));
-        error_ = check_record(into);
-        return error_ == nullptr ? Result::ready : Result::broken;
+        if (bytes > FIKIT_MAX_RECORD) [[unlikely]]
+            return fail("ring: record too large");
+        for (uint32_t line = FIKIT_RECORD_ALIGN; line < bytes; line += FIKIT_RECORD_ALIGN)
+            std::memcpy(into.bytes + line, from + line, FIKIT_RECORD_ALIGN);
+        read_once();
+        tail_ += bytes;
+        if (tail_ != seen_) {
+            // The next record comes from the tenant's core; it may travel while this one is issued.
+            const uint8_t* following = ring_ + (tail_ & (ring_bytes_ - 1));
+            __builtin_prefetch(following);
+            __builtin_prefetch(following + FIKIT_RECORD_ALIGN);
+        }
+        if (const char* wrong = check_record(into); wrong != nullptr) [[unlikely]]
+            return fail(wrong);
+        return Result::ready;
     }
 }
 

@@ -9,7 +9,7 @@
 
 namespace fikit {
 
-// A copy of one record. What the accessors return lies within it once check_record has passed it.
+// A copy of one record. What the accessors return lies within it once RingReader has passed it.
 struct Operation {
     alignas(FIKIT_RECORD_ALIGN) uint8_t bytes[FIKIT_MAX_RECORD];
 
@@ -27,10 +27,6 @@ struct Operation {
     const uint8_t* payload() const { return bytes + sizeof(fikit_call_record); }
 };
 
-// What is wrong with a copied record whose header says `bytes` long, or nullptr. Sizes, handles, limits and
-// enumerations only: whether a handle exists is for the session to know.
-const char* check_record(const Operation& operation);
-
 inline bool is_step(uint16_t op) { return op >= FIKIT_OP_LAUNCH && op <= FIKIT_OP_HOST_FUNCTION; }
 
 // The executor's side of one ring.
@@ -47,7 +43,8 @@ class RingReader {
 
     bool has_record() const { return seen_ != tail_ || __atomic_load_n(head_, __ATOMIC_ACQUIRE) != tail_; }
 
-    // Copies the next record and checks it. After `broken`, error() says why and the ring is not read again.
+    // Copies the next record and checks the copy. After `broken`, error() says why and the ring is not read
+    // again.
     Result next(Operation& into);
 
     uint64_t waiting_bytes() const { return __atomic_load_n(head_, __ATOMIC_ACQUIRE) - tail_; }
@@ -55,8 +52,10 @@ class RingReader {
     const char* error() const { return error_; }
 
   private:
+    Result look();
     Result fail(const char* why) {
         error_ = why;
+        seen_ = tail_;
         return Result::broken;
     }
 
@@ -64,8 +63,7 @@ class RingReader {
     const uint8_t* ring_ = nullptr;
     uint64_t ring_bytes_ = 0;
     uint64_t tail_ = 0;
-    uint64_t seen_ =
-        0;  // the head when it was last looked at: the tenant's cache line is left alone meanwhile
+    uint64_t seen_ = 0;  // the head when it was last looked at: the tenant's line is left alone meanwhile
     const char* error_ = nullptr;
 };
 

@@ -23,8 +23,11 @@
 
 namespace fikit {
 
-// One issued step that has not completed.
-struct InFlight {
+constexpr uint8_t whole_gpu = 0;  // where an operation runs, as scheduling::Work::partition has it
+
+// One issued step that has not completed: two cache lines, since all of them pass through the caches between
+// two launches of the same kernel.
+struct alignas(64) InFlight {
     uint64_t step = 0;
     uint64_t serial = 0;  // of the session's steps, over all streams
     scheduling::Work work;
@@ -32,39 +35,54 @@ struct InFlight {
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
     bool traced = false;
-    TraceRecord trace;  // filled while tracing
 };
+static_assert(sizeof(InFlight) == 128);
 
 // A queue of fixed size: one per stream in use.
 class InFlightQueue {
   public:
-    static constexpr uint32_t capacity = 512;
+    static constexpr uint32_t capacity = 256;
     bool empty() const { return head_ == tail_; }
-    bool full() const { return tail_ - head_ == capacity; }
     InFlight& front() { return slots_[head_ % capacity]; }
+    TraceRecord& front_trace() { return traces_[head_ % capacity]; }
     void pop() { ++head_; }
-    // The caller fills the entry in, all but its trace.
+    // The caller fills the entry in, and its trace where it is traced.
     InFlight& push() { return slots_[tail_++ % capacity]; }
+    TraceRecord& back_trace() { return traces_[(tail_ - 1) % capacity]; }
 
   private:
-    std::array<InFlight, capacity> slots_;
     uint32_t head_ = 0, tail_ = 0;
+    std::array<InFlight, capacity> slots_;
+    std::array<TraceRecord, capacity> traces_;  // beside the entries: untouched unless tracing
 };
 
-struct SessionStream {
+struct alignas(64) SessionStream {
     bool blocking = true;
     bool created = false;
     bool active = false;  // listed in Session::active
     int priority = 0;     // as the session asked
-    Lane* whole = nullptr;
-    Lane* partition = nullptr;
+    // By place: the whole GPU, then the partitions (scheduling::Work::partition).
+    std::array<Lane*, 1 + scheduling::max_partitions> lanes{};
     Lane* lane = nullptr;  // where its last step went
     CUevent hop = nullptr;
     uint64_t issued = 0, marked = 0, completed = 0;
     uint64_t legacy_seen = 0;  // steps of the legacy stream this one has been ordered behind
     uint64_t by_legacy = 0;    // steps of this one the legacy stream has been ordered behind
     uint64_t functions = 0;    // step of the last host function that waits for the tenant
+    // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
+    uint64_t awaited = 0, awaited_last = 0;
     InFlightQueue queue;
+
+    void await(uint64_t step) {
+        awaited_last = step;
+        if (awaited == 0) awaited = step;
+    }
+    // Has a step completed, now that the mark says so, that somebody may wait for?
+    bool reaches_awaited(uint64_t mark) {
+        if (awaited == 0 || mark < awaited) return false;
+        awaited = mark < awaited_last ? mark + 1 : 0;
+        return true;
+    }
 };
 
 struct SessionEvent {
@@ -73,18 +91,18 @@ struct SessionEvent {
     bool recorded = false;
 };
 
-struct SessionFunction {
+struct alignas(64) SessionFunction {
     CUfunction function = nullptr;
-    uint32_t module = 0;
-    uint32_t name = 0;  // index of the kernel name
-    uint64_t hash = 0;
-    uint32_t parameter_bytes = 0;
-    int32_t max_threads = 0;
-    int32_t max_dynamic_shared = 0;
     // The shape of its last launch, found to be right, and what is known of it: most launches repeat one.
-    KernelShape last_shape;
     KernelEntry* last_kernel = nullptr;
+    KernelShape last_shape;
+    uint32_t parameter_bytes = 0;
+    uint64_t hash = 0;
+    uint32_t name = 0;  // index of the kernel name
+    uint16_t module = 0;
+    uint16_t max_threads = 0;
 };
+static_assert(sizeof(SessionFunction) == 64 && FIKIT_MAX_MODULES <= UINT16_MAX);
 
 // What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
 struct HostGate {
@@ -136,12 +154,8 @@ struct Session {
 
     std::string id;
     uint32_t serial = 0;
-    unsigned index = 0;
-    int level = 0;
     double weight = 1.0;
-    bool paused = false;
     uint64_t memory_limit = 0, domain_limit = 0;
-    State state = State::running;
     int end_error = 0;
     std::string end_reason;
     bool end_announced = false;
@@ -151,19 +165,33 @@ struct Session {
     HostGate* host_gate = nullptr;  // executor-owned, one per stream
     CUdeviceptr host_gate_device = 0;
     Descriptor lifeline, process;
-    RingReader ring;
 
+    // What every operation touches, from here on.
+    alignas(64) RingReader ring;
     // The operation at the head of the ring.
     std::unique_ptr<Operation> head = std::make_unique<Operation>();
-    bool head_ready = false, head_waits = false;
     scheduling::Work head_work;
     KernelEntry* head_kernel = nullptr;
+    bool head_ready = false, head_waits = false;
+    bool paused = false;
+    State state = State::running;
+    unsigned index = 0;
+    int level = 0;
+    uint32_t in_flight = 0;
+    uint64_t steps_issued = 0;  // over all streams
+    Nanoseconds unmarked_work = 0;
+    uint32_t unmarked_steps = 0;
+    SessionUsage usage;
+    Nanoseconds last_issue = 0;
     Nanoseconds head_arrived = 0;
+    uint64_t room_answered = 0;   // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;  // since when the call at its head has to wait
 
     // Set by the dispatch thread, cleared by a worker: it owns the tables below marked (worker) meanwhile.
     std::atomic<bool> worker_busy{false};
     std::atomic<bool> call_pending{false};  // likewise; the ring is not read meanwhile
+    std::atomic<bool> call_again{false};    // set by a worker: the call at the head was not answered yet
+    bool short_of_memory = false;           // the device had no room for what it asks for (worker)
     uint64_t calls_answered = 0;            // (worker)
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
@@ -181,15 +209,8 @@ struct Session {
     std::unordered_map<uint32_t, OwnMemory> memories;  // (worker)
     std::unique_ptr<Arena> arena;
     std::vector<PendingFree> frees;
-    std::atomic<bool> freeing{false};  // a worker releases what was taken from them
-    std::atomic<uint64_t> memory_bytes{0}, memory_peak{0};
-
-    uint64_t steps_issued = 0;  // over all streams
-    uint32_t in_flight = 0;
-    Nanoseconds unmarked_work = 0;
-    uint32_t unmarked_steps = 0;
-    Nanoseconds last_issue = 0;
-    SessionUsage usage;
+    std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
+    std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 
     fikit_inbox* inbox_header() { return reinterpret_cast<fikit_inbox*>(inbox.data()); }
     fikit_outbox* outbox_header() { return reinterpret_cast<fikit_outbox*>(outbox.data()); }

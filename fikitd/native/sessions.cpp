@@ -84,7 +84,14 @@ void Core::start() {
     if (settings_.in_flight_limit == 0 || settings_.in_flight_limit > InFlightQueue::capacity)
         throw std::runtime_error("a session can have 1 to " + std::to_string(InFlightQueue::capacity) +
                                  " operations in flight");
-    settings_.bounds.partition = lanes_.has_partition();
+    const std::vector<uint32_t> partitions = lanes_.partitions();
+    if (partitions.size() > scheduling::max_partitions)
+        throw std::runtime_error("there can be " + std::to_string(scheduling::max_partitions) +
+                                 " partitions");
+    settings_.bounds.partitions = {};
+    for (size_t i = 0; i < partitions.size(); ++i)
+        settings_.bounds.partitions[i] = static_cast<uint16_t>(partitions[i]);
+    settings_.bounds.multiprocessors = static_cast<uint16_t>(multiprocessors_);
     greatest_priority_ = lanes_.greatest_priority();
     policy_ = scheduling::make_policy(settings_.policy, settings_.bounds);
     if (policy_ == nullptr) throw std::runtime_error("unknown policy " + settings_.policy);
@@ -277,16 +284,17 @@ void Core::release(Session& session) {
 }
 
 void Core::account_memory(Session& session) {
-    const uint64_t mapped = session.arena->mapped_bytes();
-    mapped_bytes_ += mapped - session.memory_bytes.exchange(mapped);
-    if (mapped > session.memory_peak.load()) session.memory_peak.store(mapped);
+    const uint64_t used = session.arena->used_bytes(), kept = session.arena->kept_bytes();
+    used_bytes_ += used - session.memory_bytes.exchange(used);
+    kept_bytes_ += kept - session.kept_bytes.exchange(kept);
+    if (used > session.memory_peak.load()) session.memory_peak.store(used);
 }
 
-// What the session may map now: its own limit, and what the others of the executor leave of the common one.
+// What the session may use now: its own limit, and what the others of the executor leave of the common one.
 // 0: no limit.
 uint64_t Core::memory_limit_of(const Session& session) const {
     if (session.domain_limit == 0) return session.memory_limit;
-    const uint64_t others = mapped_bytes_.load() - session.memory_bytes.load();
+    const uint64_t others = used_bytes_.load() - session.memory_bytes.load();
     const uint64_t left = others < session.domain_limit ? session.domain_limit - others : 1;
     return session.memory_limit == 0 ? left : std::min(left, session.memory_limit);
 }
@@ -325,8 +333,7 @@ bool Core::change(const std::string& id, const int* level, const double* weight,
                 // Lanes of the new priority from the next step on; the old one says where the last step went.
                 for (const uint32_t handle : session->used) {
                     SessionStream& stream = *session->streams[handle];
-                    Lanes::give_back(stream.whole);
-                    Lanes::give_back(stream.partition);
+                    for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
                 }
             }
             if (weight != nullptr) session->weight = *weight;
@@ -389,10 +396,11 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             if (entry == nullptr || entry->samples > 0 || from.median == 0) continue;
             entry->shape = from.shape;
             entry->name = indices[i];
-            entry->waves = 0;  // computed when the kernel is seen
+            if (fresh) entry->waves = 0;  // computed when the kernel is seen
             entry->samples = from.samples;
             entry->median = from.median;
             entry->p95 = from.p95;
+            entry->shortest = from.median;
             entry->durations.fill(from.median);
         }
     });

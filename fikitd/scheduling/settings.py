@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
@@ -18,17 +18,24 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
     ] = 200.0
     partition_block_us: Annotated[
         float,
-        Meta(ge=0, le=1e6, description="Beside high-priority work, kernels with longer blocks are confined."),
+        Meta(
+            ge=0, le=1e6, description="strict: beside high-priority work, confine kernels with longer blocks."
+        ),
     ] = 20.0
-    partition_share: Annotated[
-        Share, Meta(description="Share of the multiprocessors they are confined to; 0: no partition.")
-    ] = 0.73
+    partitions: Annotated[
+        list[Annotated[float, Meta(gt=0.0, lt=1.0)]],
+        Meta(max_length=4, description="Shares of the multiprocessors that work can be confined to."),
+    ] = field(default_factory=lambda: [0.73])
     high_memory_ms: Annotated[
         float,
         Meta(
             gt=0, le=1e5, description="A high-priority session counts as active so long after its last work."
         ),
     ] = 50.0
+    delay_share: Annotated[
+        Share, Meta(description="What a step of a high-priority session may be delayed by, of its own time;")
+    ] = 0.02
+    delay_least_us: Annotated[float, Meta(ge=0, le=1e6, description="but at least this much.")] = 10.0
     starvation_share: Annotated[
         Share, Meta(description="Share of the time that levels get which would otherwise get nothing.")
     ] = 0.02

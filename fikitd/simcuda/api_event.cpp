@@ -25,6 +25,7 @@ CUresult record(CUevent handle, CUstream where) {
                            if (&driver.device_of(*event->context) != &driver.device_of(*stream.context))
                                return CUDA_ERROR_INVALID_HANDLE;
                            event->record = std::make_shared<Operation>();
+                           event->record->work = Marker{event->timing()};
                            driver.enqueue(stream, event->record);
                            return CUDA_SUCCESS;
                        });

@@ -184,7 +184,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
         green->context->green = green.get();
         green->context->legacy.partition = green->partition;
         green->context->legacy.green = reinterpret_cast<CUgreenCtx>(green.get());
-        driver.devices[static_cast<std::size_t>(device)]->engine.machine().add_partition(*green->partition);
+        driver.devices[static_cast<std::size_t>(device)]->engine.add_partition(*green->partition);
         *handle = driver.greens.add(std::move(green));
         return CUDA_SUCCESS;
     });
@@ -201,8 +201,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
             // gone.
             driver.synchronize(lock, *green.context);
             driver.destroy_context(*green.context);
-            driver.devices[static_cast<std::size_t>(device)]->engine.machine().remove_partition(
-                *green.partition);
+            driver.devices[static_cast<std::size_t>(device)]->engine.remove_partition(*green.partition);
             driver.greens.remove(&green);
             return CUDA_SUCCESS;
         });

@@ -74,7 +74,7 @@ unsigned resident_limit(const Function& function, unsigned threads, std::size_t 
 CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CUstream where,
                 void** parameters, void** extra, const Options& options) {
     return with_stream(
-        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice&) -> CUresult {
             Function* function = driver.functions.find(handle);
             if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
             CUresult result = check_shape(*function, shape, shared);
@@ -101,10 +101,13 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CU
             work.variables = &function->image->variables;
             work.owner = function->image->shared_from_this();
             work.shape = shape;
+            work.cluster = static_cast<unsigned>(cluster);
             work.block = block_shape(shape.threads(), function->kernel->registers_per_thread,
                                      function->kernel->static_shared + shared);
             auto operation = std::make_shared<Operation>();
             operation->work = std::move(work);
+            result = driver.wait_for_room(lock, stream);
+            if (result != CUDA_SUCCESS) return result;
             driver.enqueue(stream, operation, nullptr, options.priority);
             return CUDA_SUCCESS;
         });

@@ -6,61 +6,168 @@
 
 namespace fikit::sim {
 
-struct Wave {
-    std::uint64_t blocks = 0;
-    Nanoseconds started_at = 0;
-};
+Device::Device(GlobalMemory& memory, const DeviceOptions& options) : memory_(memory), options_(options) {}
 
-bool Device::KernelOrder::operator()(const OperationPtr& left, const OperationPtr& right) const {
-    // A lower number is a higher priority.
-    return left->priority != right->priority ? left->priority < right->priority
-                                             : left->sequence < right->sequence;
+Compute& Device::compute(unsigned context) {
+    if (computes_.size() <= context) computes_.resize(context + 1);
+    std::unique_ptr<Compute>& found = computes_[context];
+    if (!found) {
+        found = std::make_unique<Compute>(memory_, options_.timer_base, options_.interference);
+        for (const SmSet& partition : partitions_) found->machine().add_partition(partition);
+    }
+    return *found;
 }
 
-void Device::schedule(Nanoseconds time, Step step, OperationPtr operation, std::shared_ptr<Wave> wave) {
-    events_.push({time, ++sequence_, step, std::move(operation), std::move(wave)});
+void Device::schedule(Nanoseconds time, Step step, OperationPtr operation) {
+    events_.push({time, ++sequence_, step, std::move(operation)});
 }
 
 void Device::submit(const OperationPtr& operation, const std::vector<Dependency>& after, Nanoseconds now) {
     operation->device = this;
-    operation->sequence = ++sequence_;
     operation->ready_at = now + model::submission;
+    const auto* marker = std::get_if<Marker>(&operation->work);
     for (const Dependency& dependency : after) {
         if (!dependency.operation) continue;
-        const Nanoseconds delay = dependency.other_stream ? model::cross_stream : 0;
-        if (dependency.operation->done) {
-            operation->ready_at = std::max(operation->ready_at, dependency.operation->completed_at + delay);
+        Operation& before = *dependency.operation;
+        Nanoseconds delay = dependency.other_stream ? model::cross_stream : 0;
+        if (marker != nullptr && marker->timed && std::holds_alternative<Launch>(before.work))
+            delay += model::event_flush;
+        if (before.done) {
+            operation->ready_at = std::max(operation->ready_at, before.completed_at + delay);
             continue;
         }
         ++operation->unfinished;
-        dependency.operation->dependents.push_back({operation, delay});
+        if (!before.successor.operation)
+            before.successor = {operation, delay};
+        else
+            before.dependents.push_back({operation, delay});
     }
     if (operation->unfinished == 0) schedule(operation->ready_at, Step::begin, operation);
 }
 
 std::optional<Nanoseconds> Device::next_event_time() const {
-    if (fault_ != CUDA_SUCCESS || events_.empty()) return std::nullopt;
-    return events_.top().time;
+    if (fault_ != CUDA_SUCCESS) return std::nullopt;
+    std::optional<Nanoseconds> next = turn_due_;
+    const auto consider = [&](Nanoseconds time) {
+        if (!next || time < *next) next = time;
+    };
+    if (!events_.empty()) consider(events_.top().time);
+    for (const auto& compute : computes_) {
+        if (!compute) continue;
+        if (const auto time = compute->next_event_time()) consider(*time);
+    }
+    return next;
 }
 
 void Device::advance_to(Nanoseconds now) {
-    while (fault_ == CUDA_SUCCESS && !events_.empty() && events_.top().time <= now) {
-        const Nanoseconds time = events_.top().time;
+    for (;;) {
+        const auto next = next_event_time();
+        if (!next || *next > now) break;
+        const Nanoseconds time = *next;
         // All of one instant first, then the blocks: a kernel of higher priority that becomes ready
         // in the instant in which room is freed gets it.
-        while (fault_ == CUDA_SUCCESS && !events_.empty() && events_.top().time == time) {
-            const Event event = events_.top();
-            events_.pop();
-            ++events_processed_;
-            process(event);
+        bool more = true;
+        while (more && fault_ == CUDA_SUCCESS) {
+            while (fault_ == CUDA_SUCCESS && !events_.empty() && events_.top().time <= time) {
+                const Event event = events_.top();
+                events_.pop();
+                ++events_processed_;
+                process(event);
+            }
+            for (const auto& compute : computes_) {
+                if (compute) collect(*compute, time);
+            }
+            more = !events_.empty() && events_.top().time <= time;
         }
-        if (std::exchange(placing_due_, false) && fault_ == CUDA_SUCCESS) place_blocks(time);
+        take_turns(time);
+        for (const auto& compute : computes_) {
+            if (compute && !compute->suspended()) compute->place(time);
+        }
     }
     if (fault_ == CUDA_SUCCESS && !waiting_values_.empty()) {
         poll(now);
         // A satisfied wait may have made others ready in the past.
-        if (!events_.empty() && events_.top().time <= now) advance_to(now);
+        const auto next = next_event_time();
+        if (next && *next <= now) advance_to(now);
     }
+}
+
+// Brings the kernels of a context up to `time` and completes what has ended.
+void Device::collect(Compute& compute, Nanoseconds time) {
+    compute.advance_to(time);
+    if (!waiting_values_.empty()) poll(time);
+    if (compute.fault() != CUDA_SUCCESS) halt(compute.fault());
+    std::vector<OperationPtr>& ended = compute.ended();
+    for (std::size_t index = 0; index < ended.size(); ++index) {
+        const OperationPtr operation = std::move(ended[index]);
+        if (std::holds_alternative<Launch>(operation->work))
+            complete(operation, time);
+        else
+            finish_copy(operation, time);
+    }
+    ended.clear();
+}
+
+void Device::take_turns(Nanoseconds time) {
+    if (computes_.size() == 1 || suspended_) {
+        turn_due_.reset();
+        for (const auto& compute : computes_) {
+            if (compute && suspended_) compute->suspend(time);
+            if (compute && !suspended_) compute->resume(time);
+        }
+        return;
+    }
+    const auto busy = [&](int index) {
+        const auto& compute = computes_[static_cast<std::size_t>(index)];
+        return compute && compute->busy();
+    };
+    const int count = static_cast<int>(computes_.size());
+    turn_due_ = turns_.update(time, count, busy);
+    for (int index = 0; index < count; ++index) {
+        const auto& compute = computes_[static_cast<std::size_t>(index)];
+        if (!compute) continue;
+        if (turns_.runs(index, time))
+            compute->resume(time);
+        else
+            compute->suspend(time);
+    }
+}
+
+void Device::suspend(Nanoseconds now) {
+    suspended_ = true;
+    take_turns(now);
+}
+
+void Device::resume(Nanoseconds now) {
+    suspended_ = false;
+    take_turns(now);
+}
+
+bool Device::computing() const {
+    return std::any_of(computes_.begin(), computes_.end(),
+                       [](const auto& compute) { return compute && compute->busy(); });
+}
+
+void Device::add_partition(const SmSet& partition) {
+    partitions_.push_back(partition);
+    for (const auto& compute : computes_) {
+        if (compute) compute->machine().add_partition(partition);
+    }
+}
+
+void Device::remove_partition(const SmSet& partition) {
+    const auto found = std::find(partitions_.begin(), partitions_.end(), partition);
+    if (found == partitions_.end()) return;
+    partitions_.erase(found);
+    for (const auto& compute : computes_) {
+        if (compute) compute->machine().remove_partition(partition);
+    }
+}
+
+std::uint64_t Device::events_processed() const {
+    std::uint64_t total = events_processed_;
+    for (const auto& compute : computes_) total += compute ? compute->events_processed() : 0;
+    return total;
 }
 
 void Device::process(const Event& event) {
@@ -68,55 +175,42 @@ void Device::process(const Event& event) {
         case Step::begin:
             begin(event.operation, event.time);
             break;
-        case Step::resume:
-            resume(event.operation, event.time);
-            break;
-        case Step::wave_end:
-            end_wave(event.operation, event.wave, event.time);
-            break;
-        case Step::kernel_end:
-            complete(event.operation, event.time);
-            break;
         case Step::copy_end:
             finish_copy(event.operation, event.time);
+            break;
+        case Step::write_end:
+            if (!perform(std::get<WriteValue>(event.operation->work))) {
+                halt(CUDA_ERROR_ILLEGAL_ADDRESS);
+                break;
+            }
+            complete(event.operation, event.time);
+            if (!waiting_values_.empty()) poll(event.time);
+            break;
+        case Step::move:
+            compute(event.operation->context)
+                .move(event.operation, moved_bytes(*event.operation), event.time);
             break;
     }
 }
 
 void Device::begin(const OperationPtr& operation, Nanoseconds time) {
-    if (++operations_ == faults_.lost_after) {
+    if (++operations_ == options_.faults.lost_after) {
         halt(CUDA_ERROR_DEVICE_UNAVAILABLE);
         return;
     }
-    if (auto* launch = std::get_if<Launch>(&operation->work)) {
-        if (operation->execution == nullptr) {
-            operation->execution =
-                std::make_unique<Execution>(*launch->kernel, std::move(launch->parameters), launch->shape,
-                                            *launch->variables, timer_base_);
-            schedule(time + model::kernel_start, Step::begin, operation);
-            --operations_;
-            return;
-        }
-        if (++launches_ == faults_.launch) {
-            halt(faults_.launch_result);
-            return;
-        }
-        operation->blocks_pending = launch->shape.blocks();
-        kernels_.insert(operation);
-        placing_due_ = true;
+    if (std::holds_alternative<Launch>(operation->work)) {
+        if (++launches_ == options_.faults.launch)
+            halt(options_.faults.launch_result);
+        else
+            compute(operation->context).launch(operation, time);
     } else if (const auto* copy = std::get_if<Copy>(&operation->work)) {
         engines_[static_cast<std::size_t>(copy->engine)].queue.push(operation);
         start_copies(copy->engine, time);
     } else if (std::holds_alternative<Fill>(operation->work)) {
         engines_[static_cast<std::size_t>(CopyEngine::on_device)].queue.push(operation);
         start_copies(CopyEngine::on_device, time);
-    } else if (const auto* write = std::get_if<WriteValue>(&operation->work)) {
-        if (!perform(*write)) {
-            halt(CUDA_ERROR_ILLEGAL_ADDRESS);
-            return;
-        }
-        complete(operation, time);
-        if (!waiting_values_.empty()) poll(time);
+    } else if (std::holds_alternative<WriteValue>(operation->work)) {
+        schedule(time + model::write_landing, Step::write_end, operation);
     } else if (const auto* wait = std::get_if<WaitValue>(&operation->work)) {
         if (satisfied(*wait))
             complete(operation, time);
@@ -132,83 +226,19 @@ void Device::begin(const OperationPtr& operation, Nanoseconds time) {
 void Device::complete(const OperationPtr& operation, Nanoseconds time) {
     operation->done = true;
     operation->completed_at = time;
-    operation->execution.reset();
     operation->work = Marker{};
     news_ = news_ || operation->awaited;
-    release(*operation, time);
+    if (operation->successor.operation) release(operation->successor, time);
+    for (Operation::Dependent& dependent : operation->dependents) release(dependent, time);
+    operation->dependents = {};
 }
 
-void Device::release(Operation& operation, Nanoseconds time) {
-    for (Operation::Dependent& dependent : operation.dependents) {
-        Operation& next = *dependent.operation;
-        next.ready_at = std::max(next.ready_at, time + dependent.delay);
-        if (--next.unfinished > 0) continue;
-        Device& device = *next.device;
-        if (device.fault_ == CUDA_SUCCESS) device.schedule(next.ready_at, Step::begin, dependent.operation);
-    }
-    operation.dependents.clear();
-    operation.dependents.shrink_to_fit();
-}
-
-void Device::place_blocks(Nanoseconds time) {
-    SmSet closed;  // SMs for which a kernel further ahead still has blocks
-    for (auto next = kernels_.begin(); next != kernels_.end() && !closed.all();) {
-        const OperationPtr operation = *next;
-        const Launch& launch = std::get<Launch>(operation->work);
-        const SmSet allowed = (operation->partition ? *operation->partition : SmSet{}.set()) & ~closed;
-        auto wave = std::make_shared<Wave>();
-        wave->started_at = time;
-        wave->blocks = machine_.place(wave.get(), launch.block, allowed, operation->blocks_pending);
-        if (wave->blocks > 0) {
-            const bool first = operation->blocks_pending == launch.shape.blocks();
-            operation->blocks_pending -= wave->blocks;
-            operation->blocks_running += wave->blocks;
-            if (operation->block_duration) {
-                schedule(time + *operation->block_duration, Step::wave_end, operation, std::move(wave));
-            } else {
-                operation->waves.push_back(std::move(wave));
-                if (first) {
-                    operation->started_at = time;
-                    schedule(time, Step::resume, operation);
-                }
-            }
-        }
-        if (operation->blocks_pending == 0) {
-            next = kernels_.erase(next);
-        } else {
-            closed |= operation->partition ? *operation->partition : SmSet{}.set();
-            ++next;
-        }
-    }
-}
-
-void Device::resume(const OperationPtr& operation, Nanoseconds time) {
-    const Execution::Progress progress = operation->execution->resume(memory_, time);
-    if (!waiting_values_.empty()) poll(time);
-    switch (progress.state) {
-        case Execution::State::waiting:
-            schedule(progress.until, Step::resume, operation);
-            return;
-        case Execution::State::faulted:
-            halt(progress.fault);
-            return;
-        case Execution::State::finished:
-            break;
-    }
-    operation->block_duration = time - operation->started_at + model::block_overhead;
-    for (const std::shared_ptr<Wave>& wave : operation->waves) {
-        schedule(wave->started_at + *operation->block_duration, Step::wave_end, operation, wave);
-    }
-    operation->waves.clear();
-}
-
-void Device::end_wave(const OperationPtr& operation, const std::shared_ptr<Wave>& wave, Nanoseconds time) {
-    machine_.release(wave.get(), std::get<Launch>(operation->work).block);
-    operation->blocks_running -= wave->blocks;
-    placing_due_ = !kernels_.empty();
-    if (operation->blocks_pending == 0 && operation->blocks_running == 0) {
-        schedule(time + model::kernel_end, Step::kernel_end, operation);
-    }
+void Device::release(Operation::Dependent& dependent, Nanoseconds time) {
+    const OperationPtr next = std::move(dependent.operation);
+    next->ready_at = std::max(next->ready_at, time + dependent.delay);
+    if (--next->unfinished > 0) return;
+    Device& device = *next->device;
+    if (device.fault_ == CUDA_SUCCESS) device.schedule(next->ready_at, Step::begin, next);
 }
 
 void Device::host_call_returned(const OperationPtr& operation, Nanoseconds now) {
@@ -221,7 +251,9 @@ void Device::halt(CUresult fault) {
     news_ = true;
     // Nothing completes any more; let go of what waits, so that cycles of dependencies are freed.
     events_ = {};
-    kernels_.clear();
+    for (const auto& compute : computes_) {
+        if (compute) compute->clear();
+    }
     for (Engine& engine : engines_) engine = {};
     waiting_values_.clear();
     host_calls_.clear();

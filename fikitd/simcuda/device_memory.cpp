@@ -12,25 +12,22 @@ constexpr std::size_t piece = 65536;
 
 }  // namespace
 
-Nanoseconds Device::copy_time(const Operation& operation, CopyEngine which) const {
-    double bytes = 0;
-    double speed = model::device_memory;
-    if (const auto* copy = std::get_if<Copy>(&operation.work)) {
-        bytes = static_cast<double>(copy->width) * static_cast<double>(copy->height);
-        const auto other = which == CopyEngine::to_device ? CopyEngine::to_host : CopyEngine::to_device;
-        if (which == CopyEngine::on_device) {
-            bytes *= 2;  // read and written
-        } else {
-            const bool upload = which == CopyEngine::to_device;
-            speed = upload ? model::host_to_device : model::device_to_host;
-            if (copy->pageable) speed = upload ? model::pageable_to_device : model::device_to_pageable;
-            if (engines_[static_cast<std::size_t>(other)].running)
-                speed = std::min(speed, model::both_directions);
-        }
-    } else if (const auto* fill = std::get_if<Fill>(&operation.work)) {
-        bytes = static_cast<double>(fill->width) * static_cast<double>(fill->height) * fill->element;
-    }
+Nanoseconds Device::link_time(const Copy& copy) const {
+    const bool upload = copy.engine == CopyEngine::to_device;
+    double speed = upload ? model::host_to_device : model::device_to_host;
+    if (copy.pageable) speed = upload ? model::pageable_to_device : model::device_to_pageable;
+    const auto other = upload ? CopyEngine::to_host : CopyEngine::to_device;
+    if (engines_[static_cast<std::size_t>(other)].running) speed = std::min(speed, model::both_directions);
+    const double bytes = static_cast<double>(copy.width) * static_cast<double>(copy.height);
     return model::copy_latency + static_cast<Nanoseconds>(bytes / speed);
+}
+
+// What a copy or a fill inside the device moves.
+double Device::moved_bytes(const Operation& operation) {
+    if (const auto* copy = std::get_if<Copy>(&operation.work))  // read and written
+        return 2 * static_cast<double>(copy->width) * static_cast<double>(copy->height);
+    const Fill& fill = std::get<Fill>(operation.work);
+    return static_cast<double>(fill.width) * static_cast<double>(fill.height) * fill.element;
 }
 
 void Device::start_copies(CopyEngine which, Nanoseconds time) {
@@ -38,11 +35,14 @@ void Device::start_copies(CopyEngine which, Nanoseconds time) {
     if (engine.running || engine.queue.empty()) return;
     engine.running = engine.queue.front();
     engine.queue.pop();
-    if (++copies_ == faults_.copy) {
-        if (faults_.copy_result != CUDA_SUCCESS) halt(faults_.copy_result);
+    if (++copies_ == options_.faults.copy) {
+        if (options_.faults.copy_result != CUDA_SUCCESS) halt(options_.faults.copy_result);
         return;  // a stalled copy holds its engine for ever
     }
-    schedule(time + copy_time(*engine.running, which), Step::copy_end, engine.running);
+    if (which == CopyEngine::on_device)
+        schedule(time + model::copy_latency, Step::move, engine.running);
+    else
+        schedule(time + link_time(std::get<Copy>(engine.running->work)), Step::copy_end, engine.running);
 }
 
 void Device::finish_copy(const OperationPtr& operation, Nanoseconds time) {

@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
+#include <algorithm>
 #include <cstdio>
 
 namespace fikit::sim {
@@ -18,6 +19,8 @@ Nanoseconds unix_now() {
                std::chrono::system_clock::now().time_since_epoch())
         .count();
 }
+
+constexpr Nanoseconds virtual_epoch = 1'700'000'000'000'000'000;  // the same in every run
 
 // A driver's threads take no signals of the program.
 template <typename Body>
@@ -32,15 +35,6 @@ void start_thread(Body body) {
 // While a stream wait is pending: how often to look, in wall time at least.
 constexpr std::chrono::microseconds poll_wall{50};
 
-// A sleep of the program's thread may overrun by its timer slack, which is not ours to change; so
-// the end is spun.
-constexpr std::chrono::microseconds spin_wall{50};
-
-void sleep_until(Clock::Wall::time_point end) {
-    if (end - Clock::Wall::now() > spin_wall) std::this_thread::sleep_until(end - spin_wall);
-    while (Clock::Wall::now() < end) std::this_thread::yield();
-}
-
 }  // namespace
 
 SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSpace& space,
@@ -48,7 +42,17 @@ SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSp
     : ordinal(number),
       physical(settings.memory),
       heap(physical, space),
-      engine(space, settings.faults, timer_base) {}
+      engine(space, {settings.faults, timer_base, settings.interference}) {}
+
+unsigned SimulatedDevice::take_turn() {
+    const auto free = std::find(turns.begin(), turns.end(), false);
+    const auto index = static_cast<unsigned>(free - turns.begin());
+    if (free == turns.end())
+        turns.push_back(true);
+    else
+        *free = true;
+    return index;
+}
 
 Driver& Driver::instance() {
     static Driver* driver = new Driver;
@@ -74,8 +78,8 @@ CUresult Driver::initialise() {
         return CUDA_ERROR_INVALID_VALUE;
     }
     settings = read;
-    clock.start(settings.scale);
-    const Nanoseconds base = unix_now();
+    clock.start(settings.scale, settings.virtual_clock);
+    const Nanoseconds base = settings.virtual_clock ? virtual_epoch : unix_now();
     for (unsigned ordinal = 0; ordinal < settings.devices; ++ordinal) {
         devices.push_back(
             std::make_unique<SimulatedDevice>(static_cast<int>(ordinal), settings, space, base));
@@ -132,6 +136,7 @@ void Driver::destroy_context(Context& context) {
     });
     for (Image* image : own) release_image(*image);
     SimulatedDevice& device = device_of(context);
+    if (context.turn && !settings.mps) device.turns[*context.turn] = false;
     std::erase_if(blocks, [&](const auto& entry) {
         const Block& block = entry.second;
         if (block.context != &context) return false;
@@ -187,9 +192,14 @@ void Driver::enqueue(Stream& stream, const OperationPtr& operation, const Operat
     SimulatedDevice& device = device_of(*stream.context);
     operation->priority = priority.value_or(stream.priority);
     operation->partition = stream.partition;
+    Context& context = stream.context->owner != nullptr ? *stream.context->owner : *stream.context;
+    if (!context.turn) context.turn = settings.mps ? 0 : device.take_turn();
+    operation->context = *context.turn;
     std::vector<Dependency> after = order(stream);
     if (also_after) after.push_back({also_after, true});
-    device.engine.submit(operation, after, clock.now());
+    charge_for(*operation);
+    if (std::holds_alternative<Launch>(operation->work)) stream.launches->push_back(operation);
+    device.engine.submit(operation, after, submission_time());
     stream.tail = operation;
     wake();
 }
@@ -202,42 +212,8 @@ void Driver::join(Context& context, const OperationPtr& operation) {
     add(context.legacy);
     for (const Stream* stream : context.streams) add(*stream);
     for (const auto& entry : context.per_thread) add(*entry.second);
-    device_of(context).engine.submit(operation, after, clock.now());
+    device_of(context).engine.submit(operation, after, submission_time());
     wake();
-}
-
-bool Driver::visible(const OperationPtr& operation) const {
-    return !operation ||
-           (operation->done && operation->completed_at + model::completion_notice <= clock.now());
-}
-
-CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation) {
-    if (!operation) return sticky();
-    for (;;) {
-        advance(device);
-        if (const CUresult fault = sticky(); fault != CUDA_SUCCESS) return fault;
-        if (operation->done) break;
-        operation->awaited = true;
-        progress_.wait(lock);
-    }
-    const Nanoseconds seen = operation->completed_at + model::completion_notice;
-    if (seen <= clock.now()) return CUDA_SUCCESS;
-    lock.unlock();
-    sleep_until(clock.wall(seen));
-    lock.lock();
-    return sticky();
-}
-
-CUresult Driver::synchronize(Lock& lock, Context& context) {
-    std::vector<OperationPtr> tails = std::exchange(context.orphans, {});
-    tails.push_back(context.legacy.tail);
-    for (const Stream* stream : context.streams) tails.push_back(stream->tail);
-    for (const auto& entry : context.per_thread) tails.push_back(entry.second->tail);
-    for (const OperationPtr& tail : tails) {
-        if (const CUresult result = wait(lock, device_of(context), tail); result != CUDA_SUCCESS)
-            return result;
-    }
-    return sticky();
 }
 
 const Block* Driver::block_of(std::uint64_t address) const {
@@ -250,7 +226,7 @@ const Block* Driver::block_of(std::uint64_t address) const {
 void Driver::start(SimulatedDevice& device) {
     if (device.started) return;
     device.started = true;
-    start_thread([this, &device] { run_device(device); });
+    if (!clock.is_virtual()) start_thread([this, &device] { run_device(device); });
     start_thread([this, &device] { run_calls(device); });
 }
 
@@ -282,16 +258,16 @@ void Driver::run_calls(SimulatedDevice& device) {
     Lock lock(mutex);
     for (;;) {
         device.calls_due.wait(lock, [&] { return !device.calls.empty(); });
-        const std::vector<OperationPtr> calls = std::exchange(device.calls, {});
-        for (const OperationPtr& call : calls) {
-            const auto function = std::move(std::get<HostCall>(call->work).function);
-            lock.unlock();
-            function();
-            lock.lock();
-            advance(device);
-            device.engine.host_call_returned(call, clock.now());
-            advance(device);
-        }
+        const OperationPtr call = device.calls.front();
+        const auto function = std::move(std::get<HostCall>(call->work).function);
+        lock.unlock();
+        function();
+        lock.lock();
+        advance(device);
+        device.engine.host_call_returned(call, clock.now());
+        advance(device);
+        device.calls.pop_front();
+        if (clock.is_virtual()) progress_.notify_all();
     }
 }
 

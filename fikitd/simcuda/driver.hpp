@@ -7,8 +7,8 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <condition_variable>
+#include <deque>
 #include <exception>
 #include <map>
 #include <memory>
@@ -19,6 +19,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "clock.hpp"
 #include "cuda_interface.hpp"
 #include "device.hpp"
 #include "memory.hpp"
@@ -38,6 +39,8 @@ struct Stream {
     CUgreenCtx green = nullptr;
     std::shared_ptr<const SmSet> partition;
     OperationPtr tail;  // the last operation submitted
+    // Launches in its hardware queue that may not be done yet.
+    std::shared_ptr<std::deque<OperationPtr>> launches = std::make_shared<std::deque<OperationPtr>>();
     bool blocking() const { return kind != Kind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };
 
@@ -80,6 +83,7 @@ struct Context {
     unsigned flags = 0;
     unsigned api_version = 3020;
     std::uint64_t id = 0;
+    std::optional<unsigned> turn;  // its number in Operation::context, once it has work; see Turns
     bool alive = true;
     bool primary = false;
     unsigned retained = 0;
@@ -130,8 +134,10 @@ struct SimulatedDevice {
     Nanoseconds sleeps_until = 0;  // 0: it is awake
     bool polling = false;          // it looks at stream waits by itself
     std::condition_variable calls_due;
-    std::vector<OperationPtr> calls;
+    std::deque<OperationPtr> calls;  // host functions to run; the first runs
     bool started = false;
+    std::vector<bool> turns;  // which numbers of Context::turn are taken
+    unsigned take_turn();
 };
 
 template <typename T, typename Handle>
@@ -161,28 +167,19 @@ class Registry {
     std::unordered_map<const void*, std::shared_ptr<T>> objects_;
 };
 
-// Simulated time as a dilated wall clock.
-class Clock {
+// A call that the program makes: how long the real driver would keep its caller.
+class Call {
   public:
-    using Wall = std::chrono::steady_clock;
-    void start(double scale) {
-        scale_ = scale;
-        origin_ = Wall::now();
-    }
-    Nanoseconds now() const {
-        const auto passed =
-            std::chrono::duration_cast<std::chrono::nanoseconds>(Wall::now() - origin_).count();
-        return static_cast<Nanoseconds>(static_cast<double>(passed) / scale_);
-    }
-    Wall::time_point wall(Nanoseconds simulated) const {
-        const double limit = 3e18;  // a far deadline must not overflow
-        const double passed = std::min(static_cast<double>(simulated) * scale_, limit);
-        return origin_ + std::chrono::nanoseconds(static_cast<std::int64_t>(passed));
-    }
+    explicit Call(const Clock& clock);
+    ~Call();
+    Call(const Call&) = delete;
+    Call& operator=(const Call&) = delete;
+    Nanoseconds end() const { return start_ + cost; }
+    Nanoseconds cost = 0;
 
   private:
-    double scale_ = 1;
-    Wall::time_point origin_;
+    Call* before_;
+    Nanoseconds start_;
 };
 
 class Driver {
@@ -223,8 +220,17 @@ class Driver {
     void join(Context& context, const OperationPtr& operation);
     // Waits until the operation is done and its notice has reached the host.
     CUresult wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation);
-    bool visible(const OperationPtr& operation) const;
+    bool visible(const OperationPtr& operation);
     CUresult synchronize(Lock& lock, Context& context);
+    // Waits until a launch finds room in the stream's hardware queue.
+    CUresult wait_for_room(Lock& lock, Stream& stream);
+
+    // Adds to what the program's call costs it; the call takes at least that long.
+    void charge(Nanoseconds cost);
+    void charge_for(const Operation& operation);
+    void finish(Lock& lock, const Call& call);
+    // Under the virtual clock: lets time pass, and all that is due happen.
+    void let_pass(Lock& lock, Nanoseconds until);
     void start(SimulatedDevice& device);
 
     SimulatedDevice& device_of(const Context& context) {
@@ -236,6 +242,8 @@ class Driver {
     void run_device(SimulatedDevice& device);
     void run_calls(SimulatedDevice& device);
     std::vector<Dependency> order(Stream& stream);
+    // When what the current call submits leaves the host.
+    Nanoseconds submission_time() const;
     void wake();
 
     std::condition_variable progress_;
@@ -264,7 +272,10 @@ CUresult with_driver(Body body) noexcept {
         Driver& driver = Driver::instance();
         Driver::Lock lock(driver.mutex);
         if (!driver.initialised) return CUDA_ERROR_NOT_INITIALIZED;
-        return body(driver, lock);
+        Call call(driver.clock);
+        const CUresult result = body(driver, lock);
+        driver.finish(lock, call);
+        return result;
     } catch (const std::bad_alloc&) {
         return CUDA_ERROR_OUT_OF_MEMORY;
     } catch (const std::exception&) {

@@ -73,17 +73,20 @@ void Machine::remove_partition(const SmSet& partition) {
 }
 
 std::uint64_t Machine::place(const Wave* wave, const BlockShape& shape, const SmSet& allowed,
-                             std::uint64_t pending) {
-    std::vector<unsigned> room(groups_.size());
+                             std::uint64_t pending, unsigned cluster, unsigned& deepest) {
+    std::vector<unsigned>& room = room_;
+    room.assign(groups_.size(), 0);
     std::uint64_t total = 0;
-    unsigned deepest = 0;
+    deepest = 0;
     for (std::size_t index = 0; index < groups_.size(); ++index) {
         if ((groups_[index].members & allowed).none()) continue;
         room[index] = capacity(groups_[index], shape);
         total += std::uint64_t{room[index]} * groups_[index].count;
         deepest = std::max(deepest, room[index]);
     }
-    if (total == 0) return 0;
+    const std::uint64_t fitting = total - total % cluster;
+    if (fitting == 0) return deepest = 0;
+    pending = std::min(pending, fitting);
 
     // The level to which every SM is filled, and what is left over for one more block on some of
     // them.
@@ -99,6 +102,7 @@ std::uint64_t Machine::place(const Wave* wave, const BlockShape& shape, const Sm
             if (layer > left) break;
             left -= layer;
         }
+        deepest = level + (left > 0 ? 1 : 0);
     }
     const std::size_t groups = groups_.size();
     for (std::size_t index = 0; index < groups; ++index) {
@@ -120,7 +124,7 @@ std::uint64_t Machine::place(const Wave* wave, const BlockShape& shape, const Sm
         }
         if (blocks > 0) take(groups_[index], wave, shape, blocks);
     }
-    return std::min(pending, total);
+    return pending;
 }
 
 void Machine::release(const Wave* wave, const BlockShape& shape) {

@@ -40,9 +40,10 @@ class Machine {
     void add_partition(const SmSet& partition);
     void remove_partition(const SmSet& partition);
 
-    // Places up to `pending` blocks inside `allowed` for `wave`, breadth first; returns how many.
+    // Places up to `pending` blocks inside `allowed` for `wave`, breadth first and in whole clusters (borders
+    // of GPCs are not modelled); returns how many, and in `deepest` how many of them the fullest SM got.
     std::uint64_t place(const Wave* wave, const BlockShape& shape, const SmSet& allowed,
-                        std::uint64_t pending);
+                        std::uint64_t pending, unsigned cluster, unsigned& deepest);
     // Frees what `wave` held.
     void release(const Wave* wave, const BlockShape& shape);
 
@@ -70,6 +71,7 @@ class Machine {
 
     std::vector<Group> groups_;
     std::vector<SmSet> partitions_;
+    std::vector<unsigned> room_;  // place()'s own
 };
 
 }  // namespace fikit::sim

@@ -47,20 +47,36 @@ inline constexpr unsigned l2_bytes = 60 * 1024 * 1024;
 inline constexpr int priority_lowest = 0;
 inline constexpr int priority_highest = -5;
 
-// One kernel on an idle device: the host's call reaches the front end, the grid is started, its
-// blocks run, its writes are flushed, and the host sees it. The sum, less the 2.5 us that the real
-// call costs the host, gives the measured 7.18 us of launch + synchronise; start + block + end
-// gives 1 us from kernel to kernel in a stream (0.72 us inside a graph).
-inline constexpr Nanoseconds submission = 4200;
-inline constexpr Nanoseconds kernel_start = 400;
-inline constexpr Nanoseconds block_overhead = 200;
-inline constexpr Nanoseconds kernel_end = 400;
-inline constexpr Nanoseconds completion_notice = 1700;
+// The way of a kernel. Its call's end to the device's front end (`submission`), to the first block
+// (`kernel_start`, in a graph sooner), a block from its place to its slot's next use without its own work
+// (`block_overhead`, and `block_launch` for each block that its SM starts in the same instant), the last
+// block to the completion
+// (`kernel_end`), and from there to the host that synchronises (`completion_notice`). From: launch +
+// synchronise 7.18 us of which the call takes 2.5; 0.72 us from kernel to kernel in a graph; and the floods
+// of the priority table, whose waves follow each other 0.81 us later than their blocks last (DESIGN.md, "How
+// each figure is explained").
+inline constexpr Nanoseconds submission = 1500;
+inline constexpr Nanoseconds kernel_start = 600;
+inline constexpr Nanoseconds graph_kernel_start = 100;
+inline constexpr Nanoseconds block_overhead = 486;
+inline constexpr Nanoseconds block_launch = 14;
+inline constexpr Nanoseconds kernel_end = 120;
+inline constexpr Nanoseconds completion_notice = 1950;
+// A stream write is seen by a host that polls: launch + write + poll takes 6.97 us.
+inline constexpr Nanoseconds write_landing = 1270;
+// A timing event waits until what is before it has left the caches: 5.7 us between two around an empty
+// kernel.
+inline constexpr Nanoseconds event_flush = 1960;
 // A dependency on another stream: a chain that hops between streams by events costs 3.0 us per
 // kernel.
-inline constexpr Nanoseconds cross_stream = 2000;
+inline constexpr Nanoseconds cross_stream = 1700;
 // How often a pending stream wait looks at its memory.
 inline constexpr Nanoseconds wait_poll = 1000;
+
+// Contexts of one device without MPS: two that launch and synchronise in turn take 286 us for a pair; beside
+// a context that is always busy a launch waits 1846 us.
+inline constexpr Nanoseconds context_switch = 135000;
+inline constexpr Nanoseconds time_slice = 2134000;
 
 // Link and memory. 1 GB/s = 1 byte per nanosecond. 1.8 us + bytes/55.4 gives the
 // measured 2.2, 22.3, 50.6 and 55.1 GB/s of 4 KiB, 64 KiB, 1 MiB and 16 MiB pieces.
@@ -71,11 +87,29 @@ inline constexpr double both_directions = 101.7 / 2;  // each, while the other r
 inline constexpr double pageable_to_device = 10.3;
 inline constexpr double device_to_pageable = 19.1;
 inline constexpr double device_memory = 4196;  // read + write
+// So many threads with requests in flight draw all of the memory's bandwidth: half of what the SMs hold.
+// Assumed.
+inline constexpr double saturating_threads = sm_count * 1024.0;
 inline constexpr std::size_t pageable_staged =
     65536;  // up to here a pageable upload returns once it is staged
 
 inline constexpr std::size_t page = std::size_t{2} << 20;            // granularity of physical memory
 inline constexpr std::size_t default_memory = std::size_t{4} << 30;  // so that small machines can hold it
+
+// Launches that a hardware queue holds; cuLaunchKernel blocks beyond.
+inline constexpr std::size_t queue_depth = 1021;
+
+// What a call keeps its caller, on top of what it waits for.
+namespace call {
+inline constexpr Nanoseconds launch = 2500;
+inline constexpr Nanoseconds launch_partition = 470;  // more, on a stream of a green context
+inline constexpr Nanoseconds graph_launch = 1050;
+inline constexpr Nanoseconds record = 100;  // and a wait for an event
+inline constexpr Nanoseconds timed_record = 1240;
+inline constexpr Nanoseconds query = 1200;
+inline constexpr Nanoseconds stream_memory = 1700;  // stream writes and waits, host functions
+inline constexpr Nanoseconds copy = 1500;           // assumed: less than the 1.86 us that a small copy takes
+}  // namespace call
 
 // A block that retires this many instructions without waiting is an endless loop.
 inline constexpr std::uint64_t watchdog_instructions = std::uint64_t{1} << 22;

@@ -339,4 +339,11 @@ Execution::Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
     }
 }
 
+BlockWork Execution::work() const {
+    BlockWork work;
+    work.threads = shape_.threads();
+    work.instructions[static_cast<std::size_t>(Work::simple)] = retired_ * work.threads;
+    return work;
+}
+
 }  // namespace fikit::sim

@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "model.hpp"
+#include "cost.hpp"
 #include "ptx_module.hpp"
 
 namespace fikit::sim {
@@ -49,6 +49,8 @@ class Execution {
               const std::vector<std::uint64_t>& variables, Nanoseconds timer_base);
 
     Progress resume(GlobalMemory& memory, Nanoseconds now);
+    // What one block did; what it waited is the caller's to measure.
+    BlockWork work() const;
 
   private:
     std::uint64_t read(const ptx::Operand& operand) const;

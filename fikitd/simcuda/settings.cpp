@@ -17,6 +17,12 @@ bool whole_number(std::string_view text, std::uint64_t& value) {
     return true;
 }
 
+bool number(const char* text, double low, double high, double& value) {
+    char* end = nullptr;
+    value = std::strtod(text, &end);
+    return end != text && *end == '\0' && std::isfinite(value) && value >= low && value <= high;
+}
+
 bool result_code(std::string_view text, CUresult& result) {
     std::uint64_t code = 0;
     if (!whole_number(text, code) || code == 0 || code > 999) return false;
@@ -53,13 +59,21 @@ bool read_settings(Settings& settings, std::string& problem) {
         return false;
     };
     if (const char* text = std::getenv("FIKIT_SIM_SCALE")) {
-        char* end = nullptr;
-        settings.scale = std::strtod(text, &end);
-        if (end == text || *end != '\0' || !std::isfinite(settings.scale) || settings.scale < 0.001 ||
-            settings.scale > 1e6) {
+        if (!number(text, 0.001, 1e6, settings.scale)) {
             return reject("FIKIT_SIM_SCALE", text,
                           "wanted wall seconds per simulated second, 0.001 to 1000000");
         }
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_INTERFERENCE")) {
+        if (!number(text, 0, 0.9, settings.interference)) {
+            return reject("FIKIT_SIM_INTERFERENCE", text,
+                          "wanted the share of bandwidth lost while several kernels move data, 0 to 0.9");
+        }
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_CLOCK")) {
+        settings.virtual_clock = std::string_view(text) == "virtual";
+        if (!settings.virtual_clock && std::string_view(text) != "dilated")
+            return reject("FIKIT_SIM_CLOCK", text, "wanted dilated or virtual");
     }
     std::uint64_t value = 0;
     if (const char* text = std::getenv("FIKIT_SIM_MEMORY")) {
@@ -84,6 +98,7 @@ bool read_settings(Settings& settings, std::string& problem) {
             rest.remove_prefix(std::min(comma + 1, rest.size()));
         }
     }
+    if (const char* text = std::getenv("FIKIT_SIM_MPS")) settings.mps = std::string_view(text) == "1";
     if (const char* text = std::getenv("FIKIT_SIM_VERBOSE")) settings.verbose = std::string_view(text) == "1";
     return true;
 }

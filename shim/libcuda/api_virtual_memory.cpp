@@ -51,7 +51,12 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
     fikit_reply_memory_reserve answer{};
     const CUresult result = ask(fikit_call_memory_reserve, request, answer);
     if (result != CUDA_SUCCESS) return result;
-    process.keep_away(answer.address, bytes);
+    if (!process.keep_away(answer.address, bytes)) {
+        const fikit_request_memory_unreserve back = {answer.address, bytes};
+        fikit_reply_memory_unreserve nothing{};
+        ask(fikit_call_memory_unreserve, back, nothing);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     *address = answer.address;
     return CUDA_SUCCESS;
 }

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import ceil, prod
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from fikitctl.demonstration.workloads import Operation
 
@@ -51,19 +51,21 @@ class Machine:
     reserved_shared_bytes: int
     """Taken by every block."""
 
+    ATTRIBUTES: ClassVar = (
+        _CLOCK_KHZ,
+        _MULTIPROCESSORS,
+        _THREADS,
+        _REGISTERS,
+        _BLOCKS,
+        _SHARED_BYTES,
+        _SHARED_BYTES_PER_BLOCK,
+        _RESERVED_SHARED_BYTES,
+    )
+
     @classmethod
     def of(cls, attributes: Mapping[int, int]) -> Self:
         """From the device's attributes, by CUdevice_attribute number. Raises KeyError for one it lacks."""
-        return cls(
-            clock_khz=attributes[_CLOCK_KHZ],
-            multiprocessors=attributes[_MULTIPROCESSORS],
-            threads=attributes[_THREADS],
-            registers=attributes[_REGISTERS],
-            blocks=attributes[_BLOCKS],
-            shared_bytes=attributes[_SHARED_BYTES],
-            shared_bytes_per_block=attributes[_SHARED_BYTES_PER_BLOCK],
-            reserved_shared_bytes=attributes[_RESERVED_SHARED_BYTES],
-        )
+        return cls(*(attributes[number] for number in cls.ATTRIBUTES))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,10 +2,11 @@
 // argument), no allocation after construction. The dispatch core, the native tests and a replay of traces
 // run the same code. A policy is one file with one class and one line in policies.cpp.
 //
-// The policy sees sessions as indices below max_sessions and of each session only the operation that waits
-// at the head of its ring: a session is gated as a whole, never one of its streams.
+// The policy sees sessions as indices below max_sessions and of each gated session only the operation that
+// waits at the head of its ring: a session is gated as a whole, never one of its streams.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "../clock.hpp"
@@ -14,31 +15,83 @@ namespace fikit::scheduling {
 
 constexpr unsigned max_sessions = 64;
 constexpr int highest_level = 0, lowest_level = 9;
+constexpr unsigned max_partitions = 6;
 
-// What one operation is expected to do.
+// What an operation occupies: the SMs, or one of the engines that copy.
+enum class Engine : uint8_t { none, kernel, to_device, to_host, on_device };
+
+// What one operation is expected to do. The first block is the operation's own, the rest is the profile's.
 struct Work {
-    Nanoseconds expected = 0;  // duration alone on the GPU; a guess where !known
-    Nanoseconds block = 0;     // duration of one block: what it may delay others by
+    uint64_t key = 0;     // the same for launches of one kernel in one shape; 0: not a launch
+    uint32_t blocks = 0;  // of a launch's grid
+    uint16_t per_sm = 1;  // blocks of it that one empty SM holds
+    Engine engine = Engine::kernel;
+    bool whole = false;     // must not be confined to a partition (cooperative launches)
+    bool gated = false;     // issued through the gate (set when issued; the level may change later)
+    uint8_t partition = 0;  // where a gated one was issued: 0 the whole GPU, n: partition n - 1
+
     bool known = false;        // from enough measurements
-    bool whole = false;        // must not be confined to a partition (cooperative launches, copies)
-    bool gated = false;        // issued through the gate (set when issued; the level may change later)
+    Nanoseconds expected = 0;  // duration alone on the GPU: windowed median; a guess where !known
+    Nanoseconds longest = 0;   // a high percentile of the window; 0: as `expected`
+    Nanoseconds shortest = 0;  // a low one: what it takes undisturbed; 0: as `expected`
+    Nanoseconds block = 0;     // duration of one block, from `longest`: what it may delay others by
 };
 
 struct Decision {
     enum class Verdict : uint8_t { wait, whole, partition };
     Verdict verdict = Verdict::wait;
     uint8_t session = 0;
+    uint8_t partition = 0;  // index into Bounds::partitions
     // For wait: ask again at this time even if nothing happens; 0: only when something does.
     Nanoseconds again_at = 0;
 };
 
-// Bounds an operator sets. Times in nanoseconds of device time.
+// Bounds an operator sets, and what there is. Times in nanoseconds of device time.
 struct Bounds {
     Nanoseconds in_flight = 200'000;       // gated work issued and not completed
-    Nanoseconds partition_block = 20'000;  // longer blocks go to the partition beside high work
+    Nanoseconds partition_block = 20'000;  // strict: longer blocks go to the partition beside high work
     Nanoseconds high_memory = 50'000'000;  // a high session counts as active so long after its last work
     double starvation_share = 0.02;        // of the time, to each level that would get nothing
-    bool partition = false;                // a partition is there
+    double delay_share = 0.02;             // of a high session's step time: the delay it may be caused
+    Nanoseconds delay_least = 10'000;      // but at least this much a step
+    uint16_t multiprocessors = 132;
+    // Numbers of SMs of the partitions there are, the largest first; 0 ends the list. Each is contained in
+    // those before it, so what the largest leaves free no gated work occupies.
+    std::array<uint16_t, max_partitions> partitions{};
+};
+
+// Why gated work had to wait when the policy was asked.
+enum class Refusal : uint8_t {
+    level,      // work of a lower number was waiting or under way
+    unknown,    // too few measurements, beside high work
+    too_long,   // one block of it could delay high work by more than the whole bound
+    bound,      // it would have brought the delay of a high session's step over the bound
+    in_flight,  // enough is issued and not completed
+};
+constexpr unsigned refusals = 5;
+
+// Delays that high work was caused: of a high session those it suffered, of another those it is blamed for.
+struct Delays {
+    uint64_t count = 0;
+    Nanoseconds sum = 0, worst = 0;
+};
+
+// What a policy did for or because of one session since it was opened. Counts of operations.
+struct SessionStatistics {
+    // A gated session's.
+    uint64_t filled = 0, confined = 0;  // issued beside high work: on the whole GPU, on a partition
+    Nanoseconds filled_time = 0, confined_time = 0;
+    std::array<uint64_t, refusals> refused{};  // heads that had to wait, by the first reason they met
+    // A high session's.
+    uint64_t steps = 0;
+    Nanoseconds step_time = 0;        // smoothed
+    Nanoseconds bound = 0;            // on the delay of one step, at present
+    uint64_t over_bound = 0;          // steps that were delayed by more
+    uint64_t predicted = 0, met = 0;  // launches predicted; those that came as predicted
+    Nanoseconds idle_time = 0;        // nothing of it was on the GPU
+    // Both.
+    Delays delays;
+    int blames = -1;  // of a high session: who caused the worst delay; -1: nobody yet
 };
 
 class Policy {
@@ -57,11 +110,16 @@ class Policy {
     virtual void issued(unsigned session, const Work& work, Nanoseconds now) = 0;
     // It completed, having taken `measured` (0: unknown).
     virtual void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) = 0;
+    // The session's program waits for all that it has had issued (a synchronisation): from here on a delay
+    // of its work is one of the program.
+    virtual void awaited(unsigned, Nanoseconds) {}
     // High-priority work of another executor on this GPU is (not) under way.
     virtual void elsewhere(bool high_busy, Nanoseconds now) = 0;
 
     // Which waiting operation may be issued now, and where.
     virtual Decision decide(Nanoseconds now) = 0;
+
+    virtual SessionStatistics statistics(unsigned) const { return {}; }
 };
 
 }  // namespace fikit::scheduling

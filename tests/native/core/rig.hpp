@@ -25,8 +25,9 @@ using null_driver::Function;
 
 struct Tenant {
     std::unique_ptr<Producer> producer;
-    std::shared_ptr<const fikit_inbox> inbox;  // a mapping of the test's own
-    uint32_t function = 0;                     // of a module, once load() was called
+    std::shared_ptr<const fikit_inbox> inbox;  // mappings of the test's own
+    std::shared_ptr<const fikit_outbox> outbox;
+    uint32_t function = 0;  // of a module, once load() was called
     Producer* operator->() const { return producer.get(); }
 };
 
@@ -108,11 +109,8 @@ class Rig {
             close(ends[1]);
             return refused;
         }
-        void* inbox = mmap(nullptr, FIKIT_INBOX_BYTES, PROT_READ, MAP_SHARED, memories.second, 0);
-        CHECK(inbox != MAP_FAILED);
-        tenant.inbox = {static_cast<const fikit_inbox*>(inbox), [](const fikit_inbox* mapped) {
-                            munmap(const_cast<fikit_inbox*>(mapped), FIKIT_INBOX_BYTES);
-                        }};
+        tenant.inbox = mapping<fikit_inbox>(memories.second, FIKIT_INBOX_BYTES);
+        tenant.outbox = mapping<fikit_outbox>(memories.first, sizeof(fikit_outbox));
         Producer* producer = nullptr;
         CHECK(Producer::attach(memories.first, memories.second, ends[1], producer) == status::success);
         tenant.producer.reset(producer);
@@ -164,6 +162,13 @@ class Rig {
     }
 
   private:
+    template <class Header>
+    static std::shared_ptr<const Header> mapping(int descriptor, size_t bytes) {
+        void* address = mmap(nullptr, bytes, PROT_READ, MAP_SHARED, descriptor, 0);
+        CHECK(address != MAP_FAILED);
+        return {static_cast<const Header*>(address),
+                [bytes](const Header* mapped) { munmap(const_cast<Header*>(mapped), bytes); }};
+    }
     CUstream stream(int priority) {
         CUstream made = nullptr;
         CHECK(cuStreamCreateWithPriority(&made, CU_STREAM_NON_BLOCKING, priority) == CUDA_SUCCESS);

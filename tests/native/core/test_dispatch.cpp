@@ -207,6 +207,32 @@ void unknown_streams_end_the_session() {
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
 }
 
+// Waking a sleeper costs as much as several launches: only a step that somebody may wait for does it.
+void only_marks_that_were_asked_for_wake_the_tenant() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    uint32_t slow = 0, quick = 0;
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, slow), 0);
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, quick), 0);
+    null_driver::record(true);
+    launch(tenant, slow);
+    rig.settle();
+    const CUstream lane = launch_streams(null_driver::take_calls()).at(0);
+    null_driver::record(false);
+    null_driver::hold(lane);
+    launch(tenant, slow);
+    std::thread waiting([&] { CHECK_EQUAL(tenant->stream_synchronize(slow), 0); });
+    rig.turn_until([&] { return __atomic_load_n(&tenant.outbox->waiters, __ATOMIC_ACQUIRE) == 1; });
+    const auto wakes = [&] { return __atomic_load_n(&tenant.inbox->wakes, __ATOMIC_ACQUIRE); };
+    const uint32_t before = wakes();
+    for (int i = 0; i < 500; ++i) launch(tenant, quick);
+    rig.settle();
+    CHECK_EQUAL(wakes(), before);
+    null_driver::release(lane);
+    rig.turn_until([&] { return wakes() == before + 1; });
+    waiting.join();
+}
+
 // One thread destroys a stream while another synchronises all: the record that asks for the mark comes late.
 void destroyed_streams_can_still_be_waited_for() {
     Rig rig;
@@ -326,6 +352,7 @@ int main(int count, char** arguments) {
         CASE(impossible_launches_are_refused_by_name),
         CASE(allowed_attributes_are_passed_on),
         CASE(unknown_streams_end_the_session),
+        CASE(only_marks_that_were_asked_for_wake_the_tenant),
         CASE(destroyed_streams_can_still_be_waited_for),
         CASE(bad_records_end_only_their_session),
         CASE(high_priority_is_not_kept_waiting_by_the_gate),

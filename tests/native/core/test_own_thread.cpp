@@ -40,6 +40,19 @@ void doorbells_wake_a_parked_core() {
     }
 }
 
+// A ring that is full is emptied by a quarter before its tenant is woken, not by a record.
+void a_flood_is_woken_seldom() {
+    constexpr uint32_t count = 20'000, record_bytes = 128;
+    const Settings settings = own_thread();
+    Rig rig(settings);
+    Tenant tenant = rig.ready("a", 0);
+    const uint32_t before = __atomic_load_n(&tenant.inbox->wakes, __ATOMIC_ACQUIRE);
+    for (uint32_t i = 0; i < count; ++i) launch(tenant);
+    const uint32_t wakes = __atomic_load_n(&tenant.inbox->wakes, __ATOMIC_ACQUIRE) - before;
+    CHECK(wakes <= count * record_bytes / (settings.ring_bytes / 4));
+    CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0);
+}
+
 void a_closed_lifeline_ends_the_session() {
     Rig rig(own_thread());
     const auto before = null_driver::live();
@@ -100,6 +113,7 @@ void many_tenants_at_once() {
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(doorbells_wake_a_parked_core),
+        CASE(a_flood_is_woken_seldom),
         CASE(a_closed_lifeline_ends_the_session),
         CASE(many_tenants_at_once),
     };

@@ -94,8 +94,81 @@ void memory_is_charged_and_returned() {
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
 }
 
+uint64_t free_bytes(Rig& rig, Tenant& tenant) {
+    const fikit_request_memory_information request{};
+    fikit_reply_memory_information answer{};
+    Reply reply{&answer, sizeof answer, 0};
+    rig.while_turning([&] {
+        CHECK_EQUAL(tenant->call(fikit_call_memory_information, {&request, sizeof request}, reply), 0);
+    });
+    return answer.free;
+}
+
+Settings keeping() {
+    Settings settings = hand_turned();
+    settings.keep_ns = 60'000'000'000;
+    return settings;
+}
+
+// What a session frees is kept mapped for its next request of the size, and counts as free.
+void freed_memory_is_kept_for_its_session() {
+    Rig rig(keeping());
+    Tenant tenant, other = rig.ready("b");
+    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 16u << 20), "");
+    const auto before = null_driver::live();
+    const uint64_t first = allocate(rig, tenant, 6u << 20);
+    CHECK_EQUAL(tenant->memory_free(first), 0);
+    CHECK_EQUAL(free_bytes(rig, tenant), 16u << 20);
+    CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, 6u << 20);
+    const uint64_t created = null_driver::count(Function::cuMemCreate_);
+    CHECK_EQUAL(allocate(rig, tenant, (6u << 20) - 100), first);
+    CHECK_EQUAL(null_driver::count(Function::cuMemCreate_), created);
+    CHECK_EQUAL(tenant->memory_free(first), 0);
+    allocate(rig, other, 6u << 20);
+    CHECK_EQUAL(null_driver::count(Function::cuMemCreate_), created + 1);  // nobody else gets it
+}
+
+// It is no reason to refuse anybody anything: neither the session's limit nor the device is full because of
+// it.
+void kept_memory_makes_room_when_it_is_wanted() {
+    Rig rig(keeping());
+    Tenant tenant, other = rig.ready("b");
+    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, 16u << 20), "");
+    const auto before = null_driver::live();
+    const auto mapped = [&] { return null_driver::live().mapped_bytes - before.mapped_bytes; };
+    CHECK_EQUAL(tenant->memory_free(allocate(rig, tenant, 6u << 20)), 0);
+    const uint64_t large = allocate(rig, tenant, 16u << 20);
+    CHECK_EQUAL(mapped(), 16u << 20);
+    CHECK_EQUAL(tenant->memory_free(large), 0);
+    rig.settle();
+    CHECK_EQUAL(mapped(), 16u << 20);
+    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 1);
+    allocate(rig, other, 4u << 20);
+    CHECK_EQUAL(mapped(), 4u << 20);
+    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY);
+    allocate(rig, other, 4u << 20, CUDA_ERROR_OUT_OF_MEMORY);  // full it is
+    CHECK_EQUAL(tenant->memory_free(large + 512), 0);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
+}
+
+void too_much_is_not_kept() {
+    Settings settings = keeping();
+    settings.keep_bytes = 4u << 20;
+    Rig rig(settings);
+    Tenant tenant = rig.ready("a");
+    const auto before = null_driver::live();
+    const uint64_t small = allocate(rig, tenant, 4u << 20), large = allocate(rig, tenant, 6u << 20);
+    CHECK_EQUAL(tenant->memory_free(small), 0);
+    rig.settle();
+    CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, 10u << 20);
+    CHECK_EQUAL(tenant->memory_free(large), 0);
+    rig.turn_until([&] { return null_driver::live().mapped_bytes == before.mapped_bytes; });
+}
+
 void frees_wait_for_earlier_work() {
-    Rig rig;
+    Settings settings = hand_turned();
+    settings.keep_ns = 0;
+    Rig rig(settings);
     Tenant tenant = rig.ready("a", 0);
     const uint64_t address = allocate(rig, tenant, 4u << 20);
     uint32_t handle = 0;
@@ -110,8 +183,10 @@ void frees_wait_for_earlier_work() {
     CHECK_EQUAL(null_driver::live().mappings, before.mappings);
     CHECK_EQUAL(null_driver::live().registrations, before.registrations);
     release_all(rig);
-    rig.turn_until([&] { return null_driver::live().registrations == before.registrations - 1; });
-    CHECK_EQUAL(null_driver::live().mappings, before.mappings - 1);
+    rig.turn_until([&] {
+        return null_driver::live().registrations == before.registrations - 1 &&
+               null_driver::live().mappings == before.mappings - 1;
+    });
 }
 
 void copies_stay_within_the_session() {
@@ -278,7 +353,7 @@ void driver_errors_are_deferred_with_their_text() {
     CHECK_EQUAL(std::string(tenant.inbox->deferred_text), "launch of kernel: CUDA_ERROR_INVALID_VALUE (1)");
     CHECK_EQUAL(tenant.inbox->deferred_count, 1u);
     rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), 0); });  // reported once
-    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 1);
+    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 2);  // it is tried twice
     allocate(rig, tenant, 100, CUDA_ERROR_OUT_OF_MEMORY);
     allocate(rig, tenant, 100);
 }
@@ -320,6 +395,9 @@ int main(int count, char** arguments) {
         CASE(calls_are_answered),
         CASE(call_numbers_that_mean_nothing_end_the_session),
         CASE(memory_is_charged_and_returned),
+        CASE(freed_memory_is_kept_for_its_session),
+        CASE(kept_memory_makes_room_when_it_is_wanted),
+        CASE(too_much_is_not_kept),
         CASE(frees_wait_for_earlier_work),
         CASE(copies_stay_within_the_session),
         CASE(refused_operations_leave_the_gate),

@@ -187,7 +187,7 @@ void unknown_kernels_go_alone() {
 void beside_high_work() {
     for (const bool partition : {false, true}) {
         Bounds bounds;
-        bounds.partition = partition;
+        bounds.partitions[0] = partition ? 96 : 0;
         bounds.starvation_share = 0;
         const auto policy = make_policy("strict", bounds);
         policy->opened(0, 0, 1, 0);

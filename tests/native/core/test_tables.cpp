@@ -30,9 +30,14 @@ void durations_give_median_and_percentile() {
     extreme.measured(int64_t{1} << 40);
     CHECK_EQUAL(extreme.p95, UINT32_MAX);
     many.waves = 4;
-    CHECK_EQUAL(many.block_time(), 8000);
-    many.waves = 0;
-    CHECK_EQUAL(many.block_time(), 32'000);
+    many.tell();
+    CHECK_EQUAL(many.work.expected, 32'000);
+    CHECK_EQUAL(many.work.longest, 40'000);
+    CHECK_EQUAL(many.work.shortest, 26'000);
+    CHECK_EQUAL(many.work.block, 10'000);
+    many.waves = 0;  // not computed yet
+    many.tell();
+    CHECK_EQUAL(many.work.block, 40'000);
 }
 
 // New kernels are measured often, settled ones ever more rarely, and one that changes is looked at again.
@@ -130,17 +135,19 @@ void random_allocations_match_a_model() {
         } else {
             auto chosen = model.lower_bound(base + random() % size);
             if (chosen == model.end()) chosen = model.begin();
-            CHECK_EQUAL(arena.release(chosen->first), CUDA_SUCCESS);
-            CHECK_EQUAL(arena.release(chosen->first), CUDA_ERROR_INVALID_VALUE);  // twice
+            CHECK_EQUAL(arena.release(chosen->first, step), CUDA_SUCCESS);
+            CHECK_EQUAL(arena.release(chosen->first, step), CUDA_ERROR_INVALID_VALUE);  // twice
             model.erase(chosen);
         }
         uint64_t charged = 0;
         for (const auto& [address, bytes] : model) charged += step % 100 == 0 ? bytes : 0;
-        CHECK(arena.mapped_bytes() >= charged);
-        CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes, arena.mapped_bytes());
+        CHECK(arena.used_bytes() >= charged);
+        CHECK_EQUAL(null_driver::live().mapped_bytes - before.mapped_bytes,
+                    arena.used_bytes() + arena.kept_bytes());
+        if (random() % 50 == 0) arena.trim(random() % 2 == 0 ? INT64_MAX : step - 100);
     }
-    for (const auto& [address, bytes] : model) CHECK_EQUAL(arena.release(address), CUDA_SUCCESS);
-    CHECK_EQUAL(arena.mapped_bytes(), 0u);
+    for (const auto& [address, bytes] : model) CHECK_EQUAL(arena.release(address, 0), CUDA_SUCCESS);
+    CHECK_EQUAL(arena.used_bytes(), 0u);
     CUdeviceptr address = 0;
     uint64_t charged = 0;
     CHECK_EQUAL(arena.allocate(size, 0, address, charged), CUDA_SUCCESS);
@@ -162,11 +169,11 @@ void quotas_and_exhaustion() {
     CHECK_EQUAL(charged, 512u);
     CHECK_EQUAL(arena.allocate(512, 2u << 20, address, charged), CUDA_SUCCESS);  // of the same slab
     CHECK_EQUAL(address, small + 512);
-    CHECK_EQUAL(arena.mapped_bytes(), Arena::granule);
+    CHECK_EQUAL(arena.used_bytes(), Arena::granule);
     CHECK_EQUAL(arena.allocate(3u << 20, 4u << 20, address, charged), CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(arena.allocate(7u << 20, 0, address, charged), CUDA_ERROR_OUT_OF_MEMORY);  // addresses
-    CHECK_EQUAL(arena.release(small + 64), CUDA_ERROR_INVALID_VALUE);
-    CHECK_EQUAL(arena.release(small + (4u << 20)), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(arena.release(small + 64, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(arena.release(small + (4u << 20), 0), CUDA_ERROR_INVALID_VALUE);
     for (const auto function : {null_driver::Function::cuMemCreate_, null_driver::Function::cuMemMap_,
                                 null_driver::Function::cuMemSetAccess_}) {
         const auto before = null_driver::live();
@@ -186,22 +193,24 @@ void lanes_keep_priorities_apart() {
     lanes.add(handle(2), -5, 0);
     lanes.add(handle(3), -2, 0);
     lanes.add(handle(4), 0, 0);
-    CHECK(!lanes.has_partition());
+    CHECK_EQUAL(lanes.partitions().size(), 0u);
+    lanes.add(handle(6), 0, 64);
     lanes.add(handle(5), 0, 96);
-    CHECK(lanes.has_partition());
+    CHECK(lanes.partitions() == (std::vector<uint32_t>{96, 64}));
     CHECK_EQUAL(lanes.greatest_priority(), -5);
-    Lane* first = lanes.borrow(-5, false);
-    Lane* second = lanes.borrow(-5, false);
-    Lane* third = lanes.borrow(-5, false);
+    Lane* first = lanes.borrow(-5, 0);
+    Lane* second = lanes.borrow(-5, 0);
+    Lane* third = lanes.borrow(-5, 0);
     CHECK(first != second && third->users == 2 && third->cuda_priority == -5);
-    CHECK(lanes.borrow(-4, false)->stream == handle(3));  // the nearest lower urgency, never a higher one
-    CHECK(lanes.borrow(-1, false)->stream == handle(4));
-    CHECK(lanes.borrow(-5, true)->stream == handle(5));
+    CHECK(lanes.borrow(-4, 0)->stream == handle(3));  // the nearest lower urgency, never a higher one
+    CHECK(lanes.borrow(-1, 0)->stream == handle(4));
+    CHECK(lanes.borrow(-5, 96)->stream == handle(5));
+    CHECK(lanes.borrow(-5, 64)->stream == handle(6));
     Lanes::give_back(first);
     CHECK(first == nullptr);
     Lanes::give_back(first);  // of nothing
     Lanes::give_back(third);
-    CHECK(lanes.borrow(-5, false)->stream == handle(1));
+    CHECK(lanes.borrow(-5, 0)->stream == handle(1));
 }
 
 }  // namespace

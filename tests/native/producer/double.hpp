@@ -174,8 +174,12 @@ class Double {
             copy_.assign(at, at + record.bytes);
             execute(*reinterpret_cast<const fikit_record*>(copy_.data()));
             tail_ += record.bytes;
-            store_release(inbox().tail, tail_);
-            wake();
+            store_ordered(inbox().tail, tail_);
+            const uint64_t room = load_ordered(header().room);
+            if (room != room_answered_ && room <= tail_) {
+                room_answered_ = room;
+                wake();
+            }
             any = true;
         }
         if (marks_due()) {
@@ -195,7 +199,10 @@ class Double {
         if (record.op == FIKIT_OP_CALL) call(reinterpret_cast<const fikit_call_record&>(record));
         if (record.op < FIKIT_OP_LAUNCH || record.op > FIKIT_OP_HOST_FUNCTION) return;
         ++steps_[record.stream];
-        if (!hold_marks) set_mark(record.stream);
+        if (!hold_marks) {
+            set_mark(record.stream);
+            if ((record.flags & FIKIT_MARK) != 0) wake();
+        }
         if (record.op != FIKIT_OP_HOST_FUNCTION) return;
         wake();
         const uint64_t& done =
@@ -230,6 +237,7 @@ class Double {
             send_descriptor(fd);
         }
         store_release(inbox().call_done, inbox().call_done + 1);
+        wake();
     }
     void send_descriptor(int fd) {
         char byte = 0;
@@ -255,7 +263,7 @@ class Double {
     uint8_t* outbox_ = nullptr;
     uint8_t* inbox_ = nullptr;
     int lifeline_ = -1;
-    uint64_t tail_ = 0;
+    uint64_t tail_ = 0, room_answered_ = 0;
     uint64_t steps_[FIKIT_MAX_STREAMS] = {};
     uint64_t marked_[FIKIT_MAX_STREAMS] = {};
     std::vector<uint8_t> copy_;

@@ -1,0 +1,59 @@
+// Replays recorded programs on the simulated GPU (replay_gpu.hpp) in virtual time.
+//
+// A program is one iteration of a recorded workload: its operations with the host time of each launch. A tenant
+// repeats it: it launches each operation at its time, or as soon as it can, waits for all of them, and starts
+// over; a high-priority one not before the iteration's recorded length is over.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "replay_gpu.hpp"
+#include "scheduling/policy.hpp"
+
+namespace fikit::replay {
+
+struct Operation {
+    uint64_t key = 0;
+    Shape shape;
+    uint32_t stream = 0;
+    Nanoseconds at = 0;        // host time of the launch, from the iteration's start
+    Nanoseconds duration = 0;  // recorded
+    bool whole = false;
+};
+
+struct Program {
+    std::string name;
+    Nanoseconds iteration = 0;  // recorded
+    std::vector<Operation> operations;
+    uint32_t streams = 1;
+};
+
+struct Settings {
+    std::string policy = "fikit";
+    scheduling::Bounds bounds;
+    Nanoseconds seconds = 10'000'000'000, warmup = 500'000'000;
+    uint64_t seed = 1;
+    // Without a gate: what a fixed rule achieves.
+    Nanoseconds in_flight = 0;        // of a low tenant, by recorded durations; 0: no bound
+    Nanoseconds long_block = 0;       // kernels with longer blocks go to `long_partition`
+    uint16_t all_partition = 0, long_partition = 0;
+};
+
+struct TenantResult {
+    std::vector<Nanoseconds> iterations;  // lengths of those that ended within the time
+    double work = 0;                      // recorded durations of completed operations, per nanosecond
+    scheduling::SessionStatistics statistics;
+};
+
+struct Result {
+    std::vector<TenantResult> high, low;
+    Nanoseconds idle = 0;    // no high-priority operation was on the GPU
+    Nanoseconds filled = 0;  // of that: a low-priority one was
+    uint64_t events = 0;
+};
+
+// Any of the two may be empty. Throws std::invalid_argument for an unknown policy.
+Result replay(const std::vector<Program>& high, const std::vector<Program>& low, const Settings& settings);
+
+}  // namespace fikit::replay

@@ -1,0 +1,301 @@
+// See replay_gate.hpp.
+#include "replay_gate.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+#include <utility>
+
+namespace fikit::replay {
+
+namespace model = sim::model;
+using scheduling::Decision;
+using scheduling::Work;
+
+namespace {
+
+constexpr Nanoseconds enqueue = 100;        // a tenant's producer, for each operation
+constexpr Nanoseconds look = 200;           // the dispatch thread, to take note of something
+constexpr Nanoseconds timing_events = 2480;  // two around a launch
+constexpr Nanoseconds mark_delay = 2000;    // a high session's burst is marked after so long a pause
+constexpr Nanoseconds seen_after = 1000;    // a mark, by who watches it
+constexpr size_t steps_limit = 256;
+constexpr uint32_t mark_tag = UINT32_MAX;
+constexpr Nanoseconds least_duration = 1000;
+
+std::vector<uint16_t> sizes(const scheduling::Bounds& bounds) {
+    std::vector<uint16_t> all;
+    for (const uint16_t size : bounds.partitions)
+        if (size != 0) all.push_back(size);
+    return all;
+}
+
+scheduling::Engine engine_of(Shape::Unit unit) {
+    switch (unit) {
+        case Shape::Unit::multiprocessors:
+            return scheduling::Engine::kernel;
+        case Shape::Unit::to_device:
+            return scheduling::Engine::to_device;
+        case Shape::Unit::to_host:
+            return scheduling::Engine::to_host;
+        default:
+            return scheduling::Engine::on_device;
+    }
+}
+
+}  // namespace
+
+Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, const Settings& settings)
+    : settings_(settings),
+      gpu_(sizes(settings.bounds), settings.seed),
+      policy_(scheduling::make_policy(settings.policy, settings.bounds)),
+      random_(settings.seed + 1),
+      end_(settings.warmup + settings.seconds) {
+    if (policy_ == nullptr) throw std::invalid_argument("no policy " + settings.policy);
+    for (const auto* programs : {&high, &low})
+        for (const Program& program : *programs) {
+            Session& session = sessions_.emplace_back();
+            session.program = &program;
+            session.index = static_cast<unsigned>(sessions_.size() - 1);
+            session.high = programs == &high;
+            policy_->opened(session.index, session.high ? scheduling::highest_level : 5, 1.0, 0);
+            for (uint32_t stream = 0; stream < program.streams; ++stream) {
+                const int priority = session.high ? model::priority_highest : model::priority_lowest;
+                session.streams.emplace_back().on_gpu = gpu_.add_stream(priority, session.high);
+                owner_.emplace_back(session.index, stream);
+            }
+            for (const Operation& operation : program.operations) {
+                KernelEntry* entry = nullptr;
+                if (operation.shape.unit == Shape::Unit::multiprocessors) {
+                    bool fresh = false;
+                    entry = profile_.find(mix(session.index + 1, operation.key), fresh);
+                    if (entry == nullptr) throw std::invalid_argument("more kernels than a profile holds");
+                    const uint32_t slots = model::sm_count * operation.shape.per_sm;
+                    entry->waves = (operation.shape.blocks + slots - 1) / slots;
+                    entry->work.key = entry->key;
+                    entry->work.blocks = operation.shape.blocks;
+                    entry->work.per_sm = operation.shape.per_sm;
+                }
+                session.kernels.push_back(entry);
+            }
+        }
+}
+
+void Gate::begin(Session& session, Nanoseconds at) {
+    session.begun = session.enqueued_at = at;
+    session.next = 0;
+    session.awaited = false;
+}
+
+// When the tenant's next record is in its ring.
+Nanoseconds Gate::head_at(const Session& session) const {
+    const auto& operations = session.program->operations;
+    if (session.next == operations.size()) return session.awaited ? Gpu::never : session.enqueued_at + enqueue;
+    if (session.waits || session.in_flight >= steps_limit) return Gpu::never;
+    return std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
+}
+
+Work Gate::work_of(const Session& session) const {
+    const Operation& operation = session.program->operations[session.next];
+    const KernelEntry* kernel = session.kernels[session.next];
+    Work work;
+    if (kernel != nullptr) {
+        work = kernel->work;
+        work.whole = operation.whole;
+        work.expected =
+            work.expected > 0 ? std::max(work.expected, least_duration) : settings_.bounds.in_flight;
+    } else {
+        work.engine = engine_of(operation.shape.unit);
+        work.expected = operation.duration;
+    }
+    work.gated = !session.high;
+    return work;
+}
+
+Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
+    const Operation& operation = session.program->operations[session.next];
+    Stream& stream = session.streams[operation.stream];
+    Step step;
+    step.operation = &operation;
+    step.kernel = session.kernels[session.next];
+    step.work = work_of(session);
+    step.work.partition = static_cast<uint8_t>(partition);
+    step.multiprocessors = partition == 0 ? uint16_t{0} : settings_.bounds.partitions[partition - 1];
+    step.sampled = step.kernel != nullptr && step.kernel->sample_now();
+    const uint16_t multiprocessors = partition == 0 ? uint16_t{model::sm_count} : step.multiprocessors;
+    Nanoseconds cost = (multiprocessors == stream.multiprocessors && partition == 0 ? host::launch
+                                                                                     : host::green_launch) +
+                       host::delay(random_);
+    stream.multiprocessors = multiprocessors;
+    if (step.sampled) cost += timing_events;
+    gpu_.submit(stream.on_gpu, {&operation.shape, static_cast<uint32_t>(session.next), multiprocessors,
+                                now + model::submission + (step.sampled ? timing_events / 2 : 0)});
+    stream.steps.push(step);
+    ++stream.unmarked;
+    session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
+    session.last_issue = now + cost;
+    session.unmarked_work += step.work.expected;
+    session.waits = false;
+    ++session.in_flight;
+    ++session.next;
+    ++session.unmarked;
+    policy_->issued(session.index, step.work, now + cost);
+    asked_ = false;
+    return cost;
+}
+
+Nanoseconds Gate::mark(Session& session) {
+    Nanoseconds cost = 0;
+    for (Stream& stream : session.streams) {
+        if (stream.unmarked == 0) continue;
+        stream.marks.push(std::exchange(stream.unmarked, 0));
+        ++session.marks;
+        gpu_.submit(stream.on_gpu, {&host::mark, mark_tag, stream.multiprocessors, 0});
+        cost += host::write_value;
+    }
+    session.unmarked = 0;
+    session.unmarked_work = 0;
+    return cost;
+}
+
+// The tenant waits: it gets a mark in any case.
+Nanoseconds Gate::synchronise(Session& session) {
+    session.awaited = true;
+    if (session.unmarked > 0) return mark(session);
+    Stream& stream = session.streams.front();
+    stream.marks.push(0);
+    ++session.marks;
+    gpu_.submit(stream.on_gpu, {&host::mark, mark_tag, stream.multiprocessors, 0});
+    return host::write_value;
+}
+
+// When the dispatch thread has something to do next.
+Nanoseconds Gate::due() const {
+    Nanoseconds at = notices_.empty() ? Gpu::never : notices_.top().at;
+    for (const Session& session : sessions_) {
+        at = std::min(at, head_at(session));
+        if (session.waits) at = std::min(at, asked_ ? again_at_ : 0);
+        if (session.unmarked > 0) at = std::min(at, session.high ? session.last_issue + mark_delay : 0);
+    }
+    return std::max(at, free_at_);
+}
+
+// One thing that is due, and how long it takes: what a turn of the loop does first, first.
+Nanoseconds Gate::serve(Nanoseconds now) {
+    for (Session& session : sessions_) {
+        if (!session.high || head_at(session) > now) continue;
+        if (session.next < session.program->operations.size()) return issue(session, now, 0);
+        policy_->awaited(session.index, now);
+        return synchronise(session);
+    }
+    if (!notices_.empty() && notices_.top().at <= now) {
+        const Notice notice = notices_.top();
+        notices_.pop();
+        observe(notice);
+        return look;
+    }
+    for (Session& session : sessions_) {
+        if (session.high || head_at(session) > now) continue;
+        asked_ = false;
+        if (session.next < session.program->operations.size()) {
+            session.waits = true;
+            policy_->arrived(session.index, work_of(session), now);
+            return look;
+        }
+        return look + synchronise(session);
+    }
+    return gate(now);
+}
+
+Nanoseconds Gate::gate(Nanoseconds now) {
+    const bool waits = std::any_of(sessions_.begin(), sessions_.end(), [](const Session& each) { return each.waits; });
+    if (waits && (!asked_ || again_at_ <= now)) {
+        const Decision decision = policy_->decide(now);
+        if (decision.verdict != Decision::Verdict::wait) {
+            Session& session = sessions_[decision.session];
+            const Nanoseconds cost =
+                issue(session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
+            return session.unmarked_work >= settings_.bounds.in_flight / 4 ? cost + mark(session) : cost;
+        }
+        asked_ = true;
+        again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
+    }
+    for (Session& session : sessions_)
+        if (session.unmarked > 0 && (!session.high || now - session.last_issue >= mark_delay)) return mark(session);
+    return look;
+}
+
+void Gate::observe(const Notice& notice) {
+    Session& session = sessions_[notice.session];
+    Stream& stream = session.streams[notice.stream];
+    const uint32_t count = stream.marks.front();
+    stream.marks.pop();
+    for (uint32_t number = 0; number < count; ++number) {
+        const Step& step = stream.steps.front();
+        Nanoseconds measured = 0;
+        if (step.sampled) {
+            measured = step.at - step.started;
+            step.kernel->measured(measured, step.multiprocessors);
+        }
+        policy_->completed(session.index, step.work, measured, notice.at);
+        stream.steps.pop();
+        --stream.over;
+        --session.in_flight;
+    }
+    asked_ = false;
+}
+
+void Gate::complete(const Completion& completion) {
+    const auto [number, place] = owner_[completion.stream];
+    Session& session = sessions_[number];
+    Stream& stream = session.streams[place];
+    const Nanoseconds seen = completion.at + seen_after;
+    if (completion.tag == mark_tag) {
+        notices_.push({seen, number, place});
+        --session.marks;
+        if (!session.awaited || session.marks > 0 || session.unmarked > 0) return;
+        Nanoseconds over = seen;
+        if (session.high) {
+            over = std::max(over, session.begun + session.program->iteration);
+            if (over >= settings_.warmup && over < end_)
+                session.result.iterations.push_back(over - session.begun);
+        }
+        begin(session, over);
+        return;
+    }
+    Step& step = stream.steps[stream.over++];
+    step.started = completion.started;
+    step.at = completion.at;
+    if (completion.at >= settings_.warmup && completion.at < end_)
+        session.work += static_cast<double>(step.operation->duration);
+}
+
+void Gate::run(Result& result) {
+    for (Session& session : sessions_) begin(session, static_cast<Nanoseconds>(random_.uniform() * 1e6));
+    std::vector<Completion> completions;
+    bool warm = false;
+    for (;;) {
+        const Nanoseconds mine = due(), next = gpu_.next();
+        if (std::min(mine, next) >= end_) break;
+        if (mine < next) {
+            free_at_ = mine + serve(mine);
+            continue;
+        }
+        if (!warm && next >= settings_.warmup) {
+            warm = true;
+            gpu_.forget_use();
+        }
+        completions.clear();
+        gpu_.step(completions);
+        for (const Completion& completion : completions) complete(completion);
+    }
+    for (Session& session : sessions_) {
+        session.result.work = session.work / static_cast<double>(settings_.seconds);
+        session.result.statistics = policy_->statistics(session.index);
+        (session.high ? result.high : result.low).push_back(std::move(session.result));
+    }
+    result.idle = gpu_.use().idle;
+    result.filled = gpu_.use().filled;
+    result.events = gpu_.steps();
+}
+
+}  // namespace fikit::replay

@@ -1,0 +1,80 @@
+// Tenants of one executor: a model of the dispatch core (native/core.hpp) around the very policy and profile.
+//
+// One thread serves all: operations of level 0 at once, the others as the policy says, and the marks by which it
+// learns of completions. What each of these costs it is measured on the H200; it does one thing at a time.
+#pragma once
+
+#include <memory>
+
+#include "profile.hpp"
+#include "replay_host.hpp"
+#include "scheduling/policies.hpp"
+
+namespace fikit::replay {
+
+class Gate {
+  public:
+    Gate(const std::vector<Program>& high, const std::vector<Program>& low, const Settings& settings);
+    void run(Result& result);
+
+  private:
+    struct Step {  // issued, not yet known to have completed
+        scheduling::Work work;
+        KernelEntry* kernel = nullptr;
+        const Operation* operation = nullptr;
+        uint16_t multiprocessors = 0;  // of the partition; 0: the whole GPU
+        bool sampled = false;
+        Nanoseconds started = 0, at = 0;
+    };
+    struct Stream {
+        uint16_t on_gpu = 0;
+        Ring<Step> steps;
+        size_t over = 0;          // so many of the first steps have run
+        uint32_t unmarked = 0;    // so many of the last have no mark behind them
+        Ring<uint32_t> marks;     // how many steps each covers
+        uint16_t multiprocessors = sim::model::sm_count;  // where its last step went
+    };
+    struct Session {
+        const Program* program = nullptr;
+        unsigned index = 0;
+        bool high = false, waits = false, awaited = false;
+        std::vector<KernelEntry*> kernels;  // by operation
+        std::vector<Stream> streams;
+        Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
+        size_t next = 0, in_flight = 0;
+        uint32_t unmarked = 0, marks = 0;  // marks: on their way
+        Nanoseconds unmarked_work = 0;
+        TenantResult result;
+        double work = 0;
+    };
+    struct Notice {  // a mark that the dispatch thread will see
+        Nanoseconds at;
+        uint32_t session, stream;
+        bool operator>(const Notice& other) const { return at > other.at; }
+    };
+
+    void begin(Session& session, Nanoseconds at);
+    Nanoseconds head_at(const Session& session) const;
+    Nanoseconds due() const;
+    Nanoseconds serve(Nanoseconds now);
+    Nanoseconds gate(Nanoseconds now);
+    Nanoseconds issue(Session& session, Nanoseconds now, unsigned partition);
+    Nanoseconds mark(Session& session);
+    Nanoseconds synchronise(Session& session);
+    scheduling::Work work_of(const Session& session) const;
+    void observe(const Notice& notice);
+    void complete(const Completion& completion);
+
+    const Settings& settings_;
+    Gpu gpu_;
+    Profile profile_;
+    std::unique_ptr<scheduling::Policy> policy_;
+    std::vector<Session> sessions_;
+    std::vector<std::pair<uint32_t, uint32_t>> owner_;  // session and stream, by the GPU's stream
+    std::priority_queue<Notice, std::vector<Notice>, std::greater<>> notices_;
+    Random random_;
+    bool asked_ = true;  // nothing has happened since the policy said wait
+    Nanoseconds again_at_ = Gpu::never, free_at_ = 0, end_ = 0;
+};
+
+}  // namespace fikit::replay

@@ -1,0 +1,187 @@
+// The simulated GPU for replays: kernels of known block time on the SMs of simcuda/machine.hpp, with the
+// figures of simcuda/model.hpp, made for speed (a hundred simulated kernels take some ten microseconds).
+//
+// As in simcuda/device.hpp: blocks are given out strictly by priority, then in order of readiness; a kernel
+// that still has blocks to place closes its SMs for all behind it; nothing is preempted. SMs in equal state are
+// kept as one group. Partitions are nested, so a set of SMs is a number: the first so many.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <queue>
+#include <vector>
+
+#include "machine.hpp"
+
+namespace fikit::replay {
+
+using sim::Nanoseconds;
+
+// What a launch or copy occupies, and for how long.
+struct Shape {
+    enum class Unit : uint8_t {
+        multiprocessors,
+        to_device,
+        to_host,
+        alone,  // neither SMs nor a copy engine of the link: copies on the device
+        mark,   // a stream write: costs its stream a little time, and is nobody's work
+    };
+    Unit unit = Unit::alone;
+    uint32_t blocks = 0;
+    uint16_t per_sm = 1;
+    sim::BlockShape block{};
+    Nanoseconds duration = 0;  // of one block; of the whole operation where it does not use SMs
+};
+
+// One operation of a stream: ready at `arrival`, once its predecessor has completed.
+struct Entry {
+    const Shape* shape = nullptr;
+    uint32_t tag = 0;
+    uint16_t multiprocessors = sim::model::sm_count;  // the partition
+    Nanoseconds arrival = 0;
+};
+
+struct Completion {
+    uint16_t stream = 0;
+    uint32_t tag = 0;
+    Nanoseconds started = 0;  // its predecessor was over and it had arrived
+    Nanoseconds at = 0;
+};
+
+// A queue that keeps its memory.
+template <class Item>
+class Ring {
+  public:
+    bool empty() const { return head_ == tail_; }
+    size_t size() const { return tail_ - head_; }
+    Item& front() { return (*this)[0]; }
+    Item& operator[](size_t at) { return items_[(head_ + at) & (items_.size() - 1)]; }
+    void pop() { ++head_; }
+    void push(const Item& item) {
+        if (tail_ - head_ == items_.size()) grow();
+        items_[tail_++ & (items_.size() - 1)] = item;
+    }
+
+  private:
+    void grow() {
+        std::vector<Item> more(items_.size() * 2);
+        for (size_t at = head_; at < tail_; ++at) more[at - head_] = items_[at & (items_.size() - 1)];
+        tail_ -= head_;
+        head_ = 0;
+        items_.swap(more);
+    }
+    std::vector<Item> items_ = std::vector<Item>(64);
+    size_t head_ = 0, tail_ = 0;
+};
+
+// xorshift64*: the same numbers everywhere.
+class Random {
+  public:
+    explicit Random(uint64_t seed) : state_(seed * 0x9e3779b97f4a7c15u + 1) {}
+    uint64_t next() {
+        state_ ^= state_ >> 12;
+        state_ ^= state_ << 25;
+        state_ ^= state_ >> 27;
+        return state_ * 2685821657736338717u;
+    }
+    double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }  // [0, 1)
+
+  private:
+    uint64_t state_;
+};
+
+class Gpu {
+  public:
+    // `partitions`: numbers of SMs of the partitions there are.
+    Gpu(const std::vector<uint16_t>& partitions, uint64_t seed);
+
+    // A lower number is a higher priority. `high`: whose idle time use() tells.
+    uint16_t add_stream(int priority, bool high);
+    void submit(uint16_t stream, const Entry& entry);
+    bool idle(uint16_t stream) const { return !streams_[stream].running && streams_[stream].queue.empty(); }
+
+    static constexpr Nanoseconds never = INT64_MAX;
+    Nanoseconds next() const { return events_.empty() ? never : events_.top().time; }
+    // Does all that is due at next(). A completion can lie a little (model::kernel_end) ahead.
+    void step(std::vector<Completion>& completions);
+
+    // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU, and
+    // how long of that another's was.
+    struct Use {
+        Nanoseconds idle = 0, filled = 0;
+    };
+    Use use() const { return use_; }
+    void forget_use() { use_ = {}; }
+    uint64_t steps() const { return steps_; }
+
+  private:
+    enum class Kind : uint16_t { begin, wave_end, engine_end };
+    struct Event {
+        Nanoseconds time;
+        uint32_t sequence;
+        Kind kind;
+        uint16_t index;  // stream or wave
+        bool operator>(const Event& other) const {
+            return time != other.time ? time > other.time : sequence > other.sequence;
+        }
+    };
+    struct Stream {
+        int priority = 0;
+        bool high = false, running = false;
+        Ring<Entry> queue;
+        Entry current;
+        uint32_t pending = 0, resident = 0;  // blocks
+        uint32_t order = 0;
+        Nanoseconds started = 0, free_at = 0;
+        uint16_t last_multiprocessors = sim::model::sm_count;
+    };
+    struct Wave {
+        uint16_t stream = 0;
+        uint32_t blocks = 0;
+        uint64_t mark = 0;  // a random number: the sum over an SM's blocks tells what is on it
+    };
+    struct Resident {
+        uint16_t wave = 0, blocks = 0;
+    };
+    struct Group {
+        uint64_t marks = 0;
+        uint16_t count = 0, area = 0, residents = 0;
+        uint16_t threads = 0, registers = 0, shared = 0, blocks = 0;  // free, in allocation units
+        std::array<Resident, sim::model::blocks_per_sm> on{};
+    };
+
+    void account(const Stream& stream, int change, Nanoseconds time);
+    void schedule(Nanoseconds time, Kind kind, uint16_t index) { events_.push({time, ++sequence_, kind, index}); }
+    void start_next(uint16_t stream);
+    void finish(uint16_t stream, Nanoseconds at, std::vector<Completion>& completions);
+    void begin(uint16_t stream, Nanoseconds time);
+    void start_copy(unsigned engine, Nanoseconds time);
+    void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
+    void place_all(Nanoseconds time);
+    uint32_t place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pending, uint16_t wave);
+    void put(Group& group, const Shape& shape, uint16_t wave, unsigned blocks);
+    void take_off(uint16_t wave, const Shape& shape);
+
+    std::vector<uint16_t> borders_;  // of the areas that partitions cut the SMs into
+    std::vector<Group> groups_;
+    std::vector<Stream> streams_;
+    std::vector<uint16_t> pending_;  // streams whose kernel has blocks to place, in the order of their claim
+    std::vector<Wave> waves_;
+    std::vector<uint16_t> free_waves_;
+    struct CopyEngine {
+        std::vector<uint16_t> waiting;
+        int running = -1;
+    };
+    std::array<CopyEngine, 2> engines_;
+    std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+    std::array<unsigned, 256> rooms_{};
+    uint32_t sequence_ = 0, orders_ = 0;
+    uint64_t steps_ = 0;
+    Random random_;
+    Use use_;
+    std::array<unsigned, 2> at_work_{};  // streams with work on the GPU: others', high ones
+    Nanoseconds use_until_ = 0;
+    bool place_due_ = false;
+};
+
+}  // namespace fikit::replay

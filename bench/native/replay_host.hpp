@@ -1,0 +1,22 @@
+// What launching costs the host thread that does it, as measured on the H200.
+#pragma once
+
+#include <cmath>
+
+#include "replay.hpp"
+
+namespace fikit::replay::host {
+
+inline constexpr Nanoseconds launch = 2500;
+inline constexpr Nanoseconds green_launch = 2970;  // or one that hops from one partition to another
+inline constexpr Nanoseconds write_value = 1700;   // a mark
+
+// A call takes longer than that now and then: an exponential tail.
+inline Nanoseconds delay(Random& random) {
+    return static_cast<Nanoseconds>(-250.0 * std::log(1 - random.uniform()));
+}
+
+// A stream write takes its stream no time that shows (simcuda/device.hpp has it so too).
+inline constexpr Shape mark{Shape::Unit::mark, 0, 1, {}, 0};
+
+}  // namespace fikit::replay::host

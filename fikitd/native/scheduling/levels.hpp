@@ -1,0 +1,165 @@
+// What policies by level share: who waits and who is in flight at each level, fairness among equals, and the
+// credit that keeps a level from starving.
+//
+//   equals       share by weighted virtual time: the session with the least expected/weight goes first; one that
+//                comes back from idleness, or is new, starts where the others are by now.
+//   starvation   a level that could issue nothing earns `starvation_share` of the time as credit; once that
+//                covers its next operation, it is entitled to go before the levels above.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "policy.hpp"
+
+namespace fikit::scheduling {
+
+class Levels : public Policy {
+  public:
+    void opened(unsigned session, int level, double weight, Nanoseconds now) override {
+        sessions_[session] = Session{};
+        sessions_[session].level = level;
+        sessions_[session].inverse_weight = 1.0 / weight;
+        sessions_[session].virtual_time = levels_[level].floor;
+        levels_[level].members |= bit(session);
+        levels_[level].since = now;
+    }
+
+    void changed(unsigned session, int level, double weight, Nanoseconds now) override {
+        Session& entry = sessions_[session];
+        levels_[entry.level].members &= ~bit(session);
+        levels_[entry.level].in_flight -= entry.in_flight;
+        if (level != entry.level) entry.virtual_time = levels_[level].floor;
+        entry.level = level;
+        entry.inverse_weight = 1.0 / weight;
+        levels_[level].members |= bit(session);
+        levels_[level].in_flight += entry.in_flight;
+        if (level == highest_level) waiting_ &= ~bit(session);
+        levels_[level].since = now;
+    }
+
+    void closed(unsigned session, Nanoseconds) override {
+        Session& entry = sessions_[session];
+        waiting_ &= ~bit(session);
+        levels_[entry.level].members &= ~bit(session);
+        levels_[entry.level].in_flight -= entry.in_flight;
+        entry = Session{};
+    }
+
+    void arrived(unsigned session, const Work& work, Nanoseconds now) override {
+        Session& entry = sessions_[session];
+        entry.head = work;
+        Level& level = levels_[entry.level];
+        if (entry.in_flight == 0) entry.virtual_time = std::max(entry.virtual_time, level.floor - lag);
+        if ((level.members & waiting_) == 0) level.since = now;
+        waiting_ |= bit(session);
+    }
+
+    void withdrawn(unsigned session, Nanoseconds) override { waiting_ &= ~bit(session); }
+
+    void issued(unsigned session, const Work& work, Nanoseconds now) override {
+        Session& entry = sessions_[session];
+        Level& level = levels_[entry.level];
+        waiting_ &= ~bit(session);
+        ++entry.in_flight;
+        ++level.in_flight;
+        if (!work.gated) {
+            high_at_ = now;
+            return;
+        }
+        gated_in_flight_ += charge(work);
+        ++gated_operations_;
+        level.floor = std::max(level.floor, entry.virtual_time);
+        entry.virtual_time += static_cast<double>(work.expected) * entry.inverse_weight;
+        level.credit = std::max(0.0, level.credit - static_cast<double>(charge(work)));
+        level.since = now;
+    }
+
+    void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override {
+        Session& entry = sessions_[session];
+        --entry.in_flight;
+        --levels_[entry.level].in_flight;
+        if (!work.gated) {
+            high_at_ = now;
+            return;
+        }
+        gated_in_flight_ -= charge(work);
+        --gated_operations_;
+        if (measured > 0)
+            entry.virtual_time += static_cast<double>(measured - work.expected) * entry.inverse_weight;
+    }
+
+    void elsewhere(bool high_busy, Nanoseconds now) override {
+        if (high_busy || high_elsewhere_) high_at_ = now;
+        high_elsewhere_ = high_busy;
+    }
+
+  protected:
+    explicit Levels(const Bounds& bounds) : bounds_(bounds) {}
+
+    struct Session {
+        Work head{};
+        double virtual_time = 0, inverse_weight = 1;
+        int level = lowest_level;
+        uint32_t in_flight = 0;
+    };
+    struct Level {
+        uint64_t members = 0;
+        uint32_t in_flight = 0;
+        Nanoseconds since = 0;  // credit is settled up to here
+        double credit = 0;      // nanoseconds earned while it could not issue
+        double floor = 0;       // virtual time that its members have reached
+    };
+
+    static constexpr uint64_t bit(unsigned session) { return uint64_t{1} << session; }
+
+    // How much of the bound on what is in flight an operation takes: an unknown one, all of it.
+    Nanoseconds charge(const Work& work) const {
+        return work.known || work.expected > bounds_.in_flight ? work.expected : bounds_.in_flight;
+    }
+
+    // Has a high session worked lately, here or in another executor?
+    bool beside_high(Nanoseconds now) const { return high_at_ != 0 && now - high_at_ < bounds_.high_memory; }
+
+    unsigned least(uint64_t candidates) const {
+        auto best = static_cast<unsigned>(std::countr_zero(candidates));
+        for (candidates &= candidates - 1; candidates != 0; candidates &= candidates - 1) {
+            const auto next = static_cast<unsigned>(std::countr_zero(candidates));
+            if (sessions_[next].virtual_time < sessions_[best].virtual_time) best = next;
+        }
+        return best;
+    }
+
+    // The head of the session must wait: settles its level's credit. Has that grown to cover the operation?
+    // If not, `again` is when it will have; 0: never.
+    bool entitled(unsigned session, Nanoseconds now, Nanoseconds& again) {
+        const Session& entry = sessions_[session];
+        Level& level = levels_[entry.level];
+        const auto earned = static_cast<double>(now - level.since) * bounds_.starvation_share;
+        level.credit = std::min(level.credit + earned, credit_limit);
+        level.since = now;
+        const double missing = std::min(static_cast<double>(charge(entry.head)), credit_limit) - level.credit;
+        again = 0;
+        if (missing > 0 && bounds_.starvation_share > 0)
+            again = now + 1 + static_cast<Nanoseconds>(missing / bounds_.starvation_share);
+        return missing <= 0;
+    }
+
+    Bounds bounds_;
+    std::array<Session, max_sessions> sessions_{};
+    std::array<Level, lowest_level + 1> levels_{};
+    uint64_t waiting_ = 0;
+    Nanoseconds gated_in_flight_ = 0;
+    uint32_t gated_operations_ = 0;
+    Nanoseconds high_at_ = 0;
+    bool high_elsewhere_ = false;
+
+  private:
+    // How far behind its equals a session may fall without losing its claim: as much as short idle times
+    // between operations cost it, not what it slept through.
+    static constexpr double lag = 10e6;
+    static constexpr double credit_limit = 1e9;
+};
+
+}  // namespace fikit::scheduling

@@ -1,0 +1,146 @@
+// What a high-priority session launches, and when: prediction from its own recent past.
+//
+// Iterations repeat, so the best guess of what comes next is what came next the last time. The launches of a
+// session are kept in order; when the last few keys have been seen before, the sequence is followed from there
+// for as long as the keys agree, and found again by its last keys when they do not. Each position carries the
+// gap before the launch and how much that varied (both smoothed over the iterations), what it occupies, and the
+// idle time of the GPU between it and its predecessor as it would be with the GPU to itself.
+//
+// That gives: when the next launches come and what SMs they need; and the slack: the idle time until the session
+// waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "policy.hpp"
+
+namespace fikit::scheduling {
+
+class Sequence {
+  public:
+    static constexpr uint32_t capacity = 1u << 13;  // launches remembered; longer iterations repeat unnoticed
+    static constexpr uint32_t nowhere = UINT32_MAX;
+
+    struct Launch {
+        uint64_t key = 0;
+        Nanoseconds gap = 0, deviation = 0;       // from the launch before it
+        Nanoseconds duration = 0, block = 0;      // undisturbed
+        Nanoseconds at = 0;                       // when it was issued
+        Nanoseconds alone = 0;                    // when it would have ended with the GPU to itself
+        Nanoseconds idle = 0;                     // idle time before it, summed since the session began
+        uint32_t blocks = 0, step = 0;            // step: the wait it belongs to
+        uint16_t per_sm = 1;
+        Engine engine = Engine::kernel;
+    };
+
+    // From the issue of a launch to its start on an idle GPU.
+    static constexpr Nanoseconds latency = 4200;
+
+    void forget() {
+        head_ = 0;
+        cursor_ = nowhere;
+        step_ = 0;
+        recent_ = {};
+        predicted = met = 0;
+        period_ = 0;
+    }
+
+    void launched(const Work& work, Nanoseconds now) {
+        const uint64_t key = work.key != 0 ? work.key : 1 + static_cast<uint64_t>(work.engine);
+        const Nanoseconds gap = head_ == 0 ? 0 : now - last().at;
+        follow(key, gap);
+        Launch& entry = slot(head_);
+        const Launch* before = head_ == 0 ? nullptr : &last();
+        entry.key = key;
+        entry.duration = std::max<Nanoseconds>(work.shortest > 0 ? work.shortest : work.expected, 1);
+        const uint32_t slots = std::max<uint32_t>(1, work.per_sm * multiprocessors);
+        entry.block = entry.duration / std::max<uint32_t>(1, (work.blocks + slots - 1) / slots);
+        entry.at = now;
+        const Nanoseconds ready = now + latency;
+        entry.idle = before == nullptr ? 0 : before->idle + std::max<Nanoseconds>(0, ready - before->alone);
+        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone)) + entry.duration;
+        entry.blocks = work.blocks;
+        entry.per_sm = std::max<uint16_t>(1, work.per_sm);
+        entry.engine = work.engine;
+        entry.step = step_;
+        if (known()) {
+            const Launch& old = slot(cursor_);
+            entry.gap = old.gap + (gap - old.gap) / 4;
+            entry.deviation = old.deviation + (std::abs(gap - old.gap) - old.deviation) / 4;
+            period_ = head_ - cursor_;
+        } else {
+            entry.gap = gap;
+            entry.deviation = gap / 2;
+        }
+        ends_[step_ % ends_.size()] = {step_, entry.idle};
+        index_[recent_hash() % index_.size()] = head_;
+        ++head_;
+    }
+
+    // The session waits for all of it.
+    void awaited() {
+        if (head_ > 0 && last().step == step_) ++step_;
+    }
+
+    uint32_t size() const { return head_; }
+    const Launch& at(uint32_t position) const { return entries_[position % capacity]; }
+    const Launch& last() const { return at(head_ - 1); }
+    bool known() const { return cursor_ != nowhere; }
+    // The position whose launch is expected next; only when known().
+    uint32_t next() const { return cursor_ + 1; }
+    uint32_t period() const { return period_; }  // launches from one iteration to the next; 0: none seen
+
+    // Idle time from the given position until the session waits, as it was the last time.
+    Nanoseconds slack(uint32_t position) const {
+        const Launch& from = at(position);
+        const End& end = ends_[from.step % ends_.size()];
+        return end.step == from.step ? std::max<Nanoseconds>(0, end.idle - from.idle) : 0;
+    }
+
+    uint16_t multiprocessors = 132;
+    uint64_t predicted = 0, met = 0;
+
+  private:
+    struct End {
+        uint32_t step = nowhere;
+        Nanoseconds idle = 0;
+    };
+
+    Launch& slot(uint32_t position) { return entries_[position % capacity]; }
+    bool kept(uint32_t position) const { return position < head_ && head_ - position < capacity; }
+    uint64_t recent_hash() const {
+        uint64_t hash = 0;
+        for (const uint64_t key : recent_) hash = (hash ^ key) * 0x9e3779b97f4a7c15u;
+        return hash ^ (hash >> 32);
+    }
+
+    void follow(uint64_t key, Nanoseconds gap) {
+        recent_ = {recent_[1], recent_[2], recent_[3], key};
+        if (known()) {
+            ++predicted;
+            if (kept(cursor_ + 1) && at(cursor_ + 1).key == key) {
+                ++cursor_;
+                const Launch& entry = at(cursor_);
+                if (std::abs(gap - entry.gap) <= std::max<Nanoseconds>(5000, 2 * entry.deviation)) ++met;
+                return;
+            }
+        }
+        cursor_ = index_[recent_hash() % index_.size()];
+        if (!kept(cursor_) || head_ < 4 || cursor_ < 3) {
+            cursor_ = nowhere;
+            return;
+        }
+        for (uint32_t back = 0; back < recent_.size(); ++back)
+            if (at(cursor_ - back).key != recent_[recent_.size() - 1 - back]) cursor_ = nowhere, back = 4;
+    }
+
+    std::array<Launch, capacity> entries_{};
+    std::array<uint32_t, capacity * 2> index_{};  // by the hash of the last keys: where they were last seen
+    std::array<End, 1024> ends_{};
+    std::array<uint64_t, 4> recent_{};
+    uint32_t head_ = 0, cursor_ = nowhere, step_ = 0, period_ = 0;
+};
+
+}  // namespace fikit::scheduling

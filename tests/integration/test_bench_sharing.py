@@ -1,0 +1,74 @@
+"""The sharing benchmark on the simulated GPU: the whole of it, with workloads of a few kernels."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import build
+
+NATIVE = build.ROOT / "build/native/bench"
+
+
+def operations(count: int, blocks: int, dur_us: float, gap_us: float) -> list[list[object]]:
+    """Rows of a trace: so many kernels, one after another."""
+    return [
+        [
+            "kernel", 0, [blocks, 1, 1], [256, 1, 1], 0, 32, 7,
+            number * gap_us, number * max(gap_us, dur_us) + 5, dur_us, None, 100.0,
+        ]
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def recording(iter_ms: float, rows: list[list[object]]) -> dict[str, object]:
+    columns = [
+        *["kind", "name", "grid", "block", "shared_bytes", "regs", "stream", "launch_us", "start_us"],
+        *["dur_us", "bytes", "occupancy_pct"],
+    ]
+    return {
+        "iter_ms_unprofiled": iter_ms,
+        "iters": 1,
+        "names": ["kernel"],
+        "columns": columns,
+        "ops": rows,
+    }
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    path = tmp_path / "traces.json.gz"
+    workloads = {
+        "service": recording(1.0, operations(8, 1056, 20.0, 120.0)),
+        "batch": recording(1.2, operations(12, 2112, 100.0, 10.0)),
+    }
+    path.write_bytes(gzip.compress(json.dumps({"device": "none", "workloads": workloads}).encode()))
+    return path
+
+
+def test_every_configuration_that_a_simulated_gpu_has_is_measured(traces: Path) -> None:
+    programs = NATIVE if (NATIVE / "bench_sharing").exists() else build.build(["bench_sharing"])
+    command = [sys.executable, "-m", "bench.sharing", "--json", "--device", "sim", "--programs", programs]
+    options = ["--traces", traces, "--pairs", "service:batch", "--policies", "strict"]
+    times = ["--rounds", "1", "--seconds", "0.04"]
+    done = subprocess.run(
+        [*command, *options, *times], cwd=build.ROOT, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    result = json.loads(done.stdout)
+    assert "time-sliced, mps" in result["skipped"]
+    rows: dict[str, Any] = {each["configuration"]: each for each in result["pairs"][0]["configurations"]}
+    assert set(rows) == {"alone", "control", "streams", "fikitd-strict-alone", "fikitd-strict"}
+    assert rows["alone"]["hp_p99_ratio"] == rows["alone"]["lp_ratio"] == 1.0
+    assert rows["control"]["lp_ratio"] is None
+    for name in ("streams", "fikitd-strict"):
+        assert 0.1 < rows[name]["lp_ratio"] < 1.1
+        assert rows[name]["hp_p50_ratio"] > 0.9
+    # The batch fills the GPU, so the service cannot but be seen beside it.
+    assert rows["streams"]["lp_ratio"] < 0.99

@@ -1,0 +1,93 @@
+"""What the sharing benchmark reads out of steps, and the plans it writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from fikitctl.demonstration.shapes import Machine
+from fikitctl.demonstration.workloads import Operation, Workload
+
+from bench import plans, sharing
+from bench.playing import Reading, Steps
+
+MACHINE = Machine(1_000_000, 10, 2048, 65536, 32, 100_000, 99_000, 1024)
+MILLISECOND = 1_000_000
+
+
+def test_a_step_that_reaches_beyond_the_window_counts_in_part() -> None:
+    steps = Steps([(number * 4 * MILLISECOND, (number * 4 + 3) * MILLISECOND) for number in range(10)])
+    window = (2 * MILLISECOND, 34 * MILLISECOND)
+    assert steps.per_second(*window, 1.0) == pytest.approx(250.0)
+    assert steps.per_second(*window, 8.0) == pytest.approx(2000.0)
+    assert steps.durations_ms(*window, 1.0) == [3.0] * 7  # the one cut at its beginning is not among them
+
+
+def test_nothing_played_is_no_throughput() -> None:
+    assert Steps([]).per_second(0, MILLISECOND, 1.0) == 0.0
+
+
+def test_ratios_are_taken_round_by_round() -> None:
+    alone = [Reading(1.0, 2.0, 10.0), Reading(2.0, 4.0, 20.0), Reading(1.0, 2.0, 10.0)]
+    shared = [Reading(1.5, 3.0, 5.0), Reading(3.0, 6.0, 10.0), Reading(1.5, 9.0, 5.0)]
+    row = sharing.row("some", shared, alone, bound=shared)
+    assert (row.hp_p50_ratio, row.hp_p99_ratio, row.lp_ratio) == (1.5, 1.5, 0.5)
+    assert row.lp_of_bound == 1.0
+
+
+def test_what_did_not_play_has_no_ratio() -> None:
+    row = sharing.row("control", [Reading(1.0, 2.0, None)], [Reading(1.0, 1.0, 9.0)], [Reading(1, 1, 9.0)])
+    assert (row.hp_p99_ratio, row.lp_ratio, row.lp_of_bound) == (2.0, None, None)
+
+
+def test_a_recorded_plan_has_every_operation_in_its_order(tmp_path: Path) -> None:
+    workload = Workload(
+        name="w",
+        iter_ms=1.0,
+        operations=(
+            Operation("kernel", "a<int>()", 7, 0.0, 11.0, (20, 2, 1), (128, 1, 1), regs=32),
+            Operation("gpu_memset", "set", 7, 5.0, 1.0, bytes=64),
+            Operation("kernel", "b", 7, 9.5, 3.0, (1, 1, 1), (32, 1, 1), regs=32),
+            Operation("gpu_memcpy", "copy DtoD", 7, 10.0, 1.0, bytes=4096, copy="on_device"),
+        ),
+        pause_us=12.0,
+    )
+    lines = plans.recorded(workload, MACHINE, tmp_path / "image").splitlines()
+    kinds = [line.split()[0] for line in lines]
+    assert kinds == [
+        *["image", "function", "function", "buffer", "buffer", "pause"],
+        *["launch", "fill", "launch", "copy"],
+    ]
+    assert lines[6].startswith("launch 0.000 0 20 2 1 128 1 1 0 ")
+    assert lines[6].split()[-1] == "10000"  # 10 us of blocks at 1 GHz, in one wave
+    assert lines[7:10:2] == ["fill 5.000 0 64", "copy 10.000 on_device 0 1 4096"]
+    assert (tmp_path / "image").read_text().count(".visible .entry") == 2
+
+
+def test_real_kernels_are_launched_by_their_number(tmp_path: Path) -> None:
+    source = (plans.ROOT / "bench/native/kernels.cu").read_text()
+    for name in plans.REAL:
+        lines = plans.real(name, tmp_path / "image").splitlines()
+        declared = [line.split()[1] for line in lines if line.startswith("function")]
+        assert all(f"void {kernel}(" in source for kernel in declared)
+        launched = {int(line.split()[2]) for line in lines if line.startswith("launch")}
+        assert launched
+        assert launched <= set(range(len(declared)))
+
+
+def test_the_picture_shows_every_configuration(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    from bench.plot import draw
+
+    def configuration(name: str, p99: float | None, low: float | None) -> dict[str, object]:
+        return {"configuration": name, "hp_p99_ratio": p99, "lp_ratio": low}
+
+    rows = [
+        configuration("alone", 1.0, 1.0),
+        configuration("mps", 2.0, 0.9),
+        configuration("control", 1, None),
+    ]
+    draw({"device": "some GPU", "pairs": [{"configurations": rows}]}, tmp_path / "image.svg")
+    text = (tmp_path / "image.svg").read_text()
+    assert "<!-- mps -->" in text
+    assert "<!-- alone -->" not in text
