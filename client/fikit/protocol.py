@@ -67,6 +67,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     memory_bytes: Bytes = 0
     memory_peak_bytes: Bytes = 0
     queued: Count = 0
+    unsupported: dict[str, Count] = {}
+    """Calls of the CUDA driver API that an unmodified program made and fikitd does not serve, by name."""
 
 
 class GpuRecord(Struct, frozen=True, kw_only=True):

@@ -69,6 +69,7 @@ struct SessionSnapshot {
     uint64_t memory_limit = 0;
     SessionUsage usage;
     uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
+    std::vector<std::pair<std::string, uint64_t>> unsupported;  // calls that its side does not serve
 };
 
 struct EndedSession {

@@ -240,6 +240,8 @@ struct Session {
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();
+    // What the tenant notes of calls that its side does not serve, as far as it makes sense.
+    std::vector<std::pair<std::string, uint64_t>> notes() const;
 };
 
 }  // namespace fikit

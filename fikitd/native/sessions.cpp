@@ -4,6 +4,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -344,6 +345,24 @@ bool Core::change(const std::string& id, const int* level, const double* weight,
     return found;
 }
 
+std::vector<std::pair<std::string, uint64_t>> Session::notes() const {
+    std::vector<std::pair<std::string, uint64_t>> found;
+    const auto* note = reinterpret_cast<const fikit_note*>(outbox.data() + FIKIT_NOTES_OFFSET);
+    for (unsigned i = 0; i < FIKIT_NOTES; ++i) {
+        fikit_note copy;
+        std::memcpy(&copy, note + i, sizeof copy);
+        const size_t length = strnlen(copy.name, sizeof copy.name);
+        const bool named = length > 0 && length < sizeof copy.name &&
+                           std::all_of(copy.name, copy.name + length, [](char character) {
+                               return std::isalnum(static_cast<unsigned char>(character)) != 0 ||
+                                      character == '_';
+                           });
+        if (!named) break;
+        if (copy.count > 0) found.emplace_back(copy.name, std::min<uint64_t>(copy.count, uint64_t{1} << 62));
+    }
+    return found;
+}
+
 SessionSnapshot Core::snapshot_of(const Session& session) const {
     SessionSnapshot snapshot;
     snapshot.id = session.id;
@@ -355,6 +374,7 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     snapshot.memory_bytes = session.memory_bytes.load();
     snapshot.memory_peak = session.memory_peak.load();
     snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
+    snapshot.unsupported = session.notes();
     return snapshot;
 }
 

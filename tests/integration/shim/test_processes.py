@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fikit import protocol
 from fikit.unmodified import variables
 
 from tests.integration.conftest import Client
@@ -82,7 +83,6 @@ def test_an_end_without_clean_up_gives_everything_back(
     shared: Runner, daemon: Served, client: Client, ending: str
 ) -> None:
     run(shared, f"start()\ndone(driver.cuMemAlloc(1 << 20))\n{ending}")
-    from fikit import protocol
 
     deadline = 50
     while client.ask(protocol.ListSessions()).sessions and deadline:
@@ -116,3 +116,51 @@ def executors(daemon: Served) -> list[int]:
     lists = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
     found = [int(pid) for each in lists for pid in each.read_text().split()]
     return [pid for pid in found if b"fikitd.executor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_what_is_not_served_is_counted_and_told(daemon: Served, client: Client) -> None:
+    text = START + "start()\nfor _ in range(3): driver.cuMemAllocManaged(64, 1)\nos.kill(os.getpid(), 9)\n"
+    fikitctl = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from fikitctl.main import main; main()",
+        "-H",
+        str(daemon.socket),
+    ]
+    told = subprocess.run(
+        [*fikitctl, "doctor", "--", sys.executable, "-c", text], capture_output=True, text=True, timeout=60
+    )
+    assert told.returncode == 128 + signal.SIGKILL
+    assert "calls that fikitd does not serve: cuMemAllocManaged (3)" in told.stderr
+    shown = subprocess.run([*fikitctl, "show", "job-1"], capture_output=True, text=True, timeout=60)
+    assert "unsupported calls  cuMemAllocManaged (3)" in shown.stdout
+
+
+def test_two_programs_share_by_priority(daemon: Served, client: Client) -> None:
+    """Both at once, each with its own data, and the daemon knows their levels."""
+    text = START + (
+        "device, context = start()\nmemory = done(driver.cuMemAlloc(4))\n"
+        "done(driver.cuMemsetD32(memory, int(sys.argv[1]), 1))\n"
+        "print('ready', flush=True)\nsys.stdin.read()\nprint(int.from_bytes(read(memory), 'little'))\n"
+    )
+    fikitctl = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from fikitctl.main import main; main()",
+        "-H",
+        str(daemon.socket),
+    ]
+    running = {}
+    for priority, value in (("high", 11), ("low", 22)):
+        command = [*fikitctl, "run", "-p", priority, "--", sys.executable, "-c", text, str(value)]
+        running[value] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    for process in running.values():
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    sessions = client.ask(protocol.ListSessions()).sessions
+    assert sorted(session.priority for session in sessions) == [0, 9]
+    for value, process in running.items():
+        assert process.communicate("", timeout=60)[0] == f"{value}\n"
