@@ -201,7 +201,7 @@ def table(result: dict[str, object]) -> str:
     """The same for people."""
     lines = [
         f"{result['device']}, driver {result['driver'] or 'none'}, commit {result['commit']}",
-        f"{'metric':20} {'sessions':>8} {'direct':>10} {'through':>10} {'ratio':>7} {'added':>9}"
+        f"{'metric':24} {'sessions':>8} {'direct':>10} {'through':>10} {'ratio':>7} {'added':>9}"
         f"{'   lowest to highest':25} unit",
     ]
     rows, goals = result["metrics"], result["goals"]
@@ -211,11 +211,11 @@ def table(result: dict[str, object]) -> str:
         numbers = f"{row['direct']:10.3f} {row['through']:10.3f} {row['ratio']:7.3f} {row['added']:9.3f}"
         low, high = row["added_range"]
         lines.append(
-            f"{row['metric']:20} {row['sessions']:8} {numbers} {low:11.3f} to {high:<9.3f} {row['unit']}"
+            f"{row['metric']:24} {row['sessions']:8} {numbers} {low:11.3f} to {high:<9.3f} {row['unit']}"
         )
     for goal in goals:
         bound = f"{goal['figure']} {'at least' if goal['at_least'] else 'at most'} {goal['bound']}"
-        lines.append(f"{goal['metric']:20} {bound:21} {goal['verdict']}")
+        lines.append(f"{goal['metric']:24} {bound:21} {goal['verdict']}")
     lines += [f"{name}: {result[name]}" for name in ("python_launch_us", "idle_cores") if name in result]
     return "\n".join(lines)
 

@@ -32,6 +32,7 @@ METRICS = (
         for way in ("to_device", "to_host")
     ),
     Metric("allocate", "us", ("allocate_and_free",)),
+    Metric("allocate_large", "us", ("allocate_and_free_large",)),
 )
 
 

@@ -254,6 +254,12 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
     )
 
 
+def settings_of(policy: str) -> str:
+    """The configuration of a daemon with a policy; ``+mps``: its executors are clients of MPS."""
+    name, _, mps = policy.partition("+")
+    return f'[scheduling]\npolicy = "{name}"\n[executor]\nmps = "{"auto" if mps else "off"}"\n'
+
+
 def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[str, Any]:
     """Everything, as what ``--json`` prints."""
     measured = []
@@ -269,8 +275,7 @@ def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[
             except MpsUnavailableError as error:
                 bench.skipped["mps"] = str(error)
         for policy in options.policies:
-            settings = f'[scheduling]\npolicy = "{policy}"\n'
-            bench.sockets[policy] = stack.enter_context(daemon(options.device, settings))
+            bench.sockets[policy] = stack.enter_context(daemon(options.device, settings_of(policy)))
         for high, low in options.pairs:
             print(f"{high} : {low}", file=sys.stderr, flush=True)
             try:
@@ -335,7 +340,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--device", default="auto", help="auto, sim, or the index of a GPU")
     parser.add_argument("--pairs", default=",".join(DEFAULT), help="all, recorded, real, or HP:LP,...")
-    parser.add_argument("--policies", default="fikit,strict", help="of fikitd; empty: no fikitd")
+    parser.add_argument(
+        "--policies", default="fikit,strict", help="of fikitd, +mps: under MPS; empty: no fikitd"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=2.0, help="of the device, for each measurement")
     parser.add_argument("--traces", type=Path, help="a trace file in place of the one that comes along")

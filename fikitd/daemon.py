@@ -20,6 +20,7 @@ from fikitd.executor.supervisor_state import Executor
 from fikitd.jobs.jobs import Jobs
 from fikitd.jobs.model import Job
 from fikitd.jobs.running import JobProcesses
+from fikitd.mps import Mps
 from fikitd.placement import Ask, Claim, memory_limit, place
 from fikitd.profiles import Profiles
 from fikitd.session import Opening, Session, new_identifier
@@ -44,6 +45,7 @@ class Daemon:
     accounts: Accounts
     events: Events
     sessions: Sessions
+    mps: Mps = field(init=False)
     supervisor: Supervisor = field(init=False)
     jobs: Jobs = field(init=False)
     profiles: Profiles = field(init=False)
@@ -55,6 +57,10 @@ class Daemon:
     started_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
+        logs = self.directories.state / "logs"
+        wanted = self.configuration.executor.mps == "auto"
+        has_mps = any(device.has_mps for device in self.devices.values())
+        self.mps = Mps(wanted and has_mps, self.directories.runtime, logs, self.events)
         self.supervisor = Supervisor(
             lambda: self.configuration.executor,
             lambda: self.configuration.scheduling,
@@ -63,6 +69,7 @@ class Daemon:
             self.directories.state,
             self.events,
             self.sessions,
+            lambda: self.mps.environment,
         )
         self.profiles = Profiles(self.store, self.supervisor)
         self.sessions.supervisor = self.supervisor

@@ -33,6 +33,8 @@ class DeviceSpec:
     """The driver library to load; None: the system's libcuda.so.1."""
     time_scale: float
     environment: dict[str, str] = field(default_factory=dict)
+    has_mps: bool = False
+    """Whether its driver has the Multi-Process Service."""
 
     @property
     def nvidia(self) -> bool:
@@ -128,6 +130,7 @@ def nvidia() -> list[DeviceSpec]:
                 simulated=False,
                 library=None,
                 time_scale=1.0,
+                has_mps=True,
             )
         )
     return found

@@ -65,6 +65,7 @@ async def serve(
     daemon = await Daemon.open(configuration, places, devices)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(obey_signals, daemon, file, nursery.cancel_scope)
+        await nursery.start(daemon.mps.run)
         await nursery.start(daemon.supervisor.run)
         await nursery.start(daemon.jobs.run)
         for each in listening:

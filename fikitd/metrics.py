@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import trio
-from fikit.protocol import Usage
+from fikit.protocol import GateStatistics, Usage
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from fikitd.jobs.model import TRANSITIONS
-from fikitd.tenants.accounts import total
+from fikitd.tenants.accounts import total, total_gate
 from fikitd.tenants.peer import user_name
 
 if TYPE_CHECKING:
@@ -36,6 +36,23 @@ USAGE_GAUGES: Final = {
     "fikit_memory_bytes": ("memory_bytes", 1, "Device memory in use."),
     "fikit_queued_operations": ("queued", 1, "Operations that wait to be issued."),
 }
+GATE_COUNTERS: Final = {
+    "fikit_filled_operations": ("filled", 1, "Operations issued beside high-priority work, unconfined."),
+    "fikit_filled_seconds": ("filled_ns", NANOSECONDS, "Device time of those."),
+    "fikit_confined_operations": ("confined", 1, "Operations confined to some multiprocessors beside it."),
+    "fikit_confined_seconds": ("confined_ns", NANOSECONDS, "Device time of those."),
+    "fikit_idle_seconds": ("idle_ns", NANOSECONDS, "Time that high-priority sessions left the GPU idle."),
+    "fikit_steps": ("steps", 1, "Steps of high-priority sessions."),
+    "fikit_steps_over_bound": ("over_bound", 1, "Steps that were delayed by more than the bound."),
+    "fikit_predicted_launches": ("predicted", 1, "Launches whose time was predicted."),
+    "fikit_met_predictions": ("met", 1, "Launches that came as predicted."),
+    "fikit_delays": ("delays", 1, "Delays of high-priority work: suffered there, caused by others."),
+    "fikit_delay_seconds": ("delay_ns", NANOSECONDS, "Sum of those delays."),
+    "fikit_measured_launches": ("measured", 1, "Launches measured by timing events."),
+    "fikit_measuring_seconds": ("measuring_ns", NANOSECONDS, "Device time that measuring added."),
+}
+WORST_DELAY: Final = ("fikit_worst_delay_seconds", "The longest of the delays.")
+REFUSALS: Final = ("fikit_refused_operations", "Operations that had to wait at the gate, by why.")
 SESSIONS: Final = ("fikit_sessions", "Sessions.")
 JOBS: Final = ("fikit_jobs", "Jobs, by state.")
 EXECUTORS: Final = ("fikit_executors", "Executors.")
@@ -65,6 +82,7 @@ class State(Collector):
             yield self._filled(
                 family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
             )
+        yield from self._gates(names)
         yield self._filled(GaugeMetricFamily(*SESSIONS, labels=["tenant", "gpu"]), names, counts)
         yield from self._jobs()
         yield from self._executors()
@@ -81,6 +99,26 @@ class State(Collector):
             counts[key] = counts.get(key, 0) + 1
         visible = {key: total(each) for key, each in parts.items() if self._sees(key[0])}
         return visible, {key: count for key, count in counts.items() if key in visible}
+
+    def _gates(self, names: dict[int, str]) -> Iterator[Metric]:
+        parts: dict[Key, list[GateStatistics]] = defaultdict(list)
+        for key, gate in self._daemon.accounts.gates.items():
+            parts[key].append(gate)
+        for session in self._daemon.sessions.living.values():
+            parts[session.uid, session.executor.device.index].append(session.gate)
+        gates = {key: total_gate(each) for key, each in parts.items() if self._sees(key[0])}
+        for name, (attribute, unit, text) in GATE_COUNTERS.items():
+            family: Metric = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
+            yield self._filled(
+                family, names, {key: getattr(each, attribute) / unit for key, each in gates.items()}
+            )
+        worst = {key: each.worst_delay_ns / NANOSECONDS for key, each in gates.items()}
+        yield self._filled(GaugeMetricFamily(*WORST_DELAY, labels=["tenant", "gpu"]), names, worst)
+        refused = CounterMetricFamily(*REFUSALS, labels=["tenant", "gpu", "reason"])
+        for (uid, gpu), each in sorted(gates.items()):
+            for reason, count in sorted(each.refused.items()):
+                refused.add_metric([names[uid], str(gpu), reason], count)
+        yield refused
 
     def _filled(self, family: Metric, names: dict[int, str], values: dict[Key, float]) -> Metric:
         for (uid, gpu), value in sorted(values.items()):

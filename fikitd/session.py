@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from fikit.protocol import OpenSession, SessionRecord, Usage
+from fikit.protocol import Gated, GateStatistics, OpenSession, SessionRecord, Usage
 from msgspec import Struct
 
 from fikitd.configuration import Allowance
@@ -45,6 +45,7 @@ class Session:
     note: SessionNote
     state: Literal["running", "paused", "ended"] = "running"
     usage: Usage = field(default_factory=Usage)
+    gate: GateStatistics = field(default_factory=GateStatistics)
     tenant_limit_bytes: int = 0
     """What the sessions of its executor may have together; 0: no limit."""
     missed: int = 0
@@ -68,6 +69,10 @@ class Session:
             opened_unix=self.note.opened_unix,
             usage=self.usage,
         )
+
+    def gated(self) -> Gated:
+        """With what the gate did."""
+        return Gated(session=self.record(), gate=self.gate)
 
     def attach(self) -> Attach:
         """How its executor is told of it."""
@@ -150,4 +155,5 @@ def taken_over(attached: AttachedSession, executor: Executor, note: SessionNote 
         note=note or SessionNote(opened_unix=time.time(), isolated=isolated, reserved_bytes=0),
         state="paused" if attached.paused else "running",
         usage=attached.usage,
+        gate=attached.gate,
     )

@@ -165,10 +165,11 @@ class Sessions:
 
     def executor_beat(self, executor: Executor, attached: AttachedSessions) -> None:
         """Keep the latest usage; notice sessions whose end we were not told."""
-        usages = {each.session: each.usage for each in attached.sessions}
+        listed = {each.session: each for each in attached.sessions}
         for session in [each for each in self.living.values() if each.executor is executor]:
-            session.usage = usages.get(session.session, session.usage)
-            session.missed = 0 if session.session in usages else session.missed + 1
+            if known := listed.get(session.session):
+                session.usage, session.gate = known.usage, known.gate
+            session.missed = 0 if known else session.missed + 1
             if session.missed >= MISSED_BEATS:
                 self._over(session, "its executor no longer has it", 0)
 
@@ -176,7 +177,7 @@ class Sessions:
         """One is over."""
         session = self.living.get(event.session)
         if session is not None:
-            session.usage = event.usage
+            session.usage, session.gate = event.usage, event.gate
             self._over(session, event.reason, event.error)
 
     def executor_over(self, executor: Executor) -> None:
@@ -187,7 +188,7 @@ class Sessions:
     def _over(self, session: Session, reason: str, error: int) -> None:
         del self.living[session.session]
         session.state = "ended"
-        self._accounts.close(session.uid, session.executor.device.index, session.usage)
+        self._accounts.close(session.uid, session.executor.device.index, session.usage, session.gate)
         self._forget.add(session.session)
         self._ended[session.session] = session
         while len(self._ended) > REMEMBERED_SESSIONS:

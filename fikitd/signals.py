@@ -65,6 +65,7 @@ async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio
         await end_jobs(daemon)
     await daemon.profiles.collect()
     await daemon.supervisor.stop_all("the daemon is ending")
+    await daemon.mps.stop()
     await trio.sleep(FAREWELL_SECONDS)
     whole.cancel()
 

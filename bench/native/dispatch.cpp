@@ -8,7 +8,7 @@
 // stream: microseconds for each launch of a long stream of them, drained at the end;
 // round_trip: median and 99th percentile of launch and synchronise, microseconds;
 // pinned_to_device, pinned_to_host, pageable_to_device, pageable_to_host: GB/s;
-// allocate: microseconds to allocate and free.
+// allocate, allocate_large: microseconds to allocate and free 2 MiB, 256 MiB.
 // Each takes about the time given. Whoever starts several of these lets them measure at the same time.
 #include <algorithm>
 #include <chrono>
@@ -112,10 +112,10 @@ std::vector<double> bandwidth(const Task& task, bool to_device, bool pinned) {
     return {quantile(readings, 0.5)};
 }
 
-std::vector<double> allocate(const Task& task) {
+std::vector<double> allocate(const Task& task, uint64_t bytes) {
     auto readings = repeat(task.limit_us, [&] {
         const auto start = Clock::now();
-        task.target.free(task.target.allocate(2u << 20));
+        task.target.free(task.target.allocate(bytes));
         return us_since(start);
     });
     return {quantile(readings, 0.5)};
@@ -125,7 +125,8 @@ std::vector<double> measure(const std::string& metric, const Task& task) {
     if (metric == "launch") return launch(task);
     if (metric == "stream") return stream(task);
     if (metric == "round_trip") return round_trip(task);
-    if (metric == "allocate") return allocate(task);
+    if (metric == "allocate") return allocate(task, 2u << 20);
+    if (metric == "allocate_large") return allocate(task, 256u << 20);
     const bool to_device = metric.ends_with("_to_device"), pinned = metric.starts_with("pinned_");
     if (to_device || metric.ends_with("_to_host")) return bandwidth(task, to_device, pinned);
     give_up("metric " + metric, -1);

@@ -1,8 +1,8 @@
 // Replays recorded programs on the simulated GPU (replay_gpu.hpp) in virtual time.
 //
-// A program is one iteration of a recorded workload: its operations with the host time of each launch. A tenant
-// repeats it: it launches each operation at its time, or as soon as it can, waits for all of them, and starts
-// over; a high-priority one not before the iteration's recorded length is over.
+// A program is one iteration of a recorded workload: its operations with the host time of each launch. A
+// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them, and
+// starts over; a high-priority one not before the iteration's recorded length is over.
 #pragma once
 
 #include <string>
@@ -35,8 +35,8 @@ struct Settings {
     Nanoseconds seconds = 10'000'000'000, warmup = 500'000'000;
     uint64_t seed = 1;
     // Without a gate: what a fixed rule achieves.
-    Nanoseconds in_flight = 0;        // of a low tenant, by recorded durations; 0: no bound
-    Nanoseconds long_block = 0;       // kernels with longer blocks go to `long_partition`
+    Nanoseconds in_flight = 0;   // of a low tenant, by recorded durations; 0: no bound
+    Nanoseconds long_block = 0;  // kernels with longer blocks go to `long_partition`
     uint16_t all_partition = 0, long_partition = 0;
 };
 

@@ -13,11 +13,11 @@ using scheduling::Work;
 
 namespace {
 
-constexpr Nanoseconds enqueue = 100;        // a tenant's producer, for each operation
-constexpr Nanoseconds look = 200;           // the dispatch thread, to take note of something
+constexpr Nanoseconds enqueue = 100;         // a tenant's producer, for each operation
+constexpr Nanoseconds look = 200;            // the dispatch thread, to take note of something
 constexpr Nanoseconds timing_events = 2480;  // two around a launch
-constexpr Nanoseconds mark_delay = 2000;    // a high session's burst is marked after so long a pause
-constexpr Nanoseconds seen_after = 1000;    // a mark, by who watches it
+constexpr Nanoseconds mark_delay = 2000;     // a high session's burst is marked after so long a pause
+constexpr Nanoseconds seen_after = 1000;     // a mark, by who watches it
 constexpr size_t steps_limit = 256;
 constexpr uint32_t mark_tag = UINT32_MAX;
 constexpr Nanoseconds least_duration = 1000;
@@ -89,7 +89,8 @@ void Gate::begin(Session& session, Nanoseconds at) {
 // When the tenant's next record is in its ring.
 Nanoseconds Gate::head_at(const Session& session) const {
     const auto& operations = session.program->operations;
-    if (session.next == operations.size()) return session.awaited ? Gpu::never : session.enqueued_at + enqueue;
+    if (session.next == operations.size())
+        return session.awaited ? Gpu::never : session.enqueued_at + enqueue;
     if (session.waits || session.in_flight >= steps_limit) return Gpu::never;
     return std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
 }
@@ -122,9 +123,9 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     step.multiprocessors = partition == 0 ? uint16_t{0} : settings_.bounds.partitions[partition - 1];
     step.sampled = step.kernel != nullptr && step.kernel->sample_now();
     const uint16_t multiprocessors = partition == 0 ? uint16_t{model::sm_count} : step.multiprocessors;
-    Nanoseconds cost = (multiprocessors == stream.multiprocessors && partition == 0 ? host::launch
-                                                                                     : host::green_launch) +
-                       host::delay(random_);
+    Nanoseconds cost =
+        (multiprocessors == stream.multiprocessors && partition == 0 ? host::launch : host::green_launch) +
+        host::delay(random_);
     stream.multiprocessors = multiprocessors;
     if (step.sampled) cost += timing_events;
     gpu_.submit(stream.on_gpu, {&operation.shape, static_cast<uint32_t>(session.next), multiprocessors,
@@ -207,20 +208,22 @@ Nanoseconds Gate::serve(Nanoseconds now) {
 }
 
 Nanoseconds Gate::gate(Nanoseconds now) {
-    const bool waits = std::any_of(sessions_.begin(), sessions_.end(), [](const Session& each) { return each.waits; });
+    const bool waits =
+        std::any_of(sessions_.begin(), sessions_.end(), [](const Session& each) { return each.waits; });
     if (waits && (!asked_ || again_at_ <= now)) {
         const Decision decision = policy_->decide(now);
         if (decision.verdict != Decision::Verdict::wait) {
             Session& session = sessions_[decision.session];
-            const Nanoseconds cost =
-                issue(session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
+            const Nanoseconds cost = issue(
+                session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
             return session.unmarked_work >= settings_.bounds.in_flight / 4 ? cost + mark(session) : cost;
         }
         asked_ = true;
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }
     for (Session& session : sessions_)
-        if (session.unmarked > 0 && (!session.high || now - session.last_issue >= mark_delay)) return mark(session);
+        if (session.unmarked > 0 && (!session.high || now - session.last_issue >= mark_delay))
+            return mark(session);
     return look;
 }
 

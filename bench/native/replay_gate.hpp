@@ -1,7 +1,7 @@
 // Tenants of one executor: a model of the dispatch core (native/core.hpp) around the very policy and profile.
 //
-// One thread serves all: operations of level 0 at once, the others as the policy says, and the marks by which it
-// learns of completions. What each of these costs it is measured on the H200; it does one thing at a time.
+// One thread serves all: operations of level 0 at once, the others as the policy says, and the marks by which
+// it learns of completions. What each of these costs it is measured on the H200; it does one thing at a time.
 #pragma once
 
 #include <memory>
@@ -29,9 +29,9 @@ class Gate {
     struct Stream {
         uint16_t on_gpu = 0;
         Ring<Step> steps;
-        size_t over = 0;          // so many of the first steps have run
-        uint32_t unmarked = 0;    // so many of the last have no mark behind them
-        Ring<uint32_t> marks;     // how many steps each covers
+        size_t over = 0;                                  // so many of the first steps have run
+        uint32_t unmarked = 0;                            // so many of the last have no mark behind them
+        Ring<uint32_t> marks;                             // how many steps each covers
         uint16_t multiprocessors = sim::model::sm_count;  // where its last step went
     };
     struct Session {

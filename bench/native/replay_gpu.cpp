@@ -10,7 +10,8 @@ namespace model = sim::model;
 namespace {
 
 // Free resources are counted in the units in which they are allocated, so that they fit in 16 bits.
-constexpr unsigned register_unit = model::register_allocation_unit, shared_unit = model::shared_allocation_unit;
+constexpr unsigned register_unit = model::register_allocation_unit,
+                   shared_unit = model::shared_allocation_unit;
 
 // Blocks of one kernel last differently long, by up to so much either way: with none, tenants fall into step.
 constexpr double spread = 0.02;
@@ -82,8 +83,8 @@ void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>& compl
 
 void Gpu::step(std::vector<Completion>& completions) {
     const Nanoseconds time = events_.top().time;
-    // All of one instant first, then the blocks: a kernel of higher priority that becomes ready in the instant
-    // in which room is freed gets it.
+    // All of one instant first, then the blocks: a kernel of higher priority that becomes ready in the
+    // instant in which room is freed gets it.
     while (!events_.empty() && events_.top().time == time) {
         const Event event = events_.top();
         events_.pop();
@@ -186,8 +187,8 @@ void Gpu::place_all(Nanoseconds time) {
             stream.pending -= placed;
             stream.resident += placed;
             const double factor = 1 + spread * (2 * random_.uniform() - 1);
-            schedule(time + static_cast<Nanoseconds>(factor * static_cast<double>(shape.duration)), Kind::wave_end,
-                     index);
+            schedule(time + static_cast<Nanoseconds>(factor * static_cast<double>(shape.duration)),
+                     Kind::wave_end, index);
         }
         if (stream.pending == 0) {
             pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(at));
@@ -209,10 +210,9 @@ uint32_t Gpu::place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pen
         const Group& group = groups_[index];
         unsigned room = 0;
         if (group.area >= from && group.area < to) {
-            room = group.residents == 0
-                       ? shape.per_sm
-                       : std::min({unsigned{group.blocks}, group.threads / threads, group.registers / registers,
-                                   group.shared / shared});
+            room = group.residents == 0 ? shape.per_sm
+                                        : std::min({unsigned{group.blocks}, group.threads / threads,
+                                                    group.registers / registers, group.shared / shared});
             total += room * group.count;
             deepest = std::max(deepest, room);
         }
@@ -252,7 +252,8 @@ uint32_t Gpu::place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pen
 
 void Gpu::put(Group& group, const Shape& shape, uint16_t wave, unsigned blocks) {
     group.threads = static_cast<uint16_t>(group.threads - blocks * shape.block.threads);
-    group.registers = static_cast<uint16_t>(group.registers - blocks * (shape.block.registers / register_unit));
+    group.registers =
+        static_cast<uint16_t>(group.registers - blocks * (shape.block.registers / register_unit));
     group.shared = static_cast<uint16_t>(group.shared - blocks * (shape.block.shared / shared_unit));
     group.blocks = static_cast<uint16_t>(group.blocks - blocks);
     group.on[group.residents++] = {wave, static_cast<uint16_t>(blocks)};

@@ -2,8 +2,8 @@
 // figures of simcuda/model.hpp, made for speed (a hundred simulated kernels take some ten microseconds).
 //
 // As in simcuda/device.hpp: blocks are given out strictly by priority, then in order of readiness; a kernel
-// that still has blocks to place closes its SMs for all behind it; nothing is preempted. SMs in equal state are
-// kept as one group. Partitions are nested, so a set of SMs is a number: the first so many.
+// that still has blocks to place closes its SMs for all behind it; nothing is preempted. SMs in equal state
+// are kept as one group. Partitions are nested, so a set of SMs is a number: the first so many.
 #pragma once
 
 #include <array>
@@ -105,8 +105,8 @@ class Gpu {
     // Does all that is due at next(). A completion can lie a little (model::kernel_end) ahead.
     void step(std::vector<Completion>& completions);
 
-    // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU, and
-    // how long of that another's was.
+    // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU,
+    // and how long of that another's was.
     struct Use {
         Nanoseconds idle = 0, filled = 0;
     };
@@ -151,7 +151,9 @@ class Gpu {
     };
 
     void account(const Stream& stream, int change, Nanoseconds time);
-    void schedule(Nanoseconds time, Kind kind, uint16_t index) { events_.push({time, ++sequence_, kind, index}); }
+    void schedule(Nanoseconds time, Kind kind, uint16_t index) {
+        events_.push({time, ++sequence_, kind, index});
+    }
     void start_next(uint16_t stream);
     void finish(uint16_t stream, Nanoseconds at, std::vector<Completion>& completions);
     void begin(uint16_t stream, Nanoseconds time);

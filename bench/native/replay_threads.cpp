@@ -19,7 +19,10 @@ std::vector<uint16_t> sizes(const Settings& settings) {
 }  // namespace
 
 Threads::Threads(const std::vector<Program>& high, const std::vector<Program>& low, const Settings& settings)
-    : settings_(settings), gpu_(sizes(settings), settings.seed), random_(settings.seed + 1), end_(settings.warmup + settings.seconds) {
+    : settings_(settings),
+      gpu_(sizes(settings), settings.seed),
+      random_(settings.seed + 1),
+      end_(settings.warmup + settings.seconds) {
     for (const auto* programs : {&high, &low})
         for (const Program& program : *programs) {
             Thread& thread = threads_.emplace_back();
@@ -69,7 +72,8 @@ void Threads::launch(unsigned number, Nanoseconds now) {
                 entry.multiprocessors = settings_.long_partition;
         }
         entry.arrival = due + model::submission;
-        thread.free_at = due + (entry.multiprocessors == model::sm_count ? host::launch : host::green_launch) +
+        thread.free_at = due +
+                         (entry.multiprocessors == model::sm_count ? host::launch : host::green_launch) +
                          host::delay(random_);
         thread.issued += operation.duration;
         thread.since_mark += operation.duration;
@@ -80,7 +84,8 @@ void Threads::launch(unsigned number, Nanoseconds now) {
         }
         const uint16_t stream = thread.streams[operation.stream];
         gpu_.submit(stream, entry);
-        if (thread.marked[thread.next]) gpu_.submit(stream, {&host::mark, UINT32_MAX, entry.multiprocessors, 0});
+        if (thread.marked[thread.next])
+            gpu_.submit(stream, {&host::mark, UINT32_MAX, entry.multiprocessors, 0});
         ++thread.next;
     }
 }

@@ -71,6 +71,44 @@ class Usage(Struct, frozen=True, kw_only=True):
     """Calls of the CUDA driver API that an unmodified program made and fikitd does not serve, by name."""
 
 
+class GateStatistics(Struct, frozen=True, kw_only=True):
+    """What the gate did for or because of a session since it was opened. Nanoseconds of device time.
+
+    A session that the gate holds back has the first fields, one of the highest priority those from ``steps``
+    on, and both have what concerns delays: it suffered them, or it caused them.
+    """
+
+    filled: Count = 0
+    """Operations issued beside high-priority work, on the whole GPU; what they take is ``filled_ns``."""
+    filled_ns: Count = 0
+    confined: Count = 0
+    """Likewise, confined to a part of the multiprocessors."""
+    confined_ns: Count = 0
+    refused: dict[str, Count] = {}
+    """Operations that had to wait, by why: level, unknown, too_long, bound, in_flight."""
+    steps: Count = 0
+    """A step ends when the program waits for what it had issued."""
+    step_ns: Count = 0
+    """What one takes, at present."""
+    bound_ns: Count = 0
+    """On the delay of one step, at present."""
+    over_bound: Count = 0
+    """Steps that were delayed by more than that."""
+    predicted: Count = 0
+    """Launches whose time was predicted; ``met``: those that came as predicted."""
+    met: Count = 0
+    idle_ns: Count = 0
+    """Nothing of it was on the GPU."""
+    delays: Count = 0
+    delay_ns: Count = 0
+    worst_delay_ns: Count = 0
+    delayed_by: Identifier | None = None
+    """The session that caused the worst delay."""
+    measured: Count = 0
+    """Launches measured by timing events, which add ``measuring_ns`` in all."""
+    measuring_ns: Count = 0
+
+
 class GpuRecord(Struct, frozen=True, kw_only=True):
     """One GPU of the machine."""
 
@@ -311,6 +349,27 @@ class Shown(Reply, tag="shown", frozen=True):
     session: SessionRecord | None = None
 
 
+class Explain(Request, tag="explain", frozen=True):
+    """How the gate treated a session, and those that share its executor."""
+
+    session: Identifier
+
+
+class Gated(Struct, frozen=True, kw_only=True):
+    """A session, and what the gate did."""
+
+    session: SessionRecord
+    gate: GateStatistics
+
+
+class Explained(Reply, tag="explained", frozen=True):
+    """Answer to ``Explain``. ``beside``: the sessions that live in the same executor."""
+
+    policy: str
+    gated: Gated
+    beside: list[Gated]
+
+
 class ReadLogs(Request, tag="read_logs", frozen=True):
     """A piece of a job's output from ``offset``; with ``follow``, wait up to ``wait_ms`` for more."""
 
@@ -520,12 +579,12 @@ class Failure(Reply, tag="error", frozen=True):
 
 AnyRequest = (
     Hello | OpenSession | Submit | JobStarted | JobFinished | ListGpus | ListSessions | ListJobs
-    | ListTenants | Show | ReadLogs | Wait | Kill | Pause | Resume | SetPriority | Subscribe
+    | ListTenants | Show | Explain | ReadLogs | Wait | Kill | Pause | Resume | SetPriority | Subscribe
     | StartTrace | ReadTrace | ListProfiles | ImportProfiles | ClearProfiles | Doctor | Drain
     | Undrain | GetStatus | ReadMetrics
 )  # fmt: skip
 AnyReply = (
-    Welcome | SessionOpened | Submitted | Gpus | Sessions | Jobs | Tenants | Shown | Logs | Waited
+    Welcome | SessionOpened | Submitted | Gpus | Sessions | Jobs | Tenants | Shown | Explained | Logs | Waited
     | Done | Event | Trace | Profiles | Diagnosis | Status | Metrics | Failure
 )  # fmt: skip
 

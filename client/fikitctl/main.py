@@ -28,6 +28,7 @@ FAMILIES: Final = {
         "ps": f"{_COMMANDS}.work:ps",
         "show": f"{_COMMANDS}.work:show",
         "top": f"{_COMMANDS}.top:top",
+        "explain": f"{_COMMANDS}.explain:explain",
         "events": f"{_COMMANDS}.events:events",
         "trace": f"{_COMMANDS}.trace:trace",
     },

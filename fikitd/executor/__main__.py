@@ -54,7 +54,13 @@ def main(
 
     async def serve() -> int:
         process = ExecutorProcess(
-            core, ready, executor=executor, gpu=gpu, domain=domain, time_scale=time_scale
+            core,
+            ready,
+            executor=executor,
+            gpu=gpu,
+            domain=domain,
+            time_scale=time_scale,
+            policy=section.policy,
         )
         return await process.run(socket)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from fikit.protocol import TraceOperation, Usage
+from fikit.protocol import GateStatistics, TraceOperation, Usage
 
 from fikitd import _core
 from fikitd.executor.messages import KernelProfile
@@ -18,6 +18,7 @@ class Ended(msgspec.Struct, frozen=True):
     error: int
     reason: str
     usage: Usage
+    gate: GateStatistics
 
 
 class SessionState(msgspec.Struct, frozen=True):
@@ -29,6 +30,7 @@ class SessionState(msgspec.Struct, frozen=True):
     paused: bool
     memory_limit_bytes: int
     usage: Usage
+    gate: GateStatistics
 
 
 class Snapshot(msgspec.Struct, frozen=True):

@@ -9,7 +9,17 @@ from __future__ import annotations
 
 from typing import get_args
 
-from fikit.protocol import Bytes, Count, Failure, Identifier, Level, Name, TraceOperation, Usage
+from fikit.protocol import (
+    Bytes,
+    Count,
+    Failure,
+    GateStatistics,
+    Identifier,
+    Level,
+    Name,
+    TraceOperation,
+    Usage,
+)
 from msgspec import Struct
 
 
@@ -37,6 +47,7 @@ class Description(Answer, tag="description", frozen=True):
     device_uuid: str
     memory_bytes: Bytes
     time_scale: float
+    policy: str = ""
 
 
 class Attach(Ask, tag="attach", frozen=True):
@@ -94,6 +105,7 @@ class AttachedSession(Struct, frozen=True, kw_only=True):
     paused: bool
     memory_limit_bytes: Bytes
     usage: Usage
+    gate: GateStatistics = GateStatistics()
 
 
 class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
@@ -175,6 +187,7 @@ class SessionEnded(Answer, tag="session_ended", frozen=True):
     error: int
     reason: str
     usage: Usage
+    gate: GateStatistics = GateStatistics()
 
 
 class DeviceFailed(Answer, tag="device_failed", frozen=True):

@@ -36,7 +36,15 @@ class ExecutorProcess:
     """One executor: a core, the sessions' names, and at most one daemon connection."""
 
     def __init__(
-        self, core: DispatchCore, device: Device, *, executor: str, gpu: int, domain: str, time_scale: float
+        self,
+        core: DispatchCore,
+        device: Device,
+        *,
+        executor: str,
+        gpu: int,
+        domain: str,
+        time_scale: float,
+        policy: str,
     ) -> None:
         self._core = core
         self._description = m.Description(
@@ -48,6 +56,7 @@ class ExecutorProcess:
             device_uuid=device.uuid,
             memory_bytes=device.memory_bytes,
             time_scale=time_scale,
+            policy=policy,
         )
         self._attached: dict[str, m.Attach] = {}
         self._wire: Wire | None = None
@@ -145,7 +154,11 @@ class ExecutorProcess:
                 log.info("session_ended", session=ended.session, reason=ended.reason, error=ended.error)
                 await self._tell(
                     m.SessionEnded(
-                        session=ended.session, error=ended.error, reason=ended.reason, usage=ended.usage
+                        session=ended.session,
+                        error=ended.error,
+                        reason=ended.reason,
+                        usage=ended.usage,
+                        gate=ended.gate,
                     )
                 )
             error, reason = self._core.failure
@@ -220,6 +233,7 @@ class ExecutorProcess:
                     paused=state.paused,
                     memory_limit_bytes=state.memory_limit_bytes,
                     usage=state.usage,
+                    gate=state.gate,
                 )
             )
         return (

@@ -7,7 +7,7 @@ executor socket that is left in the runtime directory and takes it over with its
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -61,6 +61,7 @@ class Supervisor:
         state: Path,
         events: Events,
         listener: Listener,
+        shared: Callable[[], Mapping[str, str]],
     ) -> None:
         self._settings = settings
         self._scheduling = scheduling
@@ -69,6 +70,7 @@ class Supervisor:
         self._state = state
         self._events = events
         self._listener = listener
+        self._shared = shared  # environment of an executor that shares its GPU with others' contexts
         self._nursery: trio.Nursery | None = None
         self.executors: dict[str, Executor] = {}
 
@@ -176,7 +178,9 @@ class Supervisor:
         )
         try:
             if executor.process is None:
-                executor.process = await start(executor, self._settings(), self._scheduling())
+                isolated = domain_owner(executor.domain) is None
+                shared = {} if isolated else self._shared()
+                executor.process = await start(executor, self._settings(), self._scheduling(), shared)
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, executor, executor.process)

@@ -45,8 +45,13 @@ def domain_owner(domain: str) -> int | None:
     return int(found[1]) if found else None
 
 
-async def start(executor: Executor, settings: ExecutorSection, scheduling: SchedulingSection) -> Process:
-    """Start the process. Raises OSError."""
+async def start(
+    executor: Executor,
+    settings: ExecutorSection,
+    scheduling: SchedulingSection,
+    shared: Mapping[str, str],
+) -> Process:
+    """Start the process, with what more it needs in its environment. Raises OSError."""
     command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
     arguments: Mapping[str, str] = {
         "gpu": str(executor.device.index),
@@ -60,7 +65,8 @@ async def start(executor: Executor, settings: ExecutorSection, scheduling: Sched
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
     unit = f"fikitd-executor-{executor.executor}"
-    return await launch(Launch(unit, [*command, *options], executor.log, executor.device.environment))
+    environment = {**executor.device.environment, **shared}
+    return await launch(Launch(unit, [*command, *options], executor.log, environment))
 
 
 async def connect(path: Path) -> ExecutorConnection:

@@ -101,15 +101,14 @@ bool Arena::take_kept(uint64_t size, uint64_t limit, CUdeviceptr& address) {
     return true;
 }
 
-bool Arena::take_piece(uint64_t size, CUdeviceptr& address) {
+bool Arena::take_piece(CUdeviceptr base, uint64_t size, CUdeviceptr& address) {
+    const auto slab = slabs_.find(base);
     uint64_t offset = 0;
-    for (auto& [base, slab] : slabs_) {
-        if (!take_first(slab.holes, size, offset)) continue;
-        slab.pieces[offset] = size;
-        address = base + offset;
-        return true;
-    }
-    return false;
+    if (slab == slabs_.end() || !take_first(slab->second.holes, size, offset)) return false;
+    slab->second.pieces[offset] = size;
+    address = base + offset;
+    recent_ = base;
+    return true;
 }
 
 bool Arena::take(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged) {
@@ -117,11 +116,11 @@ bool Arena::take(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& 
     const bool small = size <= small_limit;
     charged = whole(size, small ? small_align : granule);
     if (!small) return take_kept(charged, limit, address);
-    if (take_piece(charged, address)) return true;
+    if (take_piece(recent_, charged, address)) return true;
     CUdeviceptr base = 0;
     if (!take_kept(granule, limit, base)) return false;
     slabs_[base].holes[0] = granule;
-    return take_piece(charged, address);
+    return take_piece(base, charged, address);
 }
 
 CUresult Arena::allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged) {
@@ -129,10 +128,12 @@ CUresult Arena::allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, ui
     if (size > largest) return CUDA_ERROR_OUT_OF_MEMORY;
     if (take(size, limit, address, charged)) return CUDA_SUCCESS;
     if (size > small_limit) return take_extent(charged, limit, address);
+    for (const auto& [base, slab] : slabs_)
+        if (take_piece(base, charged, address)) return CUDA_SUCCESS;
     CUdeviceptr base = 0;
     if (const CUresult result = take_extent(granule, limit, base); result != CUDA_SUCCESS) return result;
     slabs_[base].holes[0] = granule;
-    take_piece(charged, address);
+    take_piece(base, charged, address);
     return CUDA_SUCCESS;
 }
 
@@ -144,6 +145,7 @@ CUresult Arena::release(CUdeviceptr address, Nanoseconds now) {
         if (offset < granule) {
             auto piece = slab->second.pieces.find(offset);
             if (piece == slab->second.pieces.end()) return CUDA_ERROR_INVALID_VALUE;
+            recent_ = slab->first;
             give(slab->second.holes, offset, piece->second);
             slab->second.pieces.erase(piece);
             if (!slab->second.pieces.empty()) return CUDA_SUCCESS;

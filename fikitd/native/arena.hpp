@@ -33,7 +33,8 @@ class Arena {
 
     // CUDA_ERROR_OUT_OF_MEMORY when `limit` (bytes used; 0: none) or the device has no room.
     CUresult allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged);
-    // The same without calling the driver, from what is mapped already. False: there is nothing that fits.
+    // The same without calling the driver or searching long: from what is kept, or the slab used last. False:
+    // not so.
     bool take(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged);
     // The caller has seen to it that nothing uses it any more. Does not call the driver.
     CUresult release(CUdeviceptr address, Nanoseconds now);
@@ -74,7 +75,7 @@ class Arena {
     CUresult map(uint64_t size, CUdeviceptr& address);
     void unmap(CUdeviceptr address);
     bool take_kept(uint64_t size, uint64_t limit, CUdeviceptr& address);
-    bool take_piece(uint64_t size, CUdeviceptr& address);
+    bool take_piece(CUdeviceptr base, uint64_t size, CUdeviceptr& address);
     CUresult keep(CUdeviceptr address, Nanoseconds now);
 
     const Driver& driver_;
@@ -84,6 +85,7 @@ class Arena {
     std::map<uint64_t, uint64_t> holes_;  // unused virtual ranges
     std::map<CUdeviceptr, Extent> extents_;
     std::map<CUdeviceptr, Slab> slabs_;
+    CUdeviceptr recent_ = 0;  // the slab used last
     std::vector<Kept> kept_;  // oldest first
     uint64_t mapped_ = 0, kept_bytes_ = 0;
 };

@@ -414,8 +414,7 @@ bool Core::may_allocate(Session& session) {
     return true;
 }
 
-// An allocation from what the session has mapped already: a hundredth of the time that a worker and the
-// driver would take. False: it needs them.
+// An allocation from what the session has mapped already. False: it takes a worker and the driver.
 bool Core::allocate_at_once(Session& session) {
     const std::unique_lock lock(memory_mutex_, std::try_to_lock);
     if (!lock.owns_lock() || session.short_of_memory || !CallHandler(*this, session, true).answer())

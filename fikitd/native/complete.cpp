@@ -11,6 +11,7 @@ namespace {
 
 constexpr Nanoseconds mark_delay = 2'000;  // a high-priority stream this long without new work is marked
 constexpr uint32_t mark_every = 128;       // steps, at most, between marks of a busy session
+constexpr int frees_per_turn = 64;         // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds idle_patience = 10'000'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
@@ -119,6 +120,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
+        ++session.usage.measured;
         const Timer& timer = timers_[static_cast<size_t>(entry.timer)];
         float milliseconds = 0;
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
@@ -188,7 +190,8 @@ bool Core::release_frees(Session& session) {
         if (InFlightQueue& queue = session.streams[handle]->queue; !queue.empty())
             oldest = std::min(oldest, queue.front().serial);
     auto pending = session.frees.begin();
-    for (; pending != session.frees.end() && pending->fence < oldest; ++pending) {
+    for (int budget = frees_per_turn; budget > 0 && pending != session.frees.end() && pending->fence < oldest;
+         --budget, ++pending) {
         if (pending->address != 0) session.arena->release(pending->address, now_);
         if (pending->host.registered) unregister_when_idle(std::move(pending->host.memory));
     }
@@ -326,9 +329,9 @@ void Core::advance_ending(Session& session) {
     } else if (session.state == Session::State::releasing &&
                !session.worker_busy.load(std::memory_order_acquire)) {
         for (const uint32_t handle : std::vector<uint32_t>(session.used)) retire_stream(session, handle);
+        announce(session);  // with what the policy knows of it
         policy_->closed(session.index, clock_.now());
         by_index_[session.index] = nullptr;
-        announce(session);
         unregister_when_idle(std::move(session.outbox));
         unregister_when_idle(std::move(session.inbox));
         session.state = Session::State::gone;

@@ -70,6 +70,9 @@ struct SessionSnapshot {
     SessionUsage usage;
     uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
     std::vector<std::pair<std::string, uint64_t>> unsupported;  // calls that its side does not serve
+    scheduling::SessionStatistics gate;
+    std::string delayed_by;          // the session that gate.blames names, while it lives
+    Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
 };
 
 struct EndedSession {

@@ -15,6 +15,35 @@ using namespace fikit;
 
 namespace {
 
+nb::dict describe_gate(const SessionSnapshot& session) {
+    static constexpr const char* reasons[scheduling::refusals] = {"level", "unknown", "too_long", "bound",
+                                                                  "in_flight"};
+    const scheduling::SessionStatistics& statistics = session.gate;
+    nb::dict refused;
+    for (unsigned reason = 0; reason < scheduling::refusals; ++reason)
+        if (statistics.refused[reason] > 0) refused[reasons[reason]] = statistics.refused[reason];
+    nb::dict gate;
+    gate["filled"] = statistics.filled;
+    gate["filled_ns"] = statistics.filled_time;
+    gate["confined"] = statistics.confined;
+    gate["confined_ns"] = statistics.confined_time;
+    gate["refused"] = refused;
+    gate["steps"] = statistics.steps;
+    gate["step_ns"] = statistics.step_time;
+    gate["bound_ns"] = statistics.bound;
+    gate["over_bound"] = statistics.over_bound;
+    gate["predicted"] = statistics.predicted;
+    gate["met"] = statistics.met;
+    gate["idle_ns"] = statistics.idle_time;
+    gate["delays"] = statistics.delays.count;
+    gate["delay_ns"] = statistics.delays.sum;
+    gate["worst_delay_ns"] = statistics.delays.worst;
+    if (!session.delayed_by.empty()) gate["delayed_by"] = session.delayed_by;
+    gate["measured"] = session.usage.measured;
+    gate["measuring_ns"] = session.measuring_time;
+    return gate;
+}
+
 nb::dict describe(const SessionSnapshot& session) {
     nb::dict usage;
     usage["gpu_ns"] = session.usage.gpu_ns;
@@ -36,6 +65,7 @@ nb::dict describe(const SessionSnapshot& session) {
     all["paused"] = session.paused;
     all["memory_limit_bytes"] = session.memory_limit;
     all["usage"] = usage;
+    all["gate"] = describe_gate(session);
     return all;
 }
 
@@ -211,6 +241,7 @@ NB_MODULE(_core, module) {
                      entry["error"] = ended.error;
                      entry["reason"] = ended.reason;
                      entry["usage"] = describe(ended.last)["usage"];
+                     entry["gate"] = describe_gate(ended.last);
                      all.append(entry);
                  }
                  return all;

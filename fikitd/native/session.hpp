@@ -7,6 +7,7 @@
 
 #include <array>
 #include <atomic>
+#include <deque>
 #include <map>
 #include <memory>
 #include <string>
@@ -146,6 +147,7 @@ struct SessionUsage {
     uint64_t launches = 0, operations = 0, bytes_copied = 0;
     int64_t gate_wait_ns = 0;
     uint64_t gate_waits = 0;
+    uint64_t measured = 0;
 };
 
 struct Session {
@@ -208,7 +210,7 @@ struct Session {
     std::map<CUdeviceptr, OwnMapping> mappings;        // (worker)
     std::unordered_map<uint32_t, OwnMemory> memories;  // (worker)
     std::unique_ptr<Arena> arena;
-    std::vector<PendingFree> frees;
+    std::deque<PendingFree> frees;
     std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
     std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 

@@ -375,6 +375,11 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     snapshot.memory_peak = session.memory_peak.load();
     snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
     snapshot.unsupported = session.notes();
+    snapshot.gate = policy_->statistics(session.index);
+    if (const int blamed = snapshot.gate.blames; blamed >= 0)
+        if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)
+            snapshot.delayed_by = cause->id;
+    snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_;
     return snapshot;
 }
 

@@ -17,6 +17,7 @@ CUresult create(CUcontext* handle, unsigned flags, CUdevice device, unsigned api
         if (device < 0 || static_cast<std::size_t>(device) >= driver.devices.size())
             return CUDA_ERROR_INVALID_DEVICE;
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        driver.charge(model::call::context);
         Context* context = driver.make_context(device);
         context->flags = flags;
         context->api_version = api_version;

@@ -286,6 +286,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
         if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
         if (simulated.primary == nullptr) {
+            driver.charge(model::call::context);
             simulated.primary = driver.make_context(device);
             simulated.primary->primary = true;
         }

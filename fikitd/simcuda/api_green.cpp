@@ -179,6 +179,7 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
         auto green = std::make_shared<GreenContext>();
         green->device = device;
         green->partition = std::make_shared<const SmSet>(found->second.members);
+        driver.charge(model::call::green_context);
         green->context = driver.make_context(device);
         green->context->owner = driver.contexts.find(primary);
         green->context->green = green.get();

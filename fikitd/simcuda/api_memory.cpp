@@ -19,6 +19,8 @@ CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     const std::uint64_t got = device.heap.allocate(bytes);
     if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    driver.charge(bytes <= model::call::shared_page_limit ? model::call::allocate_shared
+                                                          : model::call::allocate);
     Block block;
     block.address = got;
     block.bytes = bytes;
@@ -52,6 +54,7 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
         void* got =
             mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+        driver.hold_launches(model::call::by_size(model::call::host_allocate, bytes));
         add_host(driver, context, got, bytes, flags, Block::Kind::host_allocated);
         *start = got;
         return CUDA_SUCCESS;
@@ -182,6 +185,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
                 return result;
             if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
             const Block block = driver.blocks[address];
+            driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
+                                                                        : model::call::free);
             driver.blocks.erase(address);
             driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
             return CUDA_SUCCESS;
@@ -258,6 +263,7 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
         const auto address = reinterpret_cast<std::uint64_t>(start);
         if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
+        driver.hold_launches(model::call::by_size(model::call::host_register, bytes));
         add_host(driver, context, start, bytes, flags, Block::Kind::host_registered);
         return CUDA_SUCCESS;
     });
@@ -276,9 +282,11 @@ CUresult cuMemHostUnregister(void* start) {
                 return found != driver.blocks.end() && found->second.kind == Block::Kind::host_registered;
             };
             if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+            if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
                 return result;
             if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+            driver.charge(model::call::by_size(model::call::host_unregister, driver.blocks[address].bytes));
             driver.blocks.erase(address);
             driver.space.unmap(address, 1);
             return CUDA_SUCCESS;

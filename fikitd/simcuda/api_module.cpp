@@ -111,11 +111,13 @@ CUmodule add_image(Driver& driver, ptx::Module module, Context* context) {
 }
 
 CUresult load_module(CUmodule* handle, const void* data, const JitLog& log) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock& lock, Context& context,
+                            SimulatedDevice&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         ptx::Module module;
         if (const CUresult result = parse_image(driver, data, module, log); result != CUDA_SUCCESS)
             return result;
+        if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
         *handle = add_image(driver, std::move(module), context.owner != nullptr ? context.owner : &context);
         return place_variables(driver, *driver.images.find(*handle), context.device);
     });

@@ -135,6 +135,9 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
             if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
             allocation->host = static_cast<std::byte*>(got);
         }
+        driver.charge(model::call::by_size(
+            allocation->host == nullptr ? model::call::physical_create : model::call::physical_create_host,
+            bytes));
         *handle = driver.allocations.add(std::move(allocation));
         return CUDA_SUCCESS;
     });
@@ -144,6 +147,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     return with_memory([&](Driver& driver) -> CUresult {
         PhysicalAllocation* allocation = driver.allocations.find(handle);
         if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        driver.charge(model::call::by_size(model::call::physical_release, allocation->bytes));
         release_reference(driver, *allocation);
         return CUDA_SUCCESS;
     });
@@ -171,6 +175,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
             at += part;
             left -= part;
         }
+        driver.charge(model::call::by_size(model::call::map, bytes));
         ++allocation->references;
         Block block;
         block.kind = Block::Kind::mapped;
@@ -195,6 +200,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         if (!each_mapping(driver, address, bytes, [&](const Block& block) { gone.push_back(block); })) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        driver.charge(model::call::by_size(model::call::unmap, bytes));
         for (const Block& block : gone) {
             driver.space.unmap(block.address, block.bytes);
             driver.blocks.erase(block.address);
@@ -207,6 +213,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list, size_t count) {
     return with_memory([&](Driver& driver) -> CUresult {
         if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+        driver.charge(model::call::by_size(model::call::set_access, bytes));
         for (std::size_t index = 0; index < count; ++index) {
             const CUmemLocation& location = list[index].location;
             if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA || location.type == CU_MEM_LOCATION_TYPE_HOST)

@@ -226,6 +226,9 @@ void Device::begin(const OperationPtr& operation, Nanoseconds time) {
 void Device::complete(const OperationPtr& operation, Nanoseconds time) {
     operation->done = true;
     operation->completed_at = time;
+    operation->visible_at = time + model::completion_notice;
+    if (engines_[static_cast<std::size_t>(CopyEngine::to_host)].running)
+        operation->visible_at += model::notice_behind_copies;
     operation->work = Marker{};
     news_ = news_ || operation->awaited;
     if (operation->successor.operation) release(operation->successor, time);

@@ -178,6 +178,7 @@ class Call {
     Nanoseconds cost = 0;
 
   private:
+    const Clock& clock_;
     Call* before_;
     Nanoseconds start_;
 };
@@ -222,7 +223,11 @@ class Driver {
     CUresult wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation);
     bool visible(const OperationPtr& operation);
     CUresult synchronize(Lock& lock, Context& context);
-    // Waits until a launch finds room in the stream's hardware queue.
+    // Waits until no kernel runs, while the launches of all threads stand still (loading code does so).
+    CUresult stand_still(Lock& lock);
+    // A call that costs so much, during which launches stand still.
+    void hold_launches(Nanoseconds cost);
+    // Waits until a launch finds room in the stream's hardware queue, and no other call holds launches.
     CUresult wait_for_room(Lock& lock, Stream& stream);
 
     // Adds to what the program's call costs it; the call takes at least that long.
@@ -247,6 +252,8 @@ class Driver {
     void wake();
 
     std::condition_variable progress_;
+    unsigned holders_ = 0;        // calls that stand still for running kernels
+    Nanoseconds held_until_ = 0;  // by calls that hold launches for what they cost
 };
 
 // The contexts of the calling thread, the current one last.

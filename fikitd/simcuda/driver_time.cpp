@@ -26,6 +26,11 @@ Call*& current_call() {
     return current;
 }
 
+Nanoseconds& last_call() {
+    thread_local Nanoseconds end = 0;
+    return end;
+}
+
 Nanoseconds cost_of(const Operation& operation) {
     if (std::holds_alternative<Launch>(operation.work))
         return model::call::launch + (operation.partition ? model::call::launch_partition : 0);
@@ -38,8 +43,15 @@ Nanoseconds cost_of(const Operation& operation) {
 
 }  // namespace
 
-Call::Call(const Clock& clock) : before_(std::exchange(current_call(), this)), start_(clock.now()) {}
-Call::~Call() { current_call() = before_; }
+Call::Call(const Clock& clock)
+    : clock_(clock), before_(std::exchange(current_call(), this)), start_(clock.now()) {
+    if (start_ - last_call() > model::call::cold_after) cost = model::call::cold;
+}
+
+Call::~Call() {
+    current_call() = before_;
+    last_call() = clock_.now();
+}
 
 void Driver::charge(Nanoseconds cost) {
     if (Call* call = current_call()) call->cost += cost;
@@ -83,8 +95,7 @@ void Driver::let_pass(Lock& lock, Nanoseconds until) {
 
 bool Driver::visible(const OperationPtr& operation) {
     charge(model::call::query);
-    return !operation ||
-           (operation->done && operation->completed_at + model::completion_notice <= clock.now());
+    return !operation || (operation->done && operation->visible_at <= clock.now());
 }
 
 CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation) {
@@ -104,7 +115,7 @@ CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& o
             progress_.wait_for(lock, look_wall);  // for what another thread or process writes
         }
     }
-    const Nanoseconds seen = operation->completed_at + model::completion_notice;
+    const Nanoseconds seen = operation->visible_at;
     if (seen <= clock.now()) return CUDA_SUCCESS;
     if (clock.is_virtual()) {
         let_pass(lock, seen);
@@ -128,9 +139,34 @@ CUresult Driver::synchronize(Lock& lock, Context& context) {
     return sticky();
 }
 
-// Waits while the hardware queue of the stream holds as many launches as it can.
+CUresult Driver::stand_still(Lock& lock) {
+    ++holders_;
+    for (const auto& device : devices) {
+        for (;;) {
+            advance(*device);
+            const auto next = device->engine.next_event_time();
+            if (sticky() != CUDA_SUCCESS || !device->engine.computing() || !next) break;
+            if (clock.is_virtual())
+                let_pass(lock, *next);
+            else
+                progress_.wait_until(lock, clock.wall(*next));
+        }
+    }
+    --holders_;
+    progress_.notify_all();
+    return sticky();
+}
+
+void Driver::hold_launches(Nanoseconds cost) {
+    charge(cost);
+    held_until_ = std::max(held_until_, submission_time());
+}
+
 CUresult Driver::wait_for_room(Lock& lock, Stream& stream) {
     const std::shared_ptr<std::deque<OperationPtr>> launches = stream.launches;
+    progress_.wait(lock, [&] { return holders_ == 0; });
+    if (!clock.is_virtual() && clock.now() < held_until_)
+        progress_.wait_until(lock, std::min(clock.wall(held_until_), Clock::Wall::now() + longest_cost_wall));
     for (;;) {
         while (!launches->empty() && launches->front()->done) launches->pop_front();
         if (launches->size() < model::queue_depth) return sticky();
@@ -146,7 +182,9 @@ extern "C" {
 
 // For programs that measure under the virtual clock: what time it is, in nanoseconds since cuInit, and that
 // the host works or sleeps for so long.
-[[gnu::visibility("default")]] std::uint64_t fikitSimNow() { return static_cast<std::uint64_t>(fikit::sim::Driver::instance().clock.now()); }
+[[gnu::visibility("default")]] std::uint64_t fikitSimNow() {
+    return static_cast<std::uint64_t>(fikit::sim::Driver::instance().clock.now());
+}
 
 [[gnu::visibility("default")]] void fikitSimHostTime(std::uint64_t nanoseconds) {
     using namespace fikit::sim;

@@ -6,6 +6,7 @@
 // says from what.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -62,6 +63,8 @@ inline constexpr Nanoseconds block_overhead = 486;
 inline constexpr Nanoseconds block_launch = 14;
 inline constexpr Nanoseconds kernel_end = 120;
 inline constexpr Nanoseconds completion_notice = 1950;
+// While a copy fills the link to the host, notices wait behind its bytes: 9.1 us instead of 8.5.
+inline constexpr Nanoseconds notice_behind_copies = 600;
 // A stream write is seen by a host that polls: launch + write + poll takes 6.97 us.
 inline constexpr Nanoseconds write_landing = 1270;
 // A timing event waits until what is before it has left the caches: 5.7 us between two around an empty
@@ -104,11 +107,47 @@ namespace call {
 inline constexpr Nanoseconds launch = 2500;
 inline constexpr Nanoseconds launch_partition = 470;  // more, on a stream of a green context
 inline constexpr Nanoseconds graph_launch = 1050;
+// A thread's first call after a while finds cold caches: launch + synchronise after a sleep takes 8.5 us.
+inline constexpr Nanoseconds cold = 1300;
+inline constexpr Nanoseconds cold_after = 50'000;
 inline constexpr Nanoseconds record = 100;  // and a wait for an event
 inline constexpr Nanoseconds timed_record = 1240;
 inline constexpr Nanoseconds query = 1200;
 inline constexpr Nanoseconds stream_memory = 1700;  // stream writes and waits, host functions
 inline constexpr Nanoseconds copy = 1500;           // assumed: less than the 1.86 us that a small copy takes
+inline constexpr Nanoseconds context = 106'000'000;
+inline constexpr Nanoseconds green_context = 1'700'000;
+inline constexpr Nanoseconds allocate = 31'000;  // and free: 2 MiB
+inline constexpr Nanoseconds free = 27'000;
+inline constexpr Nanoseconds allocate_shared = 1'000;  // and free: what shares a page with others; assumed
+inline constexpr std::size_t shared_page_limit = std::size_t{1} << 20;
+
+// By size: measured points, and straight lines between them.
+struct SizedCost {
+    double mebibytes;
+    double microseconds;
+};
+using SizedCosts = std::array<SizedCost, 4>;
+inline constexpr SizedCosts physical_create{{{2, 5.9}, {64, 6.1}, {1024, 27}, {8192, 117}}};
+inline constexpr SizedCosts map{{{2, 0.5}, {64, 0.4}, {1024, 0.5}, {8192, 0.6}}};
+inline constexpr SizedCosts set_access{{{2, 16.3}, {64, 28.8}, {1024, 51.6}, {8192, 210}}};
+inline constexpr SizedCosts unmap{{{2, 11.3}, {64, 18.6}, {1024, 26.4}, {8192, 83}}};
+inline constexpr SizedCosts physical_release{{{2, 7.1}, {64, 22.7}, {1024, 195}, {8192, 1722}}};
+inline constexpr SizedCosts physical_create_host{{{0, 0}, {256, 40000}, {1024, 160000}, {8192, 1280000}}};
+inline constexpr SizedCosts host_allocate{{{0, 0}, {256, 81000}, {1024, 324000}, {8192, 2592000}}};
+inline constexpr SizedCosts host_register{{{0, 0}, {256, 8000}, {1024, 32000}, {8192, 256000}}};
+inline constexpr SizedCosts host_unregister{{{0, 0}, {256, 3250}, {1024, 13000}, {8192, 104000}}};
+
+constexpr Nanoseconds by_size(const SizedCosts& costs, std::size_t bytes) {
+    const double size = static_cast<double>(bytes) / (1 << 20);
+    std::size_t above = 1;
+    while (above + 1 < costs.size() && costs[above].mebibytes < size) ++above;
+    const SizedCost& low = costs[above - 1];
+    const SizedCost& high = costs[above];
+    const double slope = (high.microseconds - low.microseconds) / (high.mebibytes - low.mebibytes);
+    const double found = low.microseconds + slope * (size > low.mebibytes ? size - low.mebibytes : 0);
+    return static_cast<Nanoseconds>(found * 1000);
+}
 }  // namespace call
 
 // A block that retires this many instructions without waiting is an endless loop.

@@ -77,7 +77,8 @@ struct Operation {
 
     bool done = false;
     Nanoseconds completed_at = 0;
-    bool awaited = false;  // a host thread waits for it
+    Nanoseconds visible_at = 0;  // to a host that waits for it
+    bool awaited = false;        // a host thread waits for it
 
   private:
     friend class Device;

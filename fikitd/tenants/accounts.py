@@ -5,10 +5,12 @@ Invariant: a session is either among the living or in the sums, so no total ever
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
-from fikit.protocol import Usage
+from fikit.protocol import GateStatistics, Usage
+from msgspec.structs import replace
 
 GAUGES: Final = {"memory_bytes", "queued"}
 """Fields of Usage that hold only while a session lives."""
@@ -36,15 +38,37 @@ def ended(usage: Usage) -> Usage:
     return Usage(**kept)
 
 
+SUMMED: Final = (
+    *("filled", "filled_ns", "confined", "confined_ns", "steps", "over_bound", "predicted", "met"),
+    *("idle_ns", "delays", "delay_ns", "measured", "measuring_ns"),
+)
+"""Fields of GateStatistics that are sums themselves."""
+
+
+def total_gate(parts: Iterable[GateStatistics]) -> GateStatistics:
+    """The sums, the worst of the delays; what is of one session only is left out."""
+    sums = dict.fromkeys(SUMMED, 0)
+    refused: Counter[str] = Counter()
+    worst = 0
+    for part in parts:
+        for name in sums:
+            sums[name] += getattr(part, name)
+        refused.update(part.refused)
+        worst = max(worst, part.worst_delay_ns)
+    return replace(GateStatistics(refused=dict(refused), worst_delay_ns=worst), **sums)
+
+
 class Accounts:
-    """The sums of sessions that are over, by tenant (uid) and GPU."""
+    """The sums of sessions that are over, by tenant (uid) and GPU; of the gate's, those of this daemon."""
 
     def __init__(self, sums: dict[tuple[int, int], Usage]) -> None:
         self._sums = sums
+        self.gates: dict[tuple[int, int], GateStatistics] = {}
 
-    def close(self, uid: int, gpu: int, usage: Usage) -> None:
+    def close(self, uid: int, gpu: int, usage: Usage, gate: GateStatistics) -> None:
         """A session of this tenant on this GPU is over."""
         self._sums[uid, gpu] = total([self._sums.get((uid, gpu), Usage()), ended(usage)])
+        self.gates[uid, gpu] = total_gate([self.gates.get((uid, gpu), GateStatistics()), gate])
 
     def sums(self) -> dict[tuple[int, int], Usage]:
         """All sums."""

@@ -2,7 +2,8 @@
 
 It speaks fikitd.executor.messages as the real one must, from a process of its own, so that all of the
 daemon's behaviour can be tested without a device. What a test wants of it goes through session names:
-``unattachable`` is refused, ``deaf`` makes it stop answering, ``crash`` ends it, ``busy`` uses memory.
+``unattachable`` is refused, ``deaf`` makes it stop answering, ``crash`` ends it, ``busy`` uses memory,
+``gated`` has waited at the gate.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from fikit.protocol import Decoder, Failure, TraceOperation, Usage, encode
+from fikit.protocol import Decoder, Failure, GateStatistics, TraceOperation, Usage, encode
 
 from fikitd.executor import messages as m
 
 BUSY_USAGE = Usage(gpu_ns=1000, launches=10, operations=20, memory_bytes=1 << 20, memory_peak_bytes=1 << 20)
+GATED = GateStatistics(filled=4, filled_ns=4_000_000, refused={"bound": 7}, delays=2, worst_delay_ns=9000)
 CONTEXT_DESTROYED = 709
 
 
@@ -46,10 +48,14 @@ class Attachment:
             paused=self.paused,
             memory_limit_bytes=self.attach.memory_limit_bytes,
             usage=self.usage(),
+            gate=self.gate(),
         )
 
     def usage(self) -> Usage:
         return BUSY_USAGE if self.attach.name == "busy" else Usage()
+
+    def gate(self) -> GateStatistics:
+        return GATED if self.attach.name == "gated" else GateStatistics()
 
 
 class Double:
@@ -212,7 +218,8 @@ class Double:
         os.close(attachment.pidfd)
         for memory in attachment.memories:
             os.close(memory)
-        self.send(0, m.SessionEnded(session=name, error=error, reason=reason, usage=attachment.usage()))
+        usage, gate = attachment.usage(), attachment.gate()
+        self.send(0, m.SessionEnded(session=name, error=error, reason=reason, usage=usage, gate=gate))
 
 
 def main() -> None:

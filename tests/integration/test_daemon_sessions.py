@@ -149,3 +149,29 @@ def test_metrics_and_doctor(client: Any) -> None:
     assert "fikit_sessions{" in client.ask(p.ReadMetrics()).text
     checks = client.ask(p.Doctor()).checks
     assert any(check.name.startswith("executor") and check.ok for check in checks)
+
+
+@needs_double
+def test_explain_tells_of_the_gate_and_keeps_it_when_the_session_is_over(daemon: Any, client: Any) -> None:
+    session = client.ask(p.OpenSession(name="gated")).session
+    other = client.ask(p.OpenSession(name="other")).session
+    explained = client.ask(p.Explain(session=session))
+    assert explained.gated.gate.refused == {"bound": 7}
+    assert [each.session.session for each in explained.beside] == [other]
+    text = client.ask(p.ReadMetrics()).text
+    assert 'fikit_refused_operations_total{gpu="0",reason="bound",tenant="' in text
+    assert "fikit_filled_seconds_total{" in text
+    client.ask(p.Kill(target=session))
+    events = daemon.client()
+    while events.ask(p.Show(target=session)).session.state != "ended":
+        pass
+    assert client.ask(p.Explain(session=session)).gated.gate.filled == 4
+    text = client.ask(p.ReadMetrics()).text
+    assert any(
+        line.startswith("fikit_filled_operations_total{") and line.endswith(" 4.0")
+        for line in text.splitlines()
+    )
+
+
+def test_explaining_a_session_that_there_is_not_is_refused(client: Any) -> None:
+    assert client.ask(p.Explain(session="s-none")).code == "not_found"

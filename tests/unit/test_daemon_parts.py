@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fikit import place as places
-from fikit.protocol import Usage
+from fikit.protocol import GateStatistics, Usage
 
 from fikitd.configuration import Allowance, DeviceSection, allowance
 from fikitd.configuration_files import load
@@ -122,8 +122,8 @@ async def test_store_survives_a_torn_write_and_refuses_whole(tmp_path: Path) -> 
 
 def test_accounts_never_go_down() -> None:
     accounts = Accounts({})
-    accounts.close(1, 0, Usage(launches=3, memory_bytes=5, memory_peak_bytes=9))
-    accounts.close(1, 1, Usage(launches=4, queued=2))
+    accounts.close(1, 0, Usage(launches=3, memory_bytes=5, memory_peak_bytes=9), GateStatistics())
+    accounts.close(1, 1, Usage(launches=4, queued=2), GateStatistics())
     assert accounts.of(1) == Usage(launches=7, memory_peak_bytes=9)
 
 

@@ -95,8 +95,8 @@ def doctor(invocation: Invocation, command: tuple[str, ...]) -> int:
     """Check the daemon; or what of CUDA a command misses.
 
     Without a command: socket, permissions, driver and daemon. Exits with 1 when a check fails, 3 when the
-    daemon is not reachable. With one: runs it as 'run' does and lists the calls that fikitd does not serve; its
-    exit code is ours.
+    daemon is not reachable. With one: runs it as 'run' does and lists the calls that fikitd does not serve;
+    its exit code is ours.
     """
     if command:
         return _examine(invocation, command)

@@ -9,6 +9,8 @@ from fikit.protocol import (
     Diagnosis,
     Doctor,
     Event,
+    Explain,
+    Explained,
     GetStatus,
     Gpus,
     Hello,
@@ -34,6 +36,7 @@ from fikitd.api.registry import Caller, handles
 from fikitd.configuration import allowance
 from fikitd.doctor import diagnose
 from fikitd.errors import InvalidRequest
+from fikitd.executor.messages import AttachedSessions, ListAttached
 from fikitd.jobs.model import job_number
 from fikitd.tenants.accounts import total
 from fikitd.tenants.peer import tenant_name
@@ -122,6 +125,24 @@ async def show(caller: Caller, request: Show) -> Reply:
         job = daemon.job_of(caller.peer, request.target)
         return Shown(job=job.record(daemon.jobs.usage(job)))
     return Shown(session=daemon.session_of(caller.peer, request.target).record())
+
+
+@handles(Explain)
+async def explain(caller: Caller, request: Explain) -> Reply:
+    """A session, and what the peer may see of those beside it; as they are now."""
+    daemon = caller.daemon
+    session = daemon.session_of(caller.peer, request.session)
+    if session.state != "ended":
+        attached = await session.executor.ask(ListAttached(), AttachedSessions)
+        daemon.sessions.executor_beat(session.executor, attached)
+    beside = [
+        each.gated()
+        for each in daemon.sessions.living.values()
+        if each.executor is session.executor and each is not session and caller.peer.sees(each.uid)
+    ]
+    description = session.executor.description
+    policy = description.policy if description is not None else ""
+    return Explained(policy=policy, gated=session.gated(), beside=beside)
 
 
 @handles(ReadMetrics)

@@ -1,7 +1,8 @@
 // What policies by level share: who waits and who is in flight at each level, fairness among equals, and the
 // credit that keeps a level from starving.
 //
-//   equals       share by weighted virtual time: the session with the least expected/weight goes first; one that
+//   equals       share by weighted virtual time: the session with the least expected/weight goes first; one
+//   that
 //                comes back from idleness, or is new, starts where the others are by now.
 //   starvation   a level that could issue nothing earns `starvation_share` of the time as credit; once that
 //                covers its next operation, it is entitled to go before the levels above.

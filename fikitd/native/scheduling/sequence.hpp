@@ -1,13 +1,14 @@
 // What a high-priority session launches, and when: prediction from its own recent past.
 //
 // Iterations repeat, so the best guess of what comes next is what came next the last time. The launches of a
-// session are kept in order; when the last few keys have been seen before, the sequence is followed from there
-// for as long as the keys agree, and found again by its last keys when they do not. Each position carries the
-// gap before the launch and how much that varied (both smoothed over the iterations), what it occupies, and the
-// idle time of the GPU between it and its predecessor as it would be with the GPU to itself.
+// session are kept in order; when the last few keys have been seen before, the sequence is followed from
+// there for as long as the keys agree, and found again by its last keys when they do not. Each position
+// carries the gap before the launch and how much that varied (both smoothed over the iterations), what it
+// occupies, and the idle time of the GPU between it and its predecessor as it would be with the GPU to
+// itself.
 //
-// That gives: when the next launches come and what SMs they need; and the slack: the idle time until the session
-// waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
+// That gives: when the next launches come and what SMs they need; and the slack: the idle time until the
+// session waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
 #pragma once
 
 #include <algorithm>
@@ -25,12 +26,12 @@ class Sequence {
 
     struct Launch {
         uint64_t key = 0;
-        Nanoseconds gap = 0, deviation = 0;       // from the launch before it
-        Nanoseconds duration = 0, block = 0;      // undisturbed
-        Nanoseconds at = 0;                       // when it was issued
-        Nanoseconds alone = 0;                    // when it would have ended with the GPU to itself
-        Nanoseconds idle = 0;                     // idle time before it, summed since the session began
-        uint32_t blocks = 0, step = 0;            // step: the wait it belongs to
+        Nanoseconds gap = 0, deviation = 0;   // from the launch before it
+        Nanoseconds duration = 0, block = 0;  // undisturbed
+        Nanoseconds at = 0;                   // when it was issued
+        Nanoseconds alone = 0;                // when it would have ended with the GPU to itself
+        Nanoseconds idle = 0;                 // idle time before it, summed since the session began
+        uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
         uint16_t per_sm = 1;
         Engine engine = Engine::kernel;
     };

@@ -1,0 +1,118 @@
+"""``explain``: how the gate treated a session, whom it was delayed by, and who used the time it left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import click
+from fikit.protocol import Explain, Explained, Gated, GateStatistics, priority_name
+
+from fikitctl.invocation import Invocation
+from fikitctl.output import print_json
+from fikitctl.quantities import duration_text
+from fikitctl.tables import PLAIN, Column, sheet, table
+from fikitctl.targets import TARGET
+from fikitctl.verb import Verb
+
+_REASONS: Final = {
+    "level": "more important work was waiting or running",
+    "unknown": "not measured often enough yet",
+    "too_long": "one block of it lasts longer than the bound",
+    "bound": "the step at hand would have been delayed by more than the bound",
+    "in_flight": "enough was on the GPU already",
+}
+
+
+def time_text(nanoseconds: int) -> str:
+    """A time, zero too."""
+    return duration_text(nanoseconds / 1e9) if nanoseconds else "0"
+
+
+def part(value: int, whole: int) -> str:
+    """A share in per cent; empty where there is no whole."""
+    return f" ({value / whole:.1%})" if whole else ""
+
+
+def delay_text(gate: GateStatistics) -> str:
+    """Count, sum and worst."""
+    if not gate.delays:
+        return "none"
+    text = f"{gate.delays}, {time_text(gate.delay_ns)} in all, the worst {time_text(gate.worst_delay_ns)}"
+    return f"{text}, by {gate.delayed_by}" if gate.delayed_by else text
+
+
+def measuring_text(gate: GateStatistics) -> str:
+    """What measuring launches cost."""
+    return f"{gate.measured} launches, {time_text(gate.measuring_ns)} added" if gate.measured else ""
+
+
+def high_pairs(gate: GateStatistics, beside: list[Gated]) -> Iterator[tuple[str, str]]:
+    """Of a session of the highest priority: its steps, its delays, and its idle time with who filled it."""
+    yield "steps", f"{gate.steps}, {time_text(gate.step_ns)} each at present" if gate.steps else ""
+    yield "delays", delay_text(gate)
+    if gate.steps:
+        yield "bound", f"{time_text(gate.bound_ns)} a step; over it: {gate.over_bound} steps"
+    if gate.predicted:
+        yield "predictions", f"{gate.predicted}, met: {gate.met}{part(gate.met, gate.predicted)}"
+    yield "idle", time_text(gate.idle_ns)
+    filled = sum(each.gate.filled_ns for each in beside)
+    confined = sum(each.gate.confined_ns for each in beside)
+    yield "  filled", f"{time_text(filled)}{part(filled, gate.idle_ns)}"
+    yield "  partitioned", f"{time_text(confined)}{part(confined, gate.idle_ns)}"
+    left = max(0, gate.idle_ns - filled - confined)
+    yield "  left", f"{time_text(left)}{part(left, gate.idle_ns)}"
+
+
+def gated_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
+    """Of a session that the gate holds back: what it was given, what it was refused, what it caused."""
+    yield "filled", f"{gate.filled} operations, {time_text(gate.filled_ns)}"
+    yield "partitioned", f"{gate.confined} operations, {time_text(gate.confined_ns)}"
+    for reason, count in sorted(gate.refused.items(), key=lambda item: -item[1]):
+        yield f"refused: {reason.replace('_', ' ')}", f"{count} ({_REASONS.get(reason, 'unknown reason')})"
+    yield "delays caused", delay_text(gate)
+
+
+def beside_columns() -> list[Column]:
+    """The sessions of the same executor."""
+
+    def refused(each: Gated) -> str:
+        counts = sorted(each.gate.refused.items(), key=lambda item: -item[1])
+        return ", ".join(f"{reason.replace('_', ' ')} {count}" for reason, count in counts) or "-"
+
+    return [
+        Column("session", lambda each: each.session.session),
+        Column("tenant", lambda each: each.session.tenant),
+        Column("name", lambda each: each.session.name),
+        Column("priority", lambda each: priority_name(each.session.priority)),
+        Column("filled", lambda each: time_text(each.gate.filled_ns), right=True),
+        Column("partitioned", lambda each: time_text(each.gate.confined_ns), right=True),
+        Column("delays", lambda each: str(each.gate.delays), right=True),
+        Column("worst", lambda each: time_text(each.gate.worst_delay_ns), right=True),
+        Column("refused", refused),
+    ]
+
+
+@click.command(cls=Verb, examples=["fikitctl explain s-1f0e9c0a11", "fikitctl explain s-1f0e9c0a11 --json"])
+@click.argument("session", type=TARGET)
+@click.pass_obj
+def explain(invocation: Invocation, session: str) -> None:
+    """Tell how the gate treated SESSION.
+
+    For the highest priority: its delays against the bound and who used the time it left idle. For others:
+    what was issued in such time, what had to wait and why, and the delays it caused.
+    """
+    reply: Explained = invocation.request(Explain(session=session))
+    if invocation.as_json:
+        print_json(reply)
+        return
+    record, gate = reply.gated.session, reply.gated.gate
+    head = [
+        ("session", f"{record.session} ({record.name}, {priority_name(record.priority)})"),
+        ("tenant", record.tenant),
+        ("policy", reply.policy),
+    ]
+    told = high_pairs(gate, reply.beside) if record.priority == 0 else gated_pairs(gate)
+    click.echo(sheet([*head, *told, ("measuring", measuring_text(gate))]), nl=False)
+    if reply.beside:
+        click.echo("\n" + table(beside_columns(), reply.beside, PLAIN), nl=False)

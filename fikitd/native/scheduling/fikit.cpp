@@ -1,0 +1,303 @@
+// See fikit.hpp.
+#include "fikit.hpp"
+
+namespace fikit::scheduling {
+
+using Verdict = Decision::Verdict;
+
+void Fikit::enlist(unsigned session, Nanoseconds now) {
+    if (high_of(session) != nullptr) return;
+    for (unsigned number = 0; number < predictors; ++number) {
+        if ((used_ >> number & 1) != 0) continue;
+        used_ |= 1u << number;
+        places_[session] = static_cast<uint8_t>(number + 1);
+        highs_[number] = High{};
+        highs_[number].sequence = &sequences_[number];
+        highs_[number].sequence->forget();
+        highs_[number].step_at = now;
+        return;
+    }
+}
+
+void Fikit::discharge(unsigned session) {
+    if (places_[session] == 0) return;
+    used_ &= ~(1u << (places_[session] - 1));
+    places_[session] = 0;
+}
+
+void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
+    Levels::issued(session, work, now);
+    if (!work.gated) {
+        High* high = high_of(session);
+        if (high == nullptr) return;
+        if (high->outstanding == 0)
+            statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
+        Sequence& sequence = *high->sequence;
+        const Nanoseconds gap = sequence.size() == 0 ? 0 : now - sequence.last().at;
+        sequence.launched(work, now);
+        ++high->outstanding;
+        high->awaits = false;
+        high->gap += (std::min<Nanoseconds>(gap, 1'000'000) - high->gap) / 16;
+        high->duration += (sequence.last().duration - high->duration) / 16;
+        const double demand = work.engine == Engine::kernel
+                                  ? static_cast<double>(work.blocks) / std::max<uint16_t>(1, work.per_sm)
+                                  : 0;
+        high->demand = std::max(high->demand * 0.999, std::min<double>(demand, bounds_.multiprocessors));
+        return;
+    }
+    const uint32_t sms =
+        work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
+    const Plan made = plan(work, sms, now);
+    const Nanoseconds length = made.end - made.start;
+    if (runs_ < operations)
+        running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, work.block};
+    if (!work.known && work.engine == Engine::kernel) ++unknowns_;
+    queued_ += length;
+    busy_until_ = made.end;
+    if (!beside_high(now)) return;
+    SessionStatistics& statistics = statistics_[session];
+    ++(work.partition == 0 ? statistics.filled : statistics.confined);
+    (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        High& high = highs_[std::countr_zero(left)];
+        high.beside = true;
+        Nanoseconds late = 0;
+        excess(high, made, now, late);
+        high.committed = late;
+        high.until = made.end;
+    }
+}
+
+void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
+    Levels::completed(session, work, measured, now);
+    if (work.gated) {
+        unsigned at = 0;
+        while (at < runs_ && running_[at].session != session) ++at;
+        if (at == runs_) return;
+        if (!running_[at].known && work.engine == Engine::kernel) --unknowns_;
+        queued_ -= running_[at].length;
+        busy_until_ = now + queued_;
+        std::copy(running_.begin() + at + 1, running_.begin() + runs_, running_.begin() + at);
+        --runs_;
+        return;
+    }
+    High* high = high_of(session);
+    if (high == nullptr || high->outstanding == 0) return;
+    const Sequence::Launch& launch = high->sequence->at(high->sequence->size() - high->outstanding);
+    --high->outstanding;
+    high->notice = std::min(high->notice + 5, std::max<Nanoseconds>(0, now - launch.alone));
+    high->end = now - high->notice;
+    high->alone = launch.alone;
+    if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
+}
+
+// The session has what it waited for: what it is late by, it was delayed by.
+void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
+    const Nanoseconds late = high.end - high.alone;
+    constexpr Nanoseconds noise = 1000;
+    if (high.beside && late > noise) {
+        high.spent += late;
+        Delays& delays = statistics_[session].delays;
+        ++delays.count;
+        delays.sum += late;
+        delays.worst = std::max(delays.worst, late);
+    }
+    high.beside = runs_ > 0;
+    high.awaits = false;
+    high.committed = 0;
+    const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
+    if (high.sequence->size() - high.step_from >= period) close_step(session, high, now);
+}
+
+void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
+    SessionStatistics& statistics = statistics_[session];
+    const Nanoseconds length = now - high.step_at;
+    high.step_time = high.step_time == 0 ? length : high.step_time + (length - high.step_time) / 8;
+    ++statistics.steps;
+    statistics.step_time = high.step_time;
+    if (high.spent > statistics.bound) {
+        ++statistics.over_bound;
+        high.trust = std::max(0.05, high.trust * 0.7);
+    } else {
+        high.trust = std::min(0.9, high.trust + 0.004);
+    }
+    statistics.bound = step_bound(high);
+    statistics.predicted = high.sequence->predicted;
+    statistics.met = high.sequence->met;
+    high.spent = 0;
+    high.step_at = now;
+    high.step_from = high.sequence->size();
+}
+
+Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
+    Plan plan{&work, sms, 1, 1.0, std::max(now + Sequence::latency, busy_until_), 0};
+    Nanoseconds length = work.expected;
+    if (work.engine == Engine::kernel && work.blocks > 0) {
+        const uint32_t slots = sms * work.per_sm, all = bounds_.multiprocessors * work.per_sm;
+        plan.waves = (work.blocks + slots - 1) / slots;
+        length = length * plan.waves / ((work.blocks + all - 1) / all);
+        if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
+    }
+    plan.end = plan.start + length + between;
+    return plan;
+}
+
+// How much later a launch of a high session that is ready at `at` ends because of the candidate.
+Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds at) const {
+    if (at < plan.start || at >= plan.end) return 0;
+    const Nanoseconds left = plan.end - at;
+    if (plan.work->engine != Engine::kernel || launch.engine != Engine::kernel)
+        return plan.work->engine == launch.engine ? left : 0;
+    const Nanoseconds block = std::min(left, plan.work->block > 0 ? plan.work->block : left);
+    const auto beside = static_cast<uint32_t>((1 - plan.taken) * launch.per_sm);
+    const uint32_t room =
+        (bounds_.multiprocessors - plan.sms) * launch.per_sm + (plan.waves == 1 ? plan.sms * beside : 0);
+    if (launch.blocks <= room) return 0;
+    if (room == 0) return block;
+    const uint32_t all = bounds_.multiprocessors * launch.per_sm;
+    const uint32_t more = (launch.blocks + room - 1) / room - (launch.blocks + all - 1) / all;
+    return std::min(block, more * launch.block);
+}
+
+// Walks through the launches of a high session up to the end of the candidate. By how much would it be
+// delayed more than is allowed, at the worst of its waits? `late`: what it is late by at the candidate's end.
+Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, Nanoseconds& late) const {
+    const Sequence& sequence = *high.sequence;
+    late = 0;
+    if (sequence.size() == 0) return 0;
+    const bool known = sequence.known();
+    Nanoseconds alone = high.alone, end = high.end;
+    if (now < high.until) end = std::max(end, alone + high.committed);
+    const Nanoseconds bound = step_bound(high);
+    Nanoseconds allowed = bound - high.spent, worst = -bound;
+    uint32_t position = sequence.size() - high.outstanding;
+    for (; position < sequence.size(); ++position) {
+        const Sequence::Launch& launch = sequence.at(position);
+        const Nanoseconds at = launch.at + Sequence::latency, start = std::max(at, end);
+        alone = std::max(at, alone) + launch.duration;
+        end = start + launch.duration + stall(plan, launch, start);
+    }
+    Sequence::Launch typical;
+    typical.duration = typical.block = high.duration;
+    typical.blocks = static_cast<uint32_t>(high.demand);
+    typical.gap = high.gap;
+    Nanoseconds issued = sequence.last().at;
+    uint32_t step = known ? sequence.at(sequence.next() - 1).step : 0;
+    position = sequence.next();
+    for (unsigned seen = 0;; ++seen, ++position) {
+        const Sequence::Launch& launch = known ? sequence.at(position) : typical;
+        issued = std::max(issued + launch.gap, now);
+        const Nanoseconds at = issued + Sequence::latency;
+        if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
+            worst = std::max(worst, end - alone - allowed);
+            if (end > alone) issued += end - alone;
+            step = launch.step;
+            allowed = bound;
+            end = alone;
+        }
+        if (at >= plan.end) break;
+        if (seen == foresight) return bound;
+        alone = std::max(at, alone) + launch.duration;
+        const Nanoseconds start = std::max(at, end);
+        end = start + launch.duration + stall(plan, launch, start);
+        if (worst > 0) return worst;
+    }
+    late = std::max<Nanoseconds>(0, end - alone);
+    if (late == 0) return worst;
+    const Nanoseconds slack = known ? sequence.slack(position) : 0;
+    return std::max(worst,
+                    late - static_cast<Nanoseconds>(high.trust * static_cast<double>(slack)) - allowed);
+}
+
+bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        Nanoseconds late = 0;
+        if (excess(highs_[std::countr_zero(left)], plan, now, late) > 0) return false;
+    }
+    return true;
+}
+
+Decision Fikit::wait(unsigned session, Refusal reason) {
+    if (!guests_[session].refused) {
+        guests_[session].refused = true;
+        ++statistics_[session].refused[static_cast<unsigned>(reason)];
+    }
+    return {Verdict::wait, static_cast<uint8_t>(session)};
+}
+
+Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
+    const Work& work = sessions_[session].head;
+    const auto number = static_cast<uint8_t>(session);
+    const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
+    const bool unknown = work.engine == Engine::kernel && (!work.known || guests_[session].distrusted > now);
+    refusal = Refusal::in_flight;
+    if (runs_ == operations) return {Verdict::wait, number};
+    if (gated_operations_ > 0) {
+        if (unknown && (!beside || unknowns_ > 0)) return {Verdict::wait, number};
+        if (gated_in_flight_ - running_[0].charge >= bounds_.in_flight ||
+            busy_until_ - now >= bounds_.in_flight)
+            return {Verdict::wait, number};
+    }
+    if (!beside) return {Verdict::whole, number};
+    const auto smallest = static_cast<uint8_t>(partitions_ - 1);
+    const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
+    if (unknown) {
+        if (can_confine) return {Verdict::partition, number, smallest};
+        refusal = Refusal::unknown;
+    } else {
+        const Plan everywhere = plan(work, bounds_.multiprocessors, now);
+        if (fits(everywhere, now)) return {Verdict::whole, number};
+        refusal = Refusal::bound;
+        if (can_confine) {
+            uint32_t waves = 0;
+            Decision best{Verdict::wait, number};
+            for (uint8_t index = 0; index < partitions_; ++index) {
+                const Plan confined = plan(work, bounds_.partitions[index], now);
+                if (waves != 0 && confined.waves > waves) break;
+                if (waves == 0 && !fits(confined, now)) continue;
+                waves = confined.waves;
+                best = {Verdict::partition, number, index};
+            }
+            if (waves != 0) return best;
+        }
+    }
+    Nanoseconds again = 0;
+    if (entitled(session, now, again)) {
+        return can_confine ? Decision{Verdict::partition, number, smallest}
+                           : Decision{Verdict::whole, number};
+    }
+    const Nanoseconds forgotten = high_at_ + bounds_.high_memory;
+    return {Verdict::wait, number, 0, again == 0 ? forgotten : std::min(again, forgotten)};
+}
+
+Decision Fikit::decide(Nanoseconds now) {
+    Decision answer;
+    bool blocked = false;
+    uint64_t left = waiting_;
+    for (int number = highest_level + 1; left != 0; ++number) {
+        const Level& level = levels_[number];
+        uint64_t candidates = level.members & left;
+        left &= ~candidates;
+        while (candidates != 0) {
+            const unsigned session = least(candidates);
+            candidates &= ~bit(session);
+            Refusal refusal = Refusal::level;
+            Nanoseconds again = 0;
+            if (blocked && !entitled(session, now, again)) {
+                wait(session, refusal);
+                if (again != 0 && (answer.again_at == 0 || again < answer.again_at)) answer.again_at = again;
+                continue;
+            }
+            const Decision decision = place(session, now, refusal);
+            if (decision.verdict != Verdict::wait) return decision;
+            wait(session, refusal);
+            if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
+                answer.again_at = decision.again_at;
+            if (refusal == Refusal::in_flight) return answer;
+        }
+        blocked = blocked || level.in_flight > 0;
+    }
+    return answer;
+}
+
+}  // namespace fikit::scheduling

@@ -1,0 +1,161 @@
+// Filling: low-priority work runs in the idle time of high-priority work, as long as that does not notice.
+//
+// After FIKIT (arXiv 2311.10359): a profile of each kernel's duration (its SK) and of the gap that follows it
+// (SG), ten priority queues, the best fit of the highest queue (BestPrioFit), and feedback that ends a
+// filling when the gap ends early. Two things are different. What delays a high kernel is not the length of
+// the one that fills but how long its *blocks* still hold the SMs that the high kernel needs, so a candidate
+// may also be confined to a partition and run beside it. And a delay of one kernel is none of the program,
+// unless it is still there when the program waits: idle time until then absorbs it.
+//
+//   level 0      is issued at once. Sequence (sequence.hpp) tells what a high session will launch next, when,
+//   on
+//                how many SMs, and how much idle time (slack) there is until it waits for its work.
+//   delay        The policy follows two ends of a high session's work: as it is, and as it would be alone.
+//   Their
+//                difference is its lateness. What is left of it when the session waits is a delay, and counts
+//                against the step's bound: `delay_share` of the time from one iteration to the next, at least
+//                `delay_least`.
+//   candidate    The head of each gated session, by level, then fairness: the first that fits. For the whole
+//   GPU
+//                and for each partition, the largest first, the predicted launches up to the candidate's end
+//                are walked through: those that find the SMs they need wait for nothing, the others until a
+//                block of the candidate ends, or run in more waves on what is left. If the lateness that
+//                results, less the slack, stays within what is left of the step's bound, the candidate goes
+//                there. Equal speed on a smaller partition is preferred to a larger one.
+//   feedback     Every launch and completion of a high session renews the prediction; the gate asks again for
+//                every operation, and only `in_flight` is ever beyond recall. Steps that were delayed by more
+//                than the bound make it trust slack less (`trust`).
+//   unknown      kernels, and those of a session that was caught (below): one at a time, on the smallest
+//                partition; without partitions only when no high session worked within `high_memory`.
+//   copies       hold an engine, not SMs: they delay copies of the same engine.
+//   graphs       are one operation, whose block is its whole duration; they and cooperative launches go to
+//   the
+//                whole GPU or wait.
+//   starvation   levels.hpp; what is entitled takes the smallest partition, if it can be confined.
+//   caught       is a session whose operation lasted far beyond its profile beside high work: see offended().
+#pragma once
+
+#include <memory>
+
+#include "levels.hpp"
+#include "sequence.hpp"
+
+namespace fikit::scheduling {
+
+class Fikit final : public Levels {
+  public:
+    explicit Fikit(const Bounds& bounds) : Levels(bounds), sequences_(new Sequence[predictors]) {
+        while (partitions_ < bounds.partitions.size() && bounds.partitions[partitions_] != 0) ++partitions_;
+        for (unsigned number = 0; number < predictors; ++number)
+            sequences_[number].multiprocessors = bounds.multiprocessors;
+    }
+
+    void opened(unsigned session, int level, double weight, Nanoseconds now) override {
+        Levels::opened(session, level, weight, now);
+        statistics_[session] = {};
+        statistics_[session].bound = bounds_.delay_least;
+        guests_[session] = {};
+        if (level == highest_level) enlist(session, now);
+    }
+    void changed(unsigned session, int level, double weight, Nanoseconds now) override {
+        Levels::changed(session, level, weight, now);
+        if (level == highest_level)
+            enlist(session, now);
+        else
+            discharge(session);
+    }
+    void closed(unsigned session, Nanoseconds now) override {
+        Levels::closed(session, now);
+        discharge(session);
+    }
+
+    void arrived(unsigned session, const Work& work, Nanoseconds now) override {
+        Levels::arrived(session, work, now);
+        guests_[session].refused = false;
+    }
+
+    void issued(unsigned session, const Work& work, Nanoseconds now) override;
+    void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override;
+    void awaited(unsigned session, Nanoseconds) override {
+        High* high = high_of(session);
+        if (high == nullptr) return;
+        high->awaits = high->tells = true;
+        high->sequence->awaited();
+    }
+    Decision decide(Nanoseconds now) override;
+    SessionStatistics statistics(unsigned session) const override { return statistics_[session]; }
+
+  private:
+    static constexpr unsigned predictors =
+        8;  // high sessions that are predicted; others count as unforeseeable
+    static constexpr unsigned operations = 64;    // gated ones in flight
+    static constexpr unsigned foresight = 512;    // launches of a high session that are looked ahead
+    static constexpr Nanoseconds between = 1000;  // from one kernel of a stream to the next
+
+    struct High {
+        Sequence* sequence = nullptr;
+        uint32_t outstanding = 0;              // launches issued and not completed
+        Nanoseconds end = 0, alone = 0;        // of what has completed: as it was, as it would have been
+        Nanoseconds notice = 1'000'000;        // how late a completion is seen: the least so far
+        Nanoseconds committed = 0, until = 0;  // lateness expected of what fills, and until when it does
+        bool awaits = false, tells = false;    // tells: it has ever said that it waits
+        bool beside = false;                   // gated work was in flight since it last waited
+        Nanoseconds spent = 0;                 // delay of this step
+        Nanoseconds step_at = 0, step_time = 0;
+        uint32_t step_from = 0;
+        double trust = 0.5;  // share of the slack that is relied on
+        Nanoseconds gap = 0, duration = 0;
+        double demand = 0;  // SMs: a slowly falling maximum
+    };
+    struct Running {
+        uint8_t session = 0;
+        bool known = false;
+        Nanoseconds charge = 0, length = 0, block = 0;
+    };
+    struct Guest {
+        bool refused = false;        // its head was counted as refused
+        Nanoseconds distrusted = 0;  // until then
+        Nanoseconds penalty = 0;     // for how long the next time
+    };
+    // A candidate somewhere: on `sms` SMs, from `start` to `end`.
+    struct Plan {
+        const Work* work;
+        uint32_t sms;
+        uint32_t waves;
+        double taken;  // of each SM
+        Nanoseconds start, end;
+    };
+
+    High* high_of(unsigned session) {
+        const uint8_t place = places_[session];
+        return place == 0 ? nullptr : &highs_[place - 1];
+    }
+    void enlist(unsigned session, Nanoseconds now);
+    void discharge(unsigned session);
+    void settle(unsigned session, High& high, Nanoseconds now);
+    void close_step(unsigned session, High& high, Nanoseconds now);
+    Nanoseconds step_bound(const High& high) const {
+        return std::max(bounds_.delay_least,
+                        static_cast<Nanoseconds>(bounds_.delay_share * static_cast<double>(high.step_time)));
+    }
+    Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
+    Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds at) const;
+    Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now, Nanoseconds& late) const;
+    bool fits(const Plan& plan, Nanoseconds now) const;
+    Decision place(unsigned session, Nanoseconds now, Refusal& refusal);
+    Decision wait(unsigned session, Refusal reason);
+
+    std::unique_ptr<Sequence[]> sequences_;
+    std::array<High, predictors> highs_{};
+    std::array<uint8_t, max_sessions> places_{};  // of a session's High, from 1; 0: it has none
+    unsigned used_ = 0;                           // bits of highs_
+    std::array<SessionStatistics, max_sessions> statistics_{};
+    std::array<Guest, max_sessions> guests_{};
+    std::array<Running, operations> running_{};
+    unsigned runs_ = 0, unknowns_ = 0;
+    Nanoseconds queued_ = 0,
+                busy_until_ = 0;  // of the gated work in flight: its length, when it will be over
+    size_t partitions_ = 0;
+};
+
+}  // namespace fikit::scheduling

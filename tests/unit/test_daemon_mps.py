@@ -1,0 +1,105 @@
+"""The life of MPS's control daemon, with a program that behaves like it in what we use of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from fikitd.events import Events
+from fikitd.mps import CONTROL, Mps
+
+# In the foreground it makes the file that says it serves, and ends when told to; else it asks the other one.
+PROGRAM = f"""#!{sys.executable}
+import os, signal, sys, time
+control = os.environ["CUDA_MPS_PIPE_DIRECTORY"] + "/control"
+if sys.argv[1:] == ["-f"]:
+    if os.environ.get("MPS_TEST") == "broken":
+        sys.exit(1)
+    with open(control + ".new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(control + ".new", control)
+    signal.pause()
+try:
+    pid = int(open(control).read())
+    os.kill(pid, 0)
+except OSError:
+    sys.exit(1)
+if sys.stdin.read().startswith("quit"):
+    os.kill(pid, signal.SIGTERM)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bin" / CONTROL
+    path.parent.mkdir()
+    path.write_text(PROGRAM)
+    path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{path.parent}:{os.environ['PATH']}")
+
+
+def made(place: Path, events: Events, wanted: bool = True) -> Mps:
+    return Mps(wanted, place, place, events)
+
+
+@pytest.mark.usefixtures("program")
+async def test_it_is_started_again_when_it_dies_and_stopped_at_the_end(tmp_path: Path) -> None:
+    events = Events()
+    mps = made(tmp_path, events)
+    with events.subscribed(lambda uid: True) as subscription, trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(mps.run)
+            first = await subscription.receive.receive()
+            assert (first.kind, first.detail["taken_over"]) == ("mps_started", False)
+            assert mps.environment["CUDA_MPS_PIPE_DIRECTORY"] == str(tmp_path / "mps")
+            os.kill(first.detail["pid"], signal.SIGKILL)
+            assert (await subscription.receive.receive()).kind == "mps_ended"
+            assert mps.environment == {}
+            second = await subscription.receive.receive()
+            assert second.kind == "mps_started"
+            assert second.detail["pid"] != first.detail["pid"]
+            await mps.stop()
+        with pytest.raises(ProcessLookupError):
+            os.kill(second.detail["pid"], 0)
+
+
+@pytest.mark.usefixtures("program")
+async def test_the_next_daemon_takes_it_over(tmp_path: Path) -> None:
+    events = Events()
+    with events.subscribed(lambda uid: True) as subscription, trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made(tmp_path, events).run)
+            first = await subscription.receive.receive()
+            nursery.cancel_scope.cancel()  # as good as killed: nothing is stopped
+        later = made(tmp_path, events)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(later.run)
+            again = await subscription.receive.receive()
+            assert again.detail == {"pid": first.detail["pid"], "taken_over": True}
+            await later.stop()
+
+
+@pytest.mark.usefixtures("program")
+async def test_a_program_that_does_not_start_is_told_of_and_gone_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MPS_TEST", "broken")
+    events = Events()
+    mps = made(tmp_path, events)
+    with events.subscribed(lambda uid: True) as subscription, trio.fail_after(30):
+        await mps.run()
+        assert (await subscription.receive.receive()).kind == "mps_unavailable"
+    assert mps.environment == {}
+    await mps.stop()
+
+
+async def test_where_it_is_not_wanted_nothing_is_started(tmp_path: Path) -> None:
+    mps = made(tmp_path, Events(), wanted=False)
+    await mps.run()
+    assert mps.environment == {}
+    assert await trio.to_thread.run_sync(os.listdir, tmp_path) == []
