@@ -2,6 +2,8 @@
 // is what the driver does too.
 #include <string.h>
 
+#include "capture.hpp"
+#include "copies.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
@@ -9,8 +11,6 @@
 
 namespace fikit::shim {
 namespace {
-
-enum class Wait { no, yes };
 
 bool on_device(uint64_t address) {
     Range range;
@@ -20,9 +20,21 @@ bool on_device(uint64_t address) {
 // The host's own address of what the GPU may know by another one.
 void* host_address(uint64_t address) { return reinterpret_cast<void*>(address); }
 
-CUresult copy(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, Wait wait) {
+}  // namespace
+
+CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait) {
     if (bytes == 0) return CUDA_SUCCESS;
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (captures.capturing(stream)) {
+        if (wait) return captures.forbid(stream);
+        Captured call = {};
+        call.kind = Captured::Kind::copy;
+        call.to = to;
+        call.from = from;
+        call.count = bytes;
+        Captured* added = nullptr;
+        return captures.add(stream, call, nullptr, 0, added, 0);
+    }
     const bool to_device = on_device(to), from_device = on_device(from);
     Status status = status::success;
     if (to_device && from_device) {
@@ -38,14 +50,16 @@ CUresult copy(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, Wait 
         if (status == status::success) memmove(host_address(to), host_address(from), bytes);
         return result_of(status);
     }
-    if (status == status::success && wait == Wait::yes) status = producer().stream_synchronize(stream);
+    if (status == status::success && wait) status = producer().stream_synchronize(stream);
     return result_of(status);
 }
 
-CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, Wait wait) {
+namespace {
+
+CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
-    return copy(to, from, bytes, stream, wait);
+    return copy_memory(to, from, bytes, stream, wait);
 }
 
 // One side of a copy of rows: where its first byte is, and how far apart rows and slices are.
@@ -65,9 +79,10 @@ CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64
 }
 
 CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t width, uint64_t rows,
-                   uint64_t slices, Wait wait) {
+                   uint64_t slices, bool wait) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (wait && captures.capturing(stream)) return captures.forbid(stream);
     uint64_t bytes = width;
     if (to.pitch == width && from.pitch == width) {  // no gaps between rows
         bytes = width * rows;
@@ -76,14 +91,14 @@ CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t w
     for (uint64_t z = 0; z < slices; ++z)
         for (uint64_t y = 0; y < rows; ++y) {
             const CUresult result =
-                copy(to.address + z * to.slice + y * to.pitch, from.address + z * from.slice + y * from.pitch,
-                     bytes, stream, Wait::no);
+                copy_memory(to.address + z * to.slice + y * to.pitch,
+                            from.address + z * from.slice + y * from.pitch, bytes, stream, false);
             if (result != CUDA_SUCCESS) return result;
         }
-    return wait == Wait::yes ? result_of(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
+    return wait ? result_of(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
 }
 
-CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* c, Wait wait) {
+CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* c, bool wait) {
     if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Side to, from;
     CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0,
@@ -95,7 +110,7 @@ CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* c, Wait wait) {
     return copy_rows(stream, to, from, c->WidthInBytes, c->Height, 1, wait);
 }
 
-CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* c, Wait wait) {
+CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* c, bool wait) {
     if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Side to, from;
     CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
@@ -118,6 +133,17 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
     if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
+    if (captures.capturing(stream)) {
+        if (!range.on_device()) return captures.forbid(stream);
+        Captured call = {};
+        call.kind = Captured::Kind::fill;
+        call.to = address;
+        call.count = count;
+        call.value = value;
+        call.width = sizeof value;
+        Captured* added = nullptr;
+        return captures.add(stream, call, nullptr, 0, added, 0);
+    }
     if (range.on_device()) return result_of(producer().fill(stream, address, count, value, sizeof value));
     if (const Status status = producer().stream_synchronize(stream)) return result_of(status);
     fill_host(address, value, count);
@@ -148,45 +174,45 @@ uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(addres
 }  // namespace
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, to, from, bytes, Wait::yes);
+    return copy_on(nullptr, to, from, bytes, true);
 }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_on(stream, to, from, bytes, Wait::no);
+    return copy_on(stream, to, from, bytes, false);
 }
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes) {
-    return copy_on(nullptr, to, from, bytes, Wait::yes);
+    return copy_on(nullptr, to, from, bytes, true);
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes,
                            CUstream stream) {
-    return copy_on(stream, to, from, bytes, Wait::no);
+    return copy_on(stream, to, from, bytes, false);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-    return copy_on(nullptr, to, number(from), bytes, Wait::yes);
+    return copy_on(nullptr, to, number(from), bytes, true);
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-    return copy_on(stream, to, number(from), bytes, Wait::no);
+    return copy_on(stream, to, number(from), bytes, false);
 }
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, number(to), from, bytes, Wait::yes);
+    return copy_on(nullptr, number(to), from, bytes, true);
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_on(stream, number(to), from, bytes, Wait::no);
+    return copy_on(stream, number(to), from, bytes, false);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, to, from, bytes, Wait::no);
+    return copy_on(nullptr, to, from, bytes, false);
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_on(stream, to, from, bytes, Wait::no);
+    return copy_on(stream, to, from, bytes, false);
 }
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, Wait::yes); }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, Wait::yes); }
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
-    return copy_2d(stream, what, Wait::no);
+    return copy_2d(stream, what, false);
 }
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_3d(nullptr, what, Wait::yes); }
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_3d(nullptr, what, true); }
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
-    return copy_3d(stream, what, Wait::no);
+    return copy_3d(stream, what, false);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {

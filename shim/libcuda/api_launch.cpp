@@ -5,6 +5,7 @@
 
 #include <new>
 
+#include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
 #include "served.hpp"
@@ -76,17 +77,33 @@ CUresult find_buffer(void** extra, FromBuffer& buffer) {
     return buffer.data != nullptr || buffer.bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+template <class Pack>
+CUresult issue(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack) {
+    if (captures.capturing(shape.stream)) [[unlikely]] {
+        Captured call = {};
+        call.kind = Captured::Kind::launch;
+        call.shape = shape;
+        Captured* added = nullptr;
+        const size_t attribute_bytes = shape.attributes * sizeof(fikit_attribute);
+        const CUresult result =
+            captures.add(shape.stream, call, attributes, attribute_bytes, added, shape.parameter_bytes);
+        if (result == CUDA_SUCCESS) pack(added->bytes() + attribute_bytes);
+        return result;
+    }
+    return result_of(producer().launch_with(shape, attributes, pack));
+}
+
 CUresult launch(const Function& function, LaunchShape& shape, const fikit_attribute* attributes,
                 void** parameters, void** extra) {
     shape.function = function.number;
     shape.parameter_bytes = function.parameter_bytes;
     if (parameters != nullptr || function.parameters == 0) [[likely]]
-        return result_of(producer().launch_with(shape, attributes, FromPointers{function, parameters}));
+        return issue(shape, attributes, FromPointers{function, parameters});
     if (extra == nullptr) return CUDA_ERROR_INVALID_VALUE;
     FromBuffer buffer = {nullptr, 0, function.parameter_bytes};
     const CUresult result = find_buffer(extra, buffer);
     if (result != CUDA_SUCCESS) return result;
-    return result_of(producer().launch_with(shape, attributes, buffer));
+    return issue(shape, attributes, buffer);
 }
 
 fikit_attribute cooperative_attribute() {
@@ -171,6 +188,14 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) {
+        Captured call = {};
+        call.kind = Captured::Kind::function;
+        call.to = reinterpret_cast<uintptr_t>(function);
+        call.from = reinterpret_cast<uintptr_t>(argument);
+        Captured* added = nullptr;
+        return captures.add(number, call, nullptr, 0, added, 0);
+    }
     return result_of(producer().host_function(number, function, argument));
 }
 
@@ -178,6 +203,7 @@ CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* a
     if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) return captures.forbid(number);
     auto* const callback = static_cast<Callback*>(malloc(sizeof(Callback)));
     if (callback == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = {function, stream, argument};

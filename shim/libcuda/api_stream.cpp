@@ -1,6 +1,7 @@
 // Streams and events.
 #include <new>
 
+#include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
 #include "served.hpp"
@@ -44,12 +45,14 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamQuery(CUstream handle) {
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) return captures.forbid(number);
     return result_of(producer().stream_query(number));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) return captures.forbid(number);
     return result_of(producer().stream_synchronize(number));
 }
 
@@ -58,6 +61,10 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int) 
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if (const uint64_t capture = load_acquire(event->capture); capture != 0)
+        return captures.join(number, capture);
+    // Within a capture, an event from outside would be a dependency that no launch could repeat.
+    if (captures.capturing(number)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     return result_of(producer().event_wait(event->number, number));
 }
 
@@ -99,38 +106,6 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
     return CUDA_SUCCESS;
 }
 
-// --- capture: nothing is ever being captured, since beginning it is not served ---
-
-CUresult cuStreamIsCapturing(CUstream, CUstreamCaptureStatus* status) {
-    if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *status = CU_STREAM_CAPTURE_STATUS_NONE;
-    return CUDA_SUCCESS;
-}
-
-CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id) {
-    if (id != nullptr) *id = 0;
-    return fikit::shim::cuStreamIsCapturing(handle, status);
-}
-
-CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph*,
-                                   const CUgraphNode**, size_t*) {
-    return fikit::shim::cuStreamGetCaptureInfo(handle, status, id);
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id, CUgraph*,
-                                   const CUgraphNode**, const CUgraphEdgeData**, size_t*) {
-    return fikit::shim::cuStreamGetCaptureInfo(handle, status, id);
-}
-
-CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
-    if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
-        return CUDA_ERROR_INVALID_VALUE;
-    const CUstreamCaptureMode before = thread.capture_mode;
-    thread.capture_mode = *mode;
-    *mode = before;
-    return CUDA_SUCCESS;
-}
-
 // --- events ---
 
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
@@ -163,23 +138,29 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int) {
-    const Event* const event = event_of(handle);
+    Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    const uint64_t capture = captures.capture_of(number);
+    store_release(event->capture, capture);
+    if (capture != 0) return CUDA_SUCCESS;
     const bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
     return result_of(producer().event_record(event->number, number, timing));
 }
 
 CUresult cuEventQuery(CUevent handle) {
     const Event* const event = event_of(handle);
-    return event != nullptr ? result_of(producer().event_query(event->number)) : CUDA_ERROR_INVALID_HANDLE;
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    return result_of(producer().event_query(event->number));
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
     const Event* const event = event_of(handle);
-    return event != nullptr ? result_of(producer().event_synchronize(event->number))
-                            : CUDA_ERROR_INVALID_HANDLE;
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    return result_of(producer().event_synchronize(event->number));
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent end_handle) {
