@@ -44,7 +44,7 @@ def main() -> None:
     """Serve until the other end closes."""
     descriptor, count, ordinal = map(int, sys.argv[1:])
     section = SchedulingSection()
-    core = DispatchCore(set_up(ordinal, section.partitions), section, 1.0, "")
+    core = DispatchCore(set_up(ordinal, section.partitions), section, 1.0, "", "")
     with socket.socket(fileno=descriptor) as control:
         for number in range(count):
             ours, theirs = socket.socketpair()

@@ -25,6 +25,8 @@ from fikitd.simcuda import library_path
 TOLERANCE: Final = 0.15
 SIMULATED_MEMORY: Final = 16 << 30
 PARTS: Final = ("calls", "graphs", "priorities", "partitions", "copies", "memory", "contexts")
+MPS_PARTS: Final = ("mps",)
+"""Under MPS. On a real GPU its control daemon must run, so they are measured there only when named."""
 SECONDS_OF_A_PART: Final = 170.0
 
 
@@ -99,6 +101,9 @@ FIGURES: Final = (
     Figure("urgent_beside_copies", "urgent launch + synchronise beside copies to the host", "us", 9.1),
     Figure("contexts_in_turn", "launch + synchronise in two contexts in turn, a pair", "us", 286),
     Figure("beside_busy_context", "launch + synchronise beside a busy context", "us", 1846),
+    Figure("urgent_beside_mps_10", "under MPS, beside waves of 10 us blocks", "us", 15.1),
+    Figure("urgent_beside_mps_200", "under MPS, beside waves of 200 us blocks", "us", 45.5),
+    Figure("contexts_in_turn_mps", "under MPS, two contexts in turn, a pair", "us", 15.6),
     Figure("context", "cuCtxCreate", "ms", 106),
     Figure("green_context", "cuGreenCtxCreate", "ms", 1.7),
     Figure("to_device", "pinned copies to the device", "GB/s", 55.6),
@@ -137,6 +142,8 @@ def measure(program: Path, library: str, parts: Sequence[str], *, simulated: boo
     found: dict[str, float] = {}
     for part in parts:
         command = [str(program), library, part]
+        if simulated:
+            environment["FIKIT_SIM_MPS"] = "1" if part in MPS_PARTS else "0"
         done = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=SECONDS_OF_A_PART
         )
@@ -171,20 +178,20 @@ def table(rows: Sequence[Row], column: str) -> str:
 def main() -> None:
     """Measure, print, and fail where a claim does not hold."""
     parser = argparse.ArgumentParser(prog="python -m bench.simfit", description=__doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS)} (default: all)")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of {', '.join(PARTS + MPS_PARTS)}")
     parser.add_argument("--json", action="store_true", help="one line of JSON in place of the table")
     wanted = os.environ.get("FIKIT_TEST_DEVICE", "sim")
     parser.add_argument("--device", default=wanted, help="sim, real, or a simulated libcuda.so.1")
     parser.add_argument("--program", type=Path, help="bench_simfit, already built")
     options = parser.parse_args()
-    if unknown := set(options.parts) - set(PARTS):
+    if unknown := set(options.parts) - set(PARTS + MPS_PARTS):
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
     simulated = options.device != "real"
     library = "libcuda.so.1"
     if simulated:
         library = str(library_path()) if options.device == "sim" else options.device
     program = options.program or build.build(["bench_simfit"]) / "bench_simfit"
-    parts = options.parts or list(PARTS)
+    parts = options.parts or [*PARTS, *(MPS_PARTS if simulated else ())]
     rows = compare(measure(program, library, parts, simulated=simulated))
     fits = all(row.fits for row in rows)
     if options.json:

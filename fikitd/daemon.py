@@ -95,7 +95,7 @@ class Daemon:
         """Read the state of an earlier daemon. Raises Unavailable."""
         store = await Store.open(directories.state / "state.db")
         accounts, events = Accounts(await store.load_usage()), Events()
-        sessions = Sessions(store, accounts, events)
+        sessions = Sessions(store, accounts, events, directories.runtime)
         by_index = {device.index: device for device in devices}
         daemon = cls(configuration, directories, by_index, store, accounts, events, sessions)
         await sessions.load()
@@ -107,7 +107,6 @@ class Daemon:
         """Write what is not written at once. Raises Unavailable."""
         await self.jobs.settle()
         await self.sessions.settle()
-        await self.store.save_usage(self.accounts.sums())
 
     # --- who may what ----------------------------------------------------------------------------
 

@@ -67,6 +67,7 @@ async def serve(
         nursery.start_soon(obey_signals, daemon, file, nursery.cancel_scope)
         await nursery.start(daemon.mps.run)
         await nursery.start(daemon.supervisor.run)
+        await daemon.sessions.close_left()
         await nursery.start(daemon.jobs.run)
         for each in listening:
             nursery.start_soon(Listener(daemon).run, each)

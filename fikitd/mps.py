@@ -22,9 +22,12 @@ import msgspec
 import trio
 
 from fikitd.events import Events
-from fikitd.processes import Process, spawn, start_time
+from fikitd.launch import Launch, launch
+from fikitd.processes import Process, start_time
 
 CONTROL: Final = "nvidia-cuda-mps-control"
+UNIT: Final = "fikitd-executor-mps"
+"""Under systemd; it may what an executor may."""
 START_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 10.0
@@ -115,7 +118,7 @@ class Mps:
         await trio.to_thread.run_sync(self._clear)
         log = self._logs / "mps-control.log"
         try:
-            process = await spawn([program, "-f"], {**os.environ, **self._places()}, log)
+            process = await launch(Launch(UNIT, [program, "-f"], log, self._places()))
         except OSError as error:
             self._unavailable(str(error))
             return None

@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fikitd.configuration import Allowance
 from fikitd.device import DeviceSpec
-from fikitd.errors import InvalidRequest, QuotaReached
+from fikitd.errors import NotFound, QuotaReached
 
 
 class MachineFull(QuotaReached):
@@ -54,6 +54,12 @@ class Ask:
     allowance: Allowance
 
 
+def no_such_gpu(gpu: int, devices: Iterable[int]) -> NotFound:
+    """The refusal of a GPU that this daemon does not serve."""
+    known = ", ".join(str(index) for index in devices)
+    return NotFound(f"there is no GPU {gpu}", f"the daemon serves GPU {known}")
+
+
 def memory_limit(ask: Ask, device: DeviceSpec) -> int:
     """The limit that the session gets. Raises QuotaReached for what will never be granted."""
     most = min(ask.allowance.memory_limit_bytes or device.memory_bytes, device.memory_bytes)
@@ -66,11 +72,10 @@ def memory_limit(ask: Ask, device: DeviceSpec) -> int:
 
 
 def place(ask: Ask, devices: Mapping[int, DeviceSpec], claims: Iterable[Claim], limits: Limits) -> DeviceSpec:
-    """The GPU to use. Raises MachineFull, QuotaReached, InvalidRequest."""
+    """The GPU to use. Raises MachineFull, QuotaReached, NotFound."""
     held = list(claims)
     if ask.gpu is not None and ask.gpu not in devices:
-        known = ", ".join(str(index) for index in devices)
-        raise InvalidRequest(f"there is no GPU {ask.gpu}; there is {known}")
+        raise no_such_gpu(ask.gpu, devices)
     wanted = [device for index, device in devices.items() if ask.gpu in (None, index)]
     if sum(claim.sessions for claim in held if claim.uid == ask.uid) >= ask.allowance.max_sessions:
         raise QuotaReached(

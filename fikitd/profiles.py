@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
 import structlog
 from fikit.protocol import ProfileRecord
 
@@ -27,7 +28,12 @@ from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
 from fikitd.store import Row, Store
 
-COLUMNS: Final = "module, function, grid, block, shared_bytes, device, samples, median_ns, p95_ns"
+COLUMNS: Final = (
+    *("module", "function", "grid", "block", "shared_bytes", "device", "samples", "median_ns", "p95_ns"),
+    *("shortest_ns", "block_ns", "wrong", "key", "gaps"),
+)
+LISTED: Final = ", ".join(COLUMNS)
+AS_JSON: Final = {"grid", "block", "gaps"}
 MOST_LOADED: Final = 5_000
 """Entries that a new executor is given: the most sampled ones, well below the frame limit."""
 
@@ -51,7 +57,7 @@ class Profiles:
         if executor.description is None:
             return
         rows = await self._store.read(
-            f"SELECT {COLUMNS} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",
+            f"SELECT {LISTED} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",
             (executor.description.device_name, MOST_LOADED),
         )
         if rows:
@@ -71,12 +77,13 @@ class Profiles:
 
     async def save(self, records: Iterable[ProfileRecord]) -> None:
         """Keep entries; an entry that is there is replaced. Raises Unavailable."""
-        statement = f"INSERT OR REPLACE INTO profiles ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+        places = ", ".join("?" for _ in COLUMNS)
+        statement = f"INSERT OR REPLACE INTO profiles ({LISTED}) VALUES ({places})"
         await self._store.write((statement, values(each)) for each in records)
 
     async def list(self, limit: int) -> list[ProfileRecord]:
         """The most sampled entries."""
-        statement = f"SELECT {COLUMNS} FROM profiles ORDER BY samples DESC LIMIT ?"
+        statement = f"SELECT {LISTED} FROM profiles ORDER BY samples DESC LIMIT ?"
         return [record(row) for row in await self._store.read(statement, (limit,))]
 
     async def clear(self) -> None:
@@ -95,32 +102,14 @@ class Profiles:
 
 def values(record: ProfileRecord) -> tuple[Any, ...]:
     """An entry as a row."""
-    shape = (json.dumps(record.grid), json.dumps(record.block), record.shared_bytes)
-    return (
-        record.module,
-        record.function,
-        *shape,
-        record.device,
-        record.samples,
-        record.median_ns,
-        record.p95_ns,
-    )
+    plain = msgspec.to_builtins(record)
+    return tuple(json.dumps(plain[name]) if name in AS_JSON else plain[name] for name in COLUMNS)
 
 
 def record(row: Row) -> ProfileRecord:
     """A row as an entry."""
-    module, function, grid, block, shared_bytes, device, samples, median_ns, p95_ns = row
-    return ProfileRecord(
-        module=module,
-        function=function,
-        grid=tuple(json.loads(grid)),
-        block=tuple(json.loads(block)),
-        shared_bytes=shared_bytes,
-        device=device,
-        samples=samples,
-        median_ns=median_ns,
-        p95_ns=p95_ns,
-    )
+    named = dict(zip(COLUMNS, row, strict=True))
+    return msgspec.convert(named | {name: json.loads(named[name]) for name in AS_JSON}, ProfileRecord)
 
 
 def kernel_profile(record: ProfileRecord) -> KernelProfile:

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from fikit.protocol import Gated, GateStatistics, OpenSession, SessionRecord, Usage
 from msgspec import Struct
+from msgspec.structs import replace
 
 from fikitd.configuration import Allowance
 from fikitd.device import DeviceSpec
@@ -26,6 +27,12 @@ class SessionNote(Struct, frozen=True, kw_only=True):
     opened_unix: float
     isolated: bool
     reserved_bytes: int
+    executor: str = ""
+    uid: int | None = None
+    gpu: int = 0
+    job: str | None = None
+    usage: Usage = Usage()
+    """As it was when the books were last kept."""
 
 
 @dataclass(eq=False)
@@ -47,7 +54,9 @@ class Session:
     usage: Usage = field(default_factory=Usage)
     gate: GateStatistics = field(default_factory=GateStatistics)
     tenant_limit_bytes: int = 0
-    """What the sessions of its executor may have together; 0: no limit."""
+    """What the tenant's sessions on this GPU may have together; 0: no limit."""
+    host_functions: int = 0
+    """Its streams that wait for a host function to return."""
     missed: int = 0
     """Heartbeats in a row that did not list it."""
 
@@ -67,6 +76,7 @@ class Session:
             state=self.state,
             memory_limit_bytes=self.memory_limit_bytes,
             opened_unix=self.note.opened_unix,
+            host_functions=self.host_functions,
             usage=self.usage,
         )
 
@@ -86,7 +96,7 @@ class Session:
             priority=self.priority,
             weight=self.weight,
             memory_limit_bytes=self.memory_limit_bytes,
-            domain_limit_bytes=self.tenant_limit_bytes,
+            tenant_limit_bytes=self.tenant_limit_bytes,
         )
 
     async def ask(self, body: Any) -> None:
@@ -121,6 +131,10 @@ def new_session(opening: Opening, executor: Executor) -> Session:
         opened_unix=time.time(),
         isolated=not opening.domain.startswith("uid-"),
         reserved_bytes=opening.reserved_bytes,
+        executor=executor.executor,
+        uid=peer.uid,
+        gpu=executor.device.index,
+        job=request.job,
     )
     return Session(
         session=opening.session,
@@ -140,7 +154,12 @@ def new_session(opening: Opening, executor: Executor) -> Session:
 
 def taken_over(attached: AttachedSession, executor: Executor, note: SessionNote | None) -> Session:
     """A session that an earlier daemon opened."""
-    isolated = not executor.domain.startswith("uid-")
+    note = note or SessionNote(
+        opened_unix=time.time(), isolated=not executor.domain.startswith("uid-"), reserved_bytes=0
+    )
+    note = replace(
+        note, executor=executor.executor, uid=attached.uid, gpu=executor.device.index, job=attached.job
+    )
     return Session(
         session=attached.session,
         tenant=attached.tenant,
@@ -152,7 +171,7 @@ def taken_over(attached: AttachedSession, executor: Executor, note: SessionNote 
         memory_limit_bytes=attached.memory_limit_bytes,
         job=attached.job,
         executor=executor,
-        note=note or SessionNote(opened_unix=time.time(), isolated=isolated, reserved_bytes=0),
+        note=note,
         state="paused" if attached.paused else "running",
         usage=attached.usage,
         gate=attached.gate,

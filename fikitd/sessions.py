@@ -11,18 +11,27 @@ import socket
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final
+
+import trio
+from fikit.protocol import GateStatistics, Usage
+from msgspec.structs import replace
 
 from fikitd.errors import Unavailable
 from fikitd.events import Events
+from fikitd.executor import final_accounts
 from fikitd.executor.messages import Attached, AttachedSessions, Change, End, SessionEnded
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
-from fikitd.store import Store, pack, unpack
+from fikitd.store import Row, Store, pack, unpack
 from fikitd.tenants.accounts import Accounts
 from fikitd.wire import close_all
 
+NOTE: Final = "INSERT OR REPLACE INTO sessions VALUES (?, ?)"
+FORGET: Final = "DELETE FROM sessions WHERE session=?"
+SUM: Final = "INSERT OR REPLACE INTO tenants VALUES (?, ?, ?)"
 ATTACH_ATTEMPTS: Final = 3
 REMEMBERED_SESSIONS: Final = 200
 MISSED_BEATS: Final = 2
@@ -32,8 +41,9 @@ MISSED_BEATS: Final = 2
 class Sessions:
     """All living sessions, and the latest that are over. The supervisor's Listener."""
 
-    def __init__(self, store: Store, accounts: Accounts, events: Events) -> None:
+    def __init__(self, store: Store, accounts: Accounts, events: Events, left: Path) -> None:
         self._store = store
+        self._left = left
         self._accounts = accounts
         self._events = events
         self._ended: OrderedDict[str, Session] = OrderedDict()
@@ -43,7 +53,8 @@ class Sessions:
         self.opening: dict[str, Opening] = {}
         self.supervisor: Supervisor | None = None
         self.on_opened: Callable[[Session], None] = lambda session: None
-        self.on_ended: Callable[[Session], None] = lambda session: None
+        self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
+        """A session is over: its job, what it used."""
         self.on_serving: list[Callable[[Executor], Awaitable[None]]] = []
 
     async def load(self) -> None:
@@ -52,13 +63,40 @@ class Sessions:
         self._notes = {session: unpack(data, SessionNote) for session, data in rows}
 
     async def settle(self) -> None:
-        """Drop the notes of sessions that are over. Raises Unavailable when the disk refuses."""
-        gone = (self._forget | self._notes.keys()) - self.living.keys() - self.opening.keys()
-        if gone:
-            await self._store.write(("DELETE FROM sessions WHERE session=?", (session,)) for session in gone)
+        """Store the accounts. Raises Unavailable when the disk refuses.
+
+        In one transaction: a session's note goes as the sums that hold its usage come.
+        """
+        gone = self._forget - self.living.keys() - self.opening.keys()
+        statements: list[tuple[str, Row]] = [(FORGET, (session,)) for session in gone]
+        statements += [(SUM, (*key, pack(usage))) for key, usage in self._accounts.sums().items()]
+        for session in self.living.values():
+            if session.note.usage != session.usage:
+                session.note = replace(session.note, usage=session.usage)
+                statements.append((NOTE, (session.session, pack(session.note))))
+        await self._store.write(statements)
         self._forget -= gone
-        for session in gone:
-            self._notes.pop(session, None)
+        for closed in gone:
+            self._notes.pop(closed, None)
+            await trio.to_thread.run_sync(final_accounts.remove, self._left, closed)
+
+    async def close_left(self) -> None:
+        """Close the accounts of sessions whose executors ended while no daemon ran; once, at start."""
+        assert self.supervisor is not None, "accounts are closed once executors are taken over"  # noqa: S101
+        known = self._notes.keys() | self.living.keys() | self._forget
+        await trio.to_thread.run_sync(final_accounts.keep_only, self._left, known)
+        for session, note in list(self._notes.items()):
+            if note.executor not in self.supervisor.executors:
+                await self._close(session, note)
+
+    async def _close(self, session: str, note: SessionNote) -> None:
+        ended = await trio.to_thread.run_sync(final_accounts.find, self._left, session)
+        usage, gate = (note.usage, GateStatistics()) if ended is None else (ended.usage, ended.gate)
+        if note.uid is not None:
+            self._accounts.close(note.uid, note.gpu, usage, gate)
+        self._forget.add(session)
+        self._notes.pop(session)
+        self.on_closed(session, note.job, usage)
 
     def find(self, session: str) -> Session | None:
         """A living session, or one of the latest that are over."""
@@ -94,8 +132,7 @@ class Sessions:
         self, executor: Executor, opening: Opening, tenant_pidfd: int
     ) -> tuple[Session, list[int]]:
         session = new_session(opening, executor)
-        statement = "INSERT OR REPLACE INTO sessions VALUES (?, ?)"
-        await self._store.write([(statement, (session.session, pack(session.note)))])
+        await self._store.write([(NOTE, (session.session, pack(session.note)))])
         self._forget.add(session.session)
         descriptors = await self._attach(session, tenant_pidfd)
         if executor.state != "serving":
@@ -152,13 +189,18 @@ class Sessions:
         there = {each.session for each in attached.sessions}
         for each in attached.sessions:
             if each.session not in self.living and each.session not in self.opening:
-                session = taken_over(each, executor, self._notes.get(each.session))
+                session = taken_over(each, executor, self._notes.pop(each.session, None))
                 self.living[each.session] = session
                 self._tell("session_taken_over", session, pid=session.pid)
                 self.on_opened(session)
         for session in [each for each in self.living.values() if each.executor is executor]:
             if session.session not in there:
+                left = await trio.to_thread.run_sync(final_accounts.find, self._left, session.session)
+                session.usage = session.usage if left is None else left.usage
                 self._over(session, "ended while the daemon was not connected", 0)
+        for ended, note in list(self._notes.items()):
+            if note.executor == executor.executor:
+                await self._close(ended, note)
         self.executor_beat(executor, attached)
         for tell in self.on_serving:
             await tell(executor)
@@ -167,9 +209,11 @@ class Sessions:
         """Keep the latest usage; notice sessions whose end we were not told."""
         listed = {each.session: each for each in attached.sessions}
         for session in [each for each in self.living.values() if each.executor is executor]:
-            if known := listed.get(session.session):
-                session.usage, session.gate = known.usage, known.gate
-            session.missed = 0 if known else session.missed + 1
+            if (now := listed.get(session.session)) is not None:
+                session.usage, session.gate = now.usage, now.gate
+                session.host_functions, session.missed = now.host_functions, 0
+                continue
+            session.missed += 1
             if session.missed >= MISSED_BEATS:
                 self._over(session, "its executor no longer has it", 0)
 
@@ -194,7 +238,7 @@ class Sessions:
         while len(self._ended) > REMEMBERED_SESSIONS:
             self._ended.popitem(last=False)
         self._tell("session_ended", session, reason=reason, error=error, warning=bool(error))
-        self.on_ended(session)
+        self.on_closed(session.session, session.job, session.usage)
 
     def _tell(self, kind: str, session: Session, **detail: Any) -> None:
         self._events.tell(

@@ -18,7 +18,7 @@ from fikit.protocol import Usage
 
 from fikitd.errors import Unavailable
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
@@ -28,8 +28,20 @@ CREATE TABLE IF NOT EXISTS tenants (uid INTEGER, gpu INTEGER, usage BLOB NOT NUL
 CREATE TABLE IF NOT EXISTS profiles (
     module TEXT, function TEXT, grid TEXT, block TEXT, shared_bytes INTEGER, device TEXT,
     samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
+    shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
+    wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
     PRIMARY KEY (module, function, grid, block, shared_bytes, device)) WITHOUT ROWID;
 """
+UPGRADES: Final = {
+    1: """
+ALTER TABLE profiles ADD COLUMN shortest_ns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE profiles ADD COLUMN block_ns INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE profiles ADD COLUMN wrong INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE profiles ADD COLUMN key TEXT NOT NULL DEFAULT '';
+ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
+""",
+}
+"""What makes a file of one schema one of the next."""
 
 Row = tuple[Any, ...]
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -63,7 +75,9 @@ class Store:
             (version,) = connection.execute("PRAGMA user_version").fetchone()
             if version > SCHEMA_VERSION:
                 raise sqlite3.DatabaseError(f"written by a newer fikitd (schema {version})")
-            connection.executescript(f"{SCHEMA} PRAGMA user_version={SCHEMA_VERSION};")
+            steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
+            script = "".join([*steps, SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION};"])
+            connection.executescript(f"BEGIN; {script} COMMIT;")
             return connection
 
         try:
@@ -117,13 +131,8 @@ class Store:
         else:
             await self.write([("INSERT OR REPLACE INTO settings VALUES (?, ?)", (name, value))])
 
-    async def save_usage(self, usage: dict[tuple[int, int], Usage]) -> None:
-        """What each tenant (uid) has used of each GPU in sessions that are over."""
-        statement = "INSERT OR REPLACE INTO tenants VALUES (?, ?, ?)"
-        await self.write((statement, (uid, gpu, pack(total))) for (uid, gpu), total in usage.items())
-
     async def load_usage(self) -> dict[tuple[int, int], Usage]:
-        """What save_usage saved last."""
+        """What each tenant (uid) has used of each GPU in sessions that are over."""
         rows = await self.read("SELECT uid, gpu, usage FROM tenants")
         return {(uid, gpu): unpack(data, Usage) for uid, gpu, data in rows}
 

@@ -1,18 +1,21 @@
 """Who records operations of which GPU, and what he may see of them.
 
-A trace also covers executors that start while it is on. Two who trace the same executor share its recording:
-it goes on until both have stopped, and each operation goes to who reads first.
+A trace belongs to the connection that started it and ends with that. It also covers executors that start
+while it is on. An executor records while any trace covers it; each trace has its own place in the recording.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Final
 
 import structlog
+import trio
 from fikit.protocol import Trace, TraceOperation
 
-from fikitd.errors import InvalidRequest, Unavailable
-from fikitd.executor.messages import Ok, TakeTrace, TraceControl, Traced
+from fikitd.errors import Unavailable
+from fikitd.executor.messages import ReadTrace as ReadRecording
+from fikitd.executor.messages import TraceControl, Traced, Tracing
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
 from fikitd.sessions import Sessions
@@ -22,57 +25,83 @@ MOST_OPERATIONS: Final = 50_000
 """In one reply; well below the frame limit."""
 
 
+@dataclass(eq=False)
+class Tracer:
+    """One trace that is on: whose, of which GPU, and how far it has been read."""
+
+    peer: Peer
+    gpu: int
+    cursors: dict[str, int] = field(default_factory=dict)
+    """By executor."""
+
+    def covers(self, executor: Executor) -> bool:
+        """Whether it records what the executor does."""
+        mine = self.peer.administrator or executor.uid == self.peer.uid
+        return mine and executor.device.index == self.gpu
+
+
 class Traces:
     """The traces that are on."""
 
     def __init__(self, supervisor: Supervisor, sessions: Sessions) -> None:
         self._supervisor = supervisor
         self._sessions = sessions
-        self._tracers: dict[int, dict[int, Peer]] = {}
+        self._on: set[Tracer] = set()
         self._log = structlog.get_logger()
 
-    async def start(self, peer: Peer, gpu: int) -> None:
+    async def start(self, peer: Peer, gpu: int) -> Tracer:
         """Record what the peer may see of a GPU. Raises Unavailable."""
-        self._tracers.setdefault(gpu, {})[peer.uid] = peer
-        for executor in self._covered(peer, gpu):
-            await executor.ask(TraceControl(on=True), Ok)
+        tracer = Tracer(peer, gpu)
+        self._on.add(tracer)
+        try:
+            for executor in self._covered(tracer):
+                await self._begin(tracer, executor)
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                await self.stop(tracer)
+            raise
+        return tracer
 
     async def serving(self, executor: Executor) -> None:
-        """An executor serves: is it covered by a trace that is on? Never raises."""
-        if any(self._covers(peer, executor) for peer in self._on(executor)):
+        """An executor serves: the traces that cover it begin. Never raises."""
+        for tracer in [each for each in self._on if each.covers(executor)]:
             try:
-                await executor.ask(TraceControl(on=True), Ok)
+                await self._begin(tracer, executor)
             except Unavailable as refusal:
                 self._log.warning("trace_not_started", executor=executor.executor, reason=refusal.message)
 
-    async def read(self, peer: Peer, gpu: int, stop: bool) -> Trace:
-        """What was recorded. Raises InvalidRequest, Unavailable."""
-        if peer.uid not in self._tracers.get(gpu, {}):
-            raise InvalidRequest(f"you have started no trace of GPU {gpu}")
+    async def _begin(self, tracer: Tracer, executor: Executor) -> None:
+        tracing = await executor.ask(TraceControl(on=True), Tracing)
+        tracer.cursors.setdefault(executor.executor, tracing.cursor)
+
+    async def read(self, tracer: Tracer) -> Trace:
+        """What was recorded since it was last read. Raises Unavailable."""
         operations: list[TraceOperation] = []
         dropped = 0
-        for executor in self._covered(peer, gpu):
-            traced = await executor.ask(TakeTrace(limit=MOST_OPERATIONS - len(operations)), Traced)
-            operations += [each for each in traced.operations if self._sees(peer, each.session)]
+        for executor in self._covered(tracer):
+            cursor = tracer.cursors.get(executor.executor)
+            if cursor is None:
+                continue  # it is only starting
+            question = ReadRecording(cursor=cursor, limit=MOST_OPERATIONS - len(operations))
+            traced = await executor.ask(question, Traced)
+            tracer.cursors[executor.executor] = traced.cursor
+            operations += [each for each in traced.operations if self._sees(tracer.peer, each.session)]
             dropped += traced.dropped
-        if stop:
-            await self._stop(peer, gpu)
         return Trace(operations=operations, dropped=dropped)
 
-    async def _stop(self, peer: Peer, gpu: int) -> None:
-        self._tracers.get(gpu, {}).pop(peer.uid, None)
-        for executor in self._covered(peer, gpu):
-            if not any(self._covers(other, executor) for other in self._on(executor)):
-                await executor.ask(TraceControl(on=False), Ok)
+    async def stop(self, tracer: Tracer) -> None:
+        """It is over; an executor that nobody traces any more stops recording. Never raises."""
+        self._on.discard(tracer)
+        for executor in self._covered(tracer):
+            if any(other.covers(executor) for other in self._on):
+                continue
+            try:
+                await executor.ask(TraceControl(on=False), Tracing)
+            except Unavailable as refusal:
+                self._log.warning("trace_not_stopped", executor=executor.executor, reason=refusal.message)
 
-    def _on(self, executor: Executor) -> list[Peer]:
-        return list(self._tracers.get(executor.device.index, {}).values())
-
-    def _covered(self, peer: Peer, gpu: int) -> list[Executor]:
-        return [each for each in self._supervisor.on(gpu) if self._covers(peer, each)]
-
-    def _covers(self, peer: Peer, executor: Executor) -> bool:
-        return peer.administrator or executor.uid == peer.uid
+    def _covered(self, tracer: Tracer) -> list[Executor]:
+        return [each for each in self._supervisor.on(tracer.gpu) if tracer.covers(each)]
 
     def _sees(self, peer: Peer, session: str) -> bool:
         found = self._sessions.find(session)

@@ -14,17 +14,17 @@
     FIKIT_CORE_CALLS(X) \
     FIKIT_PROGRAM_CALLS(X)
 
-#define FIKIT_CORE_CALLS(X)                                                         \
-    X(1, device_attributes)  /* every CUdevice_attribute, name, memory, UUID */     \
-    X(2, memory_allocate)    /* device memory */                                    \
-    X(3, memory_information) /* free and total, as the quota allows */              \
-    X(4, host_allocate)      /* pinned memory; its memfd follows on the lifeline */ \
-    X(5, module_load)        /* PTX, cubin or fatbin from the staging area */       \
-    X(6, module_unload)                                                             \
-    X(7, module_global) /* address and size of a global variable */                 \
-    X(8, function_get)  /* a kernel of a module, its attributes and parameters */   \
-    X(9, function_set_attribute)                                                    \
-    X(10, function_occupancy) /* blocks per SM */                                   \
+#define FIKIT_CORE_CALLS(X)                                                             \
+    X(1, device_attributes)  /* every CUdevice_attribute, name, memory, UUID */         \
+    X(2, memory_allocate)    /* device memory */                                        \
+    X(3, memory_information) /* free and total, as the quota allows */                  \
+    X(4, host_allocate)      /* pinned memory; its memfd follows on the lifeline */     \
+    X(5, module_load)        /* PTX, cubin or fatbin from host memory of the channel */ \
+    X(6, module_unload)                                                                 \
+    X(7, module_global) /* address and size of a global variable */                     \
+    X(8, function_get)  /* a kernel of a module, its attributes and parameters */       \
+    X(9, function_set_attribute)                                                        \
+    X(10, function_occupancy) /* blocks per SM */                                       \
     X(11, event_elapsed)      /* milliseconds between two timing events */
 
 /* What only unmodified CUDA programs ask for. */
@@ -94,8 +94,8 @@ typedef struct {
 
 typedef struct {
     uint32_t handle;
-    uint32_t host_buffer; /* pinned memory that holds the image; 0: the staging area */
-    uint64_t offset;      /* of the image there */
+    uint32_t host_buffer; /* where the image is: a pinned buffer, or 0, the staging area */
+    uint64_t offset;      /* in it */
     uint64_t size;        /* bytes; PTX includes its NUL */
 } fikit_request_module_load;
 typedef struct {

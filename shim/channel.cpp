@@ -19,6 +19,7 @@ namespace {
 constexpr int64_t slice_ns = 100'000'000;  // between two looks at the lifeline
 constexpr int64_t spin_ns = 30'000;        // longer than an idle GPU's launch and synchronise
 constexpr int64_t descriptor_wait_ns = 10'000'000'000;
+constexpr int64_t interrupt_slice_ns = 50'000'000;
 constexpr uint64_t room_share = 4;  // this part of a ring that was full is free before it is used again
 constexpr uint32_t reply_limit = FIKIT_MAX_REPLY_BYTES;
 constexpr uint64_t largest_mapping = uint64_t{1} << 40;
@@ -262,6 +263,7 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
     if (payload > FIKIT_MAX_CALL_BYTES) return status::invalid_value;
     if (const Status status = usable()) return status;
     const Locked lock(call_mutex_);
+    if (const Status status = drop_answer()) return status;
     const auto bytes = static_cast<uint32_t>((sizeof(fikit_call_record) + payload + FIKIT_RECORD_ALIGN - 1) /
                                              FIKIT_RECORD_ALIGN * FIKIT_RECORD_ALIGN);
     void* room = nullptr;
@@ -274,12 +276,40 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
     if (request.size != 0) memcpy(at, request.data, request.size);
     if (behind.size != 0) memcpy(at + request.size, behind.data, behind.size);
     commit();
-    return answer(++calls_, reply, descriptor);
+    ++calls_;
+    return answer(reply, descriptor);
 }
 
-Status Channel::answer(uint64_t number, Reply& reply, int* descriptor) {
-    if (const Status status = wait_until([&] { return load_acquire(inbox_->call_done) >= number; }, forever))
+// Until the last call is answered.
+Status Channel::await_answer() {
+    const auto answered = [&] { return load_acquire(inbox_->call_done) >= calls_; };
+    for (;;) {
+        const int64_t deadline = interrupted_ != nullptr ? now_ns() + interrupt_slice_ns : forever;
+        const Status status = wait_until(answered, deadline);
+        if (status != status::not_ready) return status;
+        if (interrupted_()) return status::interrupted;
+    }
+}
+
+// Takes what an interrupted call left to come.
+Status Channel::drop_answer() {
+    if (!abandoned_) return status::success;
+    if (const Status status = await_answer()) return status;
+    abandoned_ = false;
+    int descriptor = -1;
+    if (abandoned_descriptor_ && load_relaxed(inbox_->call_status) == status::success) {
+        if (const Status status = receive_descriptor(descriptor)) return status;
+        close(descriptor);
+    }
+    return status::success;
+}
+
+Status Channel::answer(Reply& reply, int* descriptor) {
+    if (const Status status = await_answer()) {
+        abandoned_ = status == status::interrupted;
+        abandoned_descriptor_ = descriptor != nullptr;
         return status;
+    }
     const uint32_t sent = load_relaxed(inbox_->call_bytes);
     const uint32_t size = sent < reply_limit ? sent : reply_limit;
     reply.size = size < reply.capacity ? size : reply.capacity;

@@ -86,6 +86,9 @@ class Channel {
     // call's own status, or why there was no answer (failed() tells which). With `descriptor`, a successful
     // call also receives the descriptor that follows on the lifeline.
     Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr);
+    // Asked now and then while a call waits for its answer; true ends the wait with `interrupted`. The answer
+    // is dropped when it comes, before the next call; what it may have made stays until the session ends.
+    void set_interrupted(bool (*interrupted)()) { interrupted_ = interrupted; }
 
     uint64_t mark(uint32_t stream) const {
         const uint8_t* line = inbox_bytes_ + FIKIT_MARKS_OFFSET + size_t{stream} * FIKIT_MARK_STRIDE;
@@ -134,7 +137,9 @@ class Channel {
     Status wait_for_room(uint32_t bytes, int64_t deadline);
     Status wait(bool (*done)(const void*), const void* context, int64_t deadline, bool spin) const;
     bool hung_up() const;
-    Status answer(uint64_t number, Reply& reply, int* descriptor);
+    Status await_answer();
+    Status drop_answer();
+    Status answer(Reply& reply, int* descriptor);
     Status receive_descriptor(int& descriptor);
     void send_doorbell(uint32_t parked);
     void fail() const;
@@ -162,6 +167,9 @@ class Channel {
     bool may_spin_ = true;
     pthread_mutex_t call_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint64_t calls_ = 0;
+    bool (*interrupted_)() = nullptr;
+    bool abandoned_ = false;             // nobody waits for the last call's answer any more
+    bool abandoned_descriptor_ = false;  // nor for what would follow it
     pthread_mutex_t deferred_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint64_t deferred_taken_ = 0;
     char deferred_text_[FIKIT_ERROR_TEXT] = {};

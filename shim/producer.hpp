@@ -126,6 +126,7 @@ class Producer {
                         uint64_t bytes, bool mark, uint64_t& step);
     Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
     Status acquire_image(uint64_t bytes, Piece& piece);
+    Status load_large_image(fikit_request_module_load& request, const void* image, Reply& log);
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
 
     Channel channel_;

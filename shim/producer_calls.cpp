@@ -86,7 +86,7 @@ Status Producer::host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buf
     int descriptor = -1;
     Status status = channel_.call(fikit_call_host_allocate, bytes_of(request), {}, reply, &descriptor);
     if (status != status::success) {
-        host_buffer_handles_.give_back(handle);
+        if (status != status::interrupted) host_buffer_handles_.give_back(handle);
         return status;
     }
     status = answer.size < bytes ? status::operating_system
@@ -140,8 +140,9 @@ uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_
 
 // --- modules and functions ---
 
-// Room for an image in the staging area, in one piece.
+// The image travels in the staging area, in one piece, where that is large enough.
 Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
+    if (bytes == 0) return status::invalid_value;
     if (staging_.acquire_run(bytes, piece)) return status::success;
     staging_.wish_run();
     Status status = status::not_ready;
@@ -165,23 +166,29 @@ Status Producer::module_load(const void* image, uint64_t bytes, uint32_t& module
     if (module == 0) return status::out_of_memory;
     fikit_request_module_load request = {.handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
     Status status;
-    if (bytes <= staging_.largest_run()) {
+    if (bytes > staging_.largest_run()) {
+        status = load_large_image(request, image, log);
+    } else {
         Piece piece;
-        if ((status = acquire_image(bytes, piece)) == status::success) {
+        status = acquire_image(bytes, piece);
+        if (status == status::success) {
             memcpy(channel_.staging() + piece.offset, image, bytes);
             request.offset = piece.offset;
             status = call(fikit_call_module_load, bytes_of(request), log);
             staging_.release(piece);
         }
-    } else {
-        HostBuffer buffer{};
-        if ((status = host_allocate(bytes, request.host_buffer, buffer)) == status::success) {
-            memcpy(buffer.address, image, bytes);
-            status = call(fikit_call_module_load, bytes_of(request), log);
-            host_free(request.host_buffer);
-        }
     }
-    if (status != status::success) module_handles_.give_back(module);
+    if (status != status::success && status != status::interrupted) module_handles_.give_back(module);
+    return status;
+}
+
+// Through a pinned buffer of its own: it does not fit into the staging area.
+Status Producer::load_large_image(fikit_request_module_load& request, const void* image, Reply& log) {
+    HostBuffer buffer;
+    if (const Status status = host_allocate(request.size, request.host_buffer, buffer)) return status;
+    memcpy(buffer.address, image, request.size);
+    const Status status = call(fikit_call_module_load, bytes_of(request), log);
+    host_free(request.host_buffer);
     return status;
 }
 
@@ -207,7 +214,7 @@ Status Producer::function_get(uint32_t module, const char* name, uint32_t name_b
     const fikit_request_function_get request = {module, function, name_bytes, 0};
     const Status status =
         channel_.call(fikit_call_function_get, bytes_of(request), {name, name_bytes}, reply);
-    if (status != status::success) function_handles_.give_back(function);
+    if (status != status::success && status != status::interrupted) function_handles_.give_back(function);
     return status;
 }
 

@@ -60,11 +60,8 @@ Status add_callback(const Channel& channel, uint32_t stream, nb::object function
 std::tuple<Status, PinnedMemory*> host_allocate(const Channel& channel, uint64_t bytes) {
     uint32_t handle = 0;
     HostBuffer buffer{};
-    Status status;
-    {
-        const nb::gil_scoped_release released;
-        status = channel->host_allocate(bytes, handle, buffer);
-    }
+    const Status status =
+        or_raise(without_gil([&] { return channel->host_allocate(bytes, handle, buffer); }));
     if (status != status::success) return {status, nullptr};
     return {status, new PinnedMemory(channel.producer(), handle, buffer, bytes)};
 }
@@ -84,8 +81,8 @@ std::tuple<Status, nb::typed<nb::dict, int, int>, uint64_t, nb::bytes, nb::str> 
 
 std::tuple<Status, uint64_t, uint64_t> memory_allocate(const Channel& channel, uint64_t bytes) {
     uint64_t address = 0, charged = 0;
-    const nb::gil_scoped_release released;
-    const Status status = channel->memory_allocate(bytes, address, charged);
+    const Status status =
+        or_raise(without_gil([&] { return channel->memory_allocate(bytes, address, charged); }));
     return {status, address, charged};
 }
 
@@ -196,8 +193,8 @@ void bind_events(ChannelClass& channel) {
             "event_elapsed",
             [](const Channel& self, uint32_t start, uint32_t end) {
                 double milliseconds = 0;
-                const nb::gil_scoped_release released;
-                const Status status = self->event_elapsed(start, end, milliseconds);
+                const Status status =
+                    or_raise(without_gil([&] { return self->event_elapsed(start, end, milliseconds); }));
                 return std::pair{status, milliseconds};
             },
             "start"_a, "end"_a, "(status, milliseconds)");

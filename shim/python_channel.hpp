@@ -18,6 +18,19 @@ namespace fikit::python {
 
 namespace nb = nanobind;
 
+// Whether a signal handler of Python has raised: its exception is set then. Taking the GIL while a call waits
+// is safe: whoever waits for that call has let go of the GIL.
+inline bool python_interrupted() {
+    const nb::gil_scoped_acquire acquired;
+    return PyErr_CheckSignals() != 0;
+}
+
+// To be asked once a call is back and the GIL is held.
+inline Status or_raise(Status status) {
+    if (status == status::interrupted) throw nb::python_error();
+    return status;
+}
+
 class Channel {
   public:
     Channel(int outbox, int inbox, int lifeline) {
@@ -25,6 +38,7 @@ class Channel {
         const Status status = Producer::attach(outbox, inbox, lifeline, producer);
         if (status != status::success)
             throw std::runtime_error("the channel cannot be used: error " + std::to_string(status));
+        producer->channel().set_interrupted(&python_interrupted);
         // Its threads may be waiting for the GIL.
         producer_.reset(producer, [](Producer* last) {
             const nb::gil_scoped_release released;
@@ -57,13 +71,20 @@ class Channel {
     std::shared_ptr<Producer> producer_;
 };
 
+template <class Wait>
+Status without_gil(const Wait& wait) {
+    const nb::gil_scoped_release released;
+    return wait();
+}
+
 template <class Request, class Answer>
 Status ask(const Channel& channel, uint32_t number, const Request& request, Answer& answer,
            const std::string& behind = {}) {
     Reply reply = {&answer, sizeof answer, 0};
-    const nb::gil_scoped_release released;
-    return channel->channel().call(number, {&request, sizeof request},
-                                   {behind.data(), static_cast<uint32_t>(behind.size())}, reply);
+    return or_raise(without_gil([&] {
+        return channel->channel().call(number, {&request, sizeof request},
+                                       {behind.data(), static_cast<uint32_t>(behind.size())}, reply);
+    }));
 }
 
 using ChannelClass = nb::class_<Channel>;

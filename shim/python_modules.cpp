@@ -12,13 +12,21 @@ std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint3
     std::vector<uint8_t> room(FIKIT_MAX_REPLY_BYTES);
     Reply reply = {room.data(), FIKIT_MAX_REPLY_BYTES, 0};
     uint32_t function = 0;
-    Status status;
-    {
-        const nb::gil_scoped_release released;
-        status =
-            channel->function_get(module, name.data(), static_cast<uint32_t>(name.size()), function, reply);
-    }
+    const Status status = or_raise(without_gil([&] {
+        return channel->function_get(module, name.data(), static_cast<uint32_t>(name.size()), function,
+                                     reply);
+    }));
     if (status != status::success) return {status, nullptr, {}, {}};
+    // Until the kernel has it, whatever goes wrong gives the number back. The executor forgets the function
+    // with its module, or when the number is used again.
+    struct Forget {
+        const Channel& channel;
+        uint32_t function;
+        bool armed = true;
+        ~Forget() {
+            if (armed) channel->function_forget(function);
+        }
+    } forget{channel, function};
     fikit_reply_function_get answer{};
     std::memcpy(&answer, room.data(), reply.size < sizeof answer ? reply.size : sizeof answer);
     const size_t count = answer.parameters;
@@ -48,18 +56,17 @@ std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint3
                                                       {"ptx_version", 5}, {"binary_version", 6}};
     for (const auto& [each, id] : wanted) attributes[each] = answer.attribute[id];
     Arguments arguments(name, std::move(parameters), answer.parameter_bytes, &as_device_buffer);
-    return {status, new Kernel(channel.producer(), function, std::move(arguments)), attributes, sizes};
+    auto* kernel = new Kernel(channel.producer(), function, std::move(arguments));
+    forget.armed = false;
+    return {status, kernel, attributes, sizes};
 }
 
 std::tuple<Status, uint32_t, nb::bytes> module_load(const Channel& channel, const nb::bytes& image) {
     std::vector<char> room(FIKIT_MAX_REPLY_BYTES);
     Reply reply = {room.data(), FIKIT_MAX_REPLY_BYTES, 0};
     uint32_t module = 0;
-    Status status;
-    {
-        const nb::gil_scoped_release released;
-        status = channel->module_load(image.c_str(), image.size(), module, reply);
-    }
+    const Status status = or_raise(
+        without_gil([&] { return channel->module_load(image.c_str(), image.size(), module, reply); }));
     const size_t header = sizeof(fikit_reply_module_load);
     const size_t log = reply.size > header ? reply.size - header : 0;
     return {status, module, nb::bytes(room.data() + (log != 0 ? header : 0), log)};
@@ -74,11 +81,12 @@ std::tuple<Status, uint64_t, uint64_t> module_global(const Channel& channel, uin
 }
 
 Status module_unload(const Channel& channel, uint32_t module, const std::vector<uint32_t>& functions) {
-    const nb::gil_scoped_release released;
-    const Status status = channel->module_unload(module);
-    if (status == status::success)
-        for (const uint32_t function : functions) channel->function_forget(function);
-    return status;
+    return or_raise(without_gil([&] {
+        const Status status = channel->module_unload(module);
+        if (status == status::success)
+            for (const uint32_t function : functions) channel->function_forget(function);
+        return status;
+    }));
 }
 
 Status function_set_attribute(const Channel& channel, uint32_t function, int32_t attribute, int32_t value) {
@@ -100,6 +108,9 @@ std::pair<Status, int32_t> function_occupancy(const Channel& channel, uint32_t f
 void bind_modules(ChannelClass& channel) {
     channel.def("module_load", &module_load, "image"_a, "(status, module, log)")
         .def("module_unload", &module_unload, "module"_a, "functions"_a)
+        .def(
+            "function_forget",
+            [](const Channel& self, uint32_t function) { self->function_forget(function); }, "function"_a)
         .def("module_global", &module_global, "module"_a, "name"_a, "(status, address, size)")
         .def("function_get", &function_get, "module"_a, "name"_a, "kinds"_a, nb::rv_policy::take_ownership,
              nb::sig("def function_get(self, module: int, name: str, kinds: bytes) -> "

@@ -7,6 +7,7 @@ namespace fikit {
 using Status = int;  // a CUresult
 
 namespace status {
+inline constexpr Status interrupted = -1;  // no CUresult: the caller wanted to wait no longer
 inline constexpr Status success = 0;
 inline constexpr Status invalid_value = 1;
 inline constexpr Status out_of_memory = 2;

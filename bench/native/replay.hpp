@@ -53,7 +53,4 @@ struct Result {
     uint64_t events = 0;
 };
 
-// Any of the two may be empty. Throws std::invalid_argument for an unknown policy.
-Result replay(const std::vector<Program>& high, const std::vector<Program>& low, const Settings& settings);
-
 }  // namespace fikit::replay

@@ -69,11 +69,11 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
                     bool fresh = false;
                     entry = profile_.find(mix(session.index + 1, operation.key), fresh);
                     if (entry == nullptr) throw std::invalid_argument("more kernels than a profile holds");
-                    const uint32_t slots = model::sm_count * operation.shape.per_sm;
-                    entry->waves = (operation.shape.blocks + slots - 1) / slots;
                     entry->work.key = entry->key;
                     entry->work.blocks = operation.shape.blocks;
                     entry->work.per_sm = operation.shape.per_sm;
+                    entry->shape.grid[0] = operation.shape.blocks;
+                    entry->waves = entry->waves_on(model::sm_count);
                 }
                 session.kernels.push_back(entry);
             }
@@ -105,6 +105,7 @@ Work Gate::work_of(const Session& session) const {
         work.expected =
             work.expected > 0 ? std::max(work.expected, least_duration) : settings_.bounds.in_flight;
     } else {
+        work.known = work.whole = true;
         work.engine = engine_of(operation.shape.unit);
         work.expected = operation.duration;
     }

@@ -2,6 +2,8 @@
 #include "replay_gpu.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 
 namespace fikit::replay {
 
@@ -15,6 +17,9 @@ constexpr unsigned register_unit = model::register_allocation_unit,
 
 // Blocks of one kernel last differently long, by up to so much either way: with none, tenants fall into step.
 constexpr double spread = 0.02;
+// The ends of a kernel's blocks are rounded to this part of their length, so that those which end at nearly
+// the same time are one event, and their SMs become equal again.
+constexpr Nanoseconds grains = 8, finest = 256;
 
 }  // namespace
 
@@ -94,6 +99,7 @@ void Gpu::step(std::vector<Completion>& completions) {
                 begin(event.index, time);
                 break;
             case Kind::wave_end:
+                if (waves_[event.index].end != time) break;  // it has been put at another time
                 end_wave(event.index, time, completions);
                 break;
             case Kind::engine_end: {
@@ -133,6 +139,12 @@ void Gpu::begin(uint16_t number, Nanoseconds time) {
     stream.pending = shape.blocks;
     stream.resident = 0;
     stream.order = ++orders_;
+    stop_ahead(time);
+    claim(number);
+}
+
+// Puts a stream's kernel where it belongs among those that have blocks to place.
+void Gpu::claim(uint16_t number) {
     const auto before = [this](uint16_t left, uint16_t right) {
         const Stream &one = streams_[left], &other = streams_[right];
         return one.priority != other.priority ? one.priority < other.priority : one.order < other.order;
@@ -153,8 +165,38 @@ void Gpu::start_copy(unsigned number, Nanoseconds time) {
     engine.waiting.erase(best);
 }
 
+// A kernel that has its SMs to itself is left to it until something else happens: one event for many waves.
+void Gpu::run_ahead(uint16_t number, Nanoseconds time) {
+    Wave& wave = waves_[number];
+    Stream& stream = streams_[wave.stream];
+    wave.ahead = stream.pending / wave.blocks;
+    if (wave.ahead == 0) return;
+    stream.pending -= wave.ahead * wave.blocks;
+    wave.end = time + wave.each * (wave.ahead + 1);
+    ahead_ = number;
+}
+
+void Gpu::stop_ahead(Nanoseconds time) {
+    if (ahead_ < 0) return;
+    const auto number = static_cast<uint16_t>(std::exchange(ahead_, -1));
+    Wave& wave = waves_[number];
+    const auto over = static_cast<uint32_t>(std::max<Nanoseconds>(0, time - wave.began - 1) / wave.each);
+    if (over >= wave.ahead) return;
+    Stream& stream = streams_[wave.stream];
+    if (stream.pending == 0) claim(wave.stream);
+    stream.pending += (wave.ahead - over) * wave.blocks;
+    wave.ahead = over;
+    wave.end = wave.began + wave.each * (over + 1);
+    schedule(wave.end, Kind::wave_end, number);
+}
+
 void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+    if (ahead_ == number)
+        ahead_ = -1;
+    else
+        stop_ahead(time);
     const Wave wave = waves_[number];
+    waves_[number].end = -1;
     Stream& stream = streams_[wave.stream];
     take_off(number, *stream.current.shape);
     free_waves_.push_back(number);
@@ -184,11 +226,20 @@ void Gpu::place_all(Nanoseconds time) {
             free_waves_.pop_back();
             wave.stream = number;
             wave.blocks = placed;
+            wave.ahead = 0;
+            wave.began = time;
             stream.pending -= placed;
             stream.resident += placed;
             const double factor = 1 + spread * (2 * random_.uniform() - 1);
-            schedule(time + static_cast<Nanoseconds>(factor * static_cast<double>(shape.duration)),
-                     Kind::wave_end, index);
+            const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(shape.duration));
+            const auto grain = static_cast<Nanoseconds>(
+                std::bit_floor(static_cast<uint64_t>(std::max(finest, shape.duration / grains))));
+            wave.end = std::max(time + grain, (end + grain / 2) / grain * grain);
+            wave.each = wave.end - time;
+            if (ahead_ < 0 && closed == 0 && stream.resident == placed && stream.pending > 0)
+                run_ahead(index, time);
+            schedule(wave.end, Kind::wave_end, index);
+            if (ahead_ == index) closed = std::max(closed, stream.current.multiprocessors);
         }
         if (stream.pending == 0) {
             pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(at));
@@ -210,9 +261,12 @@ uint32_t Gpu::place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pen
         const Group& group = groups_[index];
         unsigned room = 0;
         if (group.area >= from && group.area < to) {
-            room = group.residents == 0 ? shape.per_sm
-                                        : std::min({unsigned{group.blocks}, group.threads / threads,
-                                                    group.registers / registers, group.shared / shared});
+            if (group.residents == 0)
+                room = shape.per_sm;
+            else if (group.blocks > 0 && group.threads >= threads && group.registers >= registers &&
+                     group.shared >= shared)
+                room = std::min({unsigned{group.blocks}, group.threads / threads, group.registers / registers,
+                                 group.shared / shared});
             total += room * group.count;
             deepest = std::max(deepest, room);
         }
@@ -237,6 +291,7 @@ uint32_t Gpu::place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pen
         if (left > 0 && rooms_[index] > level) {
             if (left < groups_[index].count) {
                 Group rest = groups_[index];
+                for (unsigned at = 0; at < rest.residents; ++at) ++waves_[rest.on[at].wave].groups;
                 rest.count = static_cast<uint16_t>(rest.count - left);
                 groups_[index].count = static_cast<uint16_t>(left);
                 groups_.push_back(rest);
@@ -256,17 +311,20 @@ void Gpu::put(Group& group, const Shape& shape, uint16_t wave, unsigned blocks) 
         static_cast<uint16_t>(group.registers - blocks * (shape.block.registers / register_unit));
     group.shared = static_cast<uint16_t>(group.shared - blocks * (shape.block.shared / shared_unit));
     group.blocks = static_cast<uint16_t>(group.blocks - blocks);
+    ++waves_[wave].groups;
     group.on[group.residents++] = {wave, static_cast<uint16_t>(blocks)};
     group.marks += waves_[wave].mark * blocks;
 }
 
 // Frees what the wave held, and joins the groups that have become equal.
 void Gpu::take_off(uint16_t wave, const Shape& shape) {
-    for (size_t index = 0; index < groups_.size(); ++index) {
+    Wave& gone = waves_[wave];
+    for (size_t index = 0; gone.groups > 0; ++index) {
         Group& group = groups_[index];
         unsigned at = 0;
         while (at < group.residents && group.on[at].wave != wave) ++at;
         if (at == group.residents) continue;
+        --gone.groups;
         const unsigned blocks = group.on[at].blocks;
         group.on[at] = group.on[--group.residents];
         group.threads = static_cast<uint16_t>(group.threads + blocks * shape.block.threads);
@@ -274,11 +332,12 @@ void Gpu::take_off(uint16_t wave, const Shape& shape) {
             static_cast<uint16_t>(group.registers + blocks * (shape.block.registers / register_unit));
         group.shared = static_cast<uint16_t>(group.shared + blocks * (shape.block.shared / shared_unit));
         group.blocks = static_cast<uint16_t>(group.blocks + blocks);
-        group.marks -= waves_[wave].mark * blocks;
+        group.marks -= gone.mark * blocks;
         for (size_t other = 0; other < groups_.size(); ++other) {
             if (other == index || groups_[other].area != group.area || groups_[other].marks != group.marks)
                 continue;
             groups_[other].count = static_cast<uint16_t>(groups_[other].count + group.count);
+            for (unsigned on = 0; on < group.residents; ++on) --waves_[group.on[on].wave].groups;
             if (index != groups_.size() - 1) groups_[index] = groups_.back();
             groups_.pop_back();
             --index;  // what was last stands here now

@@ -138,6 +138,9 @@ class Gpu {
     struct Wave {
         uint16_t stream = 0;
         uint32_t blocks = 0;
+        uint16_t groups = 0;  // of SMs that hold blocks of it
+        uint32_t ahead = 0;   // so many more like it follow at once on the same SMs
+        Nanoseconds began = 0, each = 0, end = 0;
         uint64_t mark = 0;  // a random number: the sum over an SM's blocks tells what is on it
     };
     struct Resident {
@@ -159,6 +162,9 @@ class Gpu {
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
+    void run_ahead(uint16_t wave, Nanoseconds time);
+    void stop_ahead(Nanoseconds time);
+    void claim(uint16_t stream);
     void place_all(Nanoseconds time);
     uint32_t place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pending, uint16_t wave);
     void put(Group& group, const Shape& shape, uint16_t wave, unsigned blocks);
@@ -170,6 +176,7 @@ class Gpu {
     std::vector<uint16_t> pending_;  // streams whose kernel has blocks to place, in the order of their claim
     std::vector<Wave> waves_;
     std::vector<uint16_t> free_waves_;
+    int ahead_ = -1;  // the wave that others follow
     struct CopyEngine {
         std::vector<uint16_t> waiting;
         int running = -1;

@@ -130,7 +130,7 @@ double urgent_beside(Bench& bench, int times, double pause, double spread) {
 
 // The host of the measured table slept for 1000 us with usleep, which came back after 1065.7 us: the delay is
 // that of a launch which meets the waves of the flood always at the same point.
-constexpr double after_sleep_of_1000 = 1065.7, after_sleep_of_500 = 565;
+constexpr double after_sleep_of_1000 = 1065.7, after_sleep_of_500 = 565, after_sleep_of_500_mps = 557;
 
 void priorities(Bench& bench) {
     for (const double block : {10.0, 50.0, 200.0, 1000.0}) {
@@ -235,6 +235,40 @@ void contexts(Bench& bench) {
     RUN(cuCtxSetCurrent, bench.context);
 }
 
+// Under MPS: contexts run side by side, and what an urgent launch waits for is the end of a wave.
+void side_by_side(Bench& bench) {
+    CUcontext second = nullptr;
+    CUfunction nothing = nullptr, spin = nullptr;
+    CUstream stream = nullptr;
+    RUN(cuCtxCreate_v4, &second, nullptr, 0, 0);
+    RUN(cuStreamCreateWithPriority, &stream, CU_STREAM_NON_BLOCKING, 0);
+    Bench::load(nothing, spin);
+    for (const double block : {10.0, 200.0}) {
+        RUN(cuCtxSetCurrent, second);
+        for (int index = 0; index < static_cast<int>(200000 / (block * 8)); ++index)
+            Bench::launch(spin, stream, 132 * 16 * 8, 128, block);
+        RUN(cuCtxSetCurrent, bench.context);
+        work(2000);
+        bench.results.add("urgent_beside_mps_" + std::to_string(static_cast<int>(block)),
+                          urgent_beside(bench, 20, after_sleep_of_500_mps, 0));
+        RUN(cuCtxSetCurrent, second);
+        RUN(cuStreamSynchronize, stream);
+    }
+    std::vector<double> pairs;
+    for (int index = 0; index < 200; ++index) {
+        RUN(cuCtxSetCurrent, bench.context);
+        const double start = now();
+        bench.round_trip(1, 32);
+        RUN(cuCtxSetCurrent, second);
+        Bench::launch(nothing, stream, 1, 32, 0);
+        RUN(cuStreamSynchronize, stream);
+        pairs.push_back(now() - start);
+    }
+    bench.results.add("contexts_in_turn_mps", median(pairs));
+    RUN(cuCtxDestroy, second);
+    RUN(cuCtxSetCurrent, bench.context);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -252,8 +286,8 @@ int main(int count, char** arguments) {
         reinterpret_cast<decltype(cuda.simulated_host_time)>(dlsym(library, "fikitSimHostTime"));
 
     const std::pair<const char*, void (*)(Bench&)> parts[] = {
-        {"calls", calls},   {"graphs", graphs}, {"priorities", priorities}, {"partitions", partitions},
-        {"copies", copies}, {"memory", memory}, {"contexts", contexts}};
+        {"calls", calls},      {"graphs", graphs}, {"priorities", priorities}, {"partitions", partitions},
+        {"mps", side_by_side}, {"copies", copies}, {"memory", memory},         {"contexts", contexts}};
     Bench bench;
     for (const auto& [name, part] : parts) {
         const bool wanted =

@@ -97,6 +97,8 @@ class Channel:
 
     def module_unload(self, module: int, functions: Sequence[int]) -> int: ...
 
+    def function_forget(self, function: int) -> None: ...
+
     def module_global(self, module: int, name: str) -> tuple[int, int, int]:
         """(status, address, size)"""
 
@@ -136,6 +138,6 @@ class Channel:
     def event_elapsed(self, start: int, end: int) -> tuple[int, float]:
         """(status, milliseconds)"""
 
-ABI_VERSION: int = 1
+ABI_VERSION: int = 2
 
 MAX_PARAMETER_BYTES: int = 32764

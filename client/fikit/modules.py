@@ -148,10 +148,11 @@ class Module:
             raise UsageError(str(error)) from None
         self._core.check(status, f"kernel {name}")
         assert kernel is not None  # noqa: S101 - as the status says
-        self._functions.append(kernel.function)
         for index, (declared, size) in enumerate(zip(types or (), sizes, strict=bool(types))):
             if (match := _TYPE.fullmatch(declared)) and int(match["bits"]) != 8 * size:
+                self._core.channel.function_forget(kernel.function)
                 raise UsageError(f"parameter {index} of kernel {name} has {size} bytes; it is no {declared}")
+        self._functions.append(kernel.function)
         self._kernels[name, kinds] = found = Kernel(self._core, kernel, attributes, sizes)
         return found
 

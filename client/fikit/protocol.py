@@ -25,6 +25,7 @@ Identifier = Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9-]{0,63}$")]
 Level = Annotated[int, Meta(ge=0, le=9)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
+KernelKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}$")]
 Microseconds = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 PRIORITIES: Final[dict[str, int]] = {"high": 0, "normal": 5, "low": 9}
@@ -142,6 +143,8 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
     state: Literal["running", "paused", "ended"]
     memory_limit_bytes: Bytes
     opened_unix: float
+    host_functions: Count = 0
+    """Its streams that wait for a host function to return."""
     usage: Usage
 
 
@@ -185,8 +188,17 @@ class TenantRecord(Struct, frozen=True, kw_only=True):
     usage: Usage
 
 
+class KernelGap(Struct, frozen=True, array_like=True):
+    """From the launch of one kernel to that of another, its usual successor in a session."""
+
+    before: KernelKey
+    """The first of the two."""
+    samples: Count
+    median_ns: Count
+
+
 class ProfileRecord(Struct, frozen=True, kw_only=True):
-    """What is known of one kernel key."""
+    """What is known of one kernel key: durations are of the latest measured launches."""
 
     function: str
     module: str
@@ -198,6 +210,15 @@ class ProfileRecord(Struct, frozen=True, kw_only=True):
     samples: Count
     median_ns: Count
     p95_ns: Count
+    shortest_ns: Count = 0
+    """What it takes undisturbed: the lowest eighth."""
+    block_ns: Count = 0
+    """What one block takes: what it may delay others by."""
+    wrong: Count = 0
+    """Durations less than half or more than twice of what was known."""
+    key: str = ""
+    """Hash of module, function and shape: how gaps name it."""
+    gaps: list[KernelGap] = []
 
 
 class Check(Struct, frozen=True, kw_only=True):
@@ -451,13 +472,16 @@ class Event(Reply, tag="event", frozen=True):
 
 
 class StartTrace(Request, tag="start_trace", frozen=True):
-    """Record operations of a GPU (all of the peer's sessions there) with device timestamps."""
+    """Record operations of a GPU (all of the peer's sessions there) with device timestamps.
+
+    The trace belongs to the connection and ends with it; others that run meanwhile see the same operations.
+    """
 
     gpu: int = 0
 
 
 class ReadTrace(Request, tag="read_trace", frozen=True):
-    """What was recorded since ``StartTrace``; ``stop`` ends the recording."""
+    """What was recorded since ``StartTrace`` or the last ``ReadTrace``; ``stop`` ends the trace."""
 
     gpu: int = 0
     stop: bool = True

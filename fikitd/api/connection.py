@@ -81,9 +81,11 @@ class Connection:
             self._wire.close()
             self._discard()
             with trio.CancelScope(shield=True):
-                await self._leave_jobs()
+                await self._leave()
 
-    async def _leave_jobs(self) -> None:
+    async def _leave(self) -> None:
+        for tracer in self._caller.tracers.values():
+            await self._daemon.traces.stop(tracer)
         for number in self._caller.foreground:
             job = self._daemon.jobs.known.get(number)
             if job is not None and not job.over:

@@ -10,6 +10,7 @@ from fikit.protocol import Event, Reply, Request
 
 from fikitd.daemon import Daemon
 from fikitd.tenants.peer import Peer
+from fikitd.traces import Tracer
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,8 @@ class Caller:
     """Set while a Subscribe is served: sends an event under its id."""
     foreground: set[int] = field(default_factory=set)
     """Numbers of the foreground jobs that end with the connection."""
+    tracers: dict[int, Tracer] = field(default_factory=dict)
+    """The traces that it has started, by GPU; they end with it, too."""
 
 
 Handler = Callable[[Caller, Any], Awaitable[Reply | Handed]]

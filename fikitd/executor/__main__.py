@@ -27,6 +27,7 @@ from fikitd.scheduling.settings import SchedulingSection
 )
 @click.option("--time-scale", type=float, default=1.0, help="Host seconds per device second.")
 @click.option("--board", default="", help="The file that this GPU's executors share.")
+@click.option("--ledger", default="", help="The file that this tenant's executors on this GPU share.")
 @click.option("--settings", default="{}", help="Scheduling settings, as JSON.")
 def main(
     executor: str,
@@ -36,6 +37,7 @@ def main(
     socket: Path,
     time_scale: float,
     board: str,
+    ledger: str,
     settings: str,
 ) -> None:
     """Hold one CUDA context and run the dispatch core on it."""
@@ -47,10 +49,12 @@ def main(
     try:
         section = msgspec.json.decode(settings, type=SchedulingSection)
         ready = set_up(device, section.partitions)
-        core = DispatchCore(ready, section, time_scale, board)
+        core = DispatchCore(ready, section, time_scale, board, ledger)
     except (SetUpFailed, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))
         sys.exit(1)
+
+    log.info("started", policy=section.policy, timer_overhead_ns=core.timer_overhead_ns)
 
     async def serve() -> int:
         process = ExecutorProcess(

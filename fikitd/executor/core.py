@@ -29,6 +29,7 @@ class SessionState(msgspec.Struct, frozen=True):
     weight: float
     paused: bool
     memory_limit_bytes: int
+    host_functions: int
     usage: Usage
     gate: GateStatistics
 
@@ -45,7 +46,9 @@ class Snapshot(msgspec.Struct, frozen=True):
 class DispatchCore:
     """The native loop on a device. A method takes as long as a turn of the loop; none waits for the GPU."""
 
-    def __init__(self, device: Device, section: SchedulingSection, time_scale: float, board: str) -> None:
+    def __init__(
+        self, device: Device, section: SchedulingSection, time_scale: float, board: str, ledger: str
+    ) -> None:
         bounds = _core.Bounds()
         bounds.in_flight = int(section.in_flight_us * 1000)
         bounds.partition_block = int(section.partition_block_us * 1000)
@@ -63,6 +66,7 @@ class DispatchCore:
         settings.staging_bytes = section.staging_bytes
         settings.host_limit_bytes = section.pinned_limit_bytes
         settings.board_path = board
+        settings.ledger_path = ledger
         self._device = device  # its streams live as long as the core
         self._core = _core.Core(settings, device.context)
         for lane in device.lanes:
@@ -80,13 +84,13 @@ class DispatchCore:
         level: int,
         weight: float,
         memory_limit: int,
-        domain_limit: int,
+        tenant_limit: int,
         lifeline: int,
         process: int,
     ) -> tuple[int, int]:
         """Open a session; takes both descriptors. Returns outbox and inbox. RuntimeError says what failed."""
         outbox, inbox = self._core.attach(
-            session, level, weight, memory_limit, domain_limit, lifeline, process
+            session, level, weight, memory_limit, tenant_limit, lifeline, process
         )
         return outbox, inbox
 
@@ -120,20 +124,29 @@ class DispatchCore:
             min(profile.samples, most),
             min(profile.median_ns, most),
             min(profile.p95_ns, most),
+            min(profile.shortest_ns, most),
+            min(profile.wrong, most),
+            [(gap.before, min(gap.samples, most), min(gap.median_ns, most)) for gap in profile.gaps],
         )
 
     def forget_profiles(self) -> None:
         """Forget every entry."""
         self._core.forget_profiles()
 
-    def set_trace(self, on: bool) -> None:
-        """Start or stop recording."""
-        self._core.set_trace(on)
+    def set_trace(self, on: bool) -> int:
+        """Start or stop recording; the cursor of what comes next."""
+        return self._core.set_trace(on)
 
-    def take_trace(self, limit: int) -> tuple[list[TraceOperation], int]:
-        """Recorded operations, and how many were lost."""
-        operations, dropped = self._core.take_trace(limit)
-        return [TraceOperation(*operation) for operation in operations], dropped
+    def read_trace(self, cursor: int, limit: int) -> tuple[list[TraceOperation], int, int]:
+        """Operations recorded from a cursor on, the next cursor, and how many were overwritten before."""
+        operations, following, dropped = self._core.read_trace(cursor, limit)
+        return [TraceOperation(*operation) for operation in operations], following, dropped
+
+    @property
+    def timer_overhead_ns(self) -> tuple[int, int]:
+        """What timing events add to a kernel's duration: on an idle stream, behind other work."""
+        idle, behind = self._core.timer_overhead
+        return idle, behind
 
     @property
     def notification(self) -> int:

@@ -15,6 +15,7 @@ from fikit.protocol import (
     Failure,
     GateStatistics,
     Identifier,
+    KernelGap,
     Level,
     Name,
     TraceOperation,
@@ -62,8 +63,8 @@ class Attach(Ask, tag="attach", frozen=True):
     priority: Level
     weight: float
     memory_limit_bytes: Bytes
-    domain_limit_bytes: Bytes = 0
-    """For all sessions of the executor together; 0: none."""
+    tenant_limit_bytes: Bytes = 0
+    """For all sessions of the tenant on this GPU together, whichever executor has them; 0: none."""
 
 
 class Attached(Answer, tag="attached", frozen=True):
@@ -104,6 +105,7 @@ class AttachedSession(Struct, frozen=True, kw_only=True):
     weight: float
     paused: bool
     memory_limit_bytes: Bytes
+    host_functions: Count = 0
     usage: Usage
     gate: GateStatistics = GateStatistics()
 
@@ -124,16 +126,24 @@ class TraceControl(Ask, tag="trace_control", frozen=True):
     on: bool
 
 
-class TakeTrace(Ask, tag="take_trace", frozen=True):
-    """What was recorded since it was last taken, at most ``limit`` operations."""
+class Tracing(Answer, tag="tracing", frozen=True):
+    """Answer to ``TraceControl``: the cursor of what is recorded next."""
 
+    cursor: Count
+
+
+class ReadTrace(Ask, tag="read_trace", frozen=True):
+    """What was recorded from ``cursor`` on, at most ``limit`` operations; others may read the same."""
+
+    cursor: Count
     limit: Count
 
 
 class Traced(Answer, tag="traced", frozen=True):
-    """Answer to ``TakeTrace``."""
+    """Answer to ``ReadTrace``: ``cursor`` is that of the next, ``dropped`` what was overwritten before."""
 
     operations: list[TraceOperation]
+    cursor: Count
     dropped: Count
 
 
@@ -148,6 +158,11 @@ class KernelProfile(Struct, frozen=True, kw_only=True):
     samples: Count
     median_ns: Count
     p95_ns: Count
+    shortest_ns: Count = 0
+    block_ns: Count = 0
+    wrong: Count = 0
+    key: str = ""
+    gaps: list[KernelGap] = []
 
 
 class TakeProfiles(Ask, tag="take_profiles", frozen=True):
@@ -198,11 +213,11 @@ class DeviceFailed(Answer, tag="device_failed", frozen=True):
 
 
 AnyAsk = (
-    Describe | Attach | End | Change | ListAttached | TraceControl | TakeTrace | TakeProfiles
+    Describe | Attach | End | Change | ListAttached | TraceControl | ReadTrace | TakeProfiles
     | LoadProfiles | ForgetProfiles | Stop
 )  # fmt: skip
 AnyAnswer = (
-    Description | Attached | AttachedSessions | Traced | ProfilesTaken | Ok | SessionEnded
+    Description | Attached | AttachedSessions | Tracing | Traced | ProfilesTaken | Ok | SessionEnded
     | DeviceFailed | Failure
 )  # fmt: skip
 

@@ -18,6 +18,7 @@ import structlog
 import trio
 from fikit.protocol import Failure, InvalidBody, ProtocolError, encode
 
+from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.set_up import Device
@@ -70,7 +71,7 @@ class ExecutorProcess:
             m.Change: self._change,
             m.ListAttached: self._list,
             m.TraceControl: self._trace,
-            m.TakeTrace: self._take_trace,
+            m.ReadTrace: self._read_trace,
             m.TakeProfiles: self._take_profiles,
             m.LoadProfiles: self._load_profiles,
             m.ForgetProfiles: self._forget_profiles,
@@ -85,7 +86,7 @@ class ExecutorProcess:
         listener.listen(4)
         with listener:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._watch_core)
+                nursery.start_soon(self._watch_core, path.parent)
                 nursery.start_soon(self._watch_loneliness)
                 nursery.start_soon(self._accept, listener)
                 await self._over.wait()
@@ -146,21 +147,24 @@ class ExecutorProcess:
             except (PeerClosedError, trio.ClosedResourceError):
                 log.info("event_unheard", event_type=type(event).__name__)
 
-    async def _watch_core(self) -> None:
+    async def _watch_core(self, directory: Path) -> None:
         while True:
             await trio.lowlevel.wait_readable(self._core.notification)
             for ended in self._core.take_ended():
                 self._attached.pop(ended.session, None)
                 log.info("session_ended", session=ended.session, reason=ended.reason, error=ended.error)
-                await self._tell(
-                    m.SessionEnded(
-                        session=ended.session,
-                        error=ended.error,
-                        reason=ended.reason,
-                        usage=ended.usage,
-                        gate=ended.gate,
-                    )
+                event = m.SessionEnded(
+                    session=ended.session,
+                    error=ended.error,
+                    reason=ended.reason,
+                    usage=ended.usage,
+                    gate=ended.gate,
                 )
+                try:
+                    await trio.to_thread.run_sync(final_accounts.leave, directory, event)
+                except OSError as refusal:
+                    log.error("account_not_left", session=ended.session, reason=str(refusal))
+                await self._tell(event)
             error, reason = self._core.failure
             if error:
                 log.error("device_failed", error=error, reason=reason)
@@ -190,7 +194,7 @@ class ExecutorProcess:
             ask.priority,
             ask.weight,
             ask.memory_limit_bytes,
-            ask.domain_limit_bytes,
+            ask.tenant_limit_bytes,
             lifeline,
             process,
         )
@@ -232,6 +236,7 @@ class ExecutorProcess:
                     weight=state.weight,
                     paused=state.paused,
                     memory_limit_bytes=state.memory_limit_bytes,
+                    host_functions=state.host_functions,
                     usage=state.usage,
                     gate=state.gate,
                 )
@@ -244,12 +249,13 @@ class ExecutorProcess:
         )
 
     async def _trace(self, ask: m.TraceControl, _: Wire) -> tuple[m.Answer, list[int]]:
-        await trio.to_thread.run_sync(self._core.set_trace, ask.on)
-        return m.Ok(), []
+        return m.Tracing(cursor=await trio.to_thread.run_sync(self._core.set_trace, ask.on)), []
 
-    async def _take_trace(self, ask: m.TakeTrace, _: Wire) -> tuple[m.Answer, list[int]]:
-        operations, dropped = await trio.to_thread.run_sync(self._core.take_trace, ask.limit)
-        return m.Traced(operations=operations, dropped=dropped), []
+    async def _read_trace(self, ask: m.ReadTrace, _: Wire) -> tuple[m.Answer, list[int]]:
+        operations, cursor, dropped = await trio.to_thread.run_sync(
+            self._core.read_trace, ask.cursor, ask.limit
+        )
+        return m.Traced(operations=operations, cursor=cursor, dropped=dropped), []
 
     async def _take_profiles(self, _: m.TakeProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
         return m.ProfilesTaken(profiles=await trio.to_thread.run_sync(self._core.take_profiles)), []

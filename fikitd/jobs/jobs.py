@@ -55,7 +55,7 @@ class Jobs(JobRecords):
         self.admits: Callable[[], bool] = lambda: True
         self.max_running: Callable[[], int] = lambda: 64
         sessions.on_opened = self._session_opened
-        sessions.on_ended = self._session_ended
+        sessions.on_closed = self._session_closed
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Admit and follow jobs; started once those of an earlier daemon are taken over."""
@@ -294,10 +294,11 @@ class Jobs(JobRecords):
             self.keep(replace(job, sessions=(*job.sessions, session.session)))
             self.unsaved.add(job.number)
 
-    def _session_ended(self, session: Session) -> None:
-        job = self.find(session.job) if session.job else None
-        if job is not None:
-            self.keep(replace(job, usage=total([job.usage, session.usage])))
+    def _session_closed(self, session: str, name: str | None, usage: Usage) -> None:
+        job = self.find(name) if name else None
+        if job is not None and session not in job.closed:
+            closed = (*job.closed, session)
+            self.keep(replace(job, usage=total([job.usage, usage]), closed=closed))
             self.unsaved.add(job.number)
         self.wake()
 

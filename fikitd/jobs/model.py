@@ -54,8 +54,9 @@ class Job(Struct, frozen=True, kw_only=True):
     started_unix: float | None = None
     ended_unix: float | None = None
     sessions: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+    """Those of them whose accounts are in ``usage``."""
     usage: Usage = Usage()
-    """Of its sessions that are over."""
 
     @property
     def job(self) -> str:

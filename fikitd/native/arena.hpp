@@ -31,6 +31,8 @@ class Arena {
     Arena(const Arena&) = delete;
     ~Arena() { clear(); }
 
+    // The most that an allocation may add to what is used.
+    static uint64_t growth(uint64_t size) { return (size + granule - 1) / granule * granule; }
     // CUDA_ERROR_OUT_OF_MEMORY when `limit` (bytes used; 0: none) or the device has no room.
     CUresult allocate(uint64_t size, uint64_t limit, CUdeviceptr& address, uint64_t& charged);
     // The same without calling the driver or searching long: from what is kept, or the slab used last. False:

@@ -130,7 +130,12 @@ class CallHandler {
     CUresult memory_allocate(const fikit_request_memory_allocate& request,
                              fikit_reply_memory_allocate& reply) {
         CUdeviceptr address = 0;
-        const uint64_t limit = core_.memory_limit_of(session_);
+        // Reserved first, so that no other executor of the tenant takes the same room meanwhile. Without room
+        // there is still what is used in part.
+        const uint64_t growth = Arena::growth(request.size);
+        const bool room = core_.ledger_.reserve(growth, session_.tenant_limit, !at_once_);
+        const uint64_t limit =
+            room ? session_.memory_limit : std::max<uint64_t>(session_.arena->used_bytes(), 1);
         CUresult result = CUDA_SUCCESS;
         if (at_once_) {
             again_ = !session_.arena->take(request.size, limit, address, reply.size);
@@ -140,10 +145,11 @@ class CallHandler {
             const bool full = result == CUDA_ERROR_OUT_OF_MEMORY && session_.arena->fits(request.size, limit);
             again_ = session_.short_of_memory = full && !session_.short_of_memory;
         }
+        core_.account_memory(session_);
+        if (room) core_.ledger_.give_back(growth);
         if (again_ || result != CUDA_SUCCESS) return result;
         reply.address = address;
         session_.buffers[address] = {request.size, Buffer::no_module};
-        core_.account_memory(session_);
         return result;
     }
 
@@ -153,8 +159,10 @@ class CallHandler {
         const CUresult result = driver_.cuMemGetInfo_(&free, &total);
         const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
         free += core_.kept_bytes_.load();
-        reply.total = limit != 0 ? std::min<uint64_t>(limit, total) : total;
-        reply.free = std::min<uint64_t>(free, used < reply.total ? reply.total - used : 0);
+        const uint64_t own = session_.memory_limit != 0 ? session_.memory_limit : session_.tenant_limit;
+        reply.total = own != 0 ? std::min<uint64_t>(own, total) : total;
+        const uint64_t most = limit != 0 ? limit : reply.total, left = used < most ? most - used : 0;
+        reply.free = std::min<uint64_t>(free, left / Arena::small_align * Arena::small_align);
         return result;
     }
 
@@ -204,20 +212,12 @@ class CallHandler {
     }
 
     CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {
-        uint64_t room = core_.settings_.staging_bytes;
-        const uint8_t* from = session_.outbox.data() + session_.outbox.size() - room;
-        if (request.host_buffer != 0) {
-            const auto buffer = session_.host_buffers.find(request.host_buffer);
-            if (buffer == session_.host_buffers.end()) return CUDA_ERROR_INVALID_VALUE;
-            from = buffer->second.memory.data();
-            room = buffer->second.memory.size();
-        }
-        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || request.offset > room ||
-            request.size > room - request.offset)
+        const uint8_t* from = session_.host_memory(request.host_buffer, core_.settings_.staging_bytes,
+                                                   request.offset, request.size);
+        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || from == nullptr)
             return CUDA_ERROR_INVALID_VALUE;
         if (request.handle < session_.modules.size() && session_.modules[request.handle] != nullptr)
             return CUDA_ERROR_INVALID_HANDLE;
-        from += request.offset;
         std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
         image.push_back(0);                                     // PTX ends here whatever it says
         char* log = reinterpret_cast<char*>(behind(reply));
@@ -480,10 +480,7 @@ uint64_t Core::pinned_place(uint64_t size) {
 
 uint32_t Core::name_index(const KernelName& name) {
     const std::lock_guard lock(names_mutex_);
-    for (uint32_t i = 0; i < names_.size(); ++i)
-        if (names_[i].module_hash == name.module_hash && names_[i].function == name.function) return i;
-    names_.push_back(name);
-    return static_cast<uint32_t>(names_.size() - 1);
+    return names_.index_of(name);
 }
 
 }  // namespace fikit

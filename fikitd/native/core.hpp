@@ -4,6 +4,7 @@
 //
 //   dispatch.cpp   the loop: reading rings, the gate, parking
 //   issue.cpp      one operation to the GPU
+//   place.cpp      the lane that it goes to
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   sessions.cpp   attaching, ending, control from Python's threads
@@ -24,7 +25,9 @@
 #include "board.hpp"
 #include "clock.hpp"
 #include "driver.hpp"
+#include "kernel_names.hpp"
 #include "lanes.hpp"
+#include "ledger.hpp"
 #include "profile.hpp"
 #include "scheduling/policy.hpp"
 #include "session.hpp"
@@ -49,6 +52,7 @@ struct Settings {
     Nanoseconds keep_ns = 100'000'000;  // at most so long
     uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
     std::string board_path;             // of the GPU's board; empty: this executor is alone
+    std::string ledger_path;            // of the tenant's memory on this GPU; empty: likewise
     bool own_thread = true;             // false: tests turn the loop by hand
 };
 
@@ -57,7 +61,7 @@ struct AttachRequest {
     int level = scheduling::lowest_level;
     double weight = 1.0;
     uint64_t memory_limit = 0;
-    uint64_t domain_limit = 0;        // for all sessions of the executor together; 0: none
+    uint64_t tenant_limit = 0;        // for all sessions of the tenant on this GPU together; 0: none
     int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
 };
 
@@ -73,6 +77,7 @@ struct SessionSnapshot {
     scheduling::SessionStatistics gate;
     std::string delayed_by;          // the session that gate.blames names, while it lives
     Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
+    uint32_t host_functions = 0;     // streams that wait for a host function of the tenant
 };
 
 struct EndedSession {
@@ -91,7 +96,10 @@ struct Snapshot {
 struct KernelMeasurement {
     KernelName name;
     KernelShape shape;
-    uint32_t samples = 0, median = 0, p95 = 0;
+    uint32_t samples = 0, median = 0, p95 = 0, shortest = 0;
+    uint32_t block = 0, wrong = 0;
+    uint64_t key = 0;
+    std::array<KernelGap, 2> gaps{};
 };
 
 struct NamedTrace {
@@ -122,8 +130,12 @@ class Core {
     std::vector<KernelMeasurement> take_profiles();
     void load_profiles(const std::vector<KernelMeasurement>& known);
     void forget_profiles();
-    void set_trace(bool on);
-    std::vector<NamedTrace> take_trace(size_t limit, uint64_t& dropped);
+    uint64_t set_trace(bool on);  // the cursor of what is recorded next
+    // What was recorded at `cursor` and after, which moves on; `dropped` counts what was overwritten before.
+    std::vector<NamedTrace> read_trace(uint64_t& cursor, size_t limit, uint64_t& dropped);
+
+    // What timing events add to a duration: on an idle stream, behind other work.
+    std::array<Nanoseconds, 2> timer_overhead() const { return timer_overhead_; }
 
     int notification() const { return notification_.get(); }  // readable when there is an ended session
     std::vector<EndedSession> take_ended();
@@ -180,14 +192,20 @@ class Core {
     void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
     void count_step(Session& session, SessionStream& stream, uint32_t handle);
-    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
+
+    // place.cpp
+    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void wait_for(CUstream waiting, SessionStream& earlier);
+    CUresult record_hop(SessionStream& stream);
+    void clear_lane(const Session& session, const Lane* lane);
     int cuda_priority(const Session& session, const SessionStream& stream) const;
 
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
+    void enter(Session& session, InFlight& entry, Nanoseconds now);
+    void enter_late(Session& session, InFlight& entry, Nanoseconds now);
     void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
     void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
@@ -200,6 +218,7 @@ class Core {
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
+    Nanoseconds read_empty(CUfunction function, bool behind);
     void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
     void check(Session& session, uint32_t stream, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);
@@ -245,7 +264,7 @@ class Core {
     std::unique_ptr<scheduling::Policy> policy_;
     Profile profile_;
     std::mutex names_mutex_;
-    std::vector<KernelName> names_;
+    KernelNames names_;
     Trace trace_;
     CUevent trace_base_[2] = {nullptr, nullptr};
     Nanoseconds trace_base_at_ = 0;
@@ -253,13 +272,14 @@ class Core {
 
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
-    Nanoseconds timer_overhead_ = 0;
+    std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 
     CUdeviceptr arenas_ = 0;
     uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
     std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
-    std::atomic<uint64_t> used_bytes_{0}, kept_bytes_{0};  // of all sessions
-    bool memory_wanted_ = false;                           // somebody waits for what others keep
+    Ledger ledger_;            // of the tenant's memory, here and in its other executors
+    std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
+    bool memory_wanted_ = false;           // somebody waits for what others keep
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 

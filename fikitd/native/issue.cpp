@@ -192,43 +192,6 @@ void Core::prepare_copy(Session& session) {
     }
 }
 
-int Core::cuda_priority(const Session& session, const SessionStream& stream) const {
-    // Two most urgent CUDA priorities for level 0, the rest spread over levels 1 to 9; a stream the program
-    // itself made urgent ranks one step before its default ones.
-    const int greatest = greatest_priority_;
-    const int urgent = stream.priority < 0 ? 1 : 0;
-    if (session.level == scheduling::highest_level) return greatest + 1 - urgent;
-    const int range = -(greatest + 2);
-    if (range <= 0) return 0;
-    const int base = greatest + 2 + (session.level - 1) * range / (scheduling::lowest_level - 1);
-    return std::max(base - urgent, greatest + 2);
-}
-
-// The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
-Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
-    Lane*& lane = stream.lanes[where];
-    if (stream.lane == nullptr) session.used.push_back(handle);
-    if (lane == nullptr) {
-        const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
-        lane = lanes_.borrow(cuda_priority(session, stream), size);
-    }
-    if (stream.lane != nullptr && stream.lane != lane && stream.issued > stream.completed)
-        wait_for(lane->stream, stream);
-    stream.lane = lane;
-    return lane;
-}
-
-// The lane `waiting` goes on once what `earlier` has been issued so far is done.
-void Core::wait_for(CUstream waiting, SessionStream& earlier) {
-    if (earlier.lane == nullptr || earlier.lane->stream == waiting) return;
-    CUresult result = CUDA_SUCCESS;
-    if (earlier.hop == nullptr) result = driver_.cuEventCreate_(&earlier.hop, CU_EVENT_DISABLE_TIMING);
-    if (result == CUDA_SUCCESS) result = driver_.cuEventRecord_(earlier.hop, earlier.lane->stream);
-    if (result == CUDA_SUCCESS) result = driver_.cuStreamWaitEvent_(waiting, earlier.hop, 0);
-    // Going on without the order would corrupt the tenant's data; nothing but a lost context fails here.
-    if (result != CUDA_SUCCESS) fail(result, "ordering two streams");
-}
-
 // CUDA C++ Programming Guide, "Legacy Default Stream": it waits for the blocking streams and they for it.
 // Inside the session only.
 void Core::order_with_legacy(Session& session, SessionStream& stream, uint32_t handle) {
@@ -290,6 +253,20 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
     return driver_.cuLaunchKernelEx_(&config, function.function, nullptr, parameters);
 }
 
+// The operation counts as being on the GPU.
+void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
+    entry.withheld = false;
+    if (!entry.work.gated) ++high_in_flight_;
+    policy_->issued(session.index, entry.work, now);
+}
+
+// The host function in front of it has returned. For the policy what is issued no longer waits, but the head
+// of the session still may.
+void Core::enter_late(Session& session, InFlight& entry, Nanoseconds now) {
+    enter(session, entry, now);
+    if (session.head_waits) policy_->arrived(session.index, session.head_work, now);
+}
+
 // Begins to measure what is issued next on the stream; -1: no timer is free.
 int32_t Core::start_timer(CUstream stream) {
     if (free_timers_.empty()) return -1;
@@ -311,6 +288,13 @@ void Core::issue(Session& session, uint8_t where) {
         order_with_legacy(session, stream, record.stream);
 
     const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
+    if (session.head_kernel != nullptr) {
+        const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
+        if (sampled && session.last_key != 0)
+            session.head_kernel->follows(session.last_key, arrived - session.last_launch);
+        session.last_key = session.head_kernel->key;
+        session.last_launch = now_;
+    }
     const int32_t timer = work && (sampled || trace_.on()) ? start_timer(lane->stream) : -1;
     const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
                                                          : issue_other(session, stream, lane->stream);
@@ -330,13 +314,17 @@ void Core::issue(Session& session, uint8_t where) {
         entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
+        entry.behind = stream.completed + 1 < stream.issued;
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        if (!gated) ++high_in_flight_;
-        policy_->issued(session.index, entry.work, now_);
+        entry.withheld = stream.functions != 0;
+        if (!entry.withheld) [[likely]]
+            enter(session, entry, now_);
+        else if (session.head_waits)
+            policy_->withdrawn(session.index, now_);
     } else if (session.head_waits) {
         policy_->withdrawn(session.index, now_);
     }
@@ -407,20 +395,11 @@ CUresult Core::issue_copy(Session& session, CUstream stream) {
         if (!session.owns(copy.other, copy.size)) return CUDA_ERROR_INVALID_VALUE;
         return driver_.cuMemcpyDtoDAsync_(copy.device, copy.other, copy.size, stream);
     }
-    uint8_t* host = nullptr;
-    uint64_t room = 0;
-    if (copy.host_buffer == 0) {
-        host = session.outbox.data() + session.outbox.size() - settings_.staging_bytes;
-        room = settings_.staging_bytes;
-    } else if (auto buffer = session.host_buffers.find(copy.host_buffer);
-               buffer != session.host_buffers.end()) {
-        host = buffer->second.memory.data();
-        room = buffer->second.memory.size();
-    }
-    if (copy.other > room || copy.size > room - copy.other) return CUDA_ERROR_INVALID_VALUE;
+    uint8_t* host = session.host_memory(copy.host_buffer, settings_.staging_bytes, copy.other, copy.size);
+    if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (copy.kind == FIKIT_COPY_TO_DEVICE)
-        return driver_.cuMemcpyHtoDAsync_(copy.device, host + copy.other, copy.size, stream);
-    return driver_.cuMemcpyDtoHAsync_(host + copy.other, copy.device, copy.size, stream);
+        return driver_.cuMemcpyHtoDAsync_(copy.device, host, copy.size, stream);
+    return driver_.cuMemcpyDtoHAsync_(host, copy.device, copy.size, stream);
 }
 
 CUresult Core::issue_fill(Session& session, CUstream stream) {
@@ -467,6 +446,11 @@ CUresult Core::issue_event(Session& session, CUstream stream) {
 CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint32_t handle) {
     const uint64_t step = stream.issued + 1;
     const CUstream lane = stream.lane->stream;
+    if (stream.held.empty() || stream.held.back() != stream.lane) {
+        clear_lane(session, stream.lane);
+        stream.held.push_back(stream.lane);
+        stream.lane->hold(session.index);
+    }
     CUresult result =
         driver_.cuStreamWriteValue64_(lane, session.mark_device(handle), step, CU_STREAM_WRITE_VALUE_DEFAULT);
     const CUdeviceptr gate = session.host_gate_device + handle * sizeof(HostGate);

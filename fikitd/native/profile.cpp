@@ -18,7 +18,13 @@ uint64_t hash_bytes(const void* data, size_t size) {
 void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     if (multiprocessors != 0)  // it took more waves than on all of them
         duration = duration * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
-    durations[samples % window] = static_cast<uint32_t>(std::clamp<Nanoseconds>(duration, 1, UINT32_MAX));
+    const auto told = static_cast<uint32_t>(std::clamp<Nanoseconds>(duration, 1, UINT32_MAX));
+    const bool far = known() && (told / 2 > median || told < median / 2);
+    wrong += far;
+    wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
+    // What was learnt no longer holds: the kernel has other data now.
+    if (wrong_in_a_row > accidents) samples = wrong_in_a_row = 0;
+    durations[samples % window] = told;
     ++samples;
     dirty = true;
     const uint32_t count = std::min(samples, window);
@@ -31,8 +37,30 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     tell();
     // Once the median holds still, look less often; when it moves, look again.
     const uint32_t moved = before > median ? before - median : median - before;
-    interval = moved > median / 4 ? 1 : std::min(interval * 2, rarest);
+    interval = moved > median / 4 || (far && wrong < varies) ? 1 : std::min(interval * 2, rarest);
     if (!known() || interval == 1) until_sample = 0;
+}
+
+void KernelEntry::follows(uint64_t before, Nanoseconds time) {
+    KernelGap* gap = &gaps[0];
+    for (KernelGap& each : gaps) {
+        if (each.before == before) {
+            gap = &each;
+            break;
+        }
+        if (each.samples < gap->samples) gap = &each;
+    }
+    if (gap->before != before) *gap = {.before = before};
+    gap->measured(time);
+}
+
+void KernelGap::measured(Nanoseconds time) {
+    times[samples % window] = static_cast<uint32_t>(std::clamp<Nanoseconds>(time, 0, UINT32_MAX));
+    ++samples;
+    const uint32_t count = std::min(samples, window);
+    std::array<uint32_t, window> sorted = times;
+    std::sort(sorted.begin(), sorted.begin() + count);
+    median = sorted[(count - 1) / 2];
 }
 
 void KernelEntry::tell() {
@@ -44,9 +72,10 @@ void KernelEntry::tell() {
 }
 
 void KernelEntry::forget() {
-    samples = median = p95 = shortest = until_sample = 0;
+    samples = median = p95 = shortest = until_sample = wrong = wrong_in_a_row = 0;
     interval = 1;
     dirty = false;
+    gaps = {};
     tell();
 }
 

@@ -40,10 +40,21 @@ constexpr uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64's finalis
 
 uint64_t hash_bytes(const void* data, size_t size);
 
+// From the launch of one kernel to that of the next in the same session, by the pair of them: FIKIT's SG.
+struct KernelGap {
+    static constexpr uint32_t window = 8;
+    uint64_t before = 0;  // key of the first; 0: none
+    uint32_t samples = 0, median = 0;
+    std::array<uint32_t, window> times{};
+    void measured(Nanoseconds time);
+};
+
 struct KernelEntry {
     static constexpr uint32_t window = 16;
     static constexpr uint32_t known_after = 3;
     static constexpr uint32_t rarest = 256;
+    static constexpr uint32_t accidents = 2;  // durations in a row far from what is known that change nothing
+    static constexpr uint32_t varies = 64;    // so many such durations: it is no reason to look more often
 
     uint64_t key = 0;
     KernelShape shape;
@@ -53,8 +64,10 @@ struct KernelEntry {
     uint32_t samples = 0;
     uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window (shortest: its lowest eighth)
     uint32_t until_sample = 0, interval = 1;
+    uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
     bool dirty = false;
     std::array<uint32_t, window> durations{};
+    std::array<KernelGap, 2> gaps{};  // after the kernels that mostly come before this one
 
     bool known() const { return samples >= known_after; }
     // Waves of blocks that so many multiprocessors need.
@@ -74,6 +87,8 @@ struct KernelEntry {
     }
     // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
     void measured(Nanoseconds duration, uint32_t multiprocessors = 0);
+    // The session launched `before` so long before this one.
+    void follows(uint64_t before, Nanoseconds time);
     void tell();  // brings `work` up to date
     void forget();
 };

@@ -1,6 +1,7 @@
 #include "program_calls.hpp"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -197,6 +198,26 @@ CUresult ProgramCalls::memory_access(const fikit_request_memory_access& request,
     access.location.id = core_.device_;
     access.flags = static_cast<CUmemAccess_flags>(request.flags);
     return driver_.cuMemSetAccess_(request.address, request.size, &access, 1);
+}
+
+std::vector<std::pair<std::string, uint64_t>> Session::notes() const {
+    std::vector<std::pair<std::string, uint64_t>> found;
+    const auto* note = reinterpret_cast<const fikit_note*>(outbox.data() + FIKIT_NOTES_OFFSET);
+    for (unsigned i = 0; i < FIKIT_NOTES; ++i) {
+        fikit_note copy;
+        std::memcpy(&copy, note + i, sizeof copy);
+        const size_t length = strnlen(copy.name, sizeof copy.name);
+        const bool named =
+            length > 0 && length < sizeof copy.name &&
+            std::all_of(
+                copy.name, copy.name + length,
+                [](char character) {
+                    return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_';
+                });
+        if (!named) break;
+        if (copy.count > 0) found.emplace_back(copy.name, std::min<uint64_t>(copy.count, uint64_t{1} << 62));
+    }
+    return found;
 }
 
 void release_mappings(const Driver& driver, Session& session) {

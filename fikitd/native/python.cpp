@@ -4,6 +4,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
 #include <optional>
@@ -64,6 +65,7 @@ nb::dict describe(const SessionSnapshot& session) {
     all["weight"] = session.weight;
     all["paused"] = session.paused;
     all["memory_limit_bytes"] = session.memory_limit;
+    all["host_functions"] = session.host_functions;
     all["usage"] = usage;
     all["gate"] = describe_gate(session);
     return all;
@@ -113,7 +115,8 @@ NB_MODULE(_core, module) {
         .def_rw("host_limit_bytes", &Settings::host_limit_bytes)
         .def_rw("in_flight_limit", &Settings::in_flight_limit)
         .def_rw("workers", &Settings::workers)
-        .def_rw("board_path", &Settings::board_path);
+        .def_rw("board_path", &Settings::board_path)
+        .def_rw("ledger_path", &Settings::ledger_path);
 
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;
     nb::class_<Core>(module, "Core")
@@ -138,11 +141,11 @@ NB_MODULE(_core, module) {
         .def(
             "attach",
             [](Core& self, const std::string& session, int level, double weight, uint64_t memory_limit,
-               uint64_t domain_limit, int lifeline, int process) {
-                return self.attach({session, level, weight, memory_limit, domain_limit, lifeline, process});
+               uint64_t tenant_limit, int lifeline, int process) {
+                return self.attach({session, level, weight, memory_limit, tenant_limit, lifeline, process});
             },
             nb::arg("session"), nb::arg("level"), nb::arg("weight"), nb::arg("memory_limit"),
-            nb::arg("domain_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
+            nb::arg("tenant_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
         .def("end", &Core::end, nb::arg("session"), nb::arg("error"), nb::arg("reason"), Unlocked())
         .def(
             "change",
@@ -187,6 +190,15 @@ NB_MODULE(_core, module) {
                      entry["samples"] = kernel.samples;
                      entry["median_ns"] = kernel.median;
                      entry["p95_ns"] = kernel.p95;
+                     entry["shortest_ns"] = kernel.shortest;
+                     entry["block_ns"] = kernel.block;
+                     entry["wrong"] = kernel.wrong;
+                     entry["key"] = hexadecimal(kernel.key);
+                     nb::list gaps;
+                     for (const KernelGap& gap : kernel.gaps)
+                         if (gap.samples > 0)
+                             gaps.append(nb::make_tuple(hexadecimal(gap.before), gap.samples, gap.median));
+                     entry["gaps"] = gaps;
                      all.append(entry);
                  }
                  return all;
@@ -195,7 +207,8 @@ NB_MODULE(_core, module) {
             "load_profile",
             [](Core& self, const std::string& hash, const std::string& function,
                const std::vector<uint32_t>& grid, const std::vector<uint32_t>& block, uint32_t shared_bytes,
-               uint32_t samples, uint32_t median_ns, uint32_t p95_ns) {
+               uint32_t samples, uint32_t median_ns, uint32_t p95_ns, uint32_t shortest_ns, uint32_t wrong,
+               const std::vector<std::tuple<std::string, uint32_t, uint32_t>>& gaps) {
                 KernelMeasurement known;
                 known.name = {std::stoull(hash, nullptr, 16), function};
                 for (size_t axis = 0; axis < 3; ++axis) {
@@ -206,20 +219,28 @@ NB_MODULE(_core, module) {
                 known.samples = samples;
                 known.median = median_ns;
                 known.p95 = p95_ns;
+                known.shortest = shortest_ns;
+                known.wrong = wrong;
+                for (size_t i = 0; i < std::min(gaps.size(), known.gaps.size()); ++i) {
+                    const auto& [before, count, median] = gaps[i];
+                    known.gaps[i] = {std::stoull(before, nullptr, 16), count, median, {}};
+                    known.gaps[i].times.fill(median);
+                }
                 self.load_profiles({known});
             },
             nb::arg("module"), nb::arg("function"), nb::arg("grid"), nb::arg("block"),
-            nb::arg("shared_bytes"), nb::arg("samples"), nb::arg("median_ns"), nb::arg("p95_ns"), Unlocked())
+            nb::arg("shared_bytes"), nb::arg("samples"), nb::arg("median_ns"), nb::arg("p95_ns"),
+            nb::arg("shortest_ns"), nb::arg("wrong"), nb::arg("gaps"), Unlocked())
         .def("forget_profiles", &Core::forget_profiles, Unlocked())
         .def("set_trace", &Core::set_trace, nb::arg("on"), Unlocked())
         .def(
-            "take_trace",
-            [](Core& self, size_t limit) {
+            "read_trace",
+            [](Core& self, uint64_t cursor, size_t limit) {
                 uint64_t dropped = 0;
                 std::vector<NamedTrace> taken;
                 {
                     const nb::gil_scoped_release unlocked;
-                    taken = self.take_trace(limit, dropped);
+                    taken = self.read_trace(cursor, limit, dropped);
                 }
                 nb::list all;
                 for (const NamedTrace& entry : taken) {
@@ -229,9 +250,9 @@ NB_MODULE(_core, module) {
                                               record.ended, record.bytes, record.blocks,
                                               record.multiprocessors));
                 }
-                return nb::make_tuple(all, dropped);
+                return nb::make_tuple(all, cursor, dropped);
             },
-            nb::arg("limit"))
+            nb::arg("cursor"), nb::arg("limit"))
         .def("take_ended",
              [](Core& self) {
                  nb::list all;
@@ -246,6 +267,10 @@ NB_MODULE(_core, module) {
                  }
                  return all;
              })
+        .def_prop_ro("timer_overhead",
+                     [](const Core& self) {
+                         return nb::make_tuple(self.timer_overhead()[0], self.timer_overhead()[1]);
+                     })
         .def_prop_ro("notification", &Core::notification)
         .def_prop_ro("failure", &Core::failure)
         .def_prop_ro("failure_text", &Core::failure_text);

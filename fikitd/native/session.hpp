@@ -35,7 +35,10 @@ struct alignas(64) InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
+    bool withheld =
+        false;  // behind a host function that has not returned: the policy does not know of it yet
     bool traced = false;
+    bool behind = false;  // its stream had other work when it was issued
 };
 static_assert(sizeof(InFlight) == 128);
 
@@ -49,6 +52,10 @@ class InFlightQueue {
     void pop() { ++head_; }
     // The caller fills the entry in, and its trace where it is traced.
     InFlight& push() { return slots_[tail_++ % capacity]; }
+    template <class Visit>
+    void each(Visit visit) {
+        for (uint32_t at = head_; at != tail_; ++at) visit(slots_[at % capacity]);
+    }
     TraceRecord& back_trace() { return traces_[(tail_ - 1) % capacity]; }
 
   private:
@@ -72,6 +79,8 @@ struct alignas(64) SessionStream {
     uint64_t functions = 0;    // step of the last host function that waits for the tenant
     // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
     uint64_t awaited = 0, awaited_last = 0;
+    std::vector<Lane*> held;  // the lanes that those hold
+    bool left = false;        // it had to leave a lane: its next one waits for `hop`
     InFlightQueue queue;
 
     void await(uint64_t step) {
@@ -157,7 +166,7 @@ struct Session {
     std::string id;
     uint32_t serial = 0;
     double weight = 1.0;
-    uint64_t memory_limit = 0, domain_limit = 0;
+    uint64_t memory_limit = 0, tenant_limit = 0;
     int end_error = 0;
     std::string end_reason;
     bool end_announced = false;
@@ -185,6 +194,8 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
+    uint64_t last_key = 0;  // of the kernel launched last, and when
+    Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;  // since when the call at its head has to wait
@@ -239,6 +250,18 @@ struct Session {
             there += buffer->second.size;
         }
         return size <= there;
+    }
+    // A range of a pinned buffer, or of the staging area (buffer 0); nullptr when it is not all within.
+    uint8_t* host_memory(uint32_t buffer, uint64_t staging_bytes, uint64_t offset, uint64_t size) const {
+        uint8_t* base = outbox.data() + outbox.size() - staging_bytes;
+        uint64_t room = staging_bytes;
+        if (buffer != 0) {
+            const auto pinned = host_buffers.find(buffer);
+            if (pinned == host_buffers.end()) return nullptr;
+            base = pinned->second.memory.data();
+            room = pinned->second.memory.size();
+        }
+        return offset <= room && size <= room - offset ? base + offset : nullptr;
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();

@@ -4,7 +4,6 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
@@ -73,7 +72,6 @@ Core::Core(const Settings& settings, CUcontext context)
     for (CUevent& event : trace_base_)
         require(driver_, driver_.cuEventCreate_(&event, CU_EVENT_DEFAULT), "cuEventCreate");
     sessions_.reserve(scheduling::max_sessions);
-    names_.push_back({0, "?"});
     epoll_event event{EPOLLIN, {.u64 = 0}};
     if (!epoll_ || !kick_ || !notification_ ||
         epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, kick_.get(), &event) != 0)
@@ -99,6 +97,9 @@ void Core::start() {
     if (!settings_.board_path.empty() && !board_.open(settings_.board_path))
         throw std::runtime_error("the GPU's board " + settings_.board_path + ": " +
                                  (errno != 0 ? std::strerror(errno) : "no slot is free"));
+    if (!settings_.ledger_path.empty() && !ledger_.open(settings_.ledger_path))
+        throw std::runtime_error("the tenant's ledger " + settings_.ledger_path + ": " +
+                                 (errno != 0 ? std::strerror(errno) : "no slot is free"));
     calibrate();
     workers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
     releases_.start(1, [this] { driver_.cuCtxSetCurrent_(context_); });
@@ -109,7 +110,8 @@ void Core::start() {
 
 // What two timing events around a kernel read beyond its own duration: measured with a kernel that does
 // nothing, whose own duration is taken as `empty_kernel` (CUPTI reads 1.0 to 1.3 us for one on the H200, the
-// events 7).
+// events 7). On a stream that has nothing else to do, part of it is the host's: the first event happens at
+// once, the kernel when its launch arrives. Behind other work that part is not there.
 void Core::calibrate() {
     static constexpr char nothing[] =
         ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
@@ -119,22 +121,33 @@ void Core::calibrate() {
     CUfunction function = nullptr;
     require(driver_, driver_.cuModuleLoadDataEx_(&module, nothing, 0, nullptr, nullptr), "the empty kernel");
     require(driver_, driver_.cuModuleGetFunction_(&function, module, "nothing"), "the empty kernel");
-    std::array<Nanoseconds, rounds> readings{};
-    for (Nanoseconds& reading : readings) {
-        const Timer& timer = timers_.front();
-        float milliseconds = 0;
-        require(driver_, driver_.cuEventRecord_(timer.before, monitor_), "calibrating");
-        require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
-                "calibrating");
-        require(driver_, driver_.cuEventRecord_(timer.after, monitor_), "calibrating");
-        while (driver_.cuEventQuery_(timer.after) == CUDA_ERROR_NOT_READY) __builtin_ia32_pause();
-        require(driver_, driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after),
-                "calibrating");
-        reading = static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
+    for (const bool behind : {false, true}) {
+        std::array<Nanoseconds, rounds> readings{};
+        for (Nanoseconds& reading : readings) reading = read_empty(function, behind);
+        std::sort(readings.begin(), readings.end());
+        timer_overhead_[behind] = std::max<Nanoseconds>(0, readings[rounds / 2] - empty_kernel);
     }
-    std::sort(readings.begin(), readings.end());
-    timer_overhead_ = std::max<Nanoseconds>(0, readings[rounds / 2] - empty_kernel);
     require(driver_, driver_.cuModuleUnload_(module), "the empty kernel");
+}
+
+// What a pair of timing events reads around the function, on a stream that is idle or `behind` other work.
+Nanoseconds Core::read_empty(CUfunction function, bool behind) {
+    const Timer& timer = timers_.front();
+    auto* word = reinterpret_cast<uint64_t*>(host_gates_.data());  // no session has it yet
+    __atomic_store_n(word, uint64_t{0}, __ATOMIC_RELEASE);
+    if (behind)
+        require(driver_,
+                driver_.cuStreamWaitValue64_(monitor_, host_gates_device_, 1, CU_STREAM_WAIT_VALUE_GEQ),
+                "calibrating");
+    require(driver_, driver_.cuEventRecord_(timer.before, monitor_), "calibrating");
+    require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
+            "calibrating");
+    require(driver_, driver_.cuEventRecord_(timer.after, monitor_), "calibrating");
+    __atomic_store_n(word, uint64_t{1}, __ATOMIC_RELEASE);
+    while (driver_.cuEventQuery_(timer.after) == CUDA_ERROR_NOT_READY) __builtin_ia32_pause();
+    float milliseconds = 0;
+    require(driver_, driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after), "calibrating");
+    return static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
 }
 
 void Core::stop() {
@@ -158,7 +171,7 @@ std::pair<int, int> Core::attach(AttachRequest request) {
     session->level = request.level;
     session->weight = request.weight;
     session->memory_limit = request.memory_limit;
-    session->domain_limit = request.domain_limit;
+    session->tenant_limit = request.tenant_limit;
     Channel channel = take_channel();
     session->outbox = std::move(channel.outbox);
     session->inbox = std::move(channel.inbox);
@@ -286,17 +299,18 @@ void Core::release(Session& session) {
 
 void Core::account_memory(Session& session) {
     const uint64_t used = session.arena->used_bytes(), kept = session.arena->kept_bytes();
-    used_bytes_ += used - session.memory_bytes.exchange(used);
+    ledger_.change(static_cast<int64_t>(used - session.memory_bytes.exchange(used)));
     kept_bytes_ += kept - session.kept_bytes.exchange(kept);
     if (used > session.memory_peak.load()) session.memory_peak.store(used);
 }
 
-// What the session may use now: its own limit, and what the others of the executor leave of the common one.
-// 0: no limit.
+// What the session may use as things are: its own limit, and what the tenant's other sessions leave
+// of the tenant's. 0: no limit.
 uint64_t Core::memory_limit_of(const Session& session) const {
-    if (session.domain_limit == 0) return session.memory_limit;
-    const uint64_t others = used_bytes_.load() - session.memory_bytes.load();
-    const uint64_t left = others < session.domain_limit ? session.domain_limit - others : 1;
+    if (session.tenant_limit == 0) return session.memory_limit;
+    const uint64_t own = session.memory_bytes.load(), all = ledger_.total();
+    const uint64_t others = all > own ? all - own : 0;
+    const uint64_t left = others < session.tenant_limit ? session.tenant_limit - others : 1;
     return session.memory_limit == 0 ? left : std::min(left, session.memory_limit);
 }
 
@@ -345,24 +359,6 @@ bool Core::change(const std::string& id, const int* level, const double* weight,
     return found;
 }
 
-std::vector<std::pair<std::string, uint64_t>> Session::notes() const {
-    std::vector<std::pair<std::string, uint64_t>> found;
-    const auto* note = reinterpret_cast<const fikit_note*>(outbox.data() + FIKIT_NOTES_OFFSET);
-    for (unsigned i = 0; i < FIKIT_NOTES; ++i) {
-        fikit_note copy;
-        std::memcpy(&copy, note + i, sizeof copy);
-        const size_t length = strnlen(copy.name, sizeof copy.name);
-        const bool named = length > 0 && length < sizeof copy.name &&
-                           std::all_of(copy.name, copy.name + length, [](char character) {
-                               return std::isalnum(static_cast<unsigned char>(character)) != 0 ||
-                                      character == '_';
-                           });
-        if (!named) break;
-        if (copy.count > 0) found.emplace_back(copy.name, std::min<uint64_t>(copy.count, uint64_t{1} << 62));
-    }
-    return found;
-}
-
 SessionSnapshot Core::snapshot_of(const Session& session) const {
     SessionSnapshot snapshot;
     snapshot.id = session.id;
@@ -373,13 +369,15 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     snapshot.usage = session.usage;
     snapshot.memory_bytes = session.memory_bytes.load();
     snapshot.memory_peak = session.memory_peak.load();
+    for (const uint32_t handle : session.used)
+        if (session.streams[handle]->functions != 0) ++snapshot.host_functions;
     snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
     snapshot.unsupported = session.notes();
     snapshot.gate = policy_->statistics(session.index);
     if (const int blamed = snapshot.gate.blames; blamed >= 0)
         if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)
             snapshot.delayed_by = cause->id;
-    snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_;
+    snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_[true];
     return snapshot;
 }
 
@@ -402,7 +400,10 @@ std::vector<KernelMeasurement> Core::take_profiles() {
         profile_.each([&](KernelEntry& entry) {
             if (!entry.dirty) return;
             entry.dirty = false;
-            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95});
+            if (entry.name == KernelNames::unnamed) return;
+            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95,
+                             entry.shortest, static_cast<uint32_t>(entry.work.block), entry.wrong, entry.key,
+                             entry.gaps});
         });
     });
     return taken;
@@ -414,8 +415,8 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
     on_dispatch([&] {
         for (size_t i = 0; i < known.size(); ++i) {
             const KernelMeasurement& from = known[i];
-            const uint64_t function =
-                mix(from.name.module_hash, hash_bytes(from.name.function.data(), from.name.function.size()));
+            if (indices[i] == KernelNames::unnamed) continue;
+            const uint64_t function = KernelNames::hash_of(from.name);
             bool fresh = false;
             KernelEntry* entry = profile_.find(Profile::key_of(function, from.shape), fresh);
             if (entry == nullptr || entry->samples > 0 || from.median == 0) continue;
@@ -425,8 +426,12 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             entry->samples = from.samples;
             entry->median = from.median;
             entry->p95 = from.p95;
-            entry->shortest = from.median;
+            entry->shortest = from.shortest != 0 ? from.shortest : from.median;
+            entry->wrong = from.wrong;
+            entry->gaps = from.gaps;
             entry->durations.fill(from.median);
+            entry->durations[0] = from.p95;
+            entry->durations[1] = entry->shortest;
         }
     });
 }
@@ -435,7 +440,8 @@ void Core::forget_profiles() {
     on_dispatch([&] { profile_.forget(); });
 }
 
-void Core::set_trace(bool on) {
+uint64_t Core::set_trace(bool on) {
+    uint64_t cursor = 0;
     on_dispatch([&] {
         if (on && !trace_.on()) {
             trace_base_at_ = clock_.now();
@@ -445,14 +451,16 @@ void Core::set_trace(bool on) {
         } else if (!on) {
             trace_.stop();
         }
+        cursor = trace_.cursor();
     });
+    return cursor;
 }
 
-std::vector<NamedTrace> Core::take_trace(size_t limit, uint64_t& dropped) {
+std::vector<NamedTrace> Core::read_trace(uint64_t& cursor, size_t limit, uint64_t& dropped) {
     std::vector<NamedTrace> taken;
     on_dispatch([&] {
         const std::lock_guard lock(names_mutex_);
-        for (TraceRecord& record : trace_.take(limit, dropped)) {
+        for (const TraceRecord& record : trace_.read(cursor, limit, dropped)) {
             const auto name = ids_.find(record.session);
             taken.push_back({record, name != ids_.end() ? name->second : "",
                              record.op == FIKIT_OP_LAUNCH ? names_[record.name].function : ""});

@@ -1,6 +1,8 @@
-// The trace: recorded operations in a ring buffer of fixed size, overwritten when nobody takes them.
+// The trace: recorded operations in a ring buffer of fixed size, the oldest overwritten. Readers keep their
+// own cursors, counted since the executor began, so that none takes anything from another.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -28,27 +30,26 @@ class Trace {
     void start() {
         records_.resize(capacity);
         on_ = true;
-        written_ = taken_ = dropped_ = 0;
     }
     void stop() { on_ = false; }
     void add(const TraceRecord& record) {
         records_[written_ % capacity] = record;
         ++written_;
-        if (written_ - taken_ > capacity) {
-            ++taken_;
-            ++dropped_;
-        }
     }
-    std::vector<TraceRecord> take(size_t limit, uint64_t& dropped) {
+    // The cursor of what is recorded next.
+    uint64_t cursor() const { return written_; }
+    std::vector<TraceRecord> read(uint64_t& cursor, size_t limit, uint64_t& dropped) const {
+        const uint64_t oldest = written_ > capacity ? written_ - capacity : 0;
+        dropped = cursor < oldest ? oldest - cursor : 0;
+        cursor = std::min(std::max(cursor, oldest), written_);
         std::vector<TraceRecord> out;
-        for (; taken_ < written_ && out.size() < limit; ++taken_) out.push_back(records_[taken_ % capacity]);
-        dropped = dropped_;
+        for (; cursor < written_ && out.size() < limit; ++cursor) out.push_back(records_[cursor % capacity]);
         return out;
     }
 
   private:
     std::vector<TraceRecord> records_;
-    uint64_t written_ = 0, taken_ = 0, dropped_ = 0;
+    uint64_t written_ = 0;
     bool on_ = false;
 };
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct, field
 
@@ -12,7 +12,10 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
     """The gate. Times in microseconds of device time."""
 
-    policy: Annotated[str, Meta(description="How waiting work is chosen: strict.")] = "strict"
+    policy: Annotated[
+        Literal["fikit", "strict"],
+        Meta(description="fikit fills what high-priority work is predicted to leave idle; strict waits."),
+    ] = "fikit"
     in_flight_us: Annotated[
         float, Meta(gt=0, le=1e6, description="Gated work on the GPU at a time, by its expected duration.")
     ] = 200.0
@@ -25,7 +28,7 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
     partitions: Annotated[
         list[Annotated[float, Meta(gt=0.0, lt=1.0)]],
         Meta(max_length=4, description="Shares of the multiprocessors that work can be confined to."),
-    ] = field(default_factory=lambda: [0.73])
+    ] = field(default_factory=lambda: [0.91, 0.73, 0.49, 0.25])
     high_memory_ms: Annotated[
         float,
         Meta(

@@ -20,6 +20,8 @@ class Clock {
         scale_ = scale;
         virtual_ = is_virtual;
         origin_ = Wall::now();
+        const auto since_boot = std::chrono::nanoseconds(origin_.time_since_epoch()).count();
+        machine_origin_ = static_cast<Nanoseconds>(static_cast<double>(since_boot) / scale);
     }
     bool is_virtual() const { return virtual_; }
     Nanoseconds now() const {
@@ -32,6 +34,8 @@ class Clock {
     void set(Nanoseconds time) {
         if (time > now()) now_.store(time, std::memory_order_relaxed);
     }
+    // What every process of this machine and factor calls time 0 of this clock.
+    Nanoseconds machine_origin() const { return machine_origin_; }
     Wall::time_point wall(Nanoseconds simulated) const {
         const double limit = 3e18;  // a far deadline must not overflow
         const double passed = std::min(static_cast<double>(simulated) * scale_, limit);
@@ -42,6 +46,7 @@ class Clock {
     double scale_ = 1;
     bool virtual_ = false;
     Wall::time_point origin_;
+    Nanoseconds machine_origin_ = 0;
     std::atomic<Nanoseconds> now_{0};
 };
 

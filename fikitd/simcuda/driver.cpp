@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>
 
+
 namespace fikit::sim {
 
 namespace {
@@ -38,9 +39,10 @@ constexpr std::chrono::microseconds poll_wall{50};
 }  // namespace
 
 SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSpace& space,
-                                 Nanoseconds timer_base)
+                                 Nanoseconds timer_base, std::unique_ptr<SharedDevice> with_others)
     : ordinal(number),
-      physical(settings.memory),
+      shared(std::move(with_others)),
+      physical(settings.memory, shared.get()),
       heap(physical, space),
       engine(space, {settings.faults, timer_base, settings.interference}) {}
 
@@ -81,8 +83,20 @@ CUresult Driver::initialise() {
     clock.start(settings.scale, settings.virtual_clock);
     const Nanoseconds base = settings.virtual_clock ? virtual_epoch : unix_now();
     for (unsigned ordinal = 0; ordinal < settings.devices; ++ordinal) {
-        devices.push_back(
-            std::make_unique<SimulatedDevice>(static_cast<int>(ordinal), settings, space, base));
+        std::unique_ptr<SharedDevice> shared;
+        if (!settings.machine.empty()) {
+            shared = SharedDevice::open(settings.machine, static_cast<int>(ordinal), settings.memory,
+                                        settings.scale, problem);
+            if (!shared) {
+                std::fprintf(stderr, "fikit simulated driver: %s\n", problem.c_str());
+                devices.clear();
+                return CUDA_ERROR_INVALID_VALUE;
+            }
+        }
+        const bool turns = shared && !settings.mps;
+        devices.push_back(std::make_unique<SimulatedDevice>(static_cast<int>(ordinal), settings, space, base,
+                                                            std::move(shared)));
+        if (turns) devices.back()->engine.suspend(0);
         if (!devices.back()->physical.valid()) {
             devices.clear();
             return CUDA_ERROR_OUT_OF_MEMORY;
@@ -151,7 +165,14 @@ void Driver::destroy_context(Context& context) {
 }
 
 void Driver::advance(SimulatedDevice& device) {
-    device.engine.advance_to(clock.now());
+    const Nanoseconds now = clock.now();
+    const bool turns = device.shared && !settings.mps;
+    if (turns) take_turn(device, now);
+    device.engine.advance_to(now);
+    if (turns && device.engine.computing() != device.turn.computing) {
+        take_turn(device, now);
+        device.engine.advance_to(now);
+    }
     if (device.engine.has_host_calls()) {
         for (OperationPtr& call : device.engine.take_host_calls()) device.calls.push_back(std::move(call));
         device.calls_due.notify_one();
@@ -160,10 +181,37 @@ void Driver::advance(SimulatedDevice& device) {
     wake();
 }
 
-// Wakes the device threads that sleep past what has become due.
+// Catches up with whose turn it was since the last look, and asks for one if there is work.
+void Driver::take_turn(SimulatedDevice& device, Nanoseconds now) {
+    const Nanoseconds origin = clock.machine_origin();
+    device.turn.computing = device.engine.computing();
+    const SharedDevice::Turn turn = device.shared->look(now + origin, device.turn.computing);
+    const Nanoseconds since = turn.since - origin;
+    if (device.turn.ours && (!turn.ours || since != device.turn.since)) {
+        const Nanoseconds until = turn.until - origin;
+        device.engine.advance_to(until);
+        device.engine.suspend(until);
+        device.turn.ours = false;
+    }
+    if (turn.ours && !device.turn.ours) {
+        device.engine.advance_to(since);
+        device.engine.resume(since);
+        device.turn.ours = true;
+        device.turn.since = since;
+    }
+    device.turn.look_again.reset();
+    if (turn.look_again) device.turn.look_again = *turn.look_again - origin;
+}
+
+std::optional<Nanoseconds> Driver::next_due(const SimulatedDevice& device) const {
+    const auto event = device.engine.next_event_time();
+    const auto& look = device.turn.look_again;
+    return event && look ? std::min(*event, *look) : event ? event : look;
+}
+
 void Driver::wake() {
     for (const auto& device : devices) {
-        const auto next = device->engine.next_event_time();
+        const auto next = next_due(*device);
         const bool late = next && *next < device->sleeps_until;
         if (late || (device->engine.polls() && !device->polling)) device->due.notify_one();
     }
@@ -189,19 +237,25 @@ std::vector<Dependency> Driver::order(Stream& stream) {
 
 void Driver::enqueue(Stream& stream, const OperationPtr& operation, const OperationPtr& also_after,
                      std::optional<int> priority) {
+    std::vector<Dependency> after = order(stream);
+    if (also_after) after.push_back({also_after, true});
+    operation->partition = stream.partition;  // a part of what the call costs
+    charge_for(*operation);
+    if (std::holds_alternative<Launch>(operation->work)) stream.launches->push_back(operation);
+    submit(stream, operation, after, priority.value_or(stream.priority));
+    stream.tail = operation;
+    wake();
+}
+
+void Driver::submit(Stream& stream, const OperationPtr& operation, const std::vector<Dependency>& after,
+                    int priority) {
     SimulatedDevice& device = device_of(*stream.context);
-    operation->priority = priority.value_or(stream.priority);
-    operation->partition = stream.partition;
     Context& context = stream.context->owner != nullptr ? *stream.context->owner : *stream.context;
     if (!context.turn) context.turn = settings.mps ? 0 : device.take_turn();
     operation->context = *context.turn;
-    std::vector<Dependency> after = order(stream);
-    if (also_after) after.push_back({also_after, true});
-    charge_for(*operation);
-    if (std::holds_alternative<Launch>(operation->work)) stream.launches->push_back(operation);
+    operation->priority = priority;
+    operation->partition = stream.partition;
     device.engine.submit(operation, after, submission_time());
-    stream.tail = operation;
-    wake();
 }
 
 void Driver::join(Context& context, const OperationPtr& operation) {
@@ -228,6 +282,7 @@ void Driver::start(SimulatedDevice& device) {
     device.started = true;
     if (!clock.is_virtual()) start_thread([this, &device] { run_device(device); });
     start_thread([this, &device] { run_calls(device); });
+    if (device.shared && !settings.mps) start_thread([this, &device] { run_turns(device); });
 }
 
 // Sleeps until the next event is due, for ever when there is none.
@@ -237,7 +292,7 @@ void Driver::run_device(SimulatedDevice& device) {
     Lock lock(mutex);
     for (;;) {
         advance(device);
-        const auto next = device.engine.next_event_time();
+        const auto next = next_due(device);
         device.sleeps_until = next.value_or(never);
         device.polling = device.engine.polls();
         if (device.polling) {
@@ -250,6 +305,15 @@ void Driver::run_device(SimulatedDevice& device) {
             device.due.wait(lock);
         }
         device.sleeps_until = 0;
+    }
+}
+
+// Looks when another process took or gave up a turn.
+void Driver::run_turns(SimulatedDevice& device) {
+    for (;;) {
+        device.shared->wait_for_change();
+        const Lock lock(mutex);
+        advance(device);
     }
 }
 

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string_view>
 
 namespace fikit::sim {
@@ -21,6 +23,32 @@ bool number(const char* text, double low, double high, double& value) {
     char* end = nullptr;
     value = std::strtod(text, &end);
     return end != text && *end == '\0' && std::isfinite(value) && value >= low && value <= high;
+}
+
+// A number is every opaque kernel's time; else it names a file with lines of a kernel's name and its time,
+// in nanoseconds, where the name * stands for all others.
+bool read_kernel_times(const char* text, Settings& settings) {
+    constexpr std::uint64_t longest = 1'000'000'000'000;
+    std::uint64_t time = 0;
+    if (whole_number(text, time)) {
+        settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        return time <= longest;
+    }
+    std::ifstream file(text);
+    if (!file) return false;
+    std::string line;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::string name, number, more;
+        if (!(words >> name) || name.front() == '#') continue;
+        if (!(words >> number) || words >> more || !whole_number(number, time) || time > longest)
+            return false;
+        if (name == "*")
+            settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        else
+            settings.kernel_times[name] = static_cast<Nanoseconds>(time);
+    }
+    return true;
 }
 
 bool result_code(std::string_view text, CUresult& result) {
@@ -96,6 +124,19 @@ bool read_settings(Settings& settings, std::string& problem) {
                               "wanted launch:N=CODE, copy:N=CODE|stall or device_lost:after=N");
             }
             rest.remove_prefix(std::min(comma + 1, rest.size()));
+        }
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_MACHINE")) {
+        settings.machine = text;
+        if (settings.machine.size() > 200 || settings.machine.starts_with('.'))
+            return reject("FIKIT_SIM_MACHINE", text, "wanted a short name or a path");
+        if (!settings.machine.empty() && settings.virtual_clock)
+            return reject("FIKIT_SIM_MACHINE", text, "the virtual clock is a single process's");
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_KERNEL_TIMES")) {
+        if (!read_kernel_times(text, settings)) {
+            return reject("FIKIT_SIM_KERNEL_TIMES", text,
+                          "wanted nanoseconds, up to 1000 s, or a file of lines of name and nanoseconds");
         }
     }
     if (const char* text = std::getenv("FIKIT_SIM_MPS")) settings.mps = std::string_view(text) == "1";

@@ -145,9 +145,9 @@ class Double:
                 )
             case m.TraceControl():
                 self.tracing = ask.on
-                self.send(identifier, m.Ok())
-            case m.TakeTrace():
-                self.send(identifier, m.Traced(operations=self.traced(), dropped=0))
+                self.send(identifier, m.Tracing(cursor=0))
+            case m.ReadTrace():
+                self.send(identifier, m.Traced(operations=self.traced(), cursor=0, dropped=0))
             case m.TakeProfiles():
                 self.send(identifier, m.ProfilesTaken(profiles=self.learnt()))
             case m.LoadProfiles():
@@ -225,7 +225,7 @@ class Double:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", type=int)
-    for name in ("domain", "executor", "socket", "device", "time-scale", "board", "settings"):
+    for name in ("domain", "executor", "socket", "device", "time-scale", "board", "ledger", "settings"):
         parser.add_argument(f"--{name}")
     Double(parser.parse_args()).run()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
@@ -42,6 +43,9 @@ async def test_old_state_loads(version: int, tmp_path: Path) -> None:
     assert (session, unpack(note, SessionNote).reserved_bytes) == ("s-0011223344", 1024)
     assert await store.load_usage() == {(1000, 0): Usage(gpu_ns=10, launches=2)}
     assert await store.setting("drain_reason") == "maintenance"
+    ((module, samples, gaps),) = await store.read("SELECT module, samples, gaps FROM profiles")
+    assert (module, samples) == ("ab", 3)
+    assert json.loads(gaps) == ([["00000000000000cd", 3, 7000]] if version > 1 else [])
     await store.close()
 
 

@@ -12,10 +12,11 @@ from fikit.protocol import GateStatistics, Usage
 from fikitd.configuration import Allowance, DeviceSection, allowance
 from fikitd.configuration_files import load
 from fikitd.device import DeviceSpec, choose
-from fikitd.errors import ConfigurationError, InvalidRequest, QuotaReached, Unavailable
+from fikitd.errors import ConfigurationError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
-from fikitd.store import Store
+from fikitd.sessions import SUM
+from fikitd.store import Store, pack
 from fikitd.tenants.accounts import Accounts
 
 GIB = 1 << 30
@@ -50,7 +51,7 @@ def test_no_room() -> None:
         place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS)
     with pytest.raises(QuotaReached, match="more than"):
         place(ask(9 * GIB), TWO, [], LIMITS)
-    with pytest.raises(InvalidRequest, match="no GPU 4"):
+    with pytest.raises(NotFound, match="no GPU 4"):
         place(ask(index=4), TWO, [], LIMITS)
 
 
@@ -102,7 +103,7 @@ async def test_slow_subscriber_is_told_what_it_lost() -> None:
 async def test_store_survives_a_torn_write_and_refuses_whole(tmp_path: Path) -> None:
     store = await Store.open(tmp_path / "state.db")
     await store.remember("name", "kept")
-    await store.save_usage({(1, 0): Usage(launches=3)})
+    await store.write([(SUM, (1, 0, pack(Usage(launches=3))))])
     with pytest.raises(Unavailable):
         await store.write([("DELETE FROM settings", ()), ("INSERT INTO nowhere VALUES (1)", ())])
     wal = tmp_path / "state.db-wal"

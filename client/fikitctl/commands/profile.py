@@ -25,6 +25,16 @@ def _extent(extent: tuple[int, int, int]) -> str:
     return "x".join(str(size) for size in extent)
 
 
+def _block_time(profile: ProfileRecord) -> str:
+    return duration_text(profile.block_ns / 1e9)
+
+
+def _gaps(profile: ProfileRecord) -> str:
+    """The host's gaps before it, the usual predecessor's first."""
+    ranked = sorted(profile.gaps, key=lambda gap: -gap.samples)
+    return ", ".join(duration_text(gap.median_ns / 1e9) for gap in ranked) or "-"
+
+
 def profile_columns() -> list[Column]:
     """What can be printed of a kernel's profile."""
     return [
@@ -34,6 +44,10 @@ def profile_columns() -> list[Column]:
         Column("samples", lambda profile: str(profile.samples), right=True),
         Column("median", lambda profile: duration_text(profile.median_ns / 1e9), right=True),
         Column("p95", lambda profile: duration_text(profile.p95_ns / 1e9), right=True),
+        Column("block_time", _block_time, right=True, hidden=True),
+        Column("wrong", lambda profile: str(profile.wrong), right=True, hidden=True),
+        Column("gap", _gaps, right=True, hidden=True),
+        Column("key", lambda profile: profile.key, hidden=True),
         Column("shared", lambda profile: size_text(profile.shared_bytes), right=True, hidden=True),
         Column("device", lambda profile: profile.device, hidden=True),
         Column("module", lambda profile: profile.module, hidden=True),

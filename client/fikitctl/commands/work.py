@@ -175,8 +175,15 @@ def _session_pairs(session: SessionRecord) -> list[tuple[str, str]]:
         ("isolated", "yes" if session.isolated else "no"),
         ("memory limit", size_text(session.memory_limit_bytes)),
         ("opened", moment(session.opened_unix)),
+        ("waiting in", _waiting(session)),
         *usage_pairs(session.usage),
     ]
+
+
+def _waiting(session: SessionRecord) -> str:
+    if not session.host_functions:
+        return ""
+    return f"host functions on {session.host_functions} streams, each of which holds a lane of the GPU"
 
 
 @click.command(

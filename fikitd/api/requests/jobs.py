@@ -24,7 +24,7 @@ from fikitd.api.registry import Caller, handles
 from fikitd.errors import InvalidRequest, NotFound, NotPermitted, QuotaReached, Unavailable
 from fikitd.file_watch import FileWatch
 from fikitd.jobs.model import Job
-from fikitd.placement import Ask, memory_limit
+from fikitd.placement import Ask, memory_limit, no_such_gpu
 
 LOG_CHUNK_BYTES: Final = 1 << 20
 SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
@@ -56,7 +56,7 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
     if waiting >= granted.max_jobs:
         raise QuotaReached(f"you have {waiting} jobs queued and running, the most you may have")
     if request.gpu is not None and request.gpu not in daemon.devices:
-        raise InvalidRequest(f"there is no GPU {request.gpu}")
+        raise no_such_gpu(request.gpu, caller.daemon.devices)
     if not os.path.isabs(request.directory):
         raise InvalidRequest(f"directory {request.directory!r} is not an absolute path")
     if any("\0" in text for text in (*request.command, request.directory)):

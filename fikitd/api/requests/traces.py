@@ -6,13 +6,17 @@ from fikit.protocol import Done, ReadTrace, Reply, StartTrace
 
 from fikitd.api.registry import Caller, handles
 from fikitd.errors import InvalidRequest
+from fikitd.placement import no_such_gpu
 
 
 @handles(StartTrace)
 async def start_trace(caller: Caller, request: StartTrace) -> Reply:
     """On every executor the peer may look into, now and later."""
     check_gpu(caller, request.gpu)
-    await caller.daemon.traces.start(caller.peer, request.gpu)
+    traces = caller.daemon.traces
+    if (earlier := caller.tracers.pop(request.gpu, None)) is not None:
+        await traces.stop(earlier)
+    caller.tracers[request.gpu] = await traces.start(caller.peer, request.gpu)
     return Done()
 
 
@@ -20,10 +24,17 @@ async def start_trace(caller: Caller, request: StartTrace) -> Reply:
 async def read_trace(caller: Caller, request: ReadTrace) -> Reply:
     """What they recorded of sessions the peer may see."""
     check_gpu(caller, request.gpu)
-    return await caller.daemon.traces.read(caller.peer, request.gpu, request.stop)
+    tracer = caller.tracers.get(request.gpu)
+    if tracer is None:
+        raise InvalidRequest(f"this connection has started no trace of GPU {request.gpu}")
+    recorded = await caller.daemon.traces.read(tracer)
+    if request.stop and caller.tracers.get(request.gpu) is tracer:
+        del caller.tracers[request.gpu]
+        await caller.daemon.traces.stop(tracer)
+    return recorded
 
 
 def check_gpu(caller: Caller, gpu: int) -> None:
-    """Raises InvalidRequest."""
+    """Raises NotFound."""
     if gpu not in caller.daemon.devices:
-        raise InvalidRequest(f"there is no GPU {gpu}")
+        raise no_such_gpu(gpu, caller.daemon.devices)

@@ -272,7 +272,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
 
 Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
-    bool blocked = false;
+    bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;
     for (int number = highest_level + 1; left != 0; ++number) {
         const Level& level = levels_[number];

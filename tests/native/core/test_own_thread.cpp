@@ -99,8 +99,8 @@ void many_tenants_at_once() {
             rig.core().snapshot();
             rig.core().take_profiles();
             rig.core().set_trace(i % 2 == 0);
-            uint64_t dropped = 0;
-            rig.core().take_trace(100, dropped);
+            uint64_t cursor = 0, dropped = 0;
+            rig.core().read_trace(cursor, 100, dropped);
         }
     });
     for (std::thread& thread : threads) thread.join();

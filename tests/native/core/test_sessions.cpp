@@ -1,5 +1,6 @@
 // Sessions from attaching to their end: calls, memory, host functions, errors, limits.
 #include <cstring>
+#include <optional>
 
 #include "rig.hpp"
 
@@ -259,6 +260,38 @@ void host_functions_keep_the_order_of_their_stream() {
     CHECK_EQUAL(order.seen[1].load(), 2);
 }
 
+// Two sessions share a lane (there is one for each priority) when a host function comes to hold it.
+void a_host_function_that_does_not_return_holds_up_nobody_else() {
+    Rig rig(hand_turned(), 1);
+    Tenant tenant = rig.ready("a"), other = rig.ready("b");
+    launch(tenant);
+    launch(other);
+    rig.settle();
+    std::atomic<bool> may_return{false};
+    CHECK_EQUAL(tenant->host_function(
+                    0,
+                    [](void* at) {
+                        while (!*static_cast<std::atomic<bool>*>(at)) std::this_thread::yield();
+                    },
+                    &may_return),
+                0);
+    launch(tenant);
+    rig.settle();
+    for (int round = 0; round < 3; ++round) {
+        launch(other);
+        rig.while_turning([&] { CHECK_EQUAL(other->synchronize(now_ns() + 5'000'000'000), 0); });
+    }
+    CHECK_EQUAL(tenant->stream_query(0), status::not_ready);
+    std::optional<Snapshot> seen;
+    rig.while_turning([&] { seen = rig.core().snapshot(); });
+    for (const SessionSnapshot& session : seen->sessions)
+        CHECK_EQUAL(session.host_functions, session.id == "a" ? 1u : 0u);
+    may_return = true;
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
+    rig.while_turning([&] { seen = rig.core().snapshot(); });
+    for (const SessionSnapshot& session : seen->sessions) CHECK_EQUAL(session.host_functions, 0u);
+}
+
 // A session that ends while its host function runs lets go of the lane; nothing of it is left.
 void an_end_leaves_nothing_behind() {
     Rig rig;
@@ -402,6 +435,7 @@ int main(int count, char** arguments) {
         CASE(copies_stay_within_the_session),
         CASE(refused_operations_leave_the_gate),
         CASE(host_functions_keep_the_order_of_their_stream),
+        CASE(a_host_function_that_does_not_return_holds_up_nobody_else),
         CASE(an_end_leaves_nothing_behind),
         CASE(more_sessions_than_lanes),
         CASE(sixty_four_sessions_and_no_more),

@@ -1,12 +1,14 @@
-// What the core keeps: kernel profiles, device memory, lanes.
+// What the core keeps: kernel names and profiles, device memory, lanes, the trace.
 #include <map>
 #include <random>
 
 #include "arena.hpp"
 #include "check.hpp"
+#include "kernel_names.hpp"
 #include "lanes.hpp"
 #include "null_driver.hpp"
 #include "profile.hpp"
+#include "trace.hpp"
 
 using namespace fikit;
 using namespace fikit::test;
@@ -57,6 +59,42 @@ void sampling_becomes_rare() {
     CHECK_EQUAL(entry.interval, KernelEntry::rarest);
     samples_in(5000, 50'000);
     CHECK_EQUAL(entry.median, 50'000u);
+}
+
+// A kernel that has other data than before is known anew after a few launches, and it is counted.
+void what_no_longer_holds_is_learnt_anew() {
+    KernelEntry entry;
+    for (int launch = 0; launch < 1000; ++launch)
+        if (entry.sample_now()) entry.measured(10'000);
+    CHECK_EQUAL(entry.interval, KernelEntry::rarest);
+    entry.measured(100'000);  // one may be an accident
+    CHECK_EQUAL(entry.median, 10'000u);
+    entry.measured(10'000);
+    CHECK(entry.known());
+    CHECK_EQUAL(entry.wrong, 1u);
+    for (int launch = 0; launch < 3; ++launch) {
+        CHECK(entry.sample_now() || launch == 0);
+        entry.measured(3'000);
+    }
+    CHECK(!entry.known());
+    for (int launch = 0; launch < 2; ++launch) {
+        CHECK(entry.sample_now());
+        entry.measured(3'000);
+    }
+    CHECK(entry.known());
+    CHECK_EQUAL(entry.median, 3'000u);
+    CHECK_EQUAL(entry.wrong, 4u);
+}
+
+void gaps_are_kept_by_what_came_before() {
+    KernelEntry entry;
+    for (const Nanoseconds time : {10, 30, 20}) entry.follows(7, time);
+    entry.follows(8, 500);
+    entry.follows(9, 900);  // takes the place of the rarer one
+    CHECK_EQUAL(entry.gaps[0].before, 7u);
+    CHECK_EQUAL(entry.gaps[0].median, 20u);
+    CHECK_EQUAL(entry.gaps[1].before, 9u);
+    CHECK_EQUAL(entry.gaps[1].samples, 1u);
 }
 
 void a_full_profile_refuses_new_kernels() {
@@ -198,19 +236,75 @@ void lanes_keep_priorities_apart() {
     lanes.add(handle(5), 0, 96);
     CHECK(lanes.partitions() == (std::vector<uint32_t>{96, 64}));
     CHECK_EQUAL(lanes.greatest_priority(), -5);
-    Lane* first = lanes.borrow(-5, 0);
-    Lane* second = lanes.borrow(-5, 0);
-    Lane* third = lanes.borrow(-5, 0);
+    Lane* first = lanes.borrow(-5, 0, 0);
+    Lane* second = lanes.borrow(-5, 0, 0);
+    Lane* third = lanes.borrow(-5, 0, 0);
     CHECK(first != second && third->users == 2 && third->cuda_priority == -5);
-    CHECK(lanes.borrow(-4, 0)->stream == handle(3));  // the nearest lower urgency, never a higher one
-    CHECK(lanes.borrow(-1, 0)->stream == handle(4));
-    CHECK(lanes.borrow(-5, 96)->stream == handle(5));
-    CHECK(lanes.borrow(-5, 64)->stream == handle(6));
+    CHECK(lanes.borrow(-4, 0, 0)->stream == handle(3));  // the nearest lower urgency, never a higher one
+    CHECK(lanes.borrow(-1, 0, 0)->stream == handle(4));
+    CHECK(lanes.borrow(-5, 96, 0)->stream == handle(5));
+    CHECK(lanes.borrow(-5, 64, 0)->stream == handle(6));
     Lanes::give_back(first);
     CHECK(first == nullptr);
     Lanes::give_back(first);  // of nothing
     Lanes::give_back(third);
-    CHECK(lanes.borrow(-5, 0)->stream == handle(1));
+    CHECK(lanes.borrow(-5, 0, 0)->stream == handle(1));
+}
+
+void a_held_lane_is_not_lent_to_others() {
+    Lanes lanes;
+    lanes.add(handle(1), -1, 0);
+    lanes.add(handle(2), 0, 0);
+    Lane* own = lanes.borrow(-1, 0, 7);
+    own->hold(7);
+    CHECK(lanes.borrow(-1, 0, 7) == own);
+    Lane* other = lanes.borrow(-1, 0, 8);
+    CHECK(other->stream == handle(2));
+    other->hold(8);
+    CHECK(lanes.borrow(-1, 0, 9) != nullptr);  // all are held: better a shared one than none
+}
+
+void names_are_found_again_and_bounded() {
+    KernelNames names;
+    const uint32_t first = names.index_of({1, "kernel"});
+    CHECK(first != KernelNames::unnamed);
+    CHECK_EQUAL(names.index_of({1, "kernel"}), first);
+    CHECK(names.index_of({2, "kernel"}) != first);
+    CHECK_EQUAL(names[first].function, "kernel");
+    for (uint64_t module = 0; module < 2 * KernelNames::most; ++module) names.index_of({module, "k"});
+    CHECK_EQUAL(names.size(), KernelNames::most);
+    CHECK_EQUAL(names.index_of({0, "new"}), KernelNames::unnamed);
+    CHECK_EQUAL(names.index_of({1, "kernel"}), first);
+    KernelNames long_ones;
+    const std::string text(1u << 20, 'x');
+    for (uint64_t module = 0; module < 64; ++module) long_ones.index_of({module, text});
+    CHECK_EQUAL(long_ones.size(), 1 + (KernelNames::most_bytes >> 20));
+}
+
+void readers_of_a_trace_have_their_own_places() {
+    Trace trace;
+    trace.start();
+    const auto add = [&](uint32_t number) {
+        TraceRecord record;
+        record.stream = number;
+        trace.add(record);
+    };
+    uint64_t one = trace.cursor(), dropped = 1;
+    add(1);
+    uint64_t other = trace.cursor();
+    add(2);
+    CHECK_EQUAL(trace.read(one, 10, dropped).size(), 2u);
+    CHECK_EQUAL(dropped, 0u);
+    CHECK_EQUAL(trace.read(one, 10, dropped).size(), 0u);
+    const auto later = trace.read(other, 10, dropped);
+    CHECK_EQUAL(later.size(), 1u);
+    CHECK_EQUAL(later[0].stream, 2u);
+    for (uint32_t number = 0; number < Trace::capacity + 5; ++number) add(number);
+    CHECK_EQUAL(trace.read(one, 3, dropped).front().stream, 5u);
+    CHECK_EQUAL(dropped, 5u);
+    uint64_t beyond = UINT64_MAX;
+    CHECK_EQUAL(trace.read(beyond, 10, dropped).size(), 0u);
+    CHECK_EQUAL(beyond, trace.cursor());
 }
 
 }  // namespace
@@ -218,9 +312,11 @@ void lanes_keep_priorities_apart() {
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(durations_give_median_and_percentile), CASE(sampling_becomes_rare),
+        CASE(what_no_longer_holds_is_learnt_anew),  CASE(gaps_are_kept_by_what_came_before),
         CASE(a_full_profile_refuses_new_kernels),   CASE(keys_tell_shapes_apart),
         CASE(random_allocations_match_a_model),     CASE(quotas_and_exhaustion),
-        CASE(lanes_keep_priorities_apart),
+        CASE(lanes_keep_priorities_apart),          CASE(a_held_lane_is_not_lent_to_others),
+        CASE(names_are_found_again_and_bounded),    CASE(readers_of_a_trace_have_their_own_places),
     };
     return run_cases(cases, count, arguments);
 }

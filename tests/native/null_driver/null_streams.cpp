@@ -91,6 +91,10 @@ CUresult query(CUstream handle) {
 }
 
 CUresult query(CUevent handle) {
+    if (careful.load(std::memory_order_acquire)) {
+        const std::lock_guard lock(mutex);
+        advance();
+    }
     const Event& event = *event_of(handle);
     const bool done =
         __atomic_load_n(&event.done, __ATOMIC_ACQUIRE) >= __atomic_load_n(&event.recorded, __ATOMIC_RELAXED);

@@ -1,0 +1,203 @@
+// Replays recorded workloads; bench/replay.py writes its input and reads its output.
+//
+// Standard input, one item a line, times in nanoseconds:
+//   program NAME ITERATION OPERATIONS            then so many lines
+//   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE
+//   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST SIZES PACE
+// HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
+// JSON.
+#include <cmath>
+#include <iostream>
+#include <map>
+#include <sstream>
+#include <stdexcept>
+
+#include "replay_gate.hpp"
+#include "replay_threads.hpp"
+
+namespace fikit::replay {
+namespace {
+
+namespace model = sim::model;
+
+// The shape of a kernel that does nothing but last: as many blocks, and on an SM as many of them at a time as
+// of the recorded kernel, held back by shared memory; each as long as makes the whole last as recorded.
+Shape timed(uint64_t blocks, unsigned threads, unsigned registers, unsigned shared, Nanoseconds duration) {
+    const unsigned whole_warps = (threads + model::warp_size - 1) / model::warp_size * model::warp_size;
+    const unsigned each = std::max(model::warp_size, std::min(model::threads_per_block, whole_warps));
+    const unsigned resident =
+        std::max(1u, std::min({model::blocks_per_sm, model::threads_per_sm / each,
+                               model::registers_per_sm / (std::max(16u, registers) * each),
+                               model::shared_per_sm / (shared + model::shared_reserved_per_block)}));
+    unsigned held = 0;
+    if (resident < 16)
+        held = std::min(model::shared_per_block_optin, model::shared_per_sm / resident - 1536) /
+               model::shared_allocation_unit * model::shared_allocation_unit;
+    Shape shape;
+    shape.unit = Shape::Unit::multiprocessors;
+    shape.blocks = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX));
+    shape.block = sim::block_shape(each, 16, held);
+    shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(shape.block));
+    const auto waves =
+        static_cast<Nanoseconds>(std::ceil(static_cast<double>(blocks) / (model::sm_count * resident)));
+    constexpr Nanoseconds around = 1000, shortest = 200;
+    shape.duration = std::max(shortest, (duration - around) / waves) + model::block_overhead;
+    return shape;
+}
+
+Operation read_operation(std::istream& line) {
+    static const std::map<std::string, Shape::Unit> units = {{"kernel", Shape::Unit::multiprocessors},
+                                                             {"to_device", Shape::Unit::to_device},
+                                                             {"to_host", Shape::Unit::to_host},
+                                                             {"on_device", Shape::Unit::alone}};
+    std::string unit;
+    Operation operation;
+    uint64_t blocks = 0;
+    unsigned threads = 0, registers = 0, shared = 0;
+    if (!(line >> unit >> operation.key >> operation.stream >> operation.at >> operation.duration >> blocks >>
+          threads >> registers >> shared >> operation.whole) ||
+        units.count(unit) == 0)
+        throw std::invalid_argument("an operation cannot be read");
+    operation.shape.unit = units.at(unit);
+    operation.shape.duration = operation.duration;
+    if (operation.shape.unit == Shape::Unit::multiprocessors)
+        operation.shape =
+            timed(std::max<uint64_t>(blocks, 1), threads, registers, shared, operation.duration);
+    return operation;
+}
+
+std::vector<std::string> parts(const std::string& list) {
+    std::vector<std::string> all;
+    std::istringstream stream(list);
+    for (std::string part; std::getline(stream, part, ',');)
+        if (part != "-") all.push_back(part);
+    return all;
+}
+
+class Output {
+  public:
+    Output& field(const char* name, double value) { return put(name, value); }
+    template <class Value>
+    Output& field(const char* name, const std::vector<Value>& values) {
+        key(name) << '[';
+        for (size_t at = 0; at < values.size(); ++at) text_ << (at == 0 ? "" : ",") << values[at];
+        text_ << ']';
+        return *this;
+    }
+    Output& field(const char* name, const std::vector<Output>& values) {
+        key(name) << '[';
+        for (size_t at = 0; at < values.size(); ++at) text_ << (at == 0 ? "" : ",") << values[at].str();
+        text_ << ']';
+        return *this;
+    }
+    std::string str() const { return '{' + text_.str() + '}'; }
+    Output() { text_.precision(12); }
+    Output(const Output& other) : text_(other.text_.str(), std::ios::ate) {}
+
+  private:
+    std::ostringstream& key(const char* name) {
+        text_ << (text_.tellp() > 0 ? ",\"" : "\"") << name << "\":";
+        return text_;
+    }
+    template <class Value>
+    Output& put(const char* name, Value value) {
+        key(name) << value;
+        return *this;
+    }
+    std::ostringstream text_;
+};
+
+Output describe(const TenantResult& tenant) {
+    const scheduling::SessionStatistics& of = tenant.statistics;
+    const auto number = [](auto value) { return static_cast<double>(value); };
+    Output out;
+    out.field("iterations_ns", tenant.iterations).field("work", tenant.work);
+    out.field("filled", number(of.filled)).field("confined", number(of.confined));
+    out.field("refused", std::vector<uint64_t>(of.refused.begin(), of.refused.end()));
+    out.field("steps", number(of.steps)).field("bound_ns", number(of.bound));
+    out.field("over_bound", number(of.over_bound)).field("delays", number(of.delays.count));
+    out.field("delay_ns", number(of.delays.sum)).field("worst_delay_ns", number(of.delays.worst));
+    out.field("predicted", number(of.predicted)).field("met", number(of.met)).field("blames", of.blames);
+    return out;
+}
+
+Result run(const Settings& settings, const std::vector<Program>& high, const std::vector<Program>& low) {
+    Result result;
+    if (settings.policy == "streams" || settings.policy == "fifo")
+        Threads(high, low, settings).run(result);
+    else
+        Gate(high, low, settings).run(result);
+    return result;
+}
+
+std::vector<Program> chosen(const std::map<std::string, Program>& programs, const std::string& names) {
+    std::vector<Program> all;
+    for (const std::string& name : parts(names)) all.push_back(programs.at(name));
+    return all;
+}
+
+void read(std::istream& input) {
+    std::map<std::string, Program> programs;
+    for (std::string line; std::getline(input, line);) {
+        std::istringstream words(line);
+        std::string what, name, high, low, sizes;
+        words >> what;
+        if (what == "program") {
+            size_t count = 0;
+            Program program;
+            words >> program.name >> program.iteration >> count;
+            for (; count > 0 && std::getline(input, line); --count) {
+                std::istringstream operation(line);
+                program.operations.push_back(read_operation(operation));
+                program.streams = std::max(program.streams, program.operations.back().stream + 1);
+            }
+            programs[program.name] = std::move(program);
+            continue;
+        }
+        Settings settings;
+        double seconds = 0, warmup = 0, pace = 1;
+        if (what != "run" ||
+            !(words >> high >> low >> settings.policy >> seconds >> warmup >> settings.seed >>
+              settings.in_flight >> settings.long_block >> settings.long_partition >>
+              settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >> pace))
+            throw std::invalid_argument("cannot read: " + line);
+        settings.seconds = static_cast<Nanoseconds>(seconds * 1e9);
+        settings.warmup = static_cast<Nanoseconds>(warmup * 1e9);
+        settings.bounds.multiprocessors = model::sm_count;
+        size_t at = 0;
+        for (const std::string& size : parts(sizes))
+            settings.bounds.partitions.at(at++) = static_cast<uint16_t>(std::stoul(size));
+        if (settings.policy ==
+            "exclusive") {  // one operation of the low side at a time, and none beside the high
+            settings.policy = "strict";
+            settings.bounds.in_flight = 0;
+        } else if (settings.in_flight > 0) {
+            settings.bounds.in_flight = settings.in_flight;
+        }
+        std::vector<Program> slower = chosen(programs, low);
+        for (Program& program : slower)
+            for (Operation& operation : program.operations)
+                operation.shape.duration =
+                    static_cast<Nanoseconds>(static_cast<double>(operation.shape.duration) * pace);
+        const Result result = run(settings, chosen(programs, high), slower);
+        Output out;
+        std::vector<Output> highs, lows;
+        for (const TenantResult& tenant : result.high) highs.push_back(describe(tenant));
+        for (const TenantResult& tenant : result.low) lows.push_back(describe(tenant));
+        out.field("high", highs).field("low", lows).field("idle_ns", static_cast<double>(result.idle));
+        out.field("filled_ns", static_cast<double>(result.filled));
+        std::cout << out.str() << '\n' << std::flush;
+    }
+}
+
+}  // namespace
+}  // namespace fikit::replay
+
+int main() try {
+    std::ios::sync_with_stdio(false);
+    fikit::replay::read(std::cin);
+    return 0;
+} catch (const std::exception& error) {
+    std::cerr << "replay: " << error.what() << '\n';
+    return 1;
+}

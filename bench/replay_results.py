@@ -1,0 +1,185 @@
+"""The replay's own results: does it agree with what was measured, and what do the policies reach?
+
+    python -m bench.replay_results table             measured and replayed, for the fixed rules
+    python -m bench.replay_results pairs [--tenants 4] [--made] [--policies P,P] [--seconds S] [--json FILE]
+
+``pairs``: all of the recorded inference and training workloads, or with ``--made`` those of bench/made.py,
+which no parameter was chosen on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any, Final, NamedTuple
+
+from fikitctl.demonstration.workloads import load_workload
+
+from bench import machine
+from bench.made import made
+from bench.replayed import POLICIES, Replayer, Rule, Setup, percentile
+
+HIGH: Final = ("resnet50_inf", "bert_inf", "llama1b_decode")
+LOW: Final = ("resnet50_train", "gpt2_train", "bert_train")
+MEASURED_PAIRS: Final = (
+    ("resnet50_inf", "gpt2_train"),
+    ("bert_inf", "resnet50_train"),
+    ("llama1b_decode", "bert_train"),
+)
+
+
+class Measured(NamedTuple):
+    """One row measured on an H200: by pair the high side's p99, the low side's throughput."""
+
+    name: str
+    setup: Setup
+    values: tuple[tuple[float, float], ...]
+
+
+def _fixed(policy: str = "streams", **rule: float) -> Setup:
+    return Setup(policy=policy, seconds=3.0, warmup=0.06, rule=Rule(**rule))  # type: ignore[arg-type]
+
+
+MEASURED: Final = (
+    Measured("equal stream priority", _fixed("fifo"), ((4.68, 0.99), (1.11, 0.99), (1.00, 1.00))),
+    Measured("stream priorities only", _fixed(), ((2.20, 0.95), (1.08, 0.96), (1.00, 1.00))),
+    Measured(
+        "at most 100 us in flight", _fixed(in_flight_us=100), ((2.53, 0.93), (1.08, 0.93), (1.00, 1.00))
+    ),
+    Measured("all on 120 SMs", _fixed(confine=120), ((1.14, 0.87), (1.00, 0.82), (1.00, 1.00))),
+    Measured("all on 96 SMs", _fixed(confine=96), ((1.00, 0.76), (1.00, 0.74), (1.00, 0.99))),
+    Measured(
+        "blocks over 20 us on 120 SMs", _fixed(confine_long=120), ((1.17, 0.89), (1.00, 0.86), (1.00, 1.00))
+    ),
+    Measured(
+        "blocks over 20 us on 96 SMs", _fixed(confine_long=96), ((1.00, 0.81), (1.00, 0.81), (1.00, 0.99))
+    ),
+)
+PACES: Final = (0.98, 0.99, 1.0, 1.01, 1.02)
+"""How fast the low side's blocks run. How its period lines up with the high side's decides which of its
+steps meet the longest kernels, so a p99 of one run is known no better than these tell; a clock is."""
+
+
+TOLERATED: Final = 0.05
+
+
+class Cell(NamedTuple):
+    """One figure: as measured, and the range of the replays."""
+
+    row: str
+    pair: str
+    what: str
+    measured: float
+    least: float
+    most: float
+
+    @property
+    def off(self) -> float:
+        """By how much the measured figure lies outside of the range."""
+        return max(0.0, self.least - self.measured, self.measured - self.most)
+
+
+def cells(seconds: float = 3.0) -> list[Cell]:
+    """Every figure measured, with its replays."""
+    found = []
+    for number, pair in enumerate(MEASURED_PAIRS):
+        replayer = Replayer([load_workload(name) for name in pair])
+        high, low = [pair[0]], [pair[1]]
+        runs: list[tuple[list[str], list[str], Setup]] = [(high, [], _fixed()), *(
+            ([], low, replace(_fixed(), pace=pace)) for pace in PACES
+        )]  # fmt: skip
+        runs += [
+            (high, low, replace(row.setup, pace=pace, seconds=seconds)) for row in MEASURED for pace in PACES
+        ]
+        alone, *rest = replayer.run(runs)
+        base = percentile(alone["high"][0]["iterations_ns"], 0.99)
+        low_alone = [run["low"][0]["work"] for run in rest[: len(PACES)]]
+        for at, row in enumerate(MEASURED):
+            mine = rest[len(PACES) * (at + 1) : len(PACES) * (at + 2)]
+            tails = [percentile(run["high"][0]["iterations_ns"], 0.99) / base for run in mine]
+            works = [run["low"][0]["work"] / own for run, own in zip(mine, low_alone, strict=True)]
+            name = " : ".join(pair)
+            found.append(Cell(row.name, name, "p99", row.values[number][0], min(tails), max(tails)))
+            found.append(Cell(row.name, name, "low", row.values[number][1], min(works), max(works)))
+    return found
+
+
+def print_table() -> int:
+    """Measured beside replayed; 1 when a figure is off by more than that."""
+    every = cells()
+    for cell in sorted(every, key=lambda cell: [row.name for row in MEASURED].index(cell.row)):
+        replayed = f"{cell.least:.3f} to {cell.most:.3f}"
+        note = "" if cell.off <= TOLERATED else "   OFF"
+        names = f"{cell.row:24} {cell.pair:30} {cell.what:4}"
+        print(f"{names} measured {cell.measured:.2f}  replayed {replayed}{note}")
+    print(f"{len(every)} figures, the worst is off by {max(cell.off for cell in every):.3f}")
+    return int(any(cell.off > TOLERATED for cell in every))
+
+
+def pairs(policies: list[str], tenants: int, seconds: float, own: bool) -> list[dict[str, Any]]:
+    """Every pair under every policy."""
+    if own:
+        high, low = made()
+    else:
+        high, low = ([load_workload(name) for name in names] for names in (HIGH, LOW))
+    results = []
+    for above in high:
+        for below in low:
+            replayer = Replayer([above, below])
+            for policy in policies:
+                setup = Setup(policy=policy, seconds=seconds)
+                results.append(replayer.compare([above.name], [below.name] * tenants, setup))
+                _show(results[-1])
+    return results
+
+
+def _show(result: dict[str, Any]) -> None:
+    names = f"{result['hp'][0]} : {result['lp'][0]} x{len(result['lp'])}"
+    figures = "  ".join(
+        f"{key} {result[key]:.3f}"
+        for key in ("hp_p50_ratio", "hp_p99_ratio", "lp_ratio", "lp_of_bound", "fill_share")
+    )
+    print(f"{names:40} {result['policy']:10} {figures}", file=sys.stderr, flush=True)
+
+
+def summary(results: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """By policy: mean and worst of the two figures that matter."""
+    found = {}
+    for policy in dict.fromkeys(result["policy"] for result in results):
+        mine = [result for result in results if result["policy"] == policy]
+        tails, bounds = ([result[key] for result in mine] for key in ("hp_p99_ratio", "lp_of_bound"))
+        found[policy] = {
+            "hp_p99_mean": round(fmean(tails), 4),
+            "hp_p99_worst": max(tails),
+            "lp_of_bound_mean": round(fmean(bounds), 4),
+            "lp_of_bound_worst": min(bounds),
+        }
+    return found
+
+
+def main() -> int:
+    """Print, or write."""
+    parser = argparse.ArgumentParser(prog="bench.replay_results", description="Results of the replay.")
+    parser.add_argument("what", choices=("table", "pairs"))
+    parser.add_argument("--tenants", type=int, default=1, help="how many times the low side runs")
+    parser.add_argument("--made", action="store_true", help="made-up workloads instead of the recorded ones")
+    parser.add_argument("--policies", type=lambda text: text.split(","), default=list(POLICIES))
+    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--json", type=Path, help="file for all results")
+    options = parser.parse_args()
+    if options.what == "table":
+        return print_table()
+    results = pairs(options.policies, options.tenants, options.seconds, options.made)
+    print(json.dumps(summary(results), indent=1))
+    if options.json:
+        all_of_it = {"commit": machine.commit(), "summary": summary(results), "pairs": results}
+        options.json.write_text(json.dumps(all_of_it, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,205 @@
+"""Runs the native replay (bench/native/replay_main.cpp) and makes ratios of what it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.metadata import PackageNotFoundError, distribution
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from fikitctl.demonstration.workloads import Operation, Workload
+
+POLICIES: Final = ("fikit", "fifo", "streams", "strict", "exclusive")
+PARTITIONS: Final = {"fikit": (120, 104, 88, 64, 32), "strict": (96,)}
+"""What there is when nothing is said; the others have none."""
+ALONE_SECONDS: Final = 2.0
+BOUND_SECONDS: Final = 3.0
+_UNITS: Final = {"gpu_memset": "on_device", "to_device": "to_device", "to_host": "to_host"}
+_REFUSALS: Final = ("level", "unknown", "too_long", "bound", "in_flight")
+_MULTIPROCESSORS: Final = 132
+
+
+class ReplayError(Exception):
+    """The replay cannot be run as asked."""
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a fixed rule does with low-priority kernels that pass no gate; 0: nothing."""
+
+    in_flight_us: float = 0.0
+    long_block_us: float = 20.0
+    confine_long: int = 0
+    confine: int = 0
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How to run it."""
+
+    policy: str = "fikit"
+    seconds: float = 10.0
+    warmup: float = 1.0
+    seed: int = 1
+    rule: Rule = field(default_factory=Rule)
+    partitions: tuple[int, ...] | None = None
+    delay_share: float = 0.02
+    delay_least_us: float = 10.0
+    pace: float = 1.0
+    """The low side's blocks last so many times as long as recorded."""
+
+    def sizes(self) -> tuple[int, ...]:
+        """The partitions there are."""
+        return PARTITIONS.get(self.policy, ()) if self.partitions is None else self.partitions
+
+    def check(self) -> None:
+        """Raise ReplayError for what cannot be."""
+        sizes = [*self.sizes(), *filter(None, (self.rule.confine, self.rule.confine_long))]
+        if not all(0 < size < _MULTIPROCESSORS for size in sizes):
+            raise ReplayError(f"a partition has 1 to {_MULTIPROCESSORS - 1} SMs")
+        if len(self.sizes()) > 6 or list(self.sizes()) != sorted(set(self.sizes()), reverse=True):
+            raise ReplayError("name up to 6 partitions, the largest first")
+        if not 0 < self.seconds <= 1e5 or not 0 <= self.warmup <= 1e5:
+            raise ReplayError("--seconds must be above 0, --warmup not below, neither beyond 100000")
+        if self.policy in ("fifo", "streams") and self.partitions is not None:
+            raise ReplayError(
+                f"policy {self.policy} has no gate: --confine and --confine-long name its sizes"
+            )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value at that share of the sorted values."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
+class Replayer:
+    """Workloads, and runs of them."""
+
+    def __init__(self, workloads: Iterable[Workload]) -> None:
+        self._names = {workload.name: f"w{number}" for number, workload in enumerate(workloads)}
+        self._programs = "".join(_program(self._names[each.name], each) for each in workloads)
+        self._program = program()
+
+    def run(self, runs: Sequence[tuple[Sequence[str], Sequence[str], Setup]]) -> list[dict[str, Any]]:
+        """The raw results of runs: high side, low side, how."""
+        lines = []
+        for high, low, setup in runs:
+            setup.check()
+            rule = setup.rule
+            words = [
+                self._side(high), self._side(low), setup.policy, setup.seconds, setup.warmup, setup.seed,
+                round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3),
+                rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
+                ",".join(map(str, setup.sizes())) or "-", setup.pace,
+            ]  # fmt: skip
+            lines.append("run " + " ".join(map(str, words)) + "\n")
+        done = subprocess.run(
+            [self._program],
+            input=self._programs + "".join(lines),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise ReplayError(done.stderr.strip() or f"the replay ended with {done.returncode}")
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def _side(self, names: Sequence[str]) -> str:
+        return ",".join(self._names[name] for name in names) or "-"
+
+    def compare(self, high: Sequence[str], low: Sequence[str], setup: Setup) -> dict[str, Any]:
+        """What the policy does to both sides."""
+        short = replace(
+            setup, policy="streams", seconds=min(setup.seconds, ALONE_SECONDS), warmup=min(setup.warmup, 0.2),
+            rule=Rule(), partitions=None,
+        )  # fmt: skip
+        bound = replace(short, seconds=min(setup.seconds, BOUND_SECONDS))
+        own = self.run([(high, low, setup), (high, [], short), ([], low, short), (high, low, bound)])
+        return {
+            "policy": setup.policy,
+            "hp": list(high),
+            "lp": list(low),
+            **ratios(*own),
+            "seconds": setup.seconds,
+        }
+
+
+def ratios(
+    both: dict[str, Any], high: dict[str, Any], low: dict[str, Any], bound: dict[str, Any]
+) -> dict[str, Any]:
+    """A run's figures, against those of each side alone and those under stream priorities."""
+
+    def steps(run: dict[str, Any], share: float) -> list[float]:
+        for tenant in run["high"]:
+            if not tenant["iterations_ns"]:
+                raise ReplayError(
+                    "no iteration of a high-priority workload ended in time: use more --seconds"
+                )
+        return [percentile(tenant["iterations_ns"], share) for tenant in run["high"]]
+
+    def ratio(share: float) -> float:
+        pairs = zip(steps(both, share), steps(high, share), strict=True)
+        return max(with_low / alone for with_low, alone in pairs)
+
+    def work(run: dict[str, Any]) -> float:
+        return sum(float(tenant["work"]) for tenant in run["low"])
+
+    refused = [sum(counts) for counts in zip(*(tenant["refused"] for tenant in both["low"]), strict=True)]
+    decisions: dict[str, Any] = {
+        kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("filled", "confined")
+    }
+    decisions["refused"] = dict(zip(_REFUSALS, refused, strict=True))
+    suffered = both["high"]
+    return {
+        "hp_p50_ratio": round(ratio(0.5), 4),
+        "hp_p99_ratio": round(ratio(0.99), 4),
+        "lp_ratio": round(work(both) / work(low), 4),
+        "lp_of_bound": round(work(both) / work(bound), 4),
+        "fill_share": round(both["filled_ns"] / both["idle_ns"], 4) if both["idle_ns"] else 0.0,
+        "decisions": decisions,
+        "delays": {
+            "steps": int(sum(tenant["steps"] for tenant in suffered)),
+            "count": int(sum(tenant["delays"] for tenant in suffered)),
+            "sum_us": round(sum(float(tenant["delay_ns"]) for tenant in suffered) / 1e3, 1),
+            "worst_us": round(max(tenant["worst_delay_ns"] for tenant in suffered) / 1e3, 1),
+            "over_bound": int(sum(tenant["over_bound"] for tenant in suffered)),
+        },
+        "prediction_hit_rate": round(
+            sum(tenant["met"] for tenant in suffered)
+            / max(1, sum(tenant["predicted"] for tenant in suffered)),
+            4,
+        ),
+    }
+
+
+def program() -> Path:
+    """The native replay, as it was installed with fikitd. Raises ReplayError."""
+    try:
+        found = Path(str(distribution("fikitd").locate_file("fikitd/scheduling/lib/replay")))
+    except PackageNotFoundError:
+        found = Path()
+    if not found.is_file():
+        raise ReplayError("the native replay is not installed: pip install . in the checkout")
+    return found
+
+
+def _program(name: str, workload: Workload) -> str:
+    keys: dict[object, int] = {}
+    streams: dict[int, int] = {}
+    lines = [f"program {name} {round(workload.iter_ms * 1e6)} {len(workload.operations)}\n"]
+    for each in workload.operations:
+        key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
+        stream = streams.setdefault(each.stream, len(streams))
+        lines.append(f"{_unit(each)} {key} {stream} {round(each.at_us * 1e3)} {round(each.dur_us * 1e3)} ")
+        lines.append(f"{prod(each.grid)} {prod(each.block)} {each.regs} {each.shared_bytes} 0\n")
+    return "".join(lines)
+
+
+def _unit(operation: Operation) -> str:
+    if operation.kind == "kernel":
+        return "kernel"
+    return _UNITS.get(operation.copy or operation.kind, "on_device")
