@@ -150,7 +150,8 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
-    if (pool == nullptr || pool == &default_pool) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == &default_pool) return CUDA_ERROR_INVALID_VALUE;
     if (load_acquire(current_pool) == pool) store_release(current_pool, &default_pool);
     pool->magic = 0;
     delete pool;

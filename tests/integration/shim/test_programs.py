@@ -12,7 +12,7 @@ import pytest
 from tests.integration.shim.conftest import PROGRAMS, Runner
 
 PYTHON = (sys.executable,)
-NAMES = ["contexts", "memory", "launches", "streams", "virtual_memory"]
+NAMES = ["contexts", "memory", "launches", "streams", "virtual_memory", "graphs", "pools"]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -40,23 +40,3 @@ def test_a_program_that_is_linked_prints_the_same(natively: Runner, shared: Runn
         alone = natively(str(program))
         assert alone == (0, "9 9 3\n201\n", "")
         assert shared(str(program)) == alone
-
-
-GRAPHS = r"""CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
-True False
-True
-False b'\x00\x00\x00\x00'
-6
-b'\x10\x00\x00\x00' b'\x0f\x00\x00\x00\x07\x07\x07\x07'
-CUDA_ERROR_ILLEGAL_STATE
-"""
-POOLS = r"""b'\t\t\t\t'
-0
-1048576
-True CUDA_ERROR_INVALID_HANDLE
-"""
-
-
-@pytest.mark.parametrize(("name", "expected"), [("graphs", GRAPHS), ("pools", POOLS)])
-def test_a_program_prints_what_cuda_documents(name: str, expected: str, shared: Runner) -> None:
-    assert shared(*PYTHON, str(PROGRAMS / f"{name}.py")) == (0, expected, "")
