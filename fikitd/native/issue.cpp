@@ -255,7 +255,7 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
 
 // The operation counts as being on the GPU.
 void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
-    entry.withheld = false;
+    entry.held = false;
     if (!entry.work.gated) ++high_in_flight_;
     policy_->issued(session.index, entry.work, now);
 }
@@ -321,8 +321,8 @@ void Core::issue(Session& session, uint8_t where) {
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        entry.withheld = stream.functions != 0;
-        if (!entry.withheld) [[likely]]
+        entry.held = stream.functions != 0;
+        if (!entry.held) [[likely]]
             enter(session, entry, now_);
         else if (session.head_waits)
             policy_->withdrawn(session.index, now_);

@@ -50,16 +50,21 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     }
     const uint32_t sms =
         work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-    const Plan made = plan(work, sms, now);
+    Work foreseen = work;
+    if (sessions_[session].head.key == work.key) {
+        foreseen.longest = sessions_[session].head.longest;
+        foreseen.block = sessions_[session].head.block;
+    }
+    const Plan made = plan(foreseen, sms, now);
     const Nanoseconds length =
-        (made.end - made.start) * work.expected / std::max(work.expected, work.longest);
+        (made.end - made.start) * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
     if (runs_ < operations)
         running_[runs_++] = {static_cast<uint8_t>(session),
                              work.known,
                              charge(work),
                              length,
                              work.known && work.block > 0 ? work.block : length,
-                             std::max(work.longest, work.expected),
+                             made.end - made.start,
                              made.start};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
@@ -72,11 +77,12 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
         if (runs_ > 0) suspect(high, running_[runs_ - 1]);
-        Nanoseconds late = 0;
-        excess(high, made, now, late);
-        high.committed = late;
+        const auto number = static_cast<unsigned>(std::countr_zero(left));
+        if (!foreseen_) excess(high, made, now, expected_late_[number]);
+        high.committed = expected_late_[number];
         high.until = made.end;
     }
+    foreseen_ = false;
 }
 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
@@ -87,8 +93,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (at == runs_) return;
         if (!running_[at].known && work.engine == Engine::kernel) --unknowns_;
         const Nanoseconds lasted = now - std::max(running_[at].start, last_over_);
-        if (beside_high(now) && work.known && lasted > 8 * running_[at].longest + 1'000'000)
-            offended(session, now);
+        if (work.known && work.key != 0 && lasted > 4 * running_[at].longest + 200'000)
+            surprised(session, work, running_[at], lasted);
         last_over_ = now;
         queued_ -= running_[at].length;
         busy_until_ = now + queued_;
@@ -107,11 +113,28 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
-void Fikit::offended(unsigned session, Nanoseconds now) {
-    constexpr Nanoseconds first = 50'000'000, most = 10'000'000'000;
-    Guest& guest = guests_[session];
-    guest.penalty = std::clamp(2 * guest.penalty, first, most);
-    guest.distrusted = now + guest.penalty;
+// An operation lasted far longer than its profile has seen: for the next launches of its key that is what
+// counts.
+void Fikit::surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted) {
+    ++statistics_[session].surprises;
+    const double factor = static_cast<double>(lasted) / static_cast<double>(running.longest);
+    const auto base = static_cast<double>(std::max(work.longest, work.expected));
+    surprises_[work.key % surprises_.size()] = {work.key, static_cast<Nanoseconds>(base * factor), 64};
+}
+
+void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
+    Work head = work;
+    Surprise& surprise = surprises_[work.key % surprises_.size()];
+    if (surprise.left > 0 && surprise.key == work.key) {
+        --surprise.left;
+        if (surprise.longest > head.longest) {
+            head.block =
+                std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
+            head.longest = surprise.longest;
+        }
+    }
+    Levels::arrived(session, head, now);
+    guests_[session].refused = false;
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -151,10 +174,10 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
         high.trust = std::max(0.05, high.trust * 0.85);
-        high.margin = std::min(16.0, high.margin * 1.2);
+        high.margin = std::min(16.0, high.margin * 1.15);
     } else {
         high.trust = std::min(0.9, high.trust + 0.0012);
-        high.margin = std::max(1.0, high.margin * 0.998);
+        high.margin = std::max(1.0, high.margin * 0.997);
     }
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;
@@ -246,14 +269,29 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
     return std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
 }
 
-bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+// Most candidates need no walk: they cannot delay by more than they last, and that the slack absorbs.
+bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds& late) const {
+    const Sequence& sequence = *high.sequence;
+    if (!sequence.known() || high.awaits) return false;
+    const Nanoseconds before = std::max(high.committed, high.end - high.alone);
+    const Nanoseconds most = std::max<Nanoseconds>(0, before) + plan.end - plan.start;
+    const Nanoseconds slack = sequence.slack(sequence.next());
+    if (static_cast<double>(most) * high.margin > static_cast<double>(slack) * high.trust) return false;
+    late = std::max<Nanoseconds>(0, before) + std::min(plan.end - plan.start, plan.work->block);
+    return true;
+}
+
+bool Fikit::fits(const Plan& plan, Nanoseconds now) {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.work->block > bounds_.delay_least)
         return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
-        Nanoseconds late = 0;
-        if (excess(highs_[std::countr_zero(left)], plan, now, late) > 0) return false;
+        const auto number = static_cast<unsigned>(std::countr_zero(left));
+        const High& high = highs_[number];
+        if (plainly_fits(high, plan, expected_late_[number])) continue;
+        if (excess(high, plan, now, expected_late_[number]) > 0) return false;
     }
+    foreseen_ = true;
     return true;
 }
 
@@ -269,7 +307,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     const Work& work = sessions_[session].head;
     const auto number = static_cast<uint8_t>(session);
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
-    const bool unknown = work.engine == Engine::kernel && (!work.known || guests_[session].distrusted > now);
+    const bool unknown = work.engine == Engine::kernel && !work.known;
     refusal = Refusal::in_flight;
     if (runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
@@ -315,6 +353,7 @@ Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;
+    foreseen_ = false;
     for (int number = highest_level + 1; left != 0; ++number) {
         const Level& level = levels_[number];
         uint64_t candidates = level.members & left;

@@ -25,19 +25,19 @@
 //   feedback     Every launch and completion of a high session renews the prediction; the gate asks again for
 //                every operation, and only `in_flight` is ever beyond recall. Steps that were delayed by more
 //                than the bound make it trust slack less (`trust`) and expect more delay (`margin`).
-//   unknown      kernels, and those of a session that was caught (below): one at a time, on the smallest
-//                partition; without partitions only when no high session worked within `high_memory`.
-//   copies       hold an engine, not SMs: they delay copies of the same engine.
-//   graphs       are one operation, whose block is its whole duration; they and cooperative launches go to
-//   the
+//   unknown      kernels: one at a time, on the smallest partition; without partitions only when no high
+//   session worked within `high_memory`. copies       hold an engine, not SMs: they delay copies of the same
+//   engine. graphs       are one operation, whose block is its whole duration; they and cooperative launches
+//   go to the
 //                whole GPU or wait.
 //   starvation   levels.hpp; what is entitled takes the smallest partition, if it can be confined.
 //   unforeseen   high work, in another executor or of more sessions than are predicted: kernels with blocks
 //   longer
 //                than `delay_least` are confined.
-//   caught       is a session whose operation, beside high work, lasted far longer than its profile has ever
-//   seen:
-//                for a while, twice as long each time, its kernels count as unknown.
+//   surprises    An operation that lasted far longer than its profile has seen counts as that long for the
+//   next 64
+//                launches of its key, whatever the profile says: lengths that alternate, or lie, are
+//                corrected at once.
 //   blame        for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
@@ -73,10 +73,7 @@ class Fikit final : public Levels {
         Levels::closed(session, now);
     }
 
-    void arrived(unsigned session, const Work& work, Nanoseconds now) override {
-        Levels::arrived(session, work, now);
-        guests_[session].refused = false;
-    }
+    void arrived(unsigned session, const Work& work, Nanoseconds now) override;
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override;
@@ -120,9 +117,12 @@ class Fikit final : public Levels {
         Nanoseconds charge = 0, length = 0, block = 0, longest = 0, start = 0;
     };
     struct Guest {
-        bool refused = false;        // its head was counted as refused
-        Nanoseconds distrusted = 0;  // until then
-        Nanoseconds penalty = 0;     // for how long the next time
+        bool refused = false;  // its head was counted as refused
+    };
+    struct Surprise {
+        uint64_t key = 0;
+        Nanoseconds longest = 0;
+        uint32_t left = 0;  // launches for which it counts
     };
     // A candidate somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
@@ -144,7 +144,7 @@ class Fikit final : public Levels {
         high.suspect = running.session;
         high.suspect_block = running.block;
     }
-    void offended(unsigned session, Nanoseconds now);
+    void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, Nanoseconds now);
     void close_step(unsigned session, High& high, Nanoseconds now);
     Nanoseconds step_bound(const High& high) const {
@@ -160,7 +160,8 @@ class Fikit final : public Levels {
     Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds at) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now, Nanoseconds& late) const;
-    bool fits(const Plan& plan, Nanoseconds now) const;
+    bool plainly_fits(const High& high, const Plan& plan, Nanoseconds& late) const;
+    bool fits(const Plan& plan, Nanoseconds now);
     Decision place(unsigned session, Nanoseconds now, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
 
@@ -170,6 +171,9 @@ class Fikit final : public Levels {
     unsigned used_ = 0;                           // bits of highs_
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
+    std::array<Nanoseconds, predictors> expected_late_{};
+    bool foreseen_ = false;  // they are those of the operation that was just decided on
+    std::array<Surprise, 512> surprises_{};
     std::array<Running, operations> running_{};
     unsigned runs_ = 0, unknowns_ = 0;
     Nanoseconds queued_ = 0,
