@@ -33,7 +33,7 @@ MEASURED_PAIRS: Final = (
 
 
 class Measured(NamedTuple):
-    """One row measured on an H200: of each of MEASURED_PAIRS the high side's p99, the low side's throughput."""
+    """One row measured on an H200: by pair the high side's p99, the low side's throughput."""
 
     name: str
     setup: Setup

@@ -245,11 +245,14 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
         pairs = zip(readings, bases, strict=True)
         return middle(over(getattr(one, attribute), getattr(base, attribute)) for one, base in pairs)
 
+    def typical(attribute: str) -> float | None:
+        return middle(getattr(each, attribute) for each in readings)
+
     return Row(
         configuration=name,
-        hp_p50_ms=middle(each.hp_p50_ms for each in readings),
-        hp_p99_ms=middle(each.hp_p99_ms for each in readings),
-        lp_steps_per_second=middle(each.lp_steps_per_second for each in readings),
+        hp_p50_ms=typical("hp_p50_ms"),
+        hp_p99_ms=typical("hp_p99_ms"),
+        lp_steps_per_second=typical("lp_steps_per_second"),
         hp_p50_ratio=ratio("hp_p50_ms", alone),
         hp_p99_ratio=ratio("hp_p99_ms", alone),
         lp_ratio=ratio("lp_steps_per_second", alone),

@@ -83,7 +83,7 @@ class Sessions:
     async def close_left(self) -> None:
         """Close the accounts of sessions whose executors ended while no daemon ran; once, at start."""
         assert self.supervisor is not None, "accounts are closed once executors are taken over"  # noqa: S101
-        known = self._notes.keys() | self.living.keys()
+        known = self._notes.keys() | self.living.keys() | self._forget
         await trio.to_thread.run_sync(final_accounts.keep_only, self._left, known)
         for session, note in list(self._notes.items()):
             if note.executor not in self.supervisor.executors:
@@ -126,6 +126,8 @@ class Sessions:
         self.on_opened(session)
         if opening.paused:
             await self.pause(session)
+        if opening.measured:
+            await session.ask(Change(session=session.session, measured=True))
         return session, descriptors
 
     async def _open_in(

@@ -40,6 +40,12 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
         place = Path(tempfile.mkdtemp(prefix="fikitd-"))
         try:
             yield str(_start(place, device, program, libc))
+        except CommandError as error:
+            if error.exit_code != ExitCode.UNREACHABLE:
+                raise
+            # Its log goes with its place.
+            message = f"{error.message}{_last_words(place)}"
+            raise CommandError(error.exit_code, error.code, message) from error
         finally:
             # Impatience must not leave anything behind.
             with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -114,10 +120,15 @@ def _await_ready(readiness: socket.socket, child: subprocess.Popen[bytes], place
                 return
             if not readable or pidfd in readable:
                 what = "ended" if readable else f"was not ready within {_READY_SECONDS:g} s"
-                last = (place / "log").read_text(errors="replace").strip()[-2000:]
-                raise CommandError(ExitCode.UNREACHABLE, "unreachable", f"the daemon {what}:\n{last}")
+                raise CommandError(ExitCode.UNREACHABLE, "unreachable", f"the daemon {what}")
     finally:
         os.close(pidfd)
+
+
+def _last_words(place: Path) -> str:
+    """What the daemon's log ends with, to be put after a message."""
+    last = (place / "log").read_text(errors="replace").strip()[-2000:]
+    return f"; its log ends with:\n{last}" if last else "; its log is empty"
 
 
 def _children() -> list[int]:

@@ -146,8 +146,10 @@ class CallHandler {
         const CUresult result = driver_.cuMemGetInfo_(&free, &total);
         const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
         free += core_.kept_bytes_.load();
-        reply.total = limit != 0 ? std::min<uint64_t>(limit, total) : total;
-        reply.free = std::min<uint64_t>(free, used < reply.total ? reply.total - used : 0);
+        const uint64_t own = session_.memory_limit != 0 ? session_.memory_limit : session_.tenant_limit;
+        reply.total = own != 0 ? std::min<uint64_t>(own, total) : total;
+        const uint64_t most = limit != 0 ? limit : reply.total, left = used < most ? most - used : 0;
+        reply.free = std::min<uint64_t>(free, left / Arena::small_align * Arena::small_align);
         return result;
     }
 

@@ -4,6 +4,7 @@
 //
 //   dispatch.cpp   the loop: reading rings, the gate, parking
 //   issue.cpp      one operation to the GPU
+//   place.cpp      the lane that it goes to
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   sessions.cpp   attaching, ending, control from Python's threads
@@ -17,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -62,6 +64,14 @@ struct AttachRequest {
     uint64_t memory_limit = 0;
     uint64_t tenant_limit = 0;        // for all sessions of the tenant on this GPU together; 0: none
     int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
+};
+
+// What is to become of a session; nothing: as it is.
+struct SessionChange {
+    std::optional<int> level = {};
+    std::optional<double> weight = {};
+    std::optional<bool> paused = {};
+    std::optional<bool> measured = {};  // every launch, not a sample of them
 };
 
 struct SessionSnapshot {
@@ -123,7 +133,7 @@ class Core {
     // From any thread. They run on the dispatch thread; throw std::runtime_error with the reason.
     std::pair<int, int> attach(AttachRequest request);  // outbox, inbox: duplicates for the caller
     bool end(const std::string& id, int error, const std::string& reason);
-    bool change(const std::string& id, const int* level, const double* weight, const bool* paused);
+    bool change(const std::string& id, const SessionChange& wanted);
     Snapshot snapshot();
     std::vector<KernelMeasurement> take_profiles();
     void load_profiles(const std::vector<KernelMeasurement>& known);
@@ -189,8 +199,10 @@ class Core {
     void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
     void report(Session& session, CUresult result);
     void count_step(Session& session, SessionStream& stream, uint32_t handle);
-    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void order_with_legacy(Session& session, SessionStream& stream, uint32_t handle);
+
+    // place.cpp
+    Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void wait_for(CUstream waiting, SessionStream& earlier);
     CUresult record_hop(SessionStream& stream);
     void clear_lane(const Session& session, const Lane* lane);

@@ -192,71 +192,6 @@ void Core::prepare_copy(Session& session) {
     }
 }
 
-int Core::cuda_priority(const Session& session, const SessionStream& stream) const {
-    // Two most urgent CUDA priorities for level 0, the rest spread over levels 1 to 9; a stream the program
-    // itself made urgent ranks one step before its default ones.
-    const int greatest = greatest_priority_;
-    const int urgent = stream.priority < 0 ? 1 : 0;
-    if (session.level == scheduling::highest_level) return greatest + 1 - urgent;
-    const int range = -(greatest + 2);
-    if (range <= 0) return 0;
-    const int base = greatest + 2 + (session.level - 1) * range / (scheduling::lowest_level - 1);
-    return std::max(base - urgent, greatest + 2);
-}
-
-// The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
-Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
-    Lane*& lane = stream.lanes[where];
-    if (stream.lane == nullptr && !stream.left) session.used.push_back(handle);
-    if (lane == nullptr) {
-        const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
-        lane = lanes_.borrow(cuda_priority(session, stream), size, session.index);
-    }
-    if ((stream.left || (stream.lane != nullptr && stream.lane != lane)) && stream.issued > stream.completed)
-        wait_for(lane->stream, stream);
-    stream.left = false;
-    stream.lane = lane;
-    return lane;
-}
-
-// The lane `waiting` goes on once what `earlier` has been issued so far is done.
-void Core::wait_for(CUstream waiting, SessionStream& earlier) {
-    CUresult result = CUDA_SUCCESS;
-    if (!earlier.left) {
-        if (earlier.lane == nullptr || earlier.lane->stream == waiting) return;
-        result = record_hop(earlier);
-    }
-    if (result == CUDA_SUCCESS) result = driver_.cuStreamWaitEvent_(waiting, earlier.hop, 0);
-    // Going on without the order would corrupt the tenant's data; nothing but a lost context fails here.
-    if (result != CUDA_SUCCESS) fail(result, "ordering two streams");
-}
-
-CUresult Core::record_hop(SessionStream& stream) {
-    CUresult result = CUDA_SUCCESS;
-    if (stream.hop == nullptr) result = driver_.cuEventCreate_(&stream.hop, CU_EVENT_DISABLE_TIMING);
-    return result == CUDA_SUCCESS ? driver_.cuEventRecord_(stream.hop, stream.lane->stream) : result;
-}
-
-// A host function of the session is about to hold the lane, perhaps for ever: the others' streams leave it,
-// in order behind what they have issued there.
-void Core::clear_lane(const Session& session, const Lane* lane) {
-    if (lane->users <= 1) return;
-    for (const auto& other : sessions_) {
-        if (other.get() == &session) continue;
-        for (const uint32_t handle : other->used) {
-            SessionStream& stream = *other->streams[handle];
-            for (Lane*& borrowed : stream.lanes)
-                if (borrowed == lane) Lanes::give_back(borrowed);
-            if (stream.lane != lane) continue;
-            write_mark(*other, stream, handle);  // nobody could later
-            if (const CUresult result = record_hop(stream); result != CUDA_SUCCESS)
-                return fail(result, "ordering two streams");
-            stream.lane = nullptr;
-            stream.left = true;
-        }
-    }
-}
-
 // CUDA C++ Programming Guide, "Legacy Default Stream": it waits for the blocking streams and they for it.
 // Inside the session only.
 void Core::order_with_legacy(Session& session, SessionStream& stream, uint32_t handle) {
@@ -320,7 +255,7 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
 
 // The operation counts as being on the GPU.
 void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
-    entry.withheld = false;
+    entry.held = false;
     if (!entry.work.gated) ++high_in_flight_;
     policy_->issued(session.index, entry.work, now);
 }
@@ -352,7 +287,8 @@ void Core::issue(Session& session, uint8_t where) {
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
-    const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
+    const bool sampled =
+        session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
     if (session.head_kernel != nullptr) {
         const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
         if (sampled && session.last_key != 0)
@@ -379,14 +315,14 @@ void Core::issue(Session& session, uint8_t where) {
         entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
-        entry.behind = stream.completed + 1 < stream.issued;
+        entry.queued = stream.completed + 1 < stream.issued;
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        entry.withheld = stream.functions != 0;
-        if (!entry.withheld) [[likely]]
+        entry.held = stream.functions != 0;
+        if (!entry.held) [[likely]]
             enter(session, entry, now_);
         else if (session.head_waits)
             policy_->withdrawn(session.index, now_);

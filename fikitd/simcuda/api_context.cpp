@@ -1,7 +1,7 @@
 // Contexts and the calling thread's stack of them.
 #include <algorithm>
 
-#include "driver.hpp"
+#include "capture.hpp"
 
 using namespace fikit::sim;
 
@@ -22,7 +22,7 @@ CUresult create(CUcontext* handle, unsigned flags, CUdevice device, unsigned api
         context->flags = flags;
         context->api_version = api_version;
         context_stack().push_back(context);
-        *handle = reinterpret_cast<CUcontext>(context);
+        *handle = context->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -41,6 +41,12 @@ CUresult find_context(Driver& driver, CUcontext handle, Context*& context) {
     context = driver.contexts.find(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+}
+
+// What is captured never ends, so nobody can wait for it.
+CUresult synchronize(Driver& driver, Driver::Lock& lock, Context& context) {
+    const CUresult result = refuse_in_capture(driver, context);
+    return result != CUDA_SUCCESS ? result : driver.synchronize(lock, context);
 }
 
 }  // namespace
@@ -96,7 +102,7 @@ CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
     return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
         std::vector<Context*>& stack = context_stack();
         if (stack.empty()) return CUDA_ERROR_INVALID_CONTEXT;
-        if (handle != nullptr) *handle = reinterpret_cast<CUcontext>(stack.back());
+        if (handle != nullptr) *handle = stack.back()->handle;
         stack.pop_back();
         return CUDA_SUCCESS;
     });
@@ -125,7 +131,7 @@ CUresult cuCtxGetCurrent(CUcontext* handle) {
     return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const std::vector<Context*>& stack = context_stack();
-        *handle = reinterpret_cast<CUcontext>(stack.empty() ? nullptr : stack.back());
+        *handle = stack.empty() ? nullptr : stack.back()->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -158,7 +164,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
         Context* context = nullptr;
         if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
             return result;
-        return driver.synchronize(lock, *context);
+        return synchronize(driver, lock, *context);
     });
 }
 
@@ -192,7 +198,7 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* id) {
 
 CUresult cuCtxSynchronize() {
     return with_context([](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) {
-        return driver.synchronize(lock, context);
+        return synchronize(driver, lock, context);
     });
 }
 
@@ -230,6 +236,59 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
         if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
             return CUDA_ERROR_INVALID_VALUE;
         context.cache_config = config;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxGetSharedMemConfig(CUsharedconfig* config) {
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *config = context.shared_config;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxSetSharedMemConfig(CUsharedconfig config) {
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (config > CU_SHARED_MEM_CONFIG_EIGHT_BYTE_BANK_SIZE) return CUDA_ERROR_INVALID_VALUE;
+        context.shared_config = config;
+        return CUDA_SUCCESS;
+    });
+}
+
+// Nothing persists in a cache that is not modelled.
+CUresult cuCtxResetPersistingL2Cache() {
+    return with_context([](auto&&...) { return CUDA_SUCCESS; });
+}
+
+CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        CUresult result = find_context(driver, handle, context);
+        if (result == CUDA_SUCCESS) result = driver.sticky();
+        if (result == CUDA_SUCCESS) result = refuse_in_capture(driver, *context);
+        if (result != CUDA_SUCCESS) return result;
+        Event* event = driver.events.find(event_handle);
+        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        event->record = std::make_shared<Operation>();
+        driver.join(*context, event->record);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        CUresult result = find_context(driver, handle, context);
+        if (result == CUDA_SUCCESS) result = driver.sticky();
+        if (result == CUDA_SUCCESS) result = refuse_in_capture(driver, *context);
+        if (result != CUDA_SUCCESS) return result;
+        const Event* event = driver.events.find(event_handle);
+        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (!event->record || event->record->done) return CUDA_SUCCESS;
+        driver.enqueue(context->legacy, std::make_shared<Operation>(), event->record);
+        for (Stream* stream : context->streams)
+            driver.enqueue(*stream, std::make_shared<Operation>(), event->record);
         return CUDA_SUCCESS;
     });
 }

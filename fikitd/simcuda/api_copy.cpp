@@ -1,129 +1,151 @@
-// Copies and fills.
+// Copies.
 //
 // A host pointer that the device does not know is pageable: its bytes go through a staging buffer,
 // so an upload has read them before the call returns, and a download has written them. Pinned
-// copies are asynchronous where the name says so. Copies inside the device and fills never make the
-// host wait, whatever their name.
+// copies are asynchronous where the name says so. Copies inside the device never make the host wait,
+// whatever their name.
 #include <cstring>
 
-#include "driver.hpp"
+#include "capture.hpp"
 
 using namespace fikit::sim;
 
 namespace {
 
-enum class Side : std::uint8_t { host, device, either };
+enum class Wait : std::uint8_t { yes, no };
 
-struct End {
-    Side side;
-    std::uint64_t address;
-    std::size_t pitch = 0;
-};
-
-struct Extent2D {
-    std::size_t width, height;
-};
-
-std::size_t span(const End& end, const Extent2D& size) { return end.pitch * (size.height - 1) + size.width; }
-
-// Where an end lies: device memory, pinned host memory or pageable host memory.
-CUresult classify(Driver& driver, const End& end, const Extent2D& size, bool& on_device, Place& place) {
-    place = {end.address, end.pitch, false};
-    const Block* block = driver.block_of(end.address);
-    on_device = block != nullptr && !block->host();
-    if (end.side == Side::device && block == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (end.address == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (block == nullptr) {
-        place.host = true;
-        return CUDA_SUCCESS;
+void stage(Copy& copy) {
+    copy.staged.resize(copy.width * copy.height);
+    for (std::size_t row = 0; row < copy.height; ++row) {
+        std::memcpy(copy.staged.data() + row * copy.width,
+                    reinterpret_cast<const void*>(copy.source.address + row * copy.source.pitch), copy.width);
     }
-    return driver.space.covers(end.address, span(end, size)) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult copy(CUstream where, const End& to, const End& from, Extent2D size, bool asynchronous) {
+CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
-            if (size.width == 0 || size.height == 0) return CUDA_SUCCESS;
-            if (size.height > 1 && (to.pitch < size.width || from.pitch < size.width))
-                return CUDA_ERROR_INVALID_VALUE;
-            Copy work;
-            work.width = size.width;
-            work.height = size.height;
-            bool to_device = false;
-            bool from_device = false;
-            CUresult result = classify(driver, to, size, to_device, work.destination);
-            if (result == CUDA_SUCCESS) result = classify(driver, from, size, from_device, work.source);
-            if (result != CUDA_SUCCESS) return result;
-            work.engine = to_device == from_device ? CopyEngine::on_device
-                          : to_device              ? CopyEngine::to_device
-                                                   : CopyEngine::to_host;
-            work.pageable = work.destination.host || work.source.host;
-            const std::size_t bytes = size.width * size.height;
-            const bool inside = to_device && from_device;
+            if (wait == Wait::yes) {
+                if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+            }
+            if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+            CopyPlan plan;
+            const CUresult result = plan_copy(driver, shape, plan);
+            if (result != CUDA_SUCCESS || plan.parts.empty()) return result;
+            if (stream.capture.capture) return capture_command(driver, stream, CopyCommand{shape});
             // A small upload is staged and the caller goes on; a large one is read while the caller
             // waits.
-            const bool staged = work.source.host && bytes <= model::pageable_staged && !work.destination.host;
-            if (staged) {
-                work.staged.resize(bytes);
-                for (std::size_t row = 0; row < size.height; ++row) {
-                    std::memcpy(work.staged.data() + row * size.width,
-                                reinterpret_cast<const void*>(from.address + row * from.pitch), size.width);
-                }
+            const bool staged = plan.pageable_source && plan.bytes <= model::pageable_staged &&
+                                !plan.parts.front().destination.host;
+            const bool waits = plan.pageable ? !staged : wait == Wait::yes && !plan.inside;
+            OperationPtr last;
+            for (Copy& part : plan.parts) {
+                if (staged) stage(part);
+                last = std::make_shared<Operation>();
+                last->work = std::move(part);
+                driver.enqueue(stream, last);
             }
-            const bool waits = work.pageable ? !staged : !asynchronous && !inside;
-            auto operation = std::make_shared<Operation>();
-            operation->work = std::move(work);
-            driver.enqueue(stream, operation);
-            return waits ? driver.wait(lock, device, operation) : CUDA_SUCCESS;
+            return waits ? driver.wait(lock, device, last) : CUDA_SUCCESS;
         });
 }
 
-CUresult fill(CUstream where, CUdeviceptr address, std::size_t pitch, unsigned value, unsigned element,
-              Extent2D size) {
-    return with_stream(
-        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (size.width == 0 || size.height == 0) return CUDA_SUCCESS;
-            if (address % element != 0 || pitch % element != 0) return CUDA_ERROR_INVALID_VALUE;
-            if (size.height > 1 && pitch < size.width * element) return CUDA_ERROR_INVALID_VALUE;
-            Place place;
-            bool on_device = false;
-            const CUresult result = classify(driver, {Side::device, address, pitch},
-                                             {size.width * element, size.height}, on_device, place);
-            if (result != CUDA_SUCCESS) return result;
-            auto operation = std::make_shared<Operation>();
-            operation->work = Fill{place, size.width, size.height, value, element};
-            driver.enqueue(stream, operation);
-            return CUDA_SUCCESS;
-        });
+struct End {
+    CUmemorytype type;
+    std::uint64_t address = 0;
+    CUarray array = nullptr;
+    std::size_t x = 0;
+};
+End host(const void* pointer) { return {CU_MEMORYTYPE_HOST, reinterpret_cast<std::uint64_t>(pointer)}; }
+End device(CUdeviceptr address) { return {CU_MEMORYTYPE_DEVICE, address}; }
+End either(CUdeviceptr address) { return {CU_MEMORYTYPE_UNIFIED, address}; }
+End array(CUarray handle, std::size_t x) { return {CU_MEMORYTYPE_ARRAY, 0, handle, x}; }
+
+CUresult copy(CUstream stream, const End& to, const End& from, std::size_t bytes, Wait wait) {
+    CUDA_MEMCPY3D shape{};
+    shape.dstMemoryType = to.type;
+    shape.dstHost = reinterpret_cast<void*>(to.address);
+    shape.dstDevice = to.address;
+    shape.dstArray = to.array;
+    shape.dstXInBytes = to.x;
+    shape.srcMemoryType = from.type;
+    shape.srcHost = reinterpret_cast<const void*>(from.address);
+    shape.srcDevice = from.address;
+    shape.srcArray = from.array;
+    shape.srcXInBytes = from.x;
+    shape.WidthInBytes = bytes;
+    shape.Height = shape.Depth = 1;
+    return copy(stream, shape, wait);
 }
 
-std::uint64_t number(const void* pointer) { return reinterpret_cast<std::uint64_t>(pointer); }
+CUresult copy_2d(const CUDA_MEMCPY2D* plane, CUstream stream, Wait wait) {
+    if (plane == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUDA_MEMCPY3D shape{};
+    shape.srcXInBytes = plane->srcXInBytes;
+    shape.srcY = plane->srcY;
+    shape.srcMemoryType = plane->srcMemoryType;
+    shape.srcHost = plane->srcHost;
+    shape.srcDevice = plane->srcDevice;
+    shape.srcArray = plane->srcArray;
+    shape.srcPitch = plane->srcPitch;
+    shape.dstXInBytes = plane->dstXInBytes;
+    shape.dstY = plane->dstY;
+    shape.dstMemoryType = plane->dstMemoryType;
+    shape.dstHost = plane->dstHost;
+    shape.dstDevice = plane->dstDevice;
+    shape.dstArray = plane->dstArray;
+    shape.dstPitch = plane->dstPitch;
+    shape.WidthInBytes = plane->WidthInBytes;
+    shape.Height = plane->Height;
+    shape.Depth = 1;
+    return copy(stream, shape, wait);
+}
 
-CUresult end_of(CUmemorytype type, const void* host, CUdeviceptr device, std::size_t x, std::size_t y,
-                std::size_t pitch, End& end) {
-    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED) {
-        return type == CU_MEMORYTYPE_ARRAY ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_VALUE;
+CUresult copy_3d(const CUDA_MEMCPY3D* shape, CUstream stream, Wait wait) {
+    if (shape == nullptr || shape->srcLOD != 0 || shape->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+    return copy(stream, *shape, wait);
+}
+
+CUresult check_context(CUcontext handle) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        const Context* context = driver.contexts.find(handle);
+        if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    });
+}
+
+CUresult copy_peer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                   CUcontext from_context, std::size_t bytes, Wait wait) {
+    for (CUcontext context : {to_context, from_context}) {
+        if (const CUresult result = check_context(context); result != CUDA_SUCCESS) return result;
     }
-    const std::uint64_t base = type == CU_MEMORYTYPE_HOST ? number(host) : device;
-    end.side = type == CU_MEMORYTYPE_HOST     ? Side::host
-               : type == CU_MEMORYTYPE_DEVICE ? Side::device
-                                              : Side::either;
-    end.address = base + y * pitch + x;
-    end.pitch = pitch;
-    return CUDA_SUCCESS;
+    return copy(stream, device(to), device(from), bytes, wait);
 }
 
-CUresult copy_2d(const CUDA_MEMCPY2D* shape, CUstream stream, bool asynchronous) {
-    if (shape == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    End to{};
-    End from{};
-    CUresult result = end_of(shape->srcMemoryType, shape->srcHost, shape->srcDevice, shape->srcXInBytes,
-                             shape->srcY, shape->srcPitch != 0 ? shape->srcPitch : shape->WidthInBytes, from);
-    if (result != CUDA_SUCCESS) return result;
-    result = end_of(shape->dstMemoryType, shape->dstHost, shape->dstDevice, shape->dstXInBytes, shape->dstY,
-                    shape->dstPitch != 0 ? shape->dstPitch : shape->WidthInBytes, to);
-    if (result != CUDA_SUCCESS) return result;
-    return copy(stream, to, from, {shape->WidthInBytes, shape->Height}, asynchronous);
+CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, Wait wait) {
+    if (peer == nullptr || peer->srcLOD != 0 || peer->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+    CUDA_MEMCPY3D shape{};
+    shape.srcXInBytes = peer->srcXInBytes;
+    shape.srcY = peer->srcY;
+    shape.srcZ = peer->srcZ;
+    shape.srcMemoryType = peer->srcMemoryType;
+    shape.srcHost = peer->srcHost;
+    shape.srcDevice = peer->srcDevice;
+    shape.srcArray = peer->srcArray;
+    shape.srcPitch = peer->srcPitch;
+    shape.srcHeight = peer->srcHeight;
+    shape.dstXInBytes = peer->dstXInBytes;
+    shape.dstY = peer->dstY;
+    shape.dstZ = peer->dstZ;
+    shape.dstMemoryType = peer->dstMemoryType;
+    shape.dstHost = peer->dstHost;
+    shape.dstDevice = peer->dstDevice;
+    shape.dstArray = peer->dstArray;
+    shape.dstPitch = peer->dstPitch;
+    shape.dstHeight = peer->dstHeight;
+    shape.WidthInBytes = peer->WidthInBytes;
+    shape.Height = peer->Height;
+    shape.Depth = peer->Depth;
+    return copy(stream, shape, wait);
 }
 
 }  // namespace
@@ -131,73 +153,72 @@ CUresult copy_2d(const CUDA_MEMCPY2D* shape, CUstream stream, bool asynchronous)
 extern "C" {
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy(nullptr, {Side::either, to}, {Side::either, from}, {bytes, 1}, false);
+    return copy(nullptr, either(to), either(from), bytes, Wait::yes);
 }
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy(stream, {Side::either, to}, {Side::either, from}, {bytes, 1}, true);
+    return copy(stream, either(to), either(from), bytes, Wait::no);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-    return copy(nullptr, {Side::device, to}, {Side::host, number(from)}, {bytes, 1}, false);
+    return copy(nullptr, device(to), host(from), bytes, Wait::yes);
 }
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-    return copy(nullptr, {Side::host, number(to)}, {Side::device, from}, {bytes, 1}, false);
+    return copy(nullptr, host(to), device(from), bytes, Wait::yes);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy(nullptr, {Side::device, to}, {Side::device, from}, {bytes, 1}, false);
+    return copy(nullptr, device(to), device(from), bytes, Wait::yes);
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-    return copy(stream, {Side::device, to}, {Side::host, number(from)}, {bytes, 1}, true);
+    return copy(stream, device(to), host(from), bytes, Wait::no);
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy(stream, {Side::host, number(to)}, {Side::device, from}, {bytes, 1}, true);
+    return copy(stream, host(to), device(from), bytes, Wait::no);
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy(stream, {Side::device, to}, {Side::device, from}, {bytes, 1}, true);
+    return copy(stream, device(to), device(from), bytes, Wait::no);
 }
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* shape) { return copy_2d(shape, nullptr, false); }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* shape) { return copy_2d(shape, nullptr, false); }
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* shape, CUstream stream) {
-    return copy_2d(shape, stream, true);
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                      size_t bytes) {
+    return copy_peer(nullptr, to, to_context, from, from_context, bytes, Wait::yes);
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
+    return copy_peer(stream, to, to_context, from, from_context, bytes, Wait::no);
 }
 
-CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
-    return fill(nullptr, to, 0, value, 1, {count, 1});
+CUresult cuMemcpyDtoA_v2(CUarray to, size_t offset, CUdeviceptr from, size_t bytes) {
+    return copy(nullptr, array(to, offset), device(from), bytes, Wait::yes);
 }
-CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
-    return fill(nullptr, to, 0, value, 2, {count, 1});
+CUresult cuMemcpyAtoD_v2(CUdeviceptr to, CUarray from, size_t offset, size_t bytes) {
+    return copy(nullptr, device(to), array(from, offset), bytes, Wait::yes);
 }
-CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
-    return fill(nullptr, to, 0, value, 4, {count, 1});
+CUresult cuMemcpyHtoA_v2(CUarray to, size_t offset, const void* from, size_t bytes) {
+    return copy(nullptr, array(to, offset), host(from), bytes, Wait::yes);
 }
-CUresult cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height) {
-    return fill(nullptr, to, pitch, value, 1, {width, height});
+CUresult cuMemcpyAtoH_v2(void* to, CUarray from, size_t offset, size_t bytes) {
+    return copy(nullptr, host(to), array(from, offset), bytes, Wait::yes);
 }
-CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height) {
-    return fill(nullptr, to, pitch, value, 2, {width, height});
+CUresult cuMemcpyAtoA_v2(CUarray to, size_t to_offset, CUarray from, size_t from_offset, size_t bytes) {
+    return copy(nullptr, array(to, to_offset), array(from, from_offset), bytes, Wait::yes);
 }
-CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height) {
-    return fill(nullptr, to, pitch, value, 4, {width, height});
+CUresult cuMemcpyHtoAAsync_v2(CUarray to, size_t offset, const void* from, size_t bytes, CUstream stream) {
+    return copy(stream, array(to, offset), host(from), bytes, Wait::no);
 }
-CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
-    return fill(stream, to, 0, value, 1, {count, 1});
+CUresult cuMemcpyAtoHAsync_v2(void* to, CUarray from, size_t offset, size_t bytes, CUstream stream) {
+    return copy(stream, host(to), array(from, offset), bytes, Wait::no);
 }
-CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
-    return fill(stream, to, 0, value, 2, {count, 1});
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* shape) { return copy_2d(shape, nullptr, Wait::yes); }
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* shape) { return copy_2d(shape, nullptr, Wait::yes); }
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* shape, CUstream stream) {
+    return copy_2d(shape, stream, Wait::no);
 }
-CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream) {
-    return fill(stream, to, 0, value, 4, {count, 1});
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* shape) { return copy_3d(shape, nullptr, Wait::yes); }
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* shape, CUstream stream) {
+    return copy_3d(shape, stream, Wait::no);
 }
-CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
-                           CUstream stream) {
-    return fill(stream, to, pitch, value, 1, {width, height});
-}
-CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
-                            CUstream stream) {
-    return fill(stream, to, pitch, value, 2, {width, height});
-}
-CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
-                            CUstream stream) {
-    return fill(stream, to, pitch, value, 4, {width, height});
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* shape) { return copy_3d_peer(shape, nullptr, Wait::yes); }
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* shape, CUstream stream) {
+    return copy_3d_peer(shape, stream, Wait::no);
 }
 
 }  // extern "C"

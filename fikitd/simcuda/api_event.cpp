@@ -1,5 +1,5 @@
 // Events.
-#include "driver.hpp"
+#include "capture.hpp"
 
 using namespace fikit::sim;
 
@@ -17,14 +17,17 @@ CUresult with_event(CUevent handle, Body body) {
     });
 }
 
-CUresult record(CUevent handle, CUstream where) {
+CUresult record(CUevent handle, CUstream where, unsigned flags) {
     return with_stream(where,
                        [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
                            Event* event = driver.events.find(handle);
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                            if (&driver.device_of(*event->context) != &driver.device_of(*stream.context))
                                return CUDA_ERROR_INVALID_HANDLE;
+                           if (const auto captured = capture_record(driver, stream, *event, flags))
+                               return *captured;
                            event->record = std::make_shared<Operation>();
+                           event->record->work = Marker{event->timing()};
                            event->record->work = Marker{event->timing()};
                            driver.enqueue(stream, event->record);
                            return CUDA_SUCCESS;
@@ -72,21 +75,23 @@ CUresult cuEventDestroy_v2(CUevent handle) {
 }
 CUresult cuEventDestroy(CUevent handle) { return cuEventDestroy_v2(handle); }
 
-CUresult cuEventRecord(CUevent event, CUstream stream) { return record(event, stream); }
+CUresult cuEventRecord(CUevent event, CUstream stream) { return record(event, stream, 0); }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
     if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
-    return record(event, stream);
+    return record(event, stream, flags);
 }
 
 CUresult cuEventQuery(CUevent handle) {
     return with_event(handle, [](Driver& driver, Driver::Lock&, Event& event) {
+        if (event.capture.capture) return CUDA_ERROR_CAPTURED_EVENT;
         return driver.visible(event.record) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     });
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
-    return with_event(handle, [](Driver& driver, Driver::Lock& lock, Event& event) {
+    return with_event(handle, [](Driver& driver, Driver::Lock& lock, Event& event) -> CUresult {
+        if (event.capture.capture) return CUDA_ERROR_CAPTURED_EVENT;
         // The event may be recorded again or destroyed meanwhile: what counts is the record of now.
         const OperationPtr record = event.record;
         return driver.wait(lock, driver.device_of(*event.context), record);

@@ -147,7 +147,7 @@ CUresult cuDevSmResourceSplitByCount(CUdevResource* result, unsigned int* groups
 
 CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource* resources,
                                    unsigned int count) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+    return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
         if (description == nullptr || resources == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
         Description made;
         for (unsigned index = 0; index < count; ++index) {
@@ -161,7 +161,7 @@ CUresult cuDevResourceGenerateDesc(CUdevResourceDesc* description, CUdevResource
             made.device = device;
             made.members |= members;
         }
-        *description = reinterpret_cast<CUdevResourceDesc>(driver.next_id++ * 16);
+        *description = new_handle<CUdevResourceDesc>();
         descriptions()[*description] = made;
         return CUDA_SUCCESS;
     });
@@ -184,9 +184,10 @@ CUresult cuGreenCtxCreate(CUgreenCtx* handle, CUdevResourceDesc description, CUd
         green->context->owner = driver.contexts.find(primary);
         green->context->green = green.get();
         green->context->legacy.partition = green->partition;
-        green->context->legacy.green = reinterpret_cast<CUgreenCtx>(green.get());
         driver.devices[static_cast<std::size_t>(device)]->engine.add_partition(*green->partition);
-        *handle = driver.greens.add(std::move(green));
+        green->id = driver.next_id++;
+        *handle = driver.greens.add(green);
+        green->context->legacy.green = *handle;
         return CUDA_SUCCESS;
     });
     if (result != CUDA_SUCCESS) cuDevicePrimaryCtxRelease_v2(device);
@@ -212,7 +213,7 @@ CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {
     return with_green(handle, [&](Driver&, Driver::Lock&, GreenContext& green) -> CUresult {
         if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *context = reinterpret_cast<CUcontext>(green.context);
+        *context = green.context->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -229,6 +230,14 @@ CUresult cuGreenCtxStreamCreate(CUstream* handle, CUgreenCtx context, unsigned i
         stream->partition = green.partition;
         green.context->streams.insert(stream.get());
         *handle = driver.streams.add(std::move(stream));
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuGreenCtxGetId(CUgreenCtx handle, unsigned long long* id) {
+    return with_green(handle, [&](Driver&, Driver::Lock&, GreenContext& green) -> CUresult {
+        if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *id = green.id;
         return CUDA_SUCCESS;
     });
 }

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "driver.hpp"
+#include "capture.hpp"
+#include "pool.hpp"
 
 using namespace fikit::sim;
 
@@ -17,6 +18,9 @@ constexpr std::size_t pages_of(std::size_t bytes) { return (bytes + host_page - 
 CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std::size_t bytes,
                   CUdeviceptr* address) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+    collect(driver);
+    if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
     const std::uint64_t got = device.heap.allocate(bytes);
     if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     driver.charge(bytes <= model::call::shared_page_limit ? model::call::allocate_shared
@@ -42,6 +46,7 @@ void add_host(Driver& driver, Context& context, void* start, std::size_t bytes, 
     block.device = context.device;
     block.flags = flags;
     block.id = driver.next_id++;
+    block.on_host = true;
     driver.blocks[block.address] = block;
     driver.space.map({block.address, bytes, static_cast<std::byte*>(start), Access::read_write});
 }
@@ -51,6 +56,8 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
         constexpr unsigned known =
             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
         if (start == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
         void* got =
             mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -69,6 +76,15 @@ bool mapped_by_host(const void* start, std::size_t bytes) {
     return mincore(reinterpret_cast<void*>(first), length, present.data()) == 0;
 }
 
+// What a pointer is can be asked for without a context.
+template <typename Body>
+CUresult with_pointers(Body body) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        const CUresult fault = driver.sticky();
+        return fault != CUDA_SUCCESS ? fault : body(driver);
+    });
+}
+
 CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
     const Block* block = driver.block_of(pointer);
     if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -78,8 +94,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
     };
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            return block->kind == Block::Kind::mapped ? put(CUcontext{nullptr})
-                                                      : put(reinterpret_cast<CUcontext>(block->context));
+            return block->context == nullptr ? put(CUcontext{nullptr}) : put(block->context->handle);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return put(block->host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -110,7 +125,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
             return put(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-            return put(CUmemoryPool{nullptr});
+            return put(block->pool != nullptr ? block->pool->handle : nullptr);
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
             return put(block->bytes);
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
@@ -143,8 +158,9 @@ std::size_t attribute_size(CUpointer_attribute attribute) {
 extern "C" {
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
-    return with_context([&](Driver&, Driver::Lock&, Context&, SimulatedDevice& device) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice& device) -> CUresult {
         if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        collect(driver);
         *free = device.physical.free();
         *total = device.physical.total();
         return CUDA_SUCCESS;
@@ -172,25 +188,33 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-    return with_context(
-        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
-            if (address == 0) return CUDA_SUCCESS;
-            const auto is_allocation = [&] {
-                const auto found = driver.blocks.find(address);
-                return found != driver.blocks.end() && found->second.kind == Block::Kind::device;
-            };
-            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
-            // As the real one: it waits for all work of the context.
-            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
-                return result;
-            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
-            const Block block = driver.blocks[address];
-            driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
-                                                                        : model::call::free);
-            driver.blocks.erase(address);
-            driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
+    return with_context([&](Driver& driver, Driver::Lock& lock, Context& context,
+                            SimulatedDevice&) -> CUresult {
+        if (address == 0) return CUDA_SUCCESS;
+        const auto is_allocation = [&] {
+            const auto found = driver.blocks.find(address);
+            return found != driver.blocks.end() &&
+                   (found->second.kind == Block::Kind::device || found->second.kind == Block::Kind::pooled);
+        };
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+        // As the real one: it waits for all work of the context.
+        if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS) return result;
+        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+        if (free_graph_memory(address)) return CUDA_SUCCESS;
+        const Block block = driver.blocks[address];
+        driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
+                                                                    : model::call::free);
+        driver.blocks.erase(address);
+        driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
+                                                                    : model::call::free);
+        if (block.pool != nullptr) {
+            release_pages(driver, *block.pool, address, block.bytes);
             return CUDA_SUCCESS;
-        });
+        }
+        driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
@@ -294,14 +318,14 @@ CUresult cuMemHostUnregister(void* start) {
 }
 
 CUresult cuPointerGetAttribute(void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) {
+    return with_pointers([&](Driver& driver) {
         return out == nullptr ? CUDA_ERROR_INVALID_VALUE : pointer_attribute(driver, out, attribute, pointer);
     });
 }
 
 CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* list, void** out,
                                 CUdeviceptr pointer) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+    return with_pointers([&](Driver& driver) -> CUresult {
         if (count == 0 || list == nullptr || out == nullptr) return CUDA_ERROR_INVALID_VALUE;
         for (unsigned index = 0; index < count; ++index) {
             // What a pointer does not have reads as zero here, other than in the singular form.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "driver.hpp"
+#include "pool.hpp"
 
 using namespace fikit::sim;
 
@@ -12,7 +12,11 @@ namespace {
 CUresult check_properties(const Driver& driver, const CUmemAllocationProp* properties) {
     if (properties == nullptr || properties->type != CU_MEM_ALLOCATION_TYPE_PINNED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+    // What the attributes of the device promise: descriptors, no fabric.
+    if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE &&
+        properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
     const CUmemLocation& location = properties->location;
     switch (location.type) {
         case CU_MEM_LOCATION_TYPE_DEVICE:
@@ -28,11 +32,15 @@ CUresult check_properties(const Driver& driver, const CUmemAllocationProp* prope
 
 void release_reference(Driver& driver, PhysicalAllocation& allocation) {
     if (--allocation.references > 0) return;
-    if (allocation.host != nullptr)
-        munmap(allocation.host, allocation.bytes);
-    else
-        driver.devices[static_cast<std::size_t>(allocation.properties.location.id)]->physical.release(
-            allocation.extents);
+    const CUmemLocation& location = allocation.properties.location;
+    if (allocation.host != nullptr) munmap(allocation.host, allocation.bytes);
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        PhysicalMemory& physical = driver.devices[static_cast<std::size_t>(location.id)]->physical;
+        if (!allocation.shared)
+            physical.release(allocation.extents);
+        else if (!allocation.imported)
+            physical.refund(allocation.bytes);
+    }
     driver.allocations.remove(&allocation);
 }
 
@@ -123,7 +131,16 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
         auto allocation = std::make_shared<PhysicalAllocation>();
         allocation->properties = *properties;
         allocation->bytes = bytes;
-        if (properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE) {
+        const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+        collect(driver);
+        if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
+        if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+            allocation->shared = SharedMemory::create({*properties, bytes});
+            if (!allocation->shared) return CUDA_ERROR_OUT_OF_MEMORY;
+            const auto ordinal = static_cast<std::size_t>(properties->location.id);
+            if (on_device && !driver.devices[ordinal]->physical.charge(bytes))
+                return CUDA_ERROR_OUT_OF_MEMORY;
+        } else if (on_device) {
             PhysicalMemory& physical =
                 driver.devices[static_cast<std::size_t>(properties->location.id)]->physical;
             auto extents = physical.allocate(bytes);
@@ -165,8 +182,9 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         if (!reserved(driver, address, bytes) || driver.space.overlaps(address, bytes))
             return CUDA_ERROR_INVALID_VALUE;
         std::uint64_t at = address;
-        if (allocation->host != nullptr) driver.space.map({at, bytes, allocation->host, Access::none});
-        std::size_t left = allocation->host != nullptr ? 0 : bytes;
+        std::byte* whole = allocation->shared ? allocation->shared->data() : allocation->host;
+        if (whole != nullptr) driver.space.map({at, bytes, whole, Access::none});
+        std::size_t left = whole != nullptr ? 0 : bytes;
         for (const Extent& extent : allocation->extents) {
             const std::size_t part = std::min(left, extent.bytes);
             if (part == 0) break;
@@ -181,7 +199,9 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         block.kind = Block::Kind::mapped;
         block.address = address;
         block.bytes = bytes;
-        block.device = allocation->host != nullptr ? 0 : allocation->properties.location.id;
+        block.device = allocation->properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE
+                           ? allocation->properties.location.id
+                           : 0;
         block.id = driver.next_id++;
         block.allocation = allocation;
         driver.blocks[address] = block;
@@ -269,7 +289,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
             return CUDA_ERROR_INVALID_VALUE;
         auto* allocation = static_cast<PhysicalAllocation*>(block->allocation);
         ++allocation->references;
-        *handle = reinterpret_cast<CUmemGenericAllocationHandle>(allocation);
+        *handle = allocation->handle;
         return CUDA_SUCCESS;
     });
 }

@@ -208,7 +208,6 @@ std::optional<Nanoseconds> Driver::next_due(const SimulatedDevice& device) const
     return event && look ? std::min(*event, *look) : event ? event : look;
 }
 
-// Wakes the device threads that sleep past what has become due.
 void Driver::wake() {
     for (const auto& device : devices) {
         const auto next = next_due(*device);
@@ -237,19 +236,25 @@ std::vector<Dependency> Driver::order(Stream& stream) {
 
 void Driver::enqueue(Stream& stream, const OperationPtr& operation, const OperationPtr& also_after,
                      std::optional<int> priority) {
+    std::vector<Dependency> after = order(stream);
+    if (also_after) after.push_back({also_after, true});
+    operation->partition = stream.partition;  // a part of what the call costs
+    charge_for(*operation);
+    if (std::holds_alternative<Launch>(operation->work)) stream.launches->push_back(operation);
+    submit(stream, operation, after, priority.value_or(stream.priority));
+    stream.tail = operation;
+    wake();
+}
+
+void Driver::submit(Stream& stream, const OperationPtr& operation, const std::vector<Dependency>& after,
+                    int priority) {
     SimulatedDevice& device = device_of(*stream.context);
-    operation->priority = priority.value_or(stream.priority);
-    operation->partition = stream.partition;
     Context& context = stream.context->owner != nullptr ? *stream.context->owner : *stream.context;
     if (!context.turn) context.turn = settings.mps ? 0 : device.take_turn();
     operation->context = *context.turn;
-    std::vector<Dependency> after = order(stream);
-    if (also_after) after.push_back({also_after, true});
-    charge_for(*operation);
-    if (std::holds_alternative<Launch>(operation->work)) stream.launches->push_back(operation);
+    operation->priority = priority;
+    operation->partition = stream.partition;
     device.engine.submit(operation, after, submission_time());
-    stream.tail = operation;
-    wake();
 }
 
 void Driver::join(Context& context, const OperationPtr& operation) {

@@ -1,126 +1,28 @@
 // The simulated driver's state: one per process, one mutex for all of it.
 //
-// Objects are found by their handles in registries, so a stale or invented handle is an error code
-// and no crash. Contexts are never freed: a destroyed one must still be told from an unknown one.
+// Contexts are never freed: a destroyed one must still be told from an unknown one.
 // The whole is leaked at exit, as the driver must outlive every other library's destructors. A
 // sticky fault poisons the process: every context, every later call (as on the H200).
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <deque>
 #include <exception>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <new>
-#include <set>
-#include <string>
 #include <thread>
-#include <unordered_map>
 
 #include "clock.hpp"
 #include "cuda_interface.hpp"
-#include "device.hpp"
 #include "memory.hpp"
+#include "objects.hpp"
 #include "settings.hpp"
 
 namespace fikit::sim {
 
-struct Context;
-
-struct Stream {
-    enum class Kind : std::uint8_t { ordinary, legacy, per_thread };
-    Context* context = nullptr;
-    Kind kind = Kind::ordinary;
-    unsigned flags = 0;
-    int priority = 0;
-    std::uint64_t id = 0;
-    CUgreenCtx green = nullptr;
-    std::shared_ptr<const SmSet> partition;
-    OperationPtr tail;  // the last operation submitted
-    // Launches in its hardware queue that may not be done yet.
-    std::shared_ptr<std::deque<OperationPtr>> launches = std::make_shared<std::deque<OperationPtr>>();
-    bool blocking() const { return kind != Kind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
-};
-
-struct Event {
-    Context* context = nullptr;
-    unsigned flags = 0;
-    OperationPtr record;
-    bool timing() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
-};
-
-struct Image;
-struct Function {
-    Image* image = nullptr;
-    const ptx::Kernel* kernel = nullptr;
-    unsigned dynamic_shared_limit = 0;
-    int shared_carveout = -1;
-    int cache_config = 0;
-    std::array<int, 3> required_cluster{0, 0, 0};
-    int nonportable_cluster = 0;
-};
-
-// A loaded module or library: the two differ in how they are named, not in what they hold.
-struct Image : std::enable_shared_from_this<Image> {
-    ptx::Module module;
-    Context* context = nullptr;  // null: a library
-    int device = -1;             // where the variables live; a library gets them when first used
-    std::vector<std::uint64_t> variables;
-    std::map<std::string, std::unique_ptr<Function>> functions;
-};
-
-struct GreenContext {
-    int device = 0;
-    Context* context = nullptr;
-    std::shared_ptr<const SmSet> partition;
-    std::set<Stream*> streams;
-};
-
-struct Context {
-    int device = 0;
-    unsigned flags = 0;
-    unsigned api_version = 3020;
-    std::uint64_t id = 0;
-    std::optional<unsigned> turn;  // its number in Operation::context, once it has work; see Turns
-    bool alive = true;
-    bool primary = false;
-    unsigned retained = 0;
-    Context* owner = nullptr;  // of a green context: the primary context whose memory and modules it shares
-    GreenContext* green = nullptr;
-    Stream legacy;
-    std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
-    std::set<Stream*> streams;
-    std::vector<OperationPtr> orphans;  // the last operations of streams destroyed before they were done
-    std::map<CUlimit, std::size_t> limits;
-    CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
-    CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
-};
-
-// A stretch of memory that a pointer can belong to.
-struct Block {
-    enum class Kind : std::uint8_t { device, host_allocated, host_registered, mapped };
-    Kind kind = Kind::device;
-    std::uint64_t address = 0;
-    std::size_t bytes = 0;
-    Context* context = nullptr;
-    int device = 0;
-    unsigned flags = 0;
-    std::uint64_t id = 0;
-    void* allocation = nullptr;  // mapped: the physical allocation
-    bool synchronous = false;    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-    bool host() const { return kind == Kind::host_allocated || kind == Kind::host_registered; }
-};
-
-// cuMemCreate
-struct PhysicalAllocation {
-    CUmemAllocationProp properties{};
-    std::size_t bytes = 0;
-    std::vector<Extent> extents;  // device memory
-    std::byte* host = nullptr;    // host memory
-    unsigned references = 1;      // handles and mappings
-};
+class JitOptions;
+struct LoadedImage;
 
 struct SimulatedDevice {
     SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base,
@@ -146,33 +48,9 @@ struct SimulatedDevice {
     } turn;
     std::vector<bool> turns;  // which numbers of Context::turn are taken
     unsigned take_turn();
-};
-
-template <typename T, typename Handle>
-class Registry {
-  public:
-    T* find(Handle handle) const {
-        const auto found = objects_.find(reinterpret_cast<const void*>(handle));
-        return found == objects_.end() ? nullptr : found->second.get();
-    }
-    Handle add(std::shared_ptr<T> object) {
-        const auto handle = reinterpret_cast<Handle>(object.get());
-        objects_.emplace(object.get(), std::move(object));
-        return handle;
-    }
-    // The object lives on where somebody else shares it.
-    void remove(const T* object) { objects_.erase(object); }
-    template <typename Visit>
-    void remove_if(Visit visit) {
-        std::erase_if(objects_, [&](const auto& entry) { return visit(*entry.second); });
-    }
-    template <typename Visit>
-    void each(Visit visit) {
-        for (auto& entry : objects_) visit(*entry.second);
-    }
-
-  private:
-    std::unordered_map<const void*, std::shared_ptr<T>> objects_;
+    MemoryPool* preset_pool = nullptr;                           // made when first asked for
+    MemoryPool* pool = nullptr;                                  // of allocations that name none
+    std::uint64_t graph_used_high = 0, graph_reserved_high = 0;  // bytes
 };
 
 // A call that the program makes: how long the real driver would keep its caller.
@@ -210,12 +88,25 @@ class Driver {
     Registry<Function, CUfunction> functions;
     Registry<GreenContext, CUgreenCtx> greens;
     Registry<PhysicalAllocation, CUmemGenericAllocationHandle> allocations;
+    Registry<Graph, CUgraph> graphs;
+    Registry<GraphNode, CUgraphNode> nodes;
+    Registry<GraphExec, CUgraphExec> graph_execs;
+    Registry<UserObject, CUuserObject> user_objects;
+    Registry<MemoryPool, CUmemoryPool> pools;
+    Registry<Array, CUarray> arrays;
+    Registry<LinkState, CUlinkState> links;
     std::map<std::uint64_t, Block> blocks;
+    std::vector<std::shared_ptr<MemoryPool>> retired_pools;  // destroyed, with allocations left
+    MemoryPool* host_pool = nullptr;                         // made when first asked for
     std::map<std::uint64_t, std::size_t> reservations;
     std::uint64_t next_id = 1;
 
     CUresult initialise();
     CUresult sticky() const;
+    // For each allocation: the failure that FIKIT_SIM_FAULT orders for it.
+    CUresult allocation_fault() {
+        return ++allocations_made_ == settings.failing_allocation ? settings.allocation_result : CUDA_SUCCESS;
+    }
     Context* make_context(int device);
     void destroy_context(Context& context);
     void release_image(Image& image);
@@ -225,6 +116,9 @@ class Driver {
     // Adds an operation to a stream, in CUDA's implicit order.
     void enqueue(Stream& stream, const OperationPtr& operation, const OperationPtr& also_after = nullptr,
                  std::optional<int> priority = std::nullopt);
+    // Gives the device an operation of a stream, after others than the stream's last.
+    void submit(Stream& stream, const OperationPtr& operation, const std::vector<Dependency>& after,
+                int priority);
     // Adds an operation behind all of a context's work, blocking streams or not.
     void join(Context& context, const OperationPtr& operation);
     // Waits until the operation is done and its notice has reached the host.
@@ -245,6 +139,12 @@ class Driver {
     // Under the virtual clock: lets time pass, and all that is due happen.
     void let_pass(Lock& lock, Nanoseconds until);
     void start(SimulatedDevice& device);
+    // What the next operation of a stream comes after.
+    std::vector<Dependency> order(Stream& stream);
+    // When what the current call submits leaves the host.
+    Nanoseconds submission_time() const;
+    // Wakes the device threads that sleep past what has become due.
+    void wake();
 
     SimulatedDevice& device_of(const Context& context) {
         return *devices[static_cast<std::size_t>(context.device)];
@@ -257,11 +157,8 @@ class Driver {
     void run_turns(SimulatedDevice& device);
     void take_turn(SimulatedDevice& device, Nanoseconds now);
     std::optional<Nanoseconds> next_due(const SimulatedDevice& device) const;
-    std::vector<Dependency> order(Stream& stream);
-    // When what the current call submits leaves the host.
-    Nanoseconds submission_time() const;
-    void wake();
 
+    std::uint64_t allocations_made_ = 0;
     std::condition_variable progress_;
     unsigned holders_ = 0;        // calls that stand still for running kernels
     Nanoseconds held_until_ = 0;  // by calls that hold launches for what they cost
@@ -276,8 +173,14 @@ struct PerThreadDefault {
     static int& depth();
 };
 
-// Places the variables of a library on the device that first uses it.
+// Makes the handles of a loaded image; context null: of a library.
+Image& add_image(Driver& driver, LoadedImage loaded, Context* context);
+// Reads an image and adds it as a library.
+CUresult read_library(Driver& driver, const std::vector<std::byte>& bytes, const JitOptions& options,
+                      CUlibrary* library);
+// Places the variables of an image on a device, unless they have a place.
 CUresult place_image(Driver& driver, Image& image, int device);
+bool read_file(const char* path, std::vector<std::byte>& bytes);
 CUresult current_context(Driver& driver, Context*& context);
 // The context whose memory, modules and streams count: a green context's primary one.
 CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Stream*& stream);

@@ -17,6 +17,8 @@
     X(cuGetProcAddress, 11030)                                    \
     X(cuGetProcAddress_v2, 12000)                                 \
     X(cuModuleGetLoadingMode, 11070)                              \
+    X(cuProfilerStart, 4000)                                      \
+    X(cuProfilerStop, 4000)                                       \
     /* Devices */                                                 \
     X(cuDeviceGet, 2000)                                          \
     X(cuDeviceGetCount, 2000)                                     \
@@ -81,6 +83,8 @@
     X(cuLibraryEnumerateKernels, 12040)                           \
     X(cuLibraryGetModule, 12000)                                  \
     X(cuLibraryGetGlobal, 12000)                                  \
+    X(cuLibraryGetManaged, 12000)                                 \
+    X(cuLibraryGetUnifiedFunction, 12000)                         \
     X(cuKernelGetFunction, 12000)                                 \
     X(cuKernelGetLibrary, 12050)                                  \
     X(cuKernelGetAttribute, 12000)                                \
@@ -209,6 +213,196 @@
     X(cuGreenCtxRecordEvent, 12040)                               \
     X(cuGreenCtxWaitEvent, 12040)                                 \
     X(cuGreenCtxStreamCreate, 12050)                              \
-    X(cuStreamGetGreenCtx, 12040)
+    X(cuStreamGetGreenCtx, 12040)                                 \
+    /* Arrays */                                                  \
+    X(cuArrayCreate_v2, 3020)                                     \
+    X(cuArray3DCreate_v2, 3020)                                   \
+    X(cuArrayGetDescriptor_v2, 3020)                              \
+    X(cuArray3DGetDescriptor_v2, 3020)                            \
+    X(cuArrayDestroy, 2000)                                       \
+    /* Stream capture */                                          \
+    X(cuStreamBeginCapture_v2, 10010)                             \
+    X(cuStreamBeginCapture, 10000)                                \
+    X(cuStreamBeginCaptureToGraph, 12030)                         \
+    X(cuStreamEndCapture, 10000)                                  \
+    X(cuStreamUpdateCaptureDependencies, 11030)                   \
+    X(cuStreamUpdateCaptureDependencies_v2, 12030)                \
+    /* Copies of more dimensions, with arrays, between contexts */ \
+    X(cuMemcpyPeer, 4000)                                         \
+    X(cuMemcpyPeerAsync, 4000)                                    \
+    X(cuMemcpyDtoA_v2, 3020)                                      \
+    X(cuMemcpyAtoD_v2, 3020)                                      \
+    X(cuMemcpyHtoA_v2, 3020)                                      \
+    X(cuMemcpyAtoH_v2, 3020)                                      \
+    X(cuMemcpyAtoA_v2, 3020)                                      \
+    X(cuMemcpyHtoAAsync_v2, 3020)                                 \
+    X(cuMemcpyAtoHAsync_v2, 3020)                                 \
+    X(cuMemcpy3D_v2, 3020)                                        \
+    X(cuMemcpy3DAsync_v2, 3020)                                   \
+    X(cuMemcpy3DPeer, 4000)                                       \
+    X(cuMemcpy3DPeerAsync, 4000)                                  \
+    /* Batches of copies */                                       \
+    X(cuMemcpyBatchAsync, 12080)                                  \
+    X(cuMemcpyBatchAsync_v2, 13000)                               \
+    X(cuMemcpy3DBatchAsync, 12080)                                \
+    X(cuMemcpy3DBatchAsync_v2, 13000)                             \
+    /* Graphs */                                                  \
+    X(cuGraphCreate, 10000)                                       \
+    X(cuGraphDestroy, 10000)                                      \
+    X(cuGraphClone, 10000)                                        \
+    X(cuGraphNodeFindInClone, 10000)                              \
+    X(cuGraphNodeGetType, 10000)                                  \
+    X(cuGraphGetNodes, 10000)                                     \
+    X(cuGraphGetRootNodes, 10000)                                 \
+    X(cuGraphGetEdges, 10000)                                     \
+    X(cuGraphGetEdges_v2, 12030)                                  \
+    X(cuGraphNodeGetDependencies_v2, 12030)                       \
+    X(cuGraphNodeGetDependencies, 10000)                          \
+    X(cuGraphNodeGetDependentNodes_v2, 12030)                     \
+    X(cuGraphNodeGetDependentNodes, 10000)                        \
+    X(cuGraphAddDependencies, 10000)                              \
+    X(cuGraphAddDependencies_v2, 12030)                           \
+    X(cuGraphRemoveDependencies, 10000)                           \
+    X(cuGraphRemoveDependencies_v2, 12030)                        \
+    X(cuGraphDestroyNode, 10000)                                  \
+    /* Nodes of graphs */                                         \
+    X(cuGraphAddNode, 12020)                                      \
+    X(cuGraphAddNode_v2, 12030)                                   \
+    X(cuGraphAddKernelNode, 10000)                                \
+    X(cuGraphAddKernelNode_v2, 12000)                             \
+    X(cuGraphAddMemcpyNode, 10000)                                \
+    X(cuGraphAddMemsetNode, 10000)                                \
+    X(cuGraphAddHostNode, 10000)                                  \
+    X(cuGraphAddChildGraphNode, 10000)                            \
+    X(cuGraphAddEmptyNode, 10000)                                 \
+    X(cuGraphAddEventRecordNode, 11010)                           \
+    X(cuGraphAddEventWaitNode, 11010)                             \
+    X(cuGraphAddBatchMemOpNode, 11070)                            \
+    X(cuGraphAddMemAllocNode, 11040)                              \
+    X(cuGraphAddMemFreeNode, 11040)                               \
+    /* Executable graphs */                                       \
+    X(cuGraphInstantiateWithFlags, 11040)                         \
+    X(cuGraphInstantiate, 10000)                                  \
+    X(cuGraphInstantiate_v2, 11000)                               \
+    X(cuGraphInstantiateWithParams, 12000)                        \
+    X(cuGraphExecGetFlags, 12000)                                 \
+    X(cuGraphUpload, 11010)                                       \
+    X(cuGraphLaunch, 10000)                                       \
+    X(cuGraphExecDestroy, 10000)                                  \
+    X(cuGraphExecUpdate_v2, 12000)                                \
+    X(cuGraphExecUpdate, 10020)                                   \
+    X(cuGraphNodeSetEnabled, 11060)                               \
+    X(cuGraphNodeGetEnabled, 11060)                               \
+    X(cuGraphDebugDotPrint, 11030)                                \
+    X(cuDeviceGraphMemTrim, 11040)                                \
+    X(cuDeviceGetGraphMemAttribute, 11040)                        \
+    X(cuDeviceSetGraphMemAttribute, 11040)                        \
+    X(cuUserObjectCreate, 11030)                                  \
+    X(cuUserObjectRetain, 11030)                                  \
+    X(cuUserObjectRelease, 11030)                                 \
+    X(cuGraphRetainUserObject, 11030)                             \
+    X(cuGraphReleaseUserObject, 11030)                            \
+    /* What nodes do */                                           \
+    X(cuGraphNodeSetParams, 12020)                                \
+    X(cuGraphExecNodeSetParams, 12020)                            \
+    X(cuGraphKernelNodeGetParams_v2, 12000)                       \
+    X(cuGraphKernelNodeGetParams, 10000)                          \
+    X(cuGraphKernelNodeSetParams, 10000)                          \
+    X(cuGraphKernelNodeSetParams_v2, 12000)                       \
+    X(cuGraphExecKernelNodeSetParams, 10010)                      \
+    X(cuGraphExecKernelNodeSetParams_v2, 12000)                   \
+    X(cuGraphKernelNodeSetAttribute, 11000)                       \
+    X(cuGraphKernelNodeGetAttribute, 11000)                       \
+    X(cuGraphKernelNodeCopyAttributes, 11000)                     \
+    X(cuGraphMemcpyNodeGetParams, 10000)                          \
+    X(cuGraphMemcpyNodeSetParams, 10000)                          \
+    X(cuGraphExecMemcpyNodeSetParams, 10020)                      \
+    X(cuGraphMemsetNodeGetParams, 10000)                          \
+    X(cuGraphMemsetNodeSetParams, 10000)                          \
+    X(cuGraphExecMemsetNodeSetParams, 10020)                      \
+    X(cuGraphHostNodeGetParams, 10000)                            \
+    X(cuGraphHostNodeSetParams, 10000)                            \
+    X(cuGraphExecHostNodeSetParams, 10020)                        \
+    X(cuGraphChildGraphNodeGetGraph, 10000)                       \
+    X(cuGraphExecChildGraphNodeSetParams, 11010)                  \
+    X(cuGraphEventRecordNodeGetEvent, 11010)                      \
+    X(cuGraphEventRecordNodeSetEvent, 11010)                      \
+    X(cuGraphExecEventRecordNodeSetEvent, 11010)                  \
+    X(cuGraphEventWaitNodeGetEvent, 11010)                        \
+    X(cuGraphEventWaitNodeSetEvent, 11010)                        \
+    X(cuGraphExecEventWaitNodeSetEvent, 11010)                    \
+    X(cuGraphBatchMemOpNodeGetParams, 11070)                      \
+    X(cuGraphBatchMemOpNodeSetParams, 11070)                      \
+    X(cuGraphExecBatchMemOpNodeSetParams, 11070)                  \
+    X(cuGraphMemAllocNodeGetParams, 11040)                        \
+    X(cuGraphMemFreeNodeGetParams, 11040)                         \
+    /* Linker */                                                  \
+    X(cuLinkCreate_v2, 6050)                                      \
+    X(cuLinkAddData_v2, 6050)                                     \
+    X(cuLinkAddFile_v2, 6050)                                     \
+    X(cuLinkComplete, 5050)                                       \
+    X(cuLinkDestroy, 5050)                                        \
+    /* Occupancy */                                               \
+    X(cuOccupancyMaxPotentialBlockSizeWithFlags, 7000)            \
+    X(cuOccupancyMaxPotentialBlockSize, 6050)                     \
+    X(cuOccupancyMaxPotentialClusterSize, 11070)                  \
+    X(cuOccupancyMaxActiveClusters, 11070)                        \
+    /* Memory pools */                                            \
+    X(cuMemPoolCreate, 11020)                                     \
+    X(cuMemPoolDestroy, 11020)                                    \
+    X(cuMemPoolTrimTo, 11020)                                     \
+    X(cuMemPoolSetAttribute, 11020)                               \
+    X(cuMemPoolGetAttribute, 11020)                               \
+    X(cuMemPoolSetAccess, 11020)                                  \
+    X(cuMemPoolGetAccess, 11020)                                  \
+    X(cuDeviceGetDefaultMemPool, 11020)                           \
+    X(cuDeviceGetMemPool, 11020)                                  \
+    X(cuDeviceSetMemPool, 11020)                                  \
+    X(cuMemGetDefaultMemPool, 13000)                              \
+    X(cuMemGetMemPool, 13000)                                     \
+    X(cuMemSetMemPool, 13000)                                     \
+    X(cuMemAllocAsync, 11020)                                     \
+    X(cuMemAllocFromPoolAsync, 11020)                             \
+    X(cuMemFreeAsync, 11020)                                      \
+    /* Memory that processes share */                             \
+    X(cuMemExportToShareableHandle, 10020)                        \
+    X(cuMemImportFromShareableHandle, 10020)                      \
+    X(cuMemPoolExportToShareableHandle, 11020)                    \
+    X(cuMemPoolImportFromShareableHandle, 11020)                  \
+    X(cuMemPoolExportPointer, 11020)                              \
+    X(cuMemPoolImportPointer, 11020)                              \
+    X(cuIpcGetMemHandle, 4010)                                    \
+    X(cuIpcOpenMemHandle_v2, 11000)                               \
+    X(cuIpcOpenMemHandle, 4010)                                   \
+    X(cuIpcCloseMemHandle, 4010)                                  \
+    /* Attributes of streams */                                   \
+    X(cuStreamCopyAttributes, 11000)                              \
+    X(cuStreamGetAttribute, 11000)                                \
+    X(cuStreamSetAttribute, 11000)                                \
+    /* api_context.cpp */                                         \
+    X(cuCtxGetSharedMemConfig, 4020)                              \
+    X(cuCtxSetSharedMemConfig, 4020)                              \
+    X(cuCtxResetPersistingL2Cache, 11000)                         \
+    X(cuCtxRecordEvent, 12050)                                    \
+    X(cuCtxWaitEvent, 12050)                                      \
+    /* Core dumps */                                              \
+    X(cuCoredumpGetAttribute, 12010)                              \
+    X(cuCoredumpGetAttributeGlobal, 12010)                        \
+    X(cuCoredumpSetAttribute, 12010)                              \
+    X(cuCoredumpSetAttributeGlobal, 12010)                        \
+    /* api_device.cpp */                                          \
+    X(cuDeviceGetProperties, 2000)                                \
+    /* api_function.cpp */                                        \
+    X(cuFuncSetSharedMemConfig, 4020)                             \
+    /* api_green.cpp */                                           \
+    X(cuGreenCtxGetId, 12090)                                     \
+    /* Peers */                                                   \
+    X(cuDeviceGetP2PAttribute, 8000)                              \
+    X(cuCtxEnablePeerAccess, 4000)                                \
+    X(cuCtxDisablePeerAccess, 4000)                               \
+    /* Tensor maps */                                             \
+    X(cuTensorMapEncodeTiled, 12000)                              \
+    X(cuTensorMapEncodeIm2col, 12000)                             \
+    X(cuTensorMapReplaceAddress, 12000)
 
 // clang-format on

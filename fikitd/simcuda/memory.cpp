@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -46,7 +47,7 @@ std::size_t take_run(std::map<std::size_t, std::size_t>& runs,
 
 }  // namespace
 
-PhysicalMemory::PhysicalMemory(std::size_t bytes, SharedDevice* shared) : shared_device_(shared) {
+PhysicalMemory::PhysicalMemory(std::size_t bytes, SharedDevice* others) : others_(others) {
     bytes = round_up(bytes, model::page);
     descriptor_ = memfd_create("fikit-sim-device", MFD_CLOEXEC);
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return;
@@ -57,7 +58,14 @@ PhysicalMemory::PhysicalMemory(std::size_t bytes, SharedDevice* shared) : shared
     runs_.emplace(0, bytes);
 }
 
+PhysicalMemory::PhysicalMemory(std::unique_ptr<SharedMemory> shared)
+    : shared_(std::move(shared)), descriptor_(shared_->descriptor()), view_(shared_->data()) {
+    total_ = free_ = shared_->description().bytes;
+    runs_.emplace(0, total_);
+}
+
 PhysicalMemory::~PhysicalMemory() {
+    if (shared_ != nullptr) return;
     if (view_ != nullptr) munmap(view_, total_);
     if (descriptor_ >= 0) close(descriptor_);
 }
@@ -65,7 +73,7 @@ PhysicalMemory::~PhysicalMemory() {
 std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
     bytes = round_up(bytes, model::page);
     if (bytes > free_) return std::nullopt;
-    if (shared_device_ != nullptr && !shared_device_->take_memory(bytes)) return std::nullopt;
+    if (others_ != nullptr && !others_->take_memory(bytes)) return std::nullopt;
     std::vector<Extent> extents;
     const auto whole =
         std::find_if(runs_.begin(), runs_.end(), [&](const auto& run) { return run.second >= bytes; });
@@ -82,6 +90,79 @@ std::optional<std::vector<Extent>> PhysicalMemory::allocate(std::size_t bytes) {
     return extents;
 }
 
+bool PhysicalMemory::charge(std::size_t bytes) {
+    if (bytes > free_ || (others_ != nullptr && !others_->take_memory(bytes))) return false;
+    free_ -= bytes;
+    return true;
+}
+
+void PhysicalMemory::refund(std::size_t bytes) {
+    free_ += bytes;
+    if (others_ != nullptr) others_->give_memory(bytes);
+}
+
+namespace {
+
+constexpr std::uint64_t shared_magic = 0x666b74736d656d31;
+constexpr std::size_t trailer_bytes = 4096;
+
+struct Trailer {
+    std::uint64_t magic;
+    SharedMemory::Description description;
+};
+static_assert(sizeof(Trailer) <= trailer_bytes);
+
+std::byte* map_shared(int descriptor, std::size_t bytes) {
+    void* got = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor, 0);
+    return got == MAP_FAILED ? nullptr : static_cast<std::byte*>(got);
+}
+
+}  // namespace
+
+std::unique_ptr<SharedMemory> SharedMemory::create(const Description& description) {
+    const int descriptor = memfd_create("fikit-sim-shared", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0) return nullptr;
+    const Trailer trailer{shared_magic, description};
+    const auto end = static_cast<off_t>(description.bytes);
+    std::byte* data = nullptr;
+    if (ftruncate(descriptor, end + static_cast<off_t>(trailer_bytes)) == 0 &&
+        pwrite(descriptor, &trailer, sizeof trailer, end) == static_cast<ssize_t>(sizeof trailer) &&
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) == 0) {
+        data = map_shared(descriptor, description.bytes);
+    }
+    if (data != nullptr)
+        return std::unique_ptr<SharedMemory>(new SharedMemory(descriptor, data, description));
+    close(descriptor);
+    return nullptr;
+}
+
+std::unique_ptr<SharedMemory> SharedMemory::open(int descriptor) {
+    // The seals are what keeps the file from being cut while it is mapped.
+    constexpr int wanted = F_SEAL_SHRINK | F_SEAL_GROW;
+    if ((fcntl(descriptor, F_GET_SEALS) & wanted) != wanted) return nullptr;
+    struct stat status{};
+    Trailer trailer{};
+    if (fstat(descriptor, &status) != 0 || status.st_size < static_cast<off_t>(trailer_bytes)) return nullptr;
+    const off_t end = status.st_size - static_cast<off_t>(trailer_bytes);
+    if (pread(descriptor, &trailer, sizeof trailer, end) != static_cast<ssize_t>(sizeof trailer) ||
+        trailer.magic != shared_magic || trailer.description.bytes != static_cast<std::uint64_t>(end) ||
+        end == 0) {
+        return nullptr;
+    }
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) return nullptr;
+    std::byte* data = map_shared(own, trailer.description.bytes);
+    if (data != nullptr)
+        return std::unique_ptr<SharedMemory>(new SharedMemory(own, data, trailer.description));
+    close(own);
+    return nullptr;
+}
+
+SharedMemory::~SharedMemory() {
+    munmap(data_, description_.bytes);
+    close(descriptor_);
+}
+
 void PhysicalMemory::release(const std::vector<Extent>& extents) {
     for (const Extent& extent : extents) {
         // Back to the host as well: a simulated device may be larger than what its user can spare.
@@ -89,12 +170,12 @@ void PhysicalMemory::release(const std::vector<Extent>& extents) {
                   static_cast<off_t>(extent.bytes));
         add_run(runs_, extent.offset, extent.bytes);
         free_ += extent.bytes;
-        if (shared_device_ != nullptr) shared_device_->give_memory(extent.bytes);
+        if (others_ != nullptr) others_->give_memory(extent.bytes);
     }
 }
 
 std::size_t PhysicalMemory::free() const {
-    return shared_device_ != nullptr ? std::min(free_, shared_device_->free_memory()) : free_;
+    return others_ != nullptr ? std::min(free_, others_->free_memory()) : free_;
 }
 
 std::uint64_t reserve_addresses(std::size_t bytes, std::size_t alignment, std::uint64_t wished) {

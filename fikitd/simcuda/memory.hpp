@@ -8,6 +8,8 @@
 // registered appears at its own address. All of it is under the driver's mutex.
 #pragma once
 
+#include <cuda.h>
+
 #include <cstddef>
 #include <map>
 #include <memory>
@@ -23,10 +25,39 @@ struct Extent {
     std::size_t offset = 0, bytes = 0;
 };
 
-// Pages of one device. Where processes share it, `shared` says what the others leave.
+// Memory of a memfd of its own, which other processes can map: what is exported. Its last page says
+// what it is, so that a descriptor alone is enough to import it.
+class SharedMemory {
+  public:
+    struct Description {
+        CUmemAllocationProp properties;
+        std::uint64_t bytes;
+    };
+    static std::unique_ptr<SharedMemory> create(const Description& description);
+    // Null where the descriptor is of something else. It stays the caller's.
+    static std::unique_ptr<SharedMemory> open(int descriptor);
+    ~SharedMemory();
+    SharedMemory(const SharedMemory&) = delete;
+    SharedMemory& operator=(const SharedMemory&) = delete;
+
+    const Description& description() const { return description_; }
+    std::byte* data() const { return data_; }
+    int descriptor() const { return descriptor_; }
+
+  private:
+    SharedMemory(int descriptor, std::byte* data, const Description& description)
+        : descriptor_(descriptor), data_(data), description_(description) {}
+    int descriptor_;
+    std::byte* data_;
+    Description description_;
+};
+
+// Pages of one device. Where processes share it, `others` says what they leave.
 class PhysicalMemory {
   public:
-    explicit PhysicalMemory(std::size_t bytes, SharedDevice* shared = nullptr);
+    explicit PhysicalMemory(std::size_t bytes, SharedDevice* others = nullptr);
+    // The pages of memory that can be exported.
+    explicit PhysicalMemory(std::unique_ptr<SharedMemory> shared);
     ~PhysicalMemory();
     PhysicalMemory(const PhysicalMemory&) = delete;
     PhysicalMemory& operator=(const PhysicalMemory&) = delete;
@@ -38,9 +69,14 @@ class PhysicalMemory {
     std::byte* view(std::size_t offset) const { return view_ + offset; }
     std::size_t total() const { return total_; }
     std::size_t free() const;
+    int descriptor() const { return descriptor_; }
+    // Counts pages that lie elsewhere, in a SharedMemory, as used; false where fewer are free.
+    bool charge(std::size_t bytes);
+    void refund(std::size_t bytes);
 
   private:
-    SharedDevice* shared_device_;
+    SharedDevice* others_ = nullptr;
+    std::unique_ptr<SharedMemory> shared_;  // null: the descriptor and the view are its own
     int descriptor_ = -1;
     std::byte* view_ = nullptr;
     std::size_t total_ = 0, free_ = 0;

@@ -37,6 +37,7 @@ inline constexpr unsigned constant_memory = 65536;
 inline constexpr unsigned sm_partition_minimum = 8;
 inline constexpr unsigned sm_partition_step = 8;
 inline constexpr unsigned cluster_limit = 8;
+inline constexpr unsigned cluster_limit_nonportable = 16;
 
 // Clocks. %clock64 counts at the SM clock; %globaltimer counts nanoseconds.
 inline constexpr double sm_clock_ghz = 1.98;
@@ -149,6 +150,9 @@ constexpr Nanoseconds by_size(const SizedCosts& costs, std::size_t bytes) {
     return static_cast<Nanoseconds>(found * 1000);
 }
 }  // namespace call
+
+// What a kernel takes whose code cannot be run, unless FIKIT_SIM_KERNEL_TIMES says otherwise.
+inline constexpr Nanoseconds opaque_kernel = 5000;
 
 // A block that retires this many instructions without waiting is an endless loop.
 inline constexpr std::uint64_t watchdog_instructions = std::uint64_t{1} << 22;

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <sstream>
 #include <string_view>
 
 namespace fikit::sim {
@@ -23,6 +25,32 @@ bool number(const char* text, double low, double high, double& value) {
     return end != text && *end == '\0' && std::isfinite(value) && value >= low && value <= high;
 }
 
+// A number is every opaque kernel's time; else it names a file with lines of a kernel's name and its time,
+// in nanoseconds, where the name * stands for all others.
+bool read_kernel_times(const char* text, Settings& settings) {
+    constexpr std::uint64_t longest = 1'000'000'000'000;
+    std::uint64_t time = 0;
+    if (whole_number(text, time)) {
+        settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        return time <= longest;
+    }
+    std::ifstream file(text);
+    if (!file) return false;
+    std::string line;
+    while (std::getline(file, line)) {
+        std::istringstream words(line);
+        std::string name, number, more;
+        if (!(words >> name) || name.front() == '#') continue;
+        if (!(words >> number) || words >> more || !whole_number(number, time) || time > longest)
+            return false;
+        if (name == "*")
+            settings.default_kernel_time = static_cast<Nanoseconds>(time);
+        else
+            settings.kernel_times[name] = static_cast<Nanoseconds>(time);
+    }
+    return true;
+}
+
 bool result_code(std::string_view text, CUresult& result) {
     std::uint64_t code = 0;
     if (!whole_number(text, code) || code == 0 || code > 999) return false;
@@ -30,8 +58,9 @@ bool result_code(std::string_view text, CUresult& result) {
     return true;
 }
 
-// launch:17=700   copy:3=stall   copy:3=719   device_lost:after=100   several parted by ','
-bool read_fault(std::string_view text, FaultPlan& faults) {
+// launch:17=700   allocation:5=2   copy:3=stall   copy:3=719   device_lost:after=100   several parted by ','
+bool read_fault(std::string_view text, Settings& settings) {
+    FaultPlan& faults = settings.faults;
     const std::size_t colon = text.find(':');
     const std::size_t equals = text.find('=');
     if (colon == std::string_view::npos || equals == std::string_view::npos || equals < colon) return false;
@@ -45,6 +74,10 @@ bool read_fault(std::string_view text, FaultPlan& faults) {
     if (what == "launch") {
         faults.launch = number;
         return result_code(effect, faults.launch_result);
+    }
+    if (what == "allocation") {
+        settings.failing_allocation = number;
+        return result_code(effect, settings.allocation_result);
     }
     if (what != "copy") return false;
     faults.copy = number;
@@ -91,9 +124,10 @@ bool read_settings(Settings& settings, std::string& problem) {
         std::string_view rest(text);
         while (!rest.empty()) {
             const std::size_t comma = std::min(rest.find(','), rest.size());
-            if (!read_fault(rest.substr(0, comma), settings.faults)) {
-                return reject("FIKIT_SIM_FAULT", text,
-                              "wanted launch:N=CODE, copy:N=CODE|stall or device_lost:after=N");
+            if (!read_fault(rest.substr(0, comma), settings)) {
+                return reject(
+                    "FIKIT_SIM_FAULT", text,
+                    "wanted launch:N=CODE, allocation:N=CODE, copy:N=CODE|stall or device_lost:after=N");
             }
             rest.remove_prefix(std::min(comma + 1, rest.size()));
         }
@@ -104,6 +138,12 @@ bool read_settings(Settings& settings, std::string& problem) {
             return reject("FIKIT_SIM_MACHINE", text, "wanted a short name or a path");
         if (!settings.machine.empty() && settings.virtual_clock)
             return reject("FIKIT_SIM_MACHINE", text, "the virtual clock is a single process's");
+    }
+    if (const char* text = std::getenv("FIKIT_SIM_KERNEL_TIMES")) {
+        if (!read_kernel_times(text, settings)) {
+            return reject("FIKIT_SIM_KERNEL_TIMES", text,
+                          "wanted nanoseconds, up to 1000 s, or a file of lines of name and nanoseconds");
+        }
     }
     if (const char* text = std::getenv("FIKIT_SIM_MPS")) settings.mps = std::string_view(text) == "1";
     if (const char* text = std::getenv("FIKIT_SIM_VERBOSE")) settings.verbose = std::string_view(text) == "1";

@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -48,12 +48,15 @@ def fails(cuda: Cuda) -> Callable[..., None]:
 def alone() -> Callable[..., str]:
     """Run one function in a process of its own, for what poisons a process; its output comes back.
 
-    The function is sent as source: it gets the driver, and must import what else it needs.
+    The function is sent as source: it gets the driver, with os, socket and sys imported. `keep` are
+    descriptors that it inherits, `environment` variables that it gets.
     """
 
-    def run(body: Callable[[Cuda], None], **environment: str) -> str:
+    def run(body: Callable[[Cuda], None], keep: Iterable[int] = (), **environment: str) -> str:
         source = textwrap.dedent(inspect.getsource(body))
-        program = f"import sys\nsys.path.insert(0, {str(HERE)!r})\nfrom cuda_calls import *\n{source}\n"
+        program = (
+            f"import os, socket, sys\nsys.path.insert(0, {str(HERE)!r})\nfrom cuda_calls import *\n{source}\n"
+        )
         program += f"{body.__name__}(open_cuda())\n"
         done = subprocess.run(
             [sys.executable, "-P", "-c", program],
@@ -61,6 +64,7 @@ def alone() -> Callable[..., str]:
             capture_output=True,
             text=True,
             timeout=120,
+            pass_fds=tuple(keep),
         )
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

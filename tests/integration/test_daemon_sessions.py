@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import REAL
+from tests.integration.conftest import REAL, Daemon
 
 needs_double = pytest.mark.skipif(
     REAL, reason="asks the double for something that no executor does on request"
@@ -125,7 +125,7 @@ def test_idle_executor_stops(stopped_daemon: Any) -> None:
 
 def test_quota(client: Any) -> None:
     assert client.ask(p.OpenSession(name="big", memory_limit_bytes=1 << 60)).code == "quota"
-    assert client.ask(p.OpenSession(name="nowhere", gpu=7)).code == "invalid"
+    assert client.ask(p.OpenSession(name="nowhere", gpu=7)).code == "not_found"
     first = client.ask(p.OpenSession(name="most", memory_limit_bytes=3 << 30))
     assert first.memory_limit_bytes == 3 << 30
     assert client.ask(p.OpenSession(name="rest", memory_limit_bytes=2 << 30)).code == "quota"
@@ -149,6 +149,16 @@ def test_metrics_and_doctor(client: Any) -> None:
     assert "fikit_sessions{" in client.ask(p.ReadMetrics()).text
     checks = client.ask(p.Doctor()).checks
     assert any(check.name.startswith("executor") and check.ok for check in checks)
+
+
+def test_an_executor_that_does_not_start_is_quoted(stopped_daemon: Daemon) -> None:
+    failing = ["/bin/sh", "-c", "echo 'the driver is too old' >&2; exit 3"]
+    stopped_daemon.configure(settings=f"[device]\nchoice = 'sim'\n[executor]\ncommand = {failing!r}\n")
+    client = stopped_daemon.start().client()
+    refused = client.ask(p.OpenSession(name="unlucky"))
+    assert refused.code == "unavailable"
+    assert "did not start" in refused.message
+    assert refused.message.endswith("the driver is too old")
 
 
 @needs_double

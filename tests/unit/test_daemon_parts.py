@@ -12,7 +12,7 @@ from fikit.protocol import GateStatistics, Usage
 from fikitd.configuration import Allowance, DeviceSection, allowance
 from fikitd.configuration_files import load
 from fikitd.device import DeviceSpec, choose
-from fikitd.errors import ConfigurationError, InvalidRequest, QuotaReached, Unavailable
+from fikitd.errors import ConfigurationError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
 from fikitd.sessions import SUM
@@ -51,7 +51,7 @@ def test_no_room() -> None:
         place(ask(), TWO, [Claim(0, 7, 0, 0, 1), Claim(1, 7, 0, 0, 2)], LIMITS)
     with pytest.raises(QuotaReached, match="more than"):
         place(ask(9 * GIB), TWO, [], LIMITS)
-    with pytest.raises(InvalidRequest, match="no GPU 4"):
+    with pytest.raises(NotFound, match="no GPU 4"):
         place(ask(index=4), TWO, [], LIMITS)
 
 

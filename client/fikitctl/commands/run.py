@@ -59,14 +59,15 @@ def run(
         foreground=True,
     )
     try:
-        return _run(invocation, request)
+        return run_job(invocation, request)
     except CommandError as failure:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
             failure.exit_code = ExitCode.RUN_FAILED
         raise
 
 
-def _run(invocation: Invocation, request: Submit) -> int:
+def run_job(invocation: Invocation, request: Submit) -> int:
+    """Run a foreground job; the command's exit code. Raises CommandError."""
     with invocation.connected() as control:
         submitted: Submitted = control.request(request)
         lift_deadline()

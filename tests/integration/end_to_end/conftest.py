@@ -80,12 +80,18 @@ def stopped_daemon(place: Path) -> Iterator[Daemon]:
 
 
 @pytest.fixture
-def connect(daemon: Daemon) -> Iterator[Callable[..., fikit.Session]]:
-    """Open sessions; they are closed at the end."""
+def connect(daemon: Daemon, connect_to: Callable[..., fikit.Session]) -> Callable[..., fikit.Session]:
+    """Open sessions with a daemon that runs."""
+    return connect_to
+
+
+@pytest.fixture
+def connect_to(stopped_daemon: Daemon) -> Iterator[Callable[..., fikit.Session]]:
+    """Open sessions with a daemon that the test starts; they are closed at the end."""
     sessions = []
 
     def open_session(**options: object) -> fikit.Session:
-        sessions.append(fikit.connect(socket=daemon.socket, **options))  # type: ignore[arg-type]
+        sessions.append(fikit.connect(socket=stopped_daemon.socket, **options))  # type: ignore[arg-type]
         return sessions[-1]
 
     yield open_session
@@ -99,7 +105,7 @@ def session(connect: Callable[..., fikit.Session]) -> fikit.Session:
 
 
 @pytest.fixture
-def program(daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def program(stopped_daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Start a Python program as a tenant of its own; it speaks through its standard output."""
     running = []
     prologue = f"import sys, fikit\nPTX = {PTX!r}\n"
@@ -108,7 +114,7 @@ def program(daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
         running.append(
             subprocess.Popen(
                 [sys.executable, "-P", "-c", prologue + text],
-                env={**os.environ, "FIKIT_SOCKET": str(daemon.socket)},
+                env={**os.environ, "FIKIT_SOCKET": str(stopped_daemon.socket)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -93,5 +93,25 @@ def test_a_daemon_that_does_not_start(tmp_path: Path) -> None:
     with start("raise SystemExit('no device here')", tmp_path) as user:
         assert user.stderr is not None
         said = user.stderr.read()
-    assert "the daemon ended:\nno device here" in said
+    assert "the daemon ended; its log ends with:\nno device here" in said
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_daemon_that_dies_meanwhile_is_quoted(tmp_path: Path) -> None:
+    failing = textwrap.dedent(
+        """
+        import sys
+        from fikitctl import failures, own_daemon
+        with own_daemon.own_daemon("sim", [sys.executable, "-c", sys.argv[1]]):
+            raise failures.lost(EOFError("end of stream"))
+        """
+    )
+    dying = "import sys; print('out of luck', file=sys.stderr, flush=True)\n" + DAEMON
+    said = subprocess.run(
+        [sys.executable, "-c", failing, dying],
+        env=os.environ | {"TMPDIR": str(tmp_path), "PIDS": str(tmp_path / "pids")},
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stderr
+    assert "the daemon went away: end of stream; its log ends with:\nout of luck" in said

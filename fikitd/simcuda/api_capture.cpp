@@ -1,0 +1,152 @@
+// Stream capture.
+#include "capture.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+// The nodes that a stream's next one depends on, as the caller gets to see them: the list stays as it is
+// until the thread asks again.
+struct Listed {
+    std::vector<CUgraphNode> nodes;
+    std::vector<CUgraphEdgeData> edges;
+};
+Listed& listed() {
+    thread_local Listed list;
+    return list;
+}
+
+struct Wanted {
+    cuuint64_t* id = nullptr;
+    CUgraph* graph = nullptr;
+    const CUgraphNode** nodes = nullptr;
+    const CUgraphEdgeData** edges = nullptr;
+    size_t* count = nullptr;
+};
+
+CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, const Wanted& wanted) {
+    return with_stream(handle,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                           if (stream.kind == Stream::Kind::legacy) {
+                               const CUresult result = may_enqueue(driver, stream);
+                               if (result != CUDA_SUCCESS) return result;
+                           }
+                           const std::shared_ptr<Capture>& capture = stream.capture.capture;
+                           *status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+                                     : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+                           if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+                           Listed& list = listed();
+                           list.nodes.clear();
+                           for (const GraphNode* node : stream.capture.nodes)
+                               list.nodes.push_back(node->handle);
+                           list.edges.assign(list.nodes.size(), CUgraphEdgeData{});
+                           if (wanted.id != nullptr) *wanted.id = capture->id;
+                           if (wanted.graph != nullptr) *wanted.graph = capture->graph->handle;
+                           if (wanted.nodes != nullptr) *wanted.nodes = list.nodes.data();
+                           if (wanted.edges != nullptr) *wanted.edges = list.edges.data();
+                           if (wanted.count != nullptr) *wanted.count = list.nodes.size();
+                           return CUDA_SUCCESS;
+                       });
+}
+
+CUresult find_nodes(Driver& driver, const Graph& graph, const CUgraphNode* handles, std::size_t count,
+                    std::vector<GraphNode*>& nodes) {
+    if (count > 0 && handles == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t index = 0; index < count; ++index) {
+        GraphNode* node = driver.nodes.find(handles[index]);
+        if (node == nullptr || node->graph != &graph) return CUDA_ERROR_INVALID_VALUE;
+        nodes.push_back(node);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult update_dependencies(CUstream handle, CUgraphNode* handles, std::size_t count, unsigned flags) {
+    return with_stream(
+        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+            if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
+            if (!stream.capture.capture) return CUDA_ERROR_ILLEGAL_STATE;
+            if (stream.capture.capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+            std::vector<GraphNode*> nodes;
+            const CUresult result = find_nodes(driver, *stream.capture.capture->graph, handles, count, nodes);
+            if (result != CUDA_SUCCESS) return result;
+            if (flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES) stream.capture.nodes.clear();
+            for (GraphNode* node : nodes) {
+                std::erase(stream.capture.nodes, node);
+                stream.capture.nodes.push_back(node);
+            }
+            return CUDA_SUCCESS;
+        });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
+    return with_stream(handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) {
+        return begin_capture(driver, stream, mode, nullptr, {});
+    });
+}
+CUresult cuStreamBeginCapture(CUstream stream) {
+    return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* dependencies,
+                                     const CUgraphEdgeData*, size_t count, CUstreamCaptureMode mode) {
+    return with_stream(handle,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           std::shared_ptr<Graph> graph = driver.graphs.share(graph_handle);
+                           if (!graph) return CUDA_ERROR_INVALID_VALUE;
+                           std::vector<GraphNode*> nodes;
+                           const CUresult result = find_nodes(driver, *graph, dependencies, count, nodes);
+                           if (result != CUDA_SUCCESS) return result;
+                           return begin_capture(driver, stream, mode, std::move(graph), std::move(nodes));
+                       });
+}
+
+CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
+    return with_stream(
+        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+            return graph == nullptr ? CUDA_ERROR_INVALID_VALUE : end_capture(driver, stream, graph);
+        });
+}
+
+CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {
+    return capture_info(stream, status, {});
+}
+CUresult cuStreamGetCaptureInfo(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id) {
+    return capture_info(stream, status, {id});
+}
+CUresult cuStreamGetCaptureInfo_v2(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** nodes, size_t* count) {
+    return capture_info(stream, status, {id, graph, nodes, nullptr, count});
+}
+CUresult cuStreamGetCaptureInfo_v3(CUstream stream, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph, const CUgraphNode** nodes, const CUgraphEdgeData** edges,
+                                   size_t* count) {
+    return capture_info(stream, status, {id, graph, nodes, edges, count});
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream stream, CUgraphNode* nodes, size_t count,
+                                           unsigned int flags) {
+    return update_dependencies(stream, nodes, count, flags);
+}
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream stream, CUgraphNode* nodes, const CUgraphEdgeData*,
+                                              size_t count, unsigned int flags) {
+    return update_dependencies(stream, nodes, count, flags);
+}
+
+CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
+    return with_driver([&](Driver&, Driver::Lock&) -> CUresult {
+        if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL ||
+            *mode > CU_STREAM_CAPTURE_MODE_RELAXED) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        std::swap(thread_capture_mode(), *mode);
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,154 @@
+// Graphs: adding nodes of each kind.
+#include <algorithm>
+
+#include "graph_calls.hpp"
+#include "node_params.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+CUresult find_edges(Driver& driver, const Graph& graph, const CUgraphNode* after, const CUgraphEdgeData* data,
+                    std::size_t count, std::vector<GraphNode::Edge>& edges) {
+    if (count > 0 && after == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t index = 0; index < count; ++index) {
+        GraphNode* node = driver.nodes.find(after[index]);
+        const CUgraphEdgeData edge = data != nullptr ? data[index] : CUgraphEdgeData{};
+        if (node == nullptr || node->graph != &graph || !is_edge_data(edge, *node))
+            return CUDA_ERROR_INVALID_VALUE;
+        const bool twice = std::any_of(edges.begin(), edges.end(),
+                                       [&](const GraphNode::Edge& other) { return other.node == node; });
+        if (twice) return CUDA_ERROR_INVALID_VALUE;
+        edges.push_back({node, edge});
+    }
+    return CUDA_SUCCESS;
+}
+
+// `read` makes the node's command of what the caller says of it.
+template <typename Read>
+CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, const CUgraphEdgeData* data,
+             std::size_t count, Read read) {
+    return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
+        if (out == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        std::vector<GraphNode::Edge> edges;
+        CUresult result = find_edges(driver, graph, after, data, count, edges);
+        if (result != CUDA_SUCCESS) return result;
+        Command command;
+        result = read(driver, command);
+        if (result != CUDA_SUCCESS) return result;
+        GraphNode& node = add_node(driver, graph, std::move(command), edges);
+        if (auto* child = std::get_if<ChildCommand>(&node.command)) child->graph->parent = &graph;
+        *out = node.handle;
+        return CUDA_SUCCESS;
+    });
+}
+
+template <typename Params>
+CUresult add_kernel(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                    const Params* params) {
+    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        Context* context = nullptr;
+        const CUresult result = current_context(driver, context);
+        if (result != CUDA_SUCCESS) return result;
+        return read_params(driver, *context, kernel_params(*params), command);
+    });
+}
+
+CUresult add_any(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* data,
+                 std::size_t count, CUgraphNodeParams* params) {
+    return add(node, graph, after, data, count, [&](Driver& driver, Command& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        Context* context = nullptr;
+        const CUresult result = current_context(driver, context);
+        return result != CUDA_SUCCESS ? result : read_params(driver, *context, *params, command);
+    });
+}
+
+template <typename Kind>
+CUresult add_event(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, std::size_t count,
+                   CUevent handle) {
+    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
+        std::shared_ptr<Event> event = driver.events.share(handle);
+        if (!event) return CUDA_ERROR_INVALID_VALUE;
+        command = Kind{std::move(event)};
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                        CUgraphNodeParams* params) {
+    return add_any(node, graph, after, nullptr, count, params);
+}
+CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after,
+                           const CUgraphEdgeData* data, size_t count, CUgraphNodeParams* params) {
+    return add_any(node, graph, after, data, count, params);
+}
+
+CUresult cuGraphAddKernelNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                              const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+    return add_kernel(node, graph, after, count, params);
+}
+CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                 const CUDA_KERNEL_NODE_PARAMS* params) {
+    return add_kernel(node, graph, after, count, params);
+}
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                              const CUDA_MEMCPY3D* params, CUcontext) {
+    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
+    });
+}
+CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                              const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
+    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
+    });
+}
+CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                            const CUDA_HOST_NODE_PARAMS* params) {
+    return add(node, graph, after, nullptr, count, [&](Driver&, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(*params, command);
+    });
+}
+CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                  CUgraph child) {
+    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
+        return child == graph ? CUDA_ERROR_INVALID_VALUE : read_child(driver, child, command);
+    });
+}
+CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count) {
+    return add(node, graph, after, nullptr, count, [](Driver&, Command&) { return CUDA_SUCCESS; });
+}
+CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                   CUevent event) {
+    return add_event<RecordCommand>(node, graph, after, count, event);
+}
+CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                 CUevent event) {
+    return add_event<WaitCommand>(node, graph, after, count, event);
+}
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
+    });
+}
+CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                                CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+    return add(node, graph, after, nullptr, count, [&](Driver& driver, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
+    });
+}
+CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, size_t count,
+                               CUdeviceptr address) {
+    return add(node, graph, after, nullptr, count,
+               [&](Driver&, Command& command) { return read_free(address, command); });
+}
+
+}  // extern "C"

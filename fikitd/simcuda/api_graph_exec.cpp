@@ -1,0 +1,305 @@
+// Executable graphs, the memory of graphs and user objects.
+#include <fstream>
+
+#include "capture.hpp"
+#include "graph_calls.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+CUresult instantiate_handle(CUgraphExec* exec, CUgraph handle, unsigned long long flags,
+                            CUgraphInstantiateResult* problem) {
+    return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
+        Context* context = nullptr;
+        if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
+        return instantiate(driver, *context, graph, flags, problem, exec);
+    });
+}
+
+CUresult instantiate_handle(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+    CUgraphInstantiateResult problem = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    return instantiate_handle(exec, graph, flags, &problem);
+}
+
+CUresult update(CUgraphExec exec_handle, CUgraph handle, CUgraphExecUpdateResultInfo& info) {
+    info = {};
+    info.result = CU_GRAPH_EXEC_UPDATE_ERROR;
+    return with_exec(exec_handle, [&](Driver& driver, GraphExec& exec) -> CUresult {
+        const Graph* graph = driver.graphs.find(handle);
+        GraphNode* culprit = nullptr;
+        GraphNode* from = nullptr;
+        if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        info.result = update_graph(*exec.graph, *graph, &culprit, &from);
+        info.errorNode = culprit != nullptr ? culprit->handle : nullptr;
+        info.errorFromNode = from != nullptr ? from->handle : nullptr;
+        return info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
+                                                           : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    });
+}
+
+bool can_be_disabled(const GraphNode& node) {
+    const CUgraphNodeType type = node.type();
+    return type == CU_GRAPH_NODE_TYPE_KERNEL || type == CU_GRAPH_NODE_TYPE_MEMCPY ||
+           type == CU_GRAPH_NODE_TYPE_MEMSET;
+}
+
+const char* word(CUgraphNodeType type) {
+    switch (type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL:
+            return "KERNEL";
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+            return "MEMCPY";
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+            return "MEMSET";
+        case CU_GRAPH_NODE_TYPE_HOST:
+            return "HOST";
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+            return "GRAPH";
+        case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+            return "EVENT_WAIT";
+        case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+            return "EVENT_RECORD";
+        case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+            return "MEM_ALLOC";
+        case CU_GRAPH_NODE_TYPE_MEM_FREE:
+            return "MEM_FREE";
+        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+            return "BATCH_MEM_OP";
+        default:
+            return "EMPTY";
+    }
+}
+
+void write_dot(const Graph& graph, std::ostream& out) {
+    out << "subgraph cluster_" << graph.id << " {\nlabel=\"graph_" << graph.id
+        << "\" graph[style=\"dashed\"];\n";
+    const auto name = [&](const GraphNode& node) {
+        return "\"graph_" + std::to_string(graph.id) + "_node_" + std::to_string(node.id) + "\"";
+    };
+    for (const auto& node : graph.nodes) {
+        out << name(*node) << " [shape=\"rectangle\" label=\"" << node->id << " " << word(node->type());
+        if (const auto* launch = std::get_if<LaunchCommand>(&node->command))
+            out << "\\n" << launch->function->kernel->name;
+        out << "\"];\n";
+        if (const auto* child = std::get_if<ChildCommand>(&node->command)) write_dot(*child->graph, out);
+    }
+    for (const auto& node : graph.nodes) {
+        for (const GraphNode::Edge& edge : node->dependencies)
+            out << name(*edge.node) << " -> " << name(*node) << ";\n";
+    }
+    out << "}\n";
+}
+
+template <typename Body>
+CUresult with_graph_memory(CUdevice device, Body body) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        if (device < 0 || static_cast<std::size_t>(device) >= driver.devices.size())
+            return CUDA_ERROR_INVALID_DEVICE;
+        return body(*driver.devices[static_cast<std::size_t>(device)]);
+    });
+}
+
+template <typename Body>
+CUresult with_user_object(CUuserObject handle, Body body) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        UserObject* object = driver.user_objects.find(handle);
+        return object == nullptr ? CUDA_ERROR_INVALID_VALUE : body(driver, *object);
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long flags) {
+    return instantiate_handle(exec, graph, flags);
+}
+CUresult cuGraphInstantiate(CUgraphExec* exec, CUgraph graph, CUgraphNode* culprit, char* log, size_t bytes) {
+    if (culprit != nullptr) *culprit = nullptr;
+    if (log != nullptr && bytes > 0) *log = '\0';
+    return instantiate_handle(exec, graph, 0);
+}
+CUresult cuGraphInstantiate_v2(CUgraphExec* exec, CUgraph graph, CUgraphNode* culprit, char* log,
+                               size_t bytes) {
+    return cuGraphInstantiate(exec, graph, culprit, log, bytes);
+}
+CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* params) {
+    if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    params->hErrNode_out = nullptr;
+    return instantiate_handle(exec, graph, params->flags, &params->result_out);
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
+    return with_exec(handle, [&](Driver&, GraphExec& exec) -> CUresult {
+        if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *flags = exec.flags;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuGraphUpload(CUgraphExec handle, CUstream where) {
+    return with_stream(where,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (driver.graph_execs.find(handle) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                           return refuse_in_capture(stream);
+                       });
+}
+
+CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
+    return with_stream(
+        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+            GraphExec* exec = driver.graph_execs.find(handle);
+            return exec == nullptr ? CUDA_ERROR_INVALID_VALUE : launch_graph(driver, *exec, stream);
+        });
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec handle) {
+    return with_exec(handle, [&](Driver& driver, GraphExec& exec) -> CUresult {
+        const std::shared_ptr<GraphExec> kept = driver.graph_execs.share(handle);
+        retire_graph(driver, *exec.graph);
+        driver.graph_execs.remove(&exec);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* info) {
+    return info == nullptr ? CUDA_ERROR_INVALID_VALUE : update(exec, graph, *info);
+}
+CUresult cuGraphExecUpdate(CUgraphExec exec, CUgraph graph, CUgraphNode* culprit,
+                           CUgraphExecUpdateResult* outcome) {
+    CUgraphExecUpdateResultInfo info;
+    if (outcome == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = update(exec, graph, info);
+    *outcome = info.result;
+    if (culprit != nullptr) *culprit = info.errorNode;
+    return result;
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned int enabled) {
+    return with_exec_node(exec, handle, [&](Driver&, GraphExec&, GraphNode& node) -> CUresult {
+        if (!can_be_disabled(node)) return CUDA_ERROR_INVALID_VALUE;
+        node.enabled = enabled != 0;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned int* enabled) {
+    return with_exec_node(exec, handle, [&](Driver&, GraphExec&, GraphNode& node) -> CUresult {
+        if (enabled == nullptr || !can_be_disabled(node)) return CUDA_ERROR_INVALID_VALUE;
+        *enabled = node.enabled ? 1 : 0;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int) {
+    return with_graph(handle, [&](Driver&, Graph& graph) -> CUresult {
+        if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        std::ofstream out(path);
+        out << "digraph dot {\n";
+        write_dot(graph, out);
+        out << "}\n";
+        out.flush();
+        return out ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+    });
+}
+
+// The pages of graphs belong to their nodes: there is nothing to give back before those go.
+CUresult cuDeviceGraphMemTrim(CUdevice device) {
+    return with_graph_memory(device, [](SimulatedDevice&) { return CUDA_SUCCESS; });
+}
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+    return with_graph_memory(device, [&](SimulatedDevice& simulated) -> CUresult {
+        if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        std::uint64_t used = 0, reserved = 0;
+        graph_memory_use(device, used, reserved);
+        simulated.graph_used_high = std::max(simulated.graph_used_high, used);
+        simulated.graph_reserved_high = std::max(simulated.graph_reserved_high, reserved);
+        auto& out = *static_cast<cuuint64_t*>(value);
+        switch (attribute) {
+            case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
+                out = used;
+                return CUDA_SUCCESS;
+            case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
+                out = simulated.graph_used_high;
+                return CUDA_SUCCESS;
+            case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
+                out = reserved;
+                return CUDA_SUCCESS;
+            case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
+                out = simulated.graph_reserved_high;
+                return CUDA_SUCCESS;
+            default:
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+    });
+}
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+    return with_graph_memory(device, [&](SimulatedDevice& simulated) -> CUresult {
+        if (value == nullptr || *static_cast<cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
+            simulated.graph_used_high = 0;
+        else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
+            simulated.graph_reserved_high = 0;
+        else
+            return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuUserObjectCreate(CUuserObject* handle, void* data, CUhostFn destroy, unsigned int references,
+                            unsigned int flags) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        if (handle == nullptr || destroy == nullptr || references == 0 || references > 0x7fffffff ||
+            flags != CU_USER_OBJECT_NO_DESTRUCTOR_SYNC) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        auto object = std::make_shared<UserObject>();
+        object->data = data;
+        object->destroy = destroy;
+        object->references = references;
+        *handle = driver.user_objects.add(std::move(object));
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuUserObjectRetain(CUuserObject handle, unsigned int count) {
+    return with_user_object(handle, [&](Driver&, UserObject& object) -> CUresult {
+        if (count == 0) return CUDA_ERROR_INVALID_VALUE;
+        object.references += count;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuUserObjectRelease(CUuserObject handle, unsigned int count) {
+    return with_user_object(handle, [&](Driver& driver, UserObject& object) -> CUresult {
+        if (count == 0 || count > object.references) return CUDA_ERROR_INVALID_VALUE;
+        release_user_object(driver, object, count);
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphRetainUserObject(CUgraph handle, CUuserObject object_handle, unsigned int count,
+                                 unsigned int flags) {
+    return with_user_object(object_handle, [&](Driver& driver, UserObject& object) -> CUresult {
+        Graph* graph = driver.graphs.find(handle);
+        if (graph == nullptr || count == 0 ||
+            (flags & ~static_cast<unsigned>(CU_GRAPH_USER_OBJECT_MOVE)) != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        if ((flags & CU_GRAPH_USER_OBJECT_MOVE) == 0) object.references += count;
+        graph->user_objects[&object] += count;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_handle, unsigned int count) {
+    return with_user_object(object_handle, [&](Driver& driver, UserObject& object) -> CUresult {
+        Graph* graph = driver.graphs.find(handle);
+        if (graph == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+        const auto held = graph->user_objects.find(&object);
+        if (held == graph->user_objects.end() || held->second < count) return CUDA_ERROR_INVALID_VALUE;
+        held->second -= count;
+        if (held->second == 0) graph->user_objects.erase(held);
+        release_user_object(driver, object, count);
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

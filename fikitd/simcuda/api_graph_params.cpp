@@ -1,0 +1,317 @@
+// Graphs: what nodes do, asked for and changed, in a graph and in an executable one.
+#include "graph_calls.hpp"
+#include "node_params.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+// Reads a node's command as one kind.
+template <typename Kind, typename Give>
+CUresult get(CUgraphNode handle, Give give) {
+    return with_node(handle, [&](Driver&, GraphNode& node) -> CUresult {
+        auto* command = std::get_if<Kind>(&node.command);
+        return command == nullptr ? CUDA_ERROR_INVALID_VALUE : give(*command);
+    });
+}
+
+// Replaces a node's command by another of its kind.
+template <typename Kind, typename Read>
+CUresult replace(Driver& driver, GraphNode& node, Read read) {
+    if (!std::holds_alternative<Kind>(node.command)) return CUDA_ERROR_INVALID_VALUE;
+    Command command = node.command;
+    const CUresult result = read(driver, command);
+    if (result == CUDA_SUCCESS) node.command = std::move(command);
+    return result;
+}
+
+template <typename Kind, typename Read>
+CUresult set(CUgraphNode handle, Read read) {
+    return with_node(handle,
+                     [&](Driver& driver, GraphNode& node) { return replace<Kind>(driver, node, read); });
+}
+
+template <typename Kind, typename Read>
+CUresult set(CUgraphExec exec, CUgraphNode handle, Read read) {
+    return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) {
+        return replace<Kind>(driver, node, read);
+    });
+}
+
+template <typename Params>
+auto kernel_reader(const Params* params) {
+    return [params](Driver& driver, Command& command) -> CUresult {
+        Context* context = nullptr;
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const CUresult result = current_context(driver, context);
+        if (result != CUDA_SUCCESS) return result;
+        return read_params(driver, *context, kernel_params(*params), command);
+    };
+}
+
+template <typename Params>
+auto reader(const Params* params) {
+    return [params](Driver& driver, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(driver, *params, command);
+    };
+}
+
+auto host_reader(const CUDA_HOST_NODE_PARAMS* params) {
+    return [params](Driver&, Command& command) -> CUresult {
+        return params == nullptr ? CUDA_ERROR_INVALID_VALUE : read_params(*params, command);
+    };
+}
+
+template <typename Kind>
+auto event_reader(CUevent handle) {
+    return [handle](Driver& driver, Command& command) -> CUresult {
+        std::shared_ptr<Event> event = driver.events.share(handle);
+        if (!event) return CUDA_ERROR_INVALID_VALUE;
+        command = Kind{std::move(event)};
+        return CUDA_SUCCESS;
+    };
+}
+
+template <typename Kind>
+CUresult get_event(CUgraphNode node, CUevent* event) {
+    return get<Kind>(node, [&](Kind& command) -> CUresult {
+        if (event == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *event = command.event->handle;
+        return CUDA_SUCCESS;
+    });
+}
+
+// The list that a caller is given points into the node's own parameters, and stays until the thread asks
+// again.
+std::vector<void*>& listed_pointers() {
+    thread_local std::vector<void*> list;
+    return list;
+}
+
+CUresult replace_any(Driver& driver, GraphNode& node, CUgraphNodeParams* params) {
+    Context* context = nullptr;
+    if (params == nullptr || params->type != node.type()) return CUDA_ERROR_INVALID_VALUE;
+    if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
+        params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    CUresult result = current_context(driver, context);
+    if (result != CUDA_SUCCESS) return result;
+    Command command = node.command;
+    result = read_params(driver, *context, *params, command);
+    if (result == CUDA_SUCCESS) node.command = std::move(command);
+    return result;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* params) {
+    return with_node(handle,
+                     [&](Driver& driver, GraphNode& node) { return replace_any(driver, node, params); });
+}
+CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode handle, CUgraphNodeParams* params) {
+    return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) {
+        return replace_any(driver, node, params);
+    });
+}
+
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS* params) {
+    return get<LaunchCommand>(node, [&](LaunchCommand& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        write_params(command, listed_pointers(), *params);
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1* params) {
+    CUDA_KERNEL_NODE_PARAMS full;
+    if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = cuGraphKernelNodeGetParams_v2(node, &full);
+    if (result != CUDA_SUCCESS) return result;
+    *params = {full.func,      full.gridDimX,  full.gridDimY,       full.gridDimZ,     full.blockDimX,
+               full.blockDimY, full.blockDimZ, full.sharedMemBytes, full.kernelParams, full.extra};
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphKernelNodeSetParams(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+    return set<LaunchCommand>(node, kernel_reader(params));
+}
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* params) {
+    return set<LaunchCommand>(node, kernel_reader(params));
+}
+CUresult cuGraphExecKernelNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_KERNEL_NODE_PARAMS_v1* params) {
+    return set<LaunchCommand>(exec, node, kernel_reader(params));
+}
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec exec, CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS* params) {
+    return set<LaunchCommand>(exec, node, kernel_reader(params));
+}
+
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
+                                       const CUkernelNodeAttrValue* value) {
+    return get<LaunchCommand>(node, [&](LaunchCommand& command) -> CUresult {
+        if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        CUlaunchAttribute attribute{};
+        attribute.id = id;
+        attribute.value = *value;
+        const CUresult result = read_launch_attribute(attribute, command.options);
+        if (result == CUDA_SUCCESS) command.attributes[id] = *value;
+        return result;
+    });
+}
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
+                                       CUkernelNodeAttrValue* value) {
+    return get<LaunchCommand>(node, [&](LaunchCommand& command) -> CUresult {
+        CUlaunchAttribute attribute{};
+        attribute.id = id;
+        LaunchOptions ignored;
+        if (value == nullptr || read_launch_attribute(attribute, ignored) != CUDA_SUCCESS)
+            return CUDA_ERROR_INVALID_VALUE;
+        const auto given = command.attributes.find(id);
+        *value = given != command.attributes.end() ? given->second : CUkernelNodeAttrValue{};
+        if (given != command.attributes.end()) return CUDA_SUCCESS;
+        if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) value->cooperative = command.options.cooperative ? 1 : 0;
+        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = command.options.priority.value_or(0);
+        if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+            value->clusterDim.x = command.options.cluster[0];
+            value->clusterDim.y = command.options.cluster[1];
+            value->clusterDim.z = command.options.cluster[2];
+        }
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
+    return with_node(from, [&](Driver& driver, GraphNode& source) -> CUresult {
+        GraphNode* target = driver.nodes.find(to);
+        auto* given = std::get_if<LaunchCommand>(&source.command);
+        auto* taking = target == nullptr ? nullptr : std::get_if<LaunchCommand>(&target->command);
+        if (given == nullptr || taking == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        taking->attributes = given->attributes;
+        taking->options = given->options;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode node, CUDA_MEMCPY3D* params) {
+    return get<CopyCommand>(node, [&](CopyCommand& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *params = command.shape;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* params) {
+    return set<CopyCommand>(node, reader(params));
+}
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params,
+                                        CUcontext) {
+    return set<CopyCommand>(exec, node, reader(params));
+}
+
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* params) {
+    return get<FillCommand>(node, [&](FillCommand& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *params = command.shape;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* params) {
+    return set<FillCommand>(node, reader(params));
+}
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                        const CUDA_MEMSET_NODE_PARAMS* params, CUcontext) {
+    return set<FillCommand>(exec, node, reader(params));
+}
+
+CUresult cuGraphHostNodeGetParams(CUgraphNode node, CUDA_HOST_NODE_PARAMS* params) {
+    return get<HostCommand>(node, [&](HostCommand& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *params = {command.function, command.data};
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* params) {
+    return set<HostCommand>(node, host_reader(params));
+}
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                      const CUDA_HOST_NODE_PARAMS* params) {
+    return set<HostCommand>(exec, node, host_reader(params));
+}
+
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode node, CUgraph* graph) {
+    return get<ChildCommand>(node, [&](ChildCommand& command) -> CUresult {
+        if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *graph = command.graph->handle;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, CUgraph handle) {
+    return with_exec_node(exec, node, [&](Driver& driver, GraphExec&, GraphNode& found) -> CUresult {
+        auto* child = std::get_if<ChildCommand>(&found.command);
+        const Graph* graph = driver.graphs.find(handle);
+        GraphNode* culprit = nullptr;
+        GraphNode* from = nullptr;
+        if (child == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return update_graph(*child->graph, *graph, &culprit, &from) == CU_GRAPH_EXEC_UPDATE_SUCCESS
+                   ? CUDA_SUCCESS
+                   : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode node, CUevent* event) {
+    return get_event<RecordCommand>(node, event);
+}
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event) {
+    return set<RecordCommand>(node, event_reader<RecordCommand>(event));
+}
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
+    return set<RecordCommand>(exec, node, event_reader<RecordCommand>(event));
+}
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode node, CUevent* event) {
+    return get_event<WaitCommand>(node, event);
+}
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
+    return set<WaitCommand>(node, event_reader<WaitCommand>(event));
+}
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec exec, CUgraphNode node, CUevent event) {
+    return set<WaitCommand>(exec, node, event_reader<WaitCommand>(event));
+}
+
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode node, CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+    return get<ValuesCommand>(node, [&](ValuesCommand& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *params = {};
+        params->count = static_cast<unsigned>(command.list.size());
+        params->paramArray = command.list.data();
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+    return set<ValuesCommand>(node, reader(params));
+}
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec exec, CUgraphNode node,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* params) {
+    return set<ValuesCommand>(exec, node, reader(params));
+}
+
+CUresult cuGraphMemAllocNodeGetParams(CUgraphNode node, CUDA_MEM_ALLOC_NODE_PARAMS* params) {
+    return get<AllocateCommand>(node, [&](AllocateCommand& command) -> CUresult {
+        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *params = {};
+        params->poolProps = command.properties;
+        params->accessDescs = command.access.data();
+        params->accessDescCount = command.access.size();
+        params->bytesize = command.memory->bytes;
+        params->dptr = command.memory->address;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuGraphMemFreeNodeGetParams(CUgraphNode node, CUdeviceptr* address) {
+    return get<FreeCommand>(node, [&](FreeCommand& command) -> CUresult {
+        if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *address = command.address;
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,141 @@
+// The linker: PTX texts joined to one module.
+//
+// What it gives is a fat binary with the joined PTX inside: nothing here makes machine code. A
+// declaration of what another text defines stays: PTX allows both in one module. Object files and
+// libraries hold machine code, which cannot be joined to PTX.
+#include <cstring>
+#include <string_view>
+
+#include "driver.hpp"
+#include "fatbin.hpp"
+#include "image.hpp"
+#include "jit_options.hpp"
+
+using namespace fikit::sim;
+
+namespace fikit::sim {
+
+struct LinkState {
+    CUlinkState handle{};
+    JitOptions options;
+    std::string text;
+    std::vector<std::byte> result;
+};
+
+}  // namespace fikit::sim
+
+namespace {
+
+// The lines that a module has once, at its head.
+bool is_head(std::string_view line) {
+    const std::size_t start = line.find_first_not_of(" \t");
+    if (start == std::string_view::npos) return false;
+    line.remove_prefix(start);
+    return line.starts_with(".version") || line.starts_with(".target") || line.starts_with(".address_size");
+}
+
+void append(std::string& text, std::string_view more) {
+    const bool first = text.empty();
+    while (!more.empty()) {
+        const std::size_t end = std::min(more.find('\n'), more.size());
+        const std::string_view line = more.substr(0, end);
+        if (first || !is_head(line)) text.append(line).push_back('\n');
+        more.remove_prefix(std::min(end + 1, more.size()));
+    }
+}
+
+template <typename Body>
+CUresult with_link(CUlinkState handle, Body body) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        LinkState* link = driver.links.find(handle);
+        return link == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *link);
+    });
+}
+
+CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {
+    std::vector<std::byte> expanded;
+    if (type == CU_JIT_INPUT_FATBINARY) {
+        FatbinChoice choice;
+        std::string problem;
+        if (!read_fatbin(bytes, choice, problem)) return CUDA_ERROR_INVALID_IMAGE;
+        if (choice.kind != FatbinChoice::Kind::ptx) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+        expanded = std::move(choice.image);
+        bytes = expanded;
+    } else if (type != CU_JIT_INPUT_PTX) {
+        return type >= CU_JIT_INPUT_CUBIN && type < CU_JIT_NUM_INPUT_TYPES ? CUDA_ERROR_NOT_SUPPORTED
+                                                                           : CUDA_ERROR_INVALID_VALUE;
+    }
+    std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    text = text.substr(0, text.find('\0'));
+    // What lacks the other texts cannot be judged yet.
+    if (text.find(".extern") == std::string_view::npos) {
+        LoadedImage loaded;
+        std::string log;
+        const CUresult result = load_image(bytes, loaded, log);
+        if (result != CUDA_SUCCESS) {
+            link.options.report(log);
+            return result == CUDA_ERROR_INVALID_IMAGE ? CUDA_ERROR_INVALID_PTX : result;
+        }
+    }
+    append(link.text, text);
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuLinkCreate_v2(unsigned int count, CUjit_option* options, void** values, CUlinkState* handle) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        auto link = std::make_shared<LinkState>();
+        link->options = JitOptions(count, options, values);
+        *handle = driver.links.add(std::move(link));
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuLinkAddData_v2(CUlinkState handle, CUjitInputType type, void* data, size_t bytes, const char*,
+                          unsigned int, CUjit_option*, void**) {
+    return with_link(handle, [&](Driver&, LinkState& link) -> CUresult {
+        if (data == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+        return add(link, type, {static_cast<const std::byte*>(data), bytes});
+    });
+}
+
+CUresult cuLinkAddFile_v2(CUlinkState handle, CUjitInputType type, const char* path, unsigned int,
+                          CUjit_option*, void**) {
+    return with_link(handle, [&](Driver&, LinkState& link) -> CUresult {
+        std::vector<std::byte> bytes;
+        if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        return read_file(path, bytes) ? add(link, type, bytes) : CUDA_ERROR_FILE_NOT_FOUND;
+    });
+}
+
+CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
+    return with_link(handle, [&](Driver&, LinkState& link) -> CUresult {
+        if (image == nullptr || bytes == nullptr || link.text.empty()) return CUDA_ERROR_INVALID_VALUE;
+        LoadedImage loaded;
+        std::string log;
+        const Bytes text{reinterpret_cast<const std::byte*>(link.text.data()), link.text.size()};
+        const CUresult result = load_image(text, loaded, log);
+        if (result != CUDA_SUCCESS) {
+            link.options.report(log);
+            return result;
+        }
+        link.result = wrap_ptx(text);
+        *image = link.result.data();
+        *bytes = link.result.size();
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuLinkDestroy(CUlinkState handle) {
+    return with_link(handle, [](Driver& driver, LinkState& link) -> CUresult {
+        driver.links.remove(&link);
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

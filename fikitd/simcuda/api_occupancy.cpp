@@ -1,0 +1,143 @@
+// Occupancy: how many blocks of a kernel fit.
+#include <algorithm>
+
+#include "command.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+template <typename Body>
+CUresult with_occupancy(CUfunction handle, Body body) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        const Function* function = driver.functions.find(handle);
+        return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*function);
+    });
+}
+
+constexpr unsigned known_flags = CU_OCCUPANCY_DISABLE_CACHING_OVERRIDE;
+
+CUresult active_blocks(int* blocks, CUfunction handle, int threads, size_t shared) {
+    return with_occupancy(handle, [&](const Function& function) -> CUresult {
+        if (blocks == nullptr || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+        *blocks = static_cast<int>(resident_blocks(function, static_cast<unsigned>(threads), shared));
+        return CUDA_SUCCESS;
+    });
+}
+
+// The size of cluster that a launch would have: its attribute, or what the function demands.
+unsigned cluster_size(const Function& function, const CUlaunchConfig& config) {
+    unsigned size = 1;
+    for (const int required : function.required_cluster) size *= static_cast<unsigned>(std::max(required, 1));
+    for (unsigned index = 0; index < config.numAttrs; ++index) {
+        const CUlaunchAttribute& attribute = config.attrs[index];
+        if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+            const auto& dimension = attribute.value.clusterDim;
+            size = dimension.x * dimension.y * dimension.z;
+        }
+    }
+    return size;
+}
+
+template <typename Body>
+CUresult with_cluster(CUfunction handle, const CUlaunchConfig* config, Body body) {
+    return with_occupancy(handle, [&](const Function& function) -> CUresult {
+        if (config == nullptr || (config->numAttrs > 0 && config->attrs == nullptr))
+            return CUDA_ERROR_INVALID_VALUE;
+        const std::uint64_t threads =
+            std::uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
+        if (threads == 0 || threads > model::threads_per_block) return CUDA_ERROR_INVALID_VALUE;
+        return body(function,
+                    resident_blocks(function, static_cast<unsigned>(threads), config->sharedMemBytes));
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads,
+                                                     size_t shared) {
+    return active_blocks(blocks, function, threads, shared);
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function, int threads,
+                                                              size_t shared, unsigned int flags) {
+    if ((flags & ~known_flags) != 0) return CUDA_ERROR_INVALID_VALUE;
+    return active_blocks(blocks, function, threads, shared);
+}
+
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunction handle,
+                                                   CUoccupancyB2DSize shared_of, size_t shared, int limit,
+                                                   unsigned int flags) {
+    return with_occupancy(handle, [&](const Function& function) -> CUresult {
+        if (grid == nullptr || block == nullptr || (flags & ~known_flags) != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        unsigned most = function.kernel->threads_limit;
+        if (limit > 0) most = std::min(most, static_cast<unsigned>(limit));
+        unsigned best = 0, best_blocks = 0;
+        // From the largest block down, in warps; a smaller one has to hold more threads to win.
+        for (unsigned threads = most; threads > 0;) {
+            const std::size_t wanted = shared_of != nullptr ? shared_of(static_cast<int>(threads)) : shared;
+            const unsigned blocks = resident_blocks(function, threads, wanted);
+            if (blocks * threads > best_blocks * best) {
+                best = threads;
+                best_blocks = blocks;
+            }
+            threads = (threads - 1) / model::warp_size * model::warp_size;
+        }
+        if (best == 0) return CUDA_ERROR_INVALID_VALUE;
+        *block = static_cast<int>(best);
+        *grid = static_cast<int>(best_blocks * model::sm_count);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int* grid, int* block, CUfunction function,
+                                          CUoccupancyB2DSize shared_of, size_t shared, int limit) {
+    return cuOccupancyMaxPotentialBlockSizeWithFlags(grid, block, function, shared_of, shared, limit,
+                                                     CU_OCCUPANCY_DEFAULT);
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handle, int blocks, int threads) {
+    return with_occupancy(handle, [&](const Function& function) -> CUresult {
+        if (bytes == nullptr || blocks <= 0 || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+        const ptx::Kernel& kernel = *function.kernel;
+        const auto wanted = static_cast<unsigned>(blocks);
+        if (resident_blocks(function, static_cast<unsigned>(threads), 0) < wanted)
+            return CUDA_ERROR_INVALID_VALUE;
+        unsigned room =
+            model::shared_per_sm / wanted / model::shared_allocation_unit * model::shared_allocation_unit;
+        room = std::min(room - model::shared_reserved_per_block, model::shared_per_block_optin);
+        // No more than a launch may ask for.
+        *bytes = room > kernel.static_shared
+                     ? std::min(room - kernel.static_shared, function.dynamic_shared_limit)
+                     : 0;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle, const CUlaunchConfig* config) {
+    return with_cluster(handle, config, [&](const Function& function, unsigned resident) -> CUresult {
+        if (size == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const unsigned limit =
+            function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
+        *size = resident == 0 ? 0 : static_cast<int>(limit);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CUlaunchConfig* config) {
+    return with_cluster(handle, config, [&](const Function& function, unsigned resident) -> CUresult {
+        if (clusters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        const unsigned size = cluster_size(function, *config);
+        const unsigned limit =
+            function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
+        if (size == 0 || size > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        *clusters = static_cast<int>(model::sm_count * resident / size);
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // extern "C"

@@ -1,0 +1,76 @@
+// Primary contexts.
+#include "device_calls.hpp"
+
+using namespace fikit::sim;
+
+extern "C" {
+
+CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+    return with_device(device, [&](Driver& driver, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
+        if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        if (simulated.primary == nullptr) {
+            driver.charge(model::call::context);
+            simulated.primary = driver.make_context(device);
+            simulated.primary->primary = true;
+        }
+        // The primary context keeps its handle for the life of the process.
+        simulated.primary->alive = true;
+        simulated.primary->flags = simulated.primary_flags;
+        ++simulated.primary->retained;
+        *context = simulated.primary->handle;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
+    return with_device(device,
+                       [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
+                           if (simulated.primary == nullptr || simulated.primary->retained == 0)
+                               return CUDA_ERROR_INVALID_CONTEXT;
+                           if (--simulated.primary->retained > 0) return CUDA_SUCCESS;
+                           driver.synchronize(lock, *simulated.primary);
+                           driver.destroy_context(*simulated.primary);
+                           return CUDA_SUCCESS;
+                       });
+}
+CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
+
+CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
+    return with_device(device,
+                       [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
+                           if (simulated.primary == nullptr || simulated.primary->retained == 0)
+                               return CUDA_SUCCESS;
+                           driver.synchronize(lock, *simulated.primary);
+                           driver.destroy_context(*simulated.primary);
+                           simulated.primary->retained = 0;
+                           return CUDA_SUCCESS;
+                       });
+}
+CUresult cuDevicePrimaryCtxReset(CUdevice device) { return cuDevicePrimaryCtxReset_v2(device); }
+
+CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
+        if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *flags = simulated.primary_flags;
+        *active = simulated.primary != nullptr && simulated.primary->retained > 0 ? 1 : 0;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
+    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
+        const unsigned schedule = flags & CU_CTX_SCHED_MASK;
+        if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 || (schedule & (schedule - 1)) != 0) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
+        simulated.primary_flags = flags;
+        if (simulated.primary != nullptr) simulated.primary->flags = flags;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
+    return cuDevicePrimaryCtxSetFlags_v2(device, flags);
+}
+
+}  // extern "C"

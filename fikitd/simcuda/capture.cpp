@@ -1,0 +1,221 @@
+// See capture.hpp. The rules are those of the CUDA programming guide, "Creating a Graph Using Stream
+// Capture", and of the driver API's pages on the calls.
+#include "capture.hpp"
+
+#include <algorithm>
+
+namespace fikit::sim {
+
+namespace {
+
+std::set<Capture*>& going_on() {
+    static auto* all = new std::set<Capture*>;
+    return *all;
+}
+
+constexpr CUgraphEdgeData full_dependency{};
+
+void close_capture(Capture& capture) {
+    for (Stream* stream : capture.streams) {
+        stream->capture = {};
+        --stream->context->captures;
+    }
+    capture.streams.clear();
+    going_on().erase(&capture);
+}
+
+void join(Stream& stream, const std::shared_ptr<Capture>& capture, std::vector<GraphNode*> nodes) {
+    stream.capture = {capture, std::move(nodes)};
+    ++stream.context->captures;
+    capture->streams.insert(&stream);
+}
+
+// An event that was recorded in a capture that is over is as good as never recorded.
+bool captured(Event& event) {
+    if (!event.capture.capture) return false;
+    if (going_on().contains(event.capture.capture.get())) return true;
+    event.capture = {};
+    return false;
+}
+
+CUresult fail(Capture& capture, CUresult result) {
+    capture.invalid = true;
+    return result;
+}
+
+std::vector<GraphNode::Edge> edges_from(const std::vector<GraphNode*>& nodes) {
+    std::vector<GraphNode::Edge> edges;
+    for (GraphNode* node : nodes) edges.push_back({node, full_dependency});
+    return edges;
+}
+
+void add_unique(std::vector<GraphNode*>& nodes, const std::vector<GraphNode*>& more) {
+    for (GraphNode* node : more) {
+        if (std::find(nodes.begin(), nodes.end(), node) == nodes.end()) nodes.push_back(node);
+    }
+}
+
+// Every forked stream must have come back to the one in which the capture began.
+bool joined(const Capture& capture) {
+    const std::vector<GraphNode*>& ends = capture.origin->capture.nodes;
+    const auto reached = [&](const GraphNode* node) {
+        return std::any_of(ends.begin(), ends.end(),
+                           [&](const GraphNode* end) { return depends_on(*end, *node); });
+    };
+    return std::all_of(capture.left.begin(), capture.left.end(), reached) &&
+           std::all_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* stream) {
+               return std::all_of(stream->capture.nodes.begin(), stream->capture.nodes.end(), reached);
+           });
+}
+
+}  // namespace
+
+CUstreamCaptureMode& thread_capture_mode() {
+    thread_local CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+    return mode;
+}
+
+CUresult may_enqueue(Driver&, Stream& stream) {
+    if (stream.capture.capture)
+        return stream.capture.capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    if (stream.kind != Stream::Kind::legacy || stream.context->captures == 0) return CUDA_SUCCESS;
+    // The legacy stream waits for all blocking streams, which a captured one cannot let it do.
+    CUresult result = CUDA_SUCCESS;
+    for (Capture* capture : going_on()) {
+        const bool met = std::any_of(
+            capture->streams.begin(), capture->streams.end(),
+            [&](const Stream* other) { return other->context == stream.context && other->blocking(); });
+        if (met) result = fail(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    }
+    return result;
+}
+
+CUresult capture_command(Driver& driver, Stream& stream, Command command) {
+    Capture& capture = *stream.capture.capture;
+    GraphNode& node = add_node(driver, *capture.graph, std::move(command), edges_from(stream.capture.nodes));
+    if (auto* child = std::get_if<ChildCommand>(&node.command)) child->graph->parent = node.graph;
+    stream.capture.nodes = {&node};
+    return CUDA_SUCCESS;
+}
+
+CUresult refuse_in_capture(Stream& stream) {
+    if (!stream.capture.capture) return CUDA_SUCCESS;
+    return fail(*stream.capture.capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+CUresult refuse_in_capture(Driver&, const Context& context) {
+    CUresult result = CUDA_SUCCESS;
+    if (context.captures == 0) return result;
+    for (Capture* capture : going_on()) {
+        const bool met = std::any_of(capture->streams.begin(), capture->streams.end(),
+                                     [&](const Stream* stream) { return stream->context == &context; });
+        if (met) result = fail(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    return result;
+}
+
+CUresult refuse_unsafe(Driver&) {
+    if (going_on().empty() || thread_capture_mode() == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    for (Capture* capture : going_on()) {
+        const bool own = capture->thread == std::this_thread::get_id();
+        const bool forbids = own ? capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED
+                                 : capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                                       thread_capture_mode() == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (forbids) result = fail(*capture, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    }
+    return result;
+}
+
+CUresult begin_capture(Driver& driver, Stream& stream, CUstreamCaptureMode mode, std::shared_ptr<Graph> graph,
+                       std::vector<GraphNode*> after) {
+    if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (stream.kind == Stream::Kind::legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream.capture.capture) return CUDA_ERROR_ILLEGAL_STATE;
+    auto capture = std::make_shared<Capture>();
+    capture->id = driver.next_id++;
+    capture->mode = mode;
+    capture->thread = std::this_thread::get_id();
+    capture->context = stream.context;
+    capture->origin = &stream;
+    capture->given_graph = graph != nullptr;
+    capture->graph = graph != nullptr ? std::move(graph) : make_graph(driver);
+    going_on().insert(capture.get());
+    join(stream, capture, std::move(after));
+    return CUDA_SUCCESS;
+}
+
+CUresult end_capture(Driver& driver, Stream& stream, CUgraph* handle) {
+    const std::shared_ptr<Capture> capture = stream.capture.capture;
+    *handle = nullptr;
+    if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id())
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    CUresult result = CUDA_SUCCESS;
+    if (capture->origin != &stream) return fail(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
+    if (capture->invalid)
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (!joined(*capture))
+        result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    close_capture(*capture);
+    if (result == CUDA_SUCCESS)
+        *handle = capture->graph->handle;
+    else if (!capture->given_graph)
+        retire_graph(driver, *capture->graph);
+    return result;
+}
+
+void abandon_capture(Driver& driver, Stream& stream) {
+    const std::shared_ptr<Capture> capture = stream.capture.capture;
+    if (!capture) return;
+    if (capture->origin == &stream) {
+        capture->invalid = true;
+        close_capture(*capture);
+        if (!capture->given_graph) retire_graph(driver, *capture->graph);
+        return;
+    }
+    add_unique(capture->left, stream.capture.nodes);
+    capture->streams.erase(&stream);
+    --stream.context->captures;
+    stream.capture = {};
+}
+
+std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags) {
+    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+    if (!stream.capture.capture) {
+        event.capture = {};
+        return std::nullopt;
+    }
+    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0)
+        return capture_command(driver, stream, RecordCommand{driver.events.share(event.handle)});
+    event.capture = stream.capture;
+    return CUDA_SUCCESS;
+}
+
+std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& event, unsigned flags) {
+    const bool external = (flags & CU_EVENT_WAIT_EXTERNAL) != 0;
+    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+    if (stream.capture.capture && external)
+        return capture_command(driver, stream, WaitCommand{driver.events.share(event.handle)});
+    if (!captured(event)) {
+        if (!stream.capture.capture) return std::nullopt;
+        // Work outside the capture is no node to depend on.
+        return fail(*stream.capture.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
+    }
+    const std::shared_ptr<Capture>& other = event.capture.capture;
+    if (other->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (stream.kind == Stream::Kind::legacy) return fail(*other, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
+    if (!stream.capture.capture) {
+        join(stream, other, event.capture.nodes);
+        return CUDA_SUCCESS;
+    }
+    if (stream.capture.capture != other) {
+        fail(*stream.capture.capture, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+        return fail(*other, CUDA_ERROR_STREAM_CAPTURE_MERGE);
+    }
+    add_unique(stream.capture.nodes, event.capture.nodes);
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,303 @@
+// See command.hpp; copies and fills are command_copy.cpp's.
+#include "command.hpp"
+
+#include <cstring>
+
+#include "capture.hpp"
+
+namespace fikit::sim {
+
+namespace {
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+    using Visitors::operator()...;
+};
+
+// The kernel's parameter buffer, from an array of pointers or from one packed buffer.
+CUresult gather(const ptx::Kernel& kernel, void** parameters, void** extra, std::vector<std::byte>& buffer) {
+    buffer.resize(kernel.parameter_bytes);
+    if (parameters != nullptr && extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (extra != nullptr) {
+        const void* packed = nullptr;
+        std::size_t bytes = 0;
+        for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+            if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+                packed = extra[1];
+            else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+                bytes = *static_cast<const std::size_t*>(extra[1]);
+            else
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (packed == nullptr || bytes < buffer.size()) return CUDA_ERROR_INVALID_VALUE;
+        if (!buffer.empty()) std::memcpy(buffer.data(), packed, buffer.size());
+        return CUDA_SUCCESS;
+    }
+    if (!kernel.parameters.empty() && parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (std::size_t index = 0; index < kernel.parameters.size(); ++index) {
+        if (parameters[index] == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        std::memcpy(buffer.data() + kernel.parameters[index].offset, parameters[index],
+                    kernel.parameters[index].bytes);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult check_shape(const Function& function, const LaunchShape& shape, unsigned shared) {
+    const auto& [grid, block] = std::tie(shape.grid, shape.block);
+    const ptx::Kernel& kernel = *function.kernel;
+    for (unsigned dimension = 0; dimension < 3; ++dimension) {
+        if (grid[dimension] == 0 || block[dimension] == 0) return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (grid[0] > 2147483647U || grid[1] > 65535 || grid[2] > 65535) return CUDA_ERROR_INVALID_VALUE;
+    if (block[0] > 1024 || block[1] > 1024 || block[2] > 64 || shape.threads() > model::threads_per_block) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (shape.threads() > kernel.threads_limit) return CUDA_ERROR_INVALID_VALUE;
+    if (kernel.required[0] != 0 && (block[0] != kernel.required[0] || block[1] != kernel.required[1] ||
+                                    block[2] != kernel.required[2])) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (shared > function.dynamic_shared_limit) return CUDA_ERROR_INVALID_VALUE;
+    if (resident_blocks(function, shape.threads(), shared) == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+    return CUDA_SUCCESS;
+}
+
+CUresult check_cluster(const Function& function, const LaunchShape& shape, const LaunchOptions& options) {
+    std::uint64_t blocks = 1;
+    for (const unsigned size : options.cluster) blocks *= std::min(size, 1024U);
+    const unsigned limit =
+        function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
+    if (blocks == 0 || blocks > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    for (unsigned dimension = 0; dimension < 3; ++dimension) {
+        if (shape.grid[dimension] % options.cluster[dimension] != 0) return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult translate_launch(Driver& driver, int device, const LaunchCommand& command,
+                          std::vector<DeviceWork>& work) {
+    Image& image = *command.image;
+    if (const CUresult result = place_image(driver, image, device); result != CUDA_SUCCESS) return result;
+    Launch launch;
+    const ptx::Kernel& kernel = *command.function->kernel;
+    launch.variables = &image.variables;
+    launch.owner = command.image;
+    launch.shape = command.shape;
+    launch.cluster = command.options.cluster[0] * command.options.cluster[1] * command.options.cluster[2];
+    launch.parameters = command.parameters;
+    launch.block = block_shape(command.shape.threads(), kernel.registers_per_thread,
+                               kernel.static_shared + command.shared);
+    if (image.opaque) {
+        // The configured time is the whole kernel's, alone on the device.
+        const std::uint64_t room =
+            std::uint64_t{model::sm_count} *
+            resident_blocks(*command.function, command.shape.threads(), command.shared);
+        const auto waves = static_cast<Nanoseconds>((command.shape.blocks() + room - 1) / room);
+        launch.cost.latency = driver.settings.kernel_time(kernel.name) / waves;
+    } else {
+        launch.kernel = &kernel;
+    }
+    work.emplace_back(std::move(launch));
+    return CUDA_SUCCESS;
+}
+
+CUresult check_value(Driver& driver, CUdeviceptr address, bool wide) {
+    const std::size_t bytes = wide ? 8 : 4;
+    if (address == 0 || address % bytes != 0 || !driver.space.covers(address, bytes))
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+CUresult check_wait(Driver& driver, CUdeviceptr address, bool wide, unsigned flags) {
+    if ((flags & ~(3U | static_cast<unsigned>(CU_STREAM_WAIT_VALUE_FLUSH))) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    return check_value(driver, address, wide);
+}
+
+CUresult check_write(Driver& driver, CUdeviceptr address, bool wide, unsigned flags) {
+    if ((flags & ~static_cast<unsigned>(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return check_value(driver, address, wide);
+}
+
+void translate_values(const ValuesCommand& command, std::vector<DeviceWork>& work) {
+    for (const CUstreamBatchMemOpParams& entry : command.list) {
+        const auto& wait = entry.waitValue;
+        const auto& write = entry.writeValue;
+        switch (entry.operation) {
+            case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+                work.emplace_back(WaitValue{wait.address, wait.value, false, wait.flags});
+                break;
+            case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+                work.emplace_back(WaitValue{wait.address, wait.value64, true, wait.flags});
+                break;
+            case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+                work.emplace_back(WriteValue{write.address, write.value, false});
+                break;
+            case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+                work.emplace_back(WriteValue{write.address, write.value64, true});
+                break;
+            default:
+                break;  // a barrier: nothing is ever reordered here
+        }
+    }
+}
+
+}  // namespace
+
+std::vector<void*> LaunchCommand::pointers() {
+    std::vector<void*> found;
+    for (const ptx::Parameter& parameter : function->kernel->parameters)
+        found.push_back(parameters.data() + parameter.offset);
+    return found;
+}
+
+unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared) {
+    const ptx::Kernel& kernel = *function.kernel;
+    if (threads > kernel.threads_limit || shared > function.dynamic_shared_limit) return 0;
+    return blocks_per_sm(block_shape(threads, kernel.registers_per_thread,
+                                     kernel.static_shared + static_cast<unsigned>(shared)));
+}
+
+CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, const LaunchShape& shape,
+                     unsigned shared, void** parameters, void** extra, const LaunchOptions& options,
+                     const SmSet* partition, LaunchCommand& command) {
+    Function* function = driver.functions.find(handle);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const Context* home = context.owner != nullptr ? context.owner : &context;
+    if (function->image->context != nullptr && function->image->context != home)
+        return CUDA_ERROR_INVALID_CONTEXT;
+    CUresult result = check_shape(*function, shape, shared);
+    if (result == CUDA_SUCCESS) result = check_cluster(*function, shape, options);
+    if (result != CUDA_SUCCESS) return result;
+    if (options.cooperative) {
+        const std::uint64_t sms = partition != nullptr ? partition->count() : model::sm_count;
+        if (shape.blocks() > sms * resident_blocks(*function, shape.threads(), shared))
+            return CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+    }
+    command.image = function->image->shared_from_this();
+    command.function = function;
+    command.shape = shape;
+    command.shape.dynamic_shared = shared;
+    command.shape.cooperative = options.cooperative;
+    command.shape.cluster = options.cluster;
+    command.shared = shared;
+    command.options = options;
+    return gather(*function->kernel, parameters, extra, command.parameters);
+}
+
+CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions& options) {
+    switch (attribute.id) {
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+            options.cooperative = attribute.value.cooperative != 0;
+            break;
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+            options.priority =
+                std::clamp(attribute.value.priority, model::priority_highest, model::priority_lowest);
+            break;
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+            options.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
+                               attribute.value.clusterDim.z};
+            break;
+        // Hints: the model has nothing that they could change.
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            break;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_DEVICE_UPDATABLE_KERNEL_NODE:
+            return CUDA_ERROR_NOT_SUPPORTED;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult check(Driver& driver, const ValuesCommand& command) {
+    for (const CUstreamBatchMemOpParams& entry : command.list) {
+        CUresult result = CUDA_SUCCESS;
+        switch (entry.operation) {
+            case CU_STREAM_MEM_OP_WAIT_VALUE_32:
+            case CU_STREAM_MEM_OP_WAIT_VALUE_64:
+                result = check_wait(driver, entry.waitValue.address,
+                                    entry.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64, entry.waitValue.flags);
+                break;
+            case CU_STREAM_MEM_OP_WRITE_VALUE_32:
+            case CU_STREAM_MEM_OP_WRITE_VALUE_64:
+                result =
+                    check_write(driver, entry.writeValue.address,
+                                entry.operation == CU_STREAM_MEM_OP_WRITE_VALUE_64, entry.writeValue.flags);
+                break;
+            case CU_STREAM_MEM_OP_BARRIER:
+                break;
+            case CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES:
+                result = CUDA_ERROR_NOT_SUPPORTED;
+                break;
+            default:
+                result = CUDA_ERROR_INVALID_VALUE;
+        }
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult translate(Driver& driver, int device, const Command& command, std::vector<DeviceWork>& work) {
+    return std::visit(Overloaded{[&](const LaunchCommand& launch) {
+                                     return translate_launch(driver, device, launch, work);
+                                 },
+                                 [&](const CopyCommand& copy) {
+                                     CopyPlan plan;
+                                     const CUresult result = plan_copy(driver, copy.shape, plan);
+                                     for (Copy& part : plan.parts) work.emplace_back(std::move(part));
+                                     return result;
+                                 },
+                                 [&](const FillCommand& fill) {
+                                     const CUDA_MEMSET_NODE_PARAMS& shape = fill.shape;
+                                     if (const CUresult result = check(driver, fill); result != CUDA_SUCCESS)
+                                         return result;
+                                     if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
+                                     work.emplace_back(Fill{{shape.dst, shape.pitch, false},
+                                                            shape.width,
+                                                            shape.height,
+                                                            shape.value,
+                                                            shape.elementSize});
+                                     return CUDA_SUCCESS;
+                                 },
+                                 [&](const HostCommand& host) {
+                                     work.emplace_back(HostCall{[host] { host.function(host.data); }});
+                                     return CUDA_SUCCESS;
+                                 },
+                                 [&](const ValuesCommand& values) {
+                                     translate_values(values, work);
+                                     return CUDA_SUCCESS;
+                                 },
+                                 [](const auto&) { return CUDA_SUCCESS; }},
+                      command);
+}
+
+CUresult issue(Driver& driver, Stream& stream, Command command, OperationPtr* last) {
+    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+    if (stream.capture.capture) return capture_command(driver, stream, std::move(command));
+    std::optional<int> priority;
+    if (const auto* launch = std::get_if<LaunchCommand>(&command)) priority = launch->options.priority;
+    std::vector<DeviceWork> work;
+    const CUresult result = translate(driver, stream.context->device, command, work);
+    if (result != CUDA_SUCCESS) return result;
+    for (DeviceWork& part : work) {
+        auto operation = std::make_shared<Operation>();
+        operation->work = std::move(part);
+        driver.enqueue(stream, operation, nullptr, priority);
+        if (last != nullptr) *last = operation;
+    }
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::sim

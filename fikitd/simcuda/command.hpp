@@ -1,0 +1,113 @@
+// What a stream and a graph are made of: commands.
+//
+// A command is checked once, when it is given. Issued to a stream it becomes operations of the device at
+// once; while the stream is captured, or as a node of a graph, it is kept and becomes operations at each
+// launch of the graph. So both have one set of checks and one translation.
+#pragma once
+
+#include <memory>
+#include <variant>
+#include <vector>
+
+#include "driver.hpp"
+
+namespace fikit::sim {
+
+struct LaunchOptions {
+    std::optional<int> priority;
+    bool cooperative = false;
+    std::array<unsigned, 3> cluster{1, 1, 1};
+};
+
+struct LaunchCommand {
+    std::shared_ptr<Image> image;
+    Function* function = nullptr;  // the image's
+    LaunchShape shape;
+    unsigned shared = 0;
+    std::vector<std::byte> parameters;
+    LaunchOptions options;
+    // As set by cuGraphKernelNodeSetAttribute.
+    std::map<CUlaunchAttributeID, CUlaunchAttributeValue> attributes;
+    // Where the parameters lie, for who asks for them.
+    std::vector<void*> pointers();
+};
+struct CopyCommand {
+    CUDA_MEMCPY3D shape{};
+};
+struct FillCommand {
+    CUDA_MEMSET_NODE_PARAMS shape{};
+};
+struct HostCommand {
+    CUhostFn function = nullptr;
+    void* data = nullptr;
+};
+struct ValuesCommand {
+    std::vector<CUstreamBatchMemOpParams> list;
+};
+struct RecordCommand {
+    std::shared_ptr<Event> event;
+};
+struct WaitCommand {
+    std::shared_ptr<Event> event;
+};
+struct ChildCommand {
+    std::shared_ptr<Graph> graph;
+};
+// Memory of a graph: it has its address and its pages as long as a graph has the node, and is in use
+// from the node's launch to the free's.
+struct GraphAllocation {
+    CUdeviceptr address = 0;
+    std::size_t bytes = 0;
+    int device = 0;
+    bool in_use = false;
+    ~GraphAllocation();
+};
+struct AllocateCommand {
+    CUmemPoolProps properties{};
+    std::vector<CUmemAccessDesc> access;
+    std::shared_ptr<GraphAllocation> memory;
+};
+struct FreeCommand {
+    CUdeviceptr address = 0;
+};
+struct EmptyCommand {};
+
+using Command =
+    std::variant<EmptyCommand, LaunchCommand, CopyCommand, FillCommand, HostCommand, ValuesCommand,
+                 RecordCommand, WaitCommand, ChildCommand, AllocateCommand, FreeCommand>;
+using DeviceWork = decltype(Operation::work);
+
+// How many of its blocks an SM holds; 0 where it may not run so.
+unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared);
+
+// Makes a launch of an untrusted description: the shape, the limits and the parameters are checked.
+CUresult make_launch(Driver& driver, const Context& context, CUfunction function, const LaunchShape& shape,
+                     unsigned shared, void** parameters, void** extra, const LaunchOptions& options,
+                     const SmSet* partition, LaunchCommand& command);
+CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions& options);
+
+// Whether a command could run now; what its addresses are may change until it does.
+CUresult check(Driver& driver, const CopyCommand& command);
+CUresult check(Driver& driver, const FillCommand& command);
+CUresult check(Driver& driver, const ValuesCommand& command);
+
+// Adds what the device has to do for a command. Children, allocations, frees, records and waits have
+// nothing for the device itself.
+CUresult translate(Driver& driver, int device, const Command& command, std::vector<DeviceWork>& work);
+
+// A copy between arrays and stretches of memory is one of two dimensions for each slice, or one for
+// all where the slices follow one another.
+struct CopyPlan {
+    std::vector<Copy> parts;
+    bool pageable = false;
+    bool pageable_source = false;
+    bool inside = false;  // both ends on the device
+    std::size_t bytes = 0;
+};
+CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan);
+
+// Issues a command to a stream, or adds it to the graph that captures it. `last` is what to wait for;
+// it is null for a captured command.
+CUresult issue(Driver& driver, Stream& stream, Command command, OperationPtr* last = nullptr);
+
+}  // namespace fikit::sim

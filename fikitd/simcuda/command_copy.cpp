@@ -1,0 +1,158 @@
+// Copies and fills as commands: where their ends lie, and what the device has to do.
+#include <algorithm>
+#include <cstring>
+
+#include "array.hpp"
+#include "command.hpp"
+
+namespace fikit::sim {
+
+namespace {
+
+struct Size {
+    std::size_t width, height, depth;
+};
+
+struct End {
+    Place place;
+    std::size_t slice = 0;  // bytes from one slice to the next
+    bool on_device = false;
+};
+
+// One end of a CUDA_MEMCPY3D.
+struct Description {
+    CUmemorytype type;
+    const void* host;
+    CUdeviceptr device;
+    CUarray array;
+    std::size_t x, y, z, pitch, height;
+};
+
+Description source_of(const CUDA_MEMCPY3D& shape) {
+    return {shape.srcMemoryType, shape.srcHost, shape.srcDevice, shape.srcArray, shape.srcXInBytes,
+            shape.srcY,          shape.srcZ,    shape.srcPitch,  shape.srcHeight};
+}
+Description destination_of(const CUDA_MEMCPY3D& shape) {
+    return {shape.dstMemoryType, shape.dstHost, shape.dstDevice, shape.dstArray, shape.dstXInBytes,
+            shape.dstY,          shape.dstZ,    shape.dstPitch,  shape.dstHeight};
+}
+
+CUresult array_end(Driver& driver, const Description& description, const Size& size, End& end) {
+    const Array* array = driver.arrays.find(description.array);
+    if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const std::size_t row = array->shape.Width * array->element;
+    const auto fits = [](std::size_t from, std::size_t count, std::size_t limit) {
+        return from <= limit && count <= limit - from;
+    };
+    if (!fits(description.x, size.width, row) || !fits(description.y, size.height, array->rows()) ||
+        !fits(description.z, size.depth, array->slices())) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    end.place.pitch = array->pitch;
+    end.slice = array->pitch * array->rows();
+    end.place.address =
+        array->address + description.z * end.slice + description.y * array->pitch + description.x;
+    end.on_device = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult find_end(Driver& driver, const Description& description, const Size& size, End& end) {
+    if (description.type == CU_MEMORYTYPE_ARRAY) return array_end(driver, description, size, end);
+    if (description.type != CU_MEMORYTYPE_HOST && description.type != CU_MEMORYTYPE_DEVICE &&
+        description.type != CU_MEMORYTYPE_UNIFIED) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    const std::uint64_t base = description.type == CU_MEMORYTYPE_HOST
+                                   ? reinterpret_cast<std::uint64_t>(description.host)
+                                   : description.device;
+    if (base == 0) return CUDA_ERROR_INVALID_VALUE;
+    const std::size_t pitch = description.pitch != 0 ? description.pitch : size.width;
+    const std::size_t height = description.height != 0 ? description.height : size.height;
+    if (size.height > 1 && (description.x > pitch || size.width > pitch - description.x))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (size.depth > 1 && (description.y > height || size.height > height - description.y))
+        return CUDA_ERROR_INVALID_VALUE;
+    std::size_t slice = 0, offset = 0, span = 0;
+    if (__builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(slice, size.depth, &span) ||
+        __builtin_mul_overflow(slice, description.z, &offset)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    end.place.pitch = pitch;
+    end.slice = slice;
+    end.place.address = base + offset + description.y * pitch + description.x;
+    span = (size.depth - 1) * slice + (size.height - 1) * pitch + size.width;
+    const Block* block = driver.block_of(end.place.address);
+    end.on_device = block != nullptr && !block->host();
+    if (block == nullptr) {
+        if (description.type == CU_MEMORYTYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+        end.place.host = true;
+        return CUDA_SUCCESS;
+    }
+    return driver.space.covers(end.place.address, span) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CopyEngine engine_of(const End& to, const End& from) {
+    if (to.on_device == from.on_device) return CopyEngine::on_device;
+    return to.on_device ? CopyEngine::to_device : CopyEngine::to_host;
+}
+
+}  // namespace
+
+CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan) {
+    Size size{shape.WidthInBytes, shape.Height, shape.Depth};
+    if (size.width == 0 || size.height == 0 || size.depth == 0) return CUDA_SUCCESS;
+    std::size_t rows = 0;
+    if (__builtin_mul_overflow(size.height, size.depth, &rows) ||
+        __builtin_mul_overflow(rows, size.width, &plan.bytes)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    End to, from;
+    CUresult result = find_end(driver, destination_of(shape), size, to);
+    if (result == CUDA_SUCCESS) result = find_end(driver, source_of(shape), size, from);
+    if (result != CUDA_SUCCESS) return result;
+    plan.pageable = to.place.host || from.place.host;
+    plan.pageable_source = from.place.host;
+    plan.inside = to.on_device && from.on_device;
+    const auto dense = [&](const End& end) { return end.slice == end.place.pitch * size.height; };
+    if (size.depth > 1 && dense(to) && dense(from)) {
+        size.height = rows;
+        size.depth = 1;
+    }
+    for (std::size_t slice = 0; slice < size.depth; ++slice) {
+        Copy copy;
+        copy.destination = to.place;
+        copy.destination.address += slice * to.slice;
+        copy.source = from.place;
+        copy.source.address += slice * from.slice;
+        copy.width = size.width;
+        copy.height = size.height;
+        copy.engine = engine_of(to, from);
+        copy.pageable = plan.pageable;
+        plan.parts.push_back(std::move(copy));
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult check(Driver& driver, const CopyCommand& command) {
+    CopyPlan plan;
+    return plan_copy(driver, command.shape, plan);
+}
+
+CUresult check(Driver& driver, const FillCommand& command) {
+    const CUDA_MEMSET_NODE_PARAMS& shape = command.shape;
+    const unsigned element = shape.elementSize;
+    if (element != 1 && element != 2 && element != 4) return CUDA_ERROR_INVALID_VALUE;
+    if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
+    std::size_t row = 0, last = 0;
+    if (__builtin_mul_overflow(shape.width, std::size_t{element}, &row) ||
+        __builtin_mul_overflow(shape.pitch, shape.height - 1, &last)) {
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (shape.dst == 0 || shape.dst % element != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (shape.height > 1 && (shape.pitch % element != 0 || shape.pitch < row))
+        return CUDA_ERROR_INVALID_VALUE;
+    const bool known = driver.block_of(shape.dst) != nullptr;
+    return known && driver.space.covers(shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,164 @@
+// See fatbin.hpp.
+#include "fatbin.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+namespace fikit::sim {
+
+namespace {
+
+struct Header {
+    std::uint32_t magic;
+    std::uint16_t version;
+    std::uint16_t header_bytes;
+    std::uint64_t bytes;  // of the entries
+};
+constexpr std::uint32_t magic = 0xba55ed50;
+
+struct Entry {
+    std::uint16_t kind;
+    std::uint16_t version;
+    std::uint32_t header_bytes;
+    std::uint64_t bytes;
+    std::uint32_t packed_bytes;
+    std::uint32_t unknown[2];
+    std::uint32_t target;
+    std::uint32_t bits;
+    std::uint32_t unknown_too;
+    std::uint64_t flags;
+    std::uint64_t unknown_last;
+    std::uint64_t expanded_bytes;
+};
+static_assert(sizeof(Entry) == 64);
+constexpr std::uint16_t kind_ptx = 1;
+constexpr std::uint16_t kind_elf = 2;
+constexpr std::uint64_t flag_lz4 = 0x2000;
+constexpr std::uint64_t flag_zstd = 0x8000;
+constexpr std::uint64_t expanded_most = std::uint64_t{1} << 30;
+constexpr unsigned device_target = 90;
+
+// Machine code runs on its own minor version and later ones; PTX on every later device.
+bool fits(const Entry& entry) {
+    return entry.kind == kind_ptx ? entry.target <= device_target : entry.target == device_target;
+}
+
+}  // namespace
+
+bool is_fatbin(Bytes image) { return fatbin_length(image) != 0; }
+
+std::uint64_t fatbin_length(Bytes head) {
+    Header header;
+    if (head.size() < sizeof header) return 0;
+    std::memcpy(&header, head.data(), sizeof header);
+    if (header.magic != magic || header.header_bytes < sizeof header) return 0;
+    return header.bytes > (std::uint64_t{1} << 40) ? 0 : header.header_bytes + header.bytes;
+}
+
+std::vector<std::byte> wrap_ptx(Bytes text) {
+    Entry entry{};
+    entry.kind = kind_ptx;
+    entry.version = 0x101;
+    entry.header_bytes = sizeof entry;
+    entry.bytes = (text.size() + 1 + 7) / 8 * 8;  // with a null byte, padded
+    entry.target = device_target;
+    entry.bits = 64;
+    const Header header{magic, 1, sizeof(Header), sizeof entry + entry.bytes};
+    std::vector<std::byte> out(sizeof header + header.bytes);
+    std::memcpy(out.data(), &header, sizeof header);
+    std::memcpy(out.data() + sizeof header, &entry, sizeof entry);
+    std::memcpy(out.data() + sizeof header + sizeof entry, text.data(), text.size());
+    return out;
+}
+
+bool expand_lz4(Bytes packed, std::size_t expected, std::vector<std::byte>& out) {
+    out.clear();
+    // A byte of input gives at most 255 of output.
+    if (expected / 255 > packed.size()) return false;
+    out.reserve(expected);
+    std::size_t at = 0;
+    const auto byte = [&](unsigned& value) {
+        if (at >= packed.size()) return false;
+        value = std::to_integer<unsigned>(packed[at++]);
+        return true;
+    };
+    const auto length = [&](std::size_t& value) {
+        if (value != 15) return true;
+        for (unsigned more = 255; more == 255;) {
+            if (!byte(more)) return false;
+            value += more;
+        }
+        return true;
+    };
+    while (at < packed.size()) {
+        unsigned token = 0;
+        if (!byte(token)) return false;
+        std::size_t literals = token >> 4;
+        if (!length(literals) || literals > packed.size() - at || literals > expected - out.size())
+            return false;
+        out.insert(out.end(), packed.begin() + static_cast<std::ptrdiff_t>(at),
+                   packed.begin() + static_cast<std::ptrdiff_t>(at + literals));
+        at += literals;
+        if (at == packed.size()) break;  // the last sequence has no match
+        unsigned low = 0, high = 0;
+        if (!byte(low) || !byte(high)) return false;
+        const std::size_t distance = low | high << 8;
+        std::size_t match = token & 15;
+        if (!length(match)) return false;
+        match += 4;
+        if (distance == 0 || distance > out.size() || match > expected - out.size()) return false;
+        for (; match > 0; --match) out.push_back(out[out.size() - distance]);
+    }
+    return out.size() == expected;
+}
+
+bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem) {
+    const std::uint64_t length = fatbin_length(image);
+    if (length == 0 || length > image.size()) {
+        problem = "the fat binary ends early";
+        return false;
+    }
+    Header header;
+    std::memcpy(&header, image.data(), sizeof header);
+    unsigned best = 0;
+    for (std::uint64_t at = header.header_bytes; at < length;) {
+        Entry entry;
+        if (length - at < sizeof entry) {
+            problem = "an entry of the fat binary ends early";
+            return false;
+        }
+        std::memcpy(&entry, image.data() + at, sizeof entry);
+        if (entry.header_bytes < sizeof entry || entry.header_bytes > length - at ||
+            entry.bytes > length - at - entry.header_bytes) {
+            problem = "an entry of the fat binary lies outside it";
+            return false;
+        }
+        Bytes content = image.subspan(at + entry.header_bytes, entry.bytes);
+        at += entry.header_bytes + entry.bytes;
+        if ((entry.kind != kind_ptx && entry.kind != kind_elf) || !fits(entry)) continue;
+        // The newest PTX, else the machine code.
+        const unsigned rank = entry.kind == kind_ptx ? 1000 + entry.target : entry.target;
+        if (rank <= best) continue;
+        if ((entry.flags & flag_zstd) != 0) {
+            problem =
+                "an image is packed with zstd, which is not read here (nvcc --compress-mode=speed or =none)";
+            continue;
+        }
+        std::vector<std::byte> expanded;
+        if ((entry.flags & flag_lz4) != 0) {
+            if (entry.packed_bytes > content.size() || entry.expanded_bytes > expanded_most ||
+                !expand_lz4(content.first(entry.packed_bytes), entry.expanded_bytes, expanded)) {
+                problem = "a packed image of the fat binary is damaged";
+                return false;
+            }
+        } else {
+            expanded.assign(content.begin(), content.end());
+        }
+        best = rank;
+        choice.kind = entry.kind == kind_ptx ? FatbinChoice::Kind::ptx : FatbinChoice::Kind::cubin;
+        choice.image = std::move(expanded);
+    }
+    return true;
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,35 @@
+// Fat binaries: several images of one program, of which the best for the device is taken.
+//
+// PTX is preferred to machine code, whatever the order, as it can be run for real.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "cubin.hpp"
+
+namespace fikit::sim {
+
+struct FatbinChoice {
+    enum class Kind : std::uint8_t { none, ptx, cubin };
+    Kind kind = Kind::none;
+    std::vector<std::byte> image;
+};
+
+bool is_fatbin(Bytes image);
+
+// The length of the fat binary by its own header; 0 where `head` is none.
+std::uint64_t fatbin_length(Bytes head);
+
+// Chooses among the images for compute capability 9.0. False where the file is damaged; `problem`
+// then says how, and also why an image that would do was passed over.
+bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem);
+
+// A fat binary with one image, PTX for sm_90.
+std::vector<std::byte> wrap_ptx(Bytes text);
+
+// Undoes the block format of LZ4; false unless exactly `expected` bytes come out.
+bool expand_lz4(Bytes packed, std::size_t expected, std::vector<std::byte>& out);
+
+}  // namespace fikit::sim

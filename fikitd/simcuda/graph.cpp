@@ -1,0 +1,186 @@
+// See graph.hpp; executable graphs are graph_exec.cpp's.
+#include <algorithm>
+#include <unordered_map>
+
+#include "capture.hpp"
+
+namespace fikit::sim {
+
+namespace {
+
+std::vector<GraphNode::Edge>::iterator find_edge(std::vector<GraphNode::Edge>& edges, const GraphNode* node) {
+    return std::find_if(edges.begin(), edges.end(),
+                        [&](const GraphNode::Edge& edge) { return edge.node == node; });
+}
+
+// Children are part of the graph: a copy has copies of them.
+void own_child(Driver& driver, GraphNode& node, bool registered) {
+    auto* child = std::get_if<ChildCommand>(&node.command);
+    if (child == nullptr) return;
+    child->graph = clone_graph(driver, *child->graph, registered);
+    child->graph->parent = node.graph;
+}
+
+// Streams and events of captures must not keep a node that is gone.
+void forget_point(CapturePoint& point, const GraphNode* node) { std::erase(point.nodes, node); }
+
+}  // namespace
+
+CUgraphNodeType GraphNode::type() const {
+    constexpr CUgraphNodeType types[] = {
+        CU_GRAPH_NODE_TYPE_EMPTY,        CU_GRAPH_NODE_TYPE_KERNEL,     CU_GRAPH_NODE_TYPE_MEMCPY,
+        CU_GRAPH_NODE_TYPE_MEMSET,       CU_GRAPH_NODE_TYPE_HOST,       CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
+        CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_GRAPH,
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC,    CU_GRAPH_NODE_TYPE_MEM_FREE};
+    static_assert(std::size(types) == std::variant_size_v<Command>);
+    return types[command.index()];
+}
+
+std::size_t Graph::edges() const {
+    std::size_t count = 0;
+    for (const auto& node : nodes) count += node->dependencies.size();
+    return count;
+}
+
+void connect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
+    to.dependencies.push_back({&from, data});
+    from.dependents.push_back({&to, data});
+}
+
+bool disconnect(GraphNode& from, GraphNode& to) {
+    const auto forward = find_edge(from.dependents, &to);
+    if (forward == from.dependents.end()) return false;
+    from.dependents.erase(forward);
+    to.dependencies.erase(find_edge(to.dependencies, &from));
+    return true;
+}
+
+bool depends_on(const GraphNode& later, const GraphNode& earlier) {
+    std::set<const GraphNode*> seen;
+    std::vector<const GraphNode*> open{&later};
+    while (!open.empty()) {
+        const GraphNode* node = open.back();
+        open.pop_back();
+        if (node == &earlier) return true;
+        if (!seen.insert(node).second) continue;
+        for (const GraphNode::Edge& edge : node->dependencies) open.push_back(edge.node);
+    }
+    return false;
+}
+
+GraphNode& add_node(Driver& driver, Graph& graph, Command command,
+                    const std::vector<GraphNode::Edge>& after) {
+    auto node = std::make_shared<GraphNode>();
+    node->graph = &graph;
+    node->id = graph.next_node++;
+    node->identity = node->original = driver.next_id++;
+    node->command = std::move(command);
+    for (const GraphNode::Edge& edge : after) connect(*edge.node, *node, edge.data);
+    graph.nodes.push_back(node);
+    driver.nodes.add(node);
+    return *node;
+}
+
+void remove_node(Driver& driver, GraphNode& node) {
+    while (!node.dependencies.empty()) disconnect(*node.dependencies.back().node, node);
+    while (!node.dependents.empty()) disconnect(node, *node.dependents.back().node);
+    driver.streams.each([&](Stream& stream) {
+        forget_point(stream.capture, &node);
+        if (stream.capture.capture) std::erase(stream.capture.capture->left, &node);
+    });
+    driver.events.each([&](Event& event) { forget_point(event.capture, &node); });
+    driver.contexts.each([&](Context& context) {
+        for (auto& entry : context.per_thread) forget_point(entry.second->capture, &node);
+    });
+    if (auto* child = std::get_if<ChildCommand>(&node.command)) retire_graph(driver, *child->graph);
+    Graph& graph = *node.graph;
+    driver.nodes.remove(&node);
+    std::erase_if(graph.nodes, [&](const std::shared_ptr<GraphNode>& other) { return other.get() == &node; });
+}
+
+std::shared_ptr<Graph> make_graph(Driver& driver) {
+    auto graph = std::make_shared<Graph>();
+    graph->id = driver.next_id++;
+    driver.graphs.add(graph);
+    return graph;
+}
+
+std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool registered) {
+    auto copy = std::make_shared<Graph>();
+    copy->id = driver.next_id++;
+    copy->next_node = graph.next_node;
+    if (registered) driver.graphs.add(copy);
+    std::unordered_map<const GraphNode*, GraphNode*> copies;
+    for (const auto& node : graph.nodes) {
+        auto twin = std::make_shared<GraphNode>();
+        twin->graph = copy.get();
+        twin->id = node->id;
+        twin->identity = driver.next_id++;
+        twin->original = node->identity;
+        twin->command = node->command;
+        twin->enabled = node->enabled;
+        own_child(driver, *twin, registered);
+        copies[node.get()] = twin.get();
+        if (registered) driver.nodes.add(twin);
+        copy->nodes.push_back(std::move(twin));
+    }
+    for (const auto& node : graph.nodes) {
+        for (const GraphNode::Edge& edge : node->dependencies)
+            connect(*copies[edge.node], *copies[node.get()], edge.data);
+    }
+    for (const auto& [object, count] : graph.user_objects) {
+        copy->user_objects[object] = 1;
+        ++object->references;
+    }
+    return copy;
+}
+
+void retire_graph(Driver& driver, Graph& graph) {
+    for (const auto& node : graph.nodes) {
+        if (auto* child = std::get_if<ChildCommand>(&node->command)) retire_graph(driver, *child->graph);
+        driver.nodes.remove(node.get());
+    }
+    const auto held = std::exchange(graph.user_objects, {});
+    for (const auto& [object, count] : held) release_user_object(driver, *object, count);
+    driver.graphs.remove(&graph);
+}
+
+GraphNode* find_copy(const Graph& graph, std::uint64_t original) {
+    for (const auto& node : graph.nodes) {
+        if (node->original == original) return node.get();
+        if (const auto* child = std::get_if<ChildCommand>(&node->command)) {
+            if (GraphNode* found = find_copy(*child->graph, original)) return found;
+        }
+    }
+    return nullptr;
+}
+
+std::optional<std::vector<GraphNode*>> sorted(const Graph& graph) {
+    std::unordered_map<const GraphNode*, std::size_t> open;
+    std::vector<GraphNode*> order;
+    for (const auto& node : graph.nodes) {
+        open[node.get()] = node->dependencies.size();
+        if (node->dependencies.empty()) order.push_back(node.get());
+    }
+    for (std::size_t index = 0; index < order.size(); ++index) {
+        for (const GraphNode::Edge& edge : order[index]->dependents) {
+            if (--open[edge.node] == 0) order.push_back(edge.node);
+        }
+    }
+    if (order.size() != graph.nodes.size()) return std::nullopt;
+    return order;
+}
+
+void release_user_object(Driver& driver, UserObject& object, unsigned count) {
+    object.references -= std::min(count, object.references);
+    if (object.references > 0) return;
+    // Its end is told on the driver's own thread, in which no call of the driver may be made.
+    auto operation = std::make_shared<Operation>();
+    operation->work = HostCall{[destroy = object.destroy, data = object.data] { destroy(data); }};
+    driver.start(*driver.devices.front());
+    driver.devices.front()->engine.submit(operation, {}, driver.clock.now());
+    driver.wake();
+    driver.user_objects.remove(&object);
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,94 @@
+// Graphs: commands and the order between them; and what an instantiated one adds.
+//
+// An executable graph owns a copy, whose nodes remember the nodes that they were copied from, so that the
+// calls which change it can name those. All of it is under the driver's mutex.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "command.hpp"
+
+namespace fikit::sim {
+
+struct GraphNode {
+    struct Edge {
+        GraphNode* node;
+        CUgraphEdgeData data;
+    };
+    CUgraphNode handle{};
+    Graph* graph = nullptr;
+    unsigned id = 0;             // in its graph, never given again
+    std::uint64_t identity = 0;  // of this node alone
+    std::uint64_t original = 0;  // the identity of the node it is a copy of; its own where of none
+    Command command;
+    std::vector<Edge> dependencies;
+    std::vector<Edge> dependents;
+    bool enabled = true;
+
+    CUgraphNodeType type() const;
+};
+
+struct UserObject {
+    CUuserObject handle{};
+    void* data = nullptr;
+    CUhostFn destroy = nullptr;
+    unsigned references = 0;
+};
+
+struct Graph {
+    CUgraph handle{};  // null: a child's or an executable's, which have none of their own until asked for
+    std::uint64_t id = 0;
+    unsigned next_node = 0;
+    Graph* parent = nullptr;  // of the node whose child it is
+    std::vector<std::shared_ptr<GraphNode>> nodes;
+    std::map<UserObject*, unsigned> user_objects;  // with the references that it holds
+
+    std::size_t edges() const;
+};
+
+struct GraphExec {
+    CUgraphExec handle{};
+    std::uint64_t id = 0;
+    unsigned long long flags = 0;
+    Context* context = nullptr;
+    std::shared_ptr<Graph> graph;
+    OperationPtr last;  // of its latest launch: it does not run beside itself
+};
+
+// Adds a node behind others of the same graph.
+GraphNode& add_node(Driver& driver, Graph& graph, Command command, const std::vector<GraphNode::Edge>& after);
+void connect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data);
+bool disconnect(GraphNode& from, GraphNode& to);
+bool depends_on(const GraphNode& later, const GraphNode& earlier);
+void remove_node(Driver& driver, GraphNode& node);
+
+std::shared_ptr<Graph> make_graph(Driver& driver);
+// A copy with nodes of its own. `registered`: callers may name the copy's nodes.
+std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool registered);
+// Lets go of handles and of the references to user objects.
+void retire_graph(Driver& driver, Graph& graph);
+// The node that is a copy of `original`, also in children; null where there is none.
+GraphNode* find_copy(const Graph& graph, std::uint64_t original);
+
+// The nodes, each after those it depends on; nothing where they depend on each other in a circle.
+std::optional<std::vector<GraphNode*>> sorted(const Graph& graph);
+
+void release_user_object(Driver& driver, UserObject& object, unsigned count);
+
+// Memory that a graph's node allocates; null where there is none. What is freed is the address's use:
+// the pages stay the node's. False where the address is of no such memory.
+std::shared_ptr<GraphAllocation> allocate_graph_memory(Driver& driver, int device, std::size_t bytes);
+bool is_graph_memory(CUdeviceptr address);
+bool free_graph_memory(CUdeviceptr address);
+void graph_memory_use(int device, std::uint64_t& used, std::uint64_t& reserved);
+
+CUresult instantiate(Driver& driver, Context& context, const Graph& graph, unsigned long long flags,
+                     CUgraphInstantiateResult* problem, CUgraphExec* handle);
+CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream);
+// Takes over the commands of a graph with the same nodes and edges.
+CUgraphExecUpdateResult update_graph(Graph& target, const Graph& source, GraphNode** culprit,
+                                     GraphNode** culprit_from);
+
+}  // namespace fikit::sim

@@ -1,0 +1,248 @@
+// Executable graphs: a copy of a graph, its launches and its updates.
+#include <algorithm>
+#include <unordered_map>
+
+#include "capture.hpp"
+
+namespace fikit::sim {
+
+namespace {
+
+// Memory that graphs allocate, by address.
+std::map<CUdeviceptr, GraphAllocation*>& graph_memory() {
+    static auto* all = new std::map<CUdeviceptr, GraphAllocation*>;
+    return *all;
+}
+
+// The commands of a graph as the device's work, made before anything is submitted: a launch that cannot
+// be translated submits nothing.
+using Translated = std::unordered_map<const GraphNode*, std::vector<DeviceWork>>;
+
+CUresult prepare(Driver& driver, const GraphExec& exec, const Graph& graph, Translated& translated) {
+    for (const auto& node : graph.nodes) {
+        CUresult result = CUDA_SUCCESS;
+        if (const auto* child = std::get_if<ChildCommand>(&node->command)) {
+            result = prepare(driver, exec, *child->graph, translated);
+        } else if (const auto* allocation = std::get_if<AllocateCommand>(&node->command)) {
+            const bool frees = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+            if (allocation->memory->in_use && !frees) result = CUDA_ERROR_INVALID_VALUE;
+        } else if (node->enabled) {
+            result = translate(driver, exec.context->device, node->command, translated[node.get()]);
+        }
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+class Submission {
+  public:
+    Submission(Driver& driver, const GraphExec& exec, Stream& stream, Translated& translated)
+        : driver_(driver), exec_(exec), stream_(stream), translated_(translated) {}
+
+    // Submits the nodes behind `after`; the result is what is done when all of them are.
+    OperationPtr run(const Graph& graph, const OperationPtr& after) {
+        std::unordered_map<const GraphNode*, OperationPtr> ends;
+        std::vector<Dependency> leaves{{after, false}};
+        const std::optional<std::vector<GraphNode*>> order = sorted(graph);
+        for (GraphNode* node : *order) {
+            std::vector<Dependency> earlier;
+            for (const GraphNode::Edge& edge : node->dependencies)
+                earlier.push_back({ends[edge.node], false});
+            if (earlier.empty()) earlier.push_back({after, false});
+            const OperationPtr end = run_node(*node, std::move(earlier));
+            ends[node] = end;
+            if (node->dependents.empty()) leaves.push_back({end, false});
+        }
+        return submit(Marker{}, leaves, stream_.priority);
+    }
+
+    OperationPtr submit(DeviceWork work, const std::vector<Dependency>& after, int priority) {
+        auto operation = std::make_shared<Operation>();
+        operation->work = std::move(work);
+        driver_.submit(stream_, operation, after, priority);
+        return operation;
+    }
+
+  private:
+    OperationPtr run_node(GraphNode& node, std::vector<Dependency> after) {
+        if (const auto* child = std::get_if<ChildCommand>(&node.command))
+            return run(*child->graph, submit(Marker{}, after, stream_.priority));
+        if (const auto* wait = std::get_if<WaitCommand>(&node.command))
+            after.push_back({wait->event->record, true});
+        int priority = stream_.priority;
+        if (const auto* launch = std::get_if<LaunchCommand>(&node.command)) {
+            if ((exec_.flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0)
+                priority = launch->options.priority.value_or(priority);
+        }
+        OperationPtr end;
+        for (DeviceWork& work : translated_[&node]) {
+            if (auto* launch = std::get_if<Launch>(&work)) launch->graph_node = true;
+            end = submit(std::move(work), after, priority);
+            after = {{end, false}};
+        }
+        const auto* record = std::get_if<RecordCommand>(&node.command);
+        if (end == nullptr)
+            end = submit(Marker{record != nullptr && record->event->timing()}, after, priority);
+        if (record != nullptr) record->event->record = end;
+        if (const auto* allocation = std::get_if<AllocateCommand>(&node.command))
+            allocation->memory->in_use = true;
+        if (const auto* free = std::get_if<FreeCommand>(&node.command)) free_graph_memory(free->address);
+        return end;
+    }
+
+    Driver& driver_;
+    const GraphExec& exec_;
+    Stream& stream_;
+    Translated& translated_;
+};
+
+bool same_edges(const Graph& left, const Graph& right) {
+    const auto edges = [](const Graph& graph) {
+        std::unordered_map<const GraphNode*, std::size_t> number;
+        for (const auto& node : graph.nodes) number.emplace(node.get(), number.size());
+        std::set<std::pair<std::size_t, std::size_t>> found;
+        for (const auto& node : graph.nodes) {
+            for (const GraphNode::Edge& edge : node->dependencies)
+                found.emplace(number[edge.node], number[node.get()]);
+        }
+        return found;
+    };
+    return edges(left) == edges(right);
+}
+
+CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** culprit,
+                                GraphNode** culprit_from) {
+    if (target.nodes.size() != source.nodes.size() || !same_edges(target, source))
+        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (std::size_t index = 0; index < source.nodes.size(); ++index) {
+        const GraphNode& from = *source.nodes[index];
+        const GraphNode& to = *target.nodes[index];
+        *culprit = source.nodes[index].get();
+        *culprit_from = nullptr;
+        if (from.command.index() != to.command.index()) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if (const auto* launch = std::get_if<LaunchCommand>(&from.command)) {
+            if (launch->image->context != std::get<LaunchCommand>(to.command).image->context)
+                return CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
+        } else if (const auto* child = std::get_if<ChildCommand>(&from.command)) {
+            const CUgraphExecUpdateResult result =
+                compare(*std::get<ChildCommand>(to.command).graph, *child->graph, culprit, culprit_from);
+            if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
+        } else if (const auto* allocation = std::get_if<AllocateCommand>(&from.command)) {
+            if (allocation->memory != std::get<AllocateCommand>(to.command).memory)
+                return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        }
+    }
+    *culprit = nullptr;
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+void take_over(Graph& target, const Graph& source) {
+    for (std::size_t index = 0; index < source.nodes.size(); ++index) {
+        GraphNode& node = *target.nodes[index];
+        if (const auto* child = std::get_if<ChildCommand>(&source.nodes[index]->command))
+            take_over(*std::get<ChildCommand>(node.command).graph, *child->graph);
+        else
+            node.command = source.nodes[index]->command;
+    }
+}
+
+bool acyclic(const Graph& graph) {
+    return sorted(graph) && std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+               const auto* child = std::get_if<ChildCommand>(&node->command);
+               return child == nullptr || acyclic(*child->graph);
+           });
+}
+
+}  // namespace
+
+GraphAllocation::~GraphAllocation() {
+    Driver& driver = Driver::instance();
+    graph_memory().erase(address);
+    driver.blocks.erase(address);
+    driver.devices[static_cast<std::size_t>(device)]->heap.release(address, bytes);
+}
+
+std::shared_ptr<GraphAllocation> allocate_graph_memory(Driver& driver, int device, std::size_t bytes) {
+    const std::uint64_t address = driver.devices[static_cast<std::size_t>(device)]->heap.allocate(bytes);
+    if (address == 0) return nullptr;
+    auto memory = std::make_shared<GraphAllocation>();
+    memory->address = address;
+    memory->bytes = bytes;
+    memory->device = device;
+    graph_memory()[address] = memory.get();
+    Block block;
+    block.kind = Block::Kind::pooled;
+    block.address = address;
+    block.bytes = bytes;
+    block.device = device;
+    block.id = driver.next_id++;
+    driver.blocks[address] = block;
+    return memory;
+}
+
+bool is_graph_memory(CUdeviceptr address) { return graph_memory().contains(address); }
+
+bool free_graph_memory(CUdeviceptr address) {
+    const auto found = graph_memory().find(address);
+    if (found == graph_memory().end()) return false;
+    found->second->in_use = false;
+    return true;
+}
+
+void graph_memory_use(int device, std::uint64_t& used, std::uint64_t& reserved) {
+    used = reserved = 0;
+    for (const auto& [address, memory] : graph_memory()) {
+        if (memory->device != device) continue;
+        reserved += memory->bytes;
+        if (memory->in_use) used += memory->bytes;
+    }
+}
+
+CUresult instantiate(Driver& driver, Context& context, const Graph& graph, unsigned long long flags,
+                     CUgraphInstantiateResult* problem, CUgraphExec* handle) {
+    constexpr unsigned long long known =
+        CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+        CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    *problem = CUDA_GRAPH_INSTANTIATE_ERROR;
+    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!acyclic(graph)) {
+        *problem = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
+    auto exec = std::make_shared<GraphExec>();
+    exec->id = driver.next_id++;
+    exec->flags = flags;
+    exec->context = &context;
+    exec->graph = clone_graph(driver, graph, false);
+    *problem = CUDA_GRAPH_INSTANTIATE_SUCCESS;
+    *handle = driver.graph_execs.add(std::move(exec));
+    return CUDA_SUCCESS;
+}
+
+CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
+    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+    if (stream.capture.capture)
+        return capture_command(driver, stream, ChildCommand{clone_graph(driver, *exec.graph, true)});
+    Translated translated;
+    if (const CUresult result = prepare(driver, exec, *exec.graph, translated); result != CUDA_SUCCESS)
+        return result;
+    std::vector<Dependency> after = driver.order(stream);
+    if (exec.last) after.push_back({exec.last, false});
+    driver.charge(model::call::graph_launch);
+    Submission submission(driver, exec, stream, translated);
+    const OperationPtr begin = submission.submit(Marker{}, after, stream.priority);
+    stream.tail = exec.last = submission.run(*exec.graph, begin);
+    driver.wake();
+    return CUDA_SUCCESS;
+}
+
+CUgraphExecUpdateResult update_graph(Graph& target, const Graph& source, GraphNode** culprit,
+                                     GraphNode** culprit_from) {
+    *culprit = *culprit_from = nullptr;
+    const CUgraphExecUpdateResult result = compare(target, source, culprit, culprit_from);
+    if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS) take_over(target, source);
+    return result;
+}
+
+}  // namespace fikit::sim

@@ -1,0 +1,24 @@
+// What a program hands over to be loaded: PTX text, a cubin, a fat binary, or a wrapper of one.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cubin.hpp"
+#include "cuda_interface.hpp"
+
+namespace fikit::sim {
+
+struct LoadedImage {
+    ptx::Module module;
+    bool opaque = false;  // machine code
+};
+
+// Copies an image whose length only it itself tells. Empty where it has none, or where the process
+// has no such memory.
+std::vector<std::byte> copy_image(const void* image);
+
+// Takes it apart. On an error, `log` says what was wrong.
+CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log);
+
+}  // namespace fikit::sim

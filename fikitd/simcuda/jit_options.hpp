@@ -1,0 +1,44 @@
+// The options of a just-in-time compilation that the simulator heeds: where its messages go.
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+
+#include "cuda_interface.hpp"
+
+namespace fikit::sim {
+
+class JitOptions {
+  public:
+    JitOptions() = default;
+    JitOptions(unsigned count, CUjit_option* options, void** values) {
+        for (unsigned index = 0; options != nullptr && values != nullptr && index < count; ++index) {
+            if (options[index] == CU_JIT_ERROR_LOG_BUFFER) buffer_ = static_cast<char*>(values[index]);
+            if (options[index] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size_ = &values[index];
+            // What goes to the other log is nothing.
+            if (options[index] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) info_size_ = &values[index];
+            if (options[index] == CU_JIT_INFO_LOG_BUFFER) info_ = static_cast<char*>(values[index]);
+        }
+        if (info_ != nullptr && info_size_ != nullptr && *info_size_ != nullptr) *info_ = '\0';
+        if (info_size_ != nullptr) *info_size_ = nullptr;
+    }
+
+    // Writes the message and, as the driver does, how long it is. False where there is no buffer.
+    bool report(const std::string& message) const {
+        if (buffer_ == nullptr || size_ == nullptr) return false;
+        const auto room = reinterpret_cast<std::uintptr_t>(*size_);
+        if (room == 0) return false;
+        std::snprintf(buffer_, room, "%s", message.c_str());
+        *size_ = reinterpret_cast<void*>(std::min<std::uintptr_t>(message.size(), room - 1));
+        return true;
+    }
+
+  private:
+    char* buffer_ = nullptr;
+    char* info_ = nullptr;
+    void** size_ = nullptr;
+    void** info_size_ = nullptr;
+};
+
+}  // namespace fikit::sim

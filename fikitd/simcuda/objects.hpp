@@ -1,0 +1,197 @@
+// What the driver's handles stand for, and the registries that find it.
+//
+// Objects are found by their handles, never by pointers that came from outside, so a stale, invented
+// or mistaken handle is an error code and no crash. All of it is under the driver's mutex.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <unordered_map>
+
+#include "cuda_interface.hpp"
+#include "device.hpp"
+#include "memory.hpp"
+
+namespace fikit::sim {
+
+struct Context;
+struct Capture;
+struct Graph;
+struct GraphExec;
+struct GraphNode;
+struct UserObject;
+struct MemoryPool;
+struct Array;
+struct LinkState;
+
+// What a stream being captured, or an event recorded in one, stands for.
+struct CapturePoint {
+    std::shared_ptr<Capture> capture;  // null: none
+    std::vector<GraphNode*> nodes;     // what the next node depends on
+};
+
+struct Stream {
+    enum class Kind : std::uint8_t { ordinary, legacy, per_thread };
+    CUstream handle{};
+    Context* context = nullptr;
+    Kind kind = Kind::ordinary;
+    unsigned flags = 0;
+    int priority = 0;
+    std::uint64_t id = 0;
+    CUgreenCtx green = nullptr;
+    std::shared_ptr<const SmSet> partition;
+    OperationPtr tail;  // the last operation submitted
+    // Launches in its hardware queue that may not be done yet.
+    std::shared_ptr<std::deque<OperationPtr>> launches = std::make_shared<std::deque<OperationPtr>>();
+    CapturePoint capture;
+    std::map<CUstreamAttrID, CUstreamAttrValue> attributes;
+    bool blocking() const { return kind != Kind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
+};
+
+struct Event {
+    CUevent handle{};
+    Context* context = nullptr;
+    unsigned flags = 0;
+    OperationPtr record;
+    CapturePoint capture;
+    bool timing() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
+};
+
+struct Image;
+struct Function {
+    CUfunction handle{};
+    Image* image = nullptr;
+    const ptx::Kernel* kernel = nullptr;
+    unsigned dynamic_shared_limit = 0;
+    int shared_carveout = -1;
+    int cache_config = 0;
+    std::array<int, 3> required_cluster{0, 0, 0};
+    int nonportable_cluster = 0;
+};
+
+// A loaded module or library: the two differ in how they are named, not in what they hold.
+struct Image : std::enable_shared_from_this<Image> {
+    CUmodule handle{};
+    ptx::Module module;
+    bool opaque = false;         // machine code: its kernels take their time and touch nothing
+    Context* context = nullptr;  // null: a library
+    int device = -1;             // where the variables live; a library gets them when first used
+    std::vector<std::uint64_t> variables;
+    std::map<std::string, std::unique_ptr<Function>> functions;
+};
+
+struct GreenContext {
+    CUgreenCtx handle{};
+    std::uint64_t id = 0;
+    int device = 0;
+    Context* context = nullptr;
+    std::shared_ptr<const SmSet> partition;
+    std::set<Stream*> streams;
+};
+
+struct Context {
+    CUcontext handle{};
+    int device = 0;
+    unsigned flags = 0;
+    unsigned api_version = 3020;
+    std::uint64_t id = 0;
+    std::optional<unsigned> turn;  // its number in Operation::context, once it has work; see Turns
+    bool alive = true;
+    bool primary = false;
+    unsigned retained = 0;
+    Context* owner = nullptr;  // of a green context: the primary context whose memory and modules it shares
+    GreenContext* green = nullptr;
+    Stream legacy;
+    unsigned captures = 0;  // going on in its streams
+    std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
+    std::set<Stream*> streams;
+    std::vector<OperationPtr> orphans;  // the last operations of streams destroyed before they were done
+    std::map<CUlimit, std::size_t> limits;
+    CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+    CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
+};
+
+// A stretch of memory that a pointer can belong to.
+struct Block {
+    enum class Kind : std::uint8_t { device, host_allocated, host_registered, mapped, pooled, imported };
+    Kind kind = Kind::device;
+    std::uint64_t address = 0;
+    std::size_t bytes = 0;
+    Context* context = nullptr;
+    int device = 0;
+    unsigned flags = 0;
+    std::uint64_t id = 0;
+    void* allocation = nullptr;  // mapped: the physical allocation
+    MemoryPool* pool = nullptr;  // pooled
+    bool synchronous = false;    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    bool on_host = false;        // the host reads it at its own address
+    bool host() const { return on_host; }
+};
+
+// cuMemCreate
+struct PhysicalAllocation {
+    CUmemGenericAllocationHandle handle{};
+    CUmemAllocationProp properties{};
+    std::size_t bytes = 0;
+    std::vector<Extent> extents;           // device memory
+    std::byte* host = nullptr;             // host memory
+    std::unique_ptr<SharedMemory> shared;  // memory that other processes can map
+    bool imported = false;
+    unsigned references = 1;  // handles and mappings
+};
+
+// A handle that no object had before, so that one of a destroyed object finds nothing. Small
+// integers stay free for the driver's constants (CU_STREAM_LEGACY and its like).
+inline std::uint64_t next_handle() {
+    static std::uint64_t last = 0x5100'0000'0000;
+    return last += 64;
+}
+template <typename Handle>
+Handle new_handle() {
+    const std::uint64_t last = next_handle();
+    if constexpr (std::is_pointer_v<Handle>)
+        return reinterpret_cast<Handle>(last);
+    else
+        return last;
+}
+
+// The objects of one kind by their handles; each has its handle as a member.
+template <typename T, typename Handle>
+class Registry {
+  public:
+    T* find(Handle handle) const {
+        const auto found = objects_.find(handle);
+        return found == objects_.end() ? nullptr : found->second.get();
+    }
+    std::shared_ptr<T> share(Handle handle) const {
+        const auto found = objects_.find(handle);
+        return found == objects_.end() ? nullptr : found->second;
+    }
+    Handle add(std::shared_ptr<T> object) {
+        const auto handle = new_handle<Handle>();
+        object->handle = handle;
+        objects_.emplace(handle, std::move(object));
+        return handle;
+    }
+    // The object lives on where somebody else shares it.
+    void remove(const T* object) { objects_.erase(object->handle); }
+    template <typename Visit>
+    void remove_if(Visit visit) {
+        std::erase_if(objects_, [&](const auto& entry) { return visit(*entry.second); });
+    }
+    template <typename Visit>
+    void each(Visit visit) {
+        for (auto& entry : objects_) visit(*entry.second);
+    }
+
+  private:
+    std::unordered_map<Handle, std::shared_ptr<T>> objects_;
+};
+
+}  // namespace fikit::sim

@@ -1,0 +1,132 @@
+// See pool.hpp.
+#include "pool.hpp"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace fikit::sim {
+
+namespace {
+
+constexpr std::size_t host_page = 4096;
+
+std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+void count(MemoryPool& pool, std::size_t used) {
+    pool.used = used;
+    pool.used_high = std::max(pool.used_high, used);
+    pool.reserved = rounded(used, model::page);
+    pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
+}
+
+SimulatedDevice& device_of(Driver& driver, const MemoryPool& pool) {
+    return *driver.devices[static_cast<std::size_t>(pool.properties.location.id)];
+}
+
+std::uint64_t allocate_on_host(Driver& driver, std::size_t bytes) {
+    void* got =
+        mmap(nullptr, rounded(bytes, host_page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got == MAP_FAILED) return 0;
+    const auto address = reinterpret_cast<std::uint64_t>(got);
+    driver.space.map({address, bytes, static_cast<std::byte*>(got), Access::read_write});
+    return address;
+}
+
+std::uint64_t allocate_shared(Driver& driver, MemoryPool& pool, std::size_t bytes) {
+    const std::size_t pages = rounded(bytes, model::page);
+    PhysicalMemory& physical = device_of(driver, pool).physical;
+    if (!physical.charge(pages)) return 0;
+    const std::uint64_t address = pool.heap->allocate(bytes);
+    if (address == 0) physical.refund(pages);
+    return address;
+}
+
+}  // namespace
+
+MemoryPool& preset_pool(Driver& driver, int device) {
+    SimulatedDevice& simulated = *driver.devices[static_cast<std::size_t>(device)];
+    if (simulated.preset_pool == nullptr) {
+        auto pool = std::make_shared<MemoryPool>();
+        pool->preset = true;
+        pool->properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        pool->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+        simulated.preset_pool = simulated.pool = pool.get();
+        driver.pools.add(std::move(pool));
+    }
+    return *simulated.preset_pool;
+}
+
+MemoryPool& host_pool(Driver& driver) {
+    if (driver.host_pool == nullptr) {
+        auto pool = std::make_shared<MemoryPool>();
+        pool->preset = true;
+        pool->properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
+        pool->properties.location.type = CU_MEM_LOCATION_TYPE_HOST;
+        driver.host_pool = pool.get();
+        driver.pools.add(std::move(pool));
+    }
+    return *driver.host_pool;
+}
+
+void retire_pool(Driver& driver, MemoryPool& pool) {
+    driver.retired_pools.push_back(driver.pools.share(pool.handle));
+    driver.pools.remove(&pool);
+    collect(driver);
+}
+
+void collect(Driver& driver) {
+    const auto collect_one = [&](MemoryPool& pool) {
+        std::erase_if(pool.pending, [&](const MemoryPool::Pending& freed) {
+            if (!freed.after->done) return false;
+            release_pages(driver, pool, freed.address, freed.bytes);
+            return true;
+        });
+    };
+    driver.pools.each(collect_one);
+    for (const auto& pool : driver.retired_pools) collect_one(*pool);
+    std::erase_if(driver.retired_pools, [](const auto& pool) { return pool->used == 0; });
+}
+
+CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::size_t bytes,
+                       CUdeviceptr* address) {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    collect(driver);
+    if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
+    const std::size_t most = pool.properties.maxSize;
+    if (most != 0 && (bytes > most || pool.used > most - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    std::uint64_t got = 0;
+    if (pool.on_host())
+        got = allocate_on_host(driver, bytes);
+    else
+        got = pool.heap ? allocate_shared(driver, pool, bytes) : device_of(driver, pool).heap.allocate(bytes);
+    if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    Block block;
+    block.kind = Block::Kind::pooled;
+    block.address = got;
+    block.bytes = bytes;
+    block.context = context.owner != nullptr ? context.owner : &context;
+    block.device = context.device;
+    block.id = driver.next_id++;
+    block.pool = &pool;
+    block.on_host = pool.on_host();
+    driver.blocks[got] = block;
+    count(pool, pool.used + bytes);
+    *address = got;
+    return CUDA_SUCCESS;
+}
+
+void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes) {
+    if (pool.on_host()) {
+        driver.space.unmap(address, 1);
+        munmap(reinterpret_cast<void*>(address), rounded(bytes, host_page));
+    } else if (pool.heap) {
+        pool.heap->release(address, bytes);
+        device_of(driver, pool).physical.refund(rounded(bytes, model::page));
+    } else {
+        device_of(driver, pool).heap.release(address, bytes);
+    }
+    count(pool, pool.used - bytes);
+}
+
+}  // namespace fikit::sim

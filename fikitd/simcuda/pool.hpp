@@ -1,0 +1,53 @@
+// Memory pools: stream-ordered allocation.
+//
+// An allocation has its pages when the call returns; a free gives them back once the stream has got there,
+// which the driver notices at the next call that looks. A pool holds what its allocations need and
+// nothing more: the release threshold is kept for who asks, but there is nothing for it to hold back.
+// A pool for other processes has memory of its own, which they map whole.
+#pragma once
+
+#include "driver.hpp"
+
+namespace fikit::sim {
+
+struct MemoryPool {
+    CUmemoryPool handle{};
+    CUmemPoolProps properties{};
+    bool preset = false;  // a device's own: never destroyed
+    cuuint64_t threshold = 0;
+    std::map<CUmemPool_attribute, int> reuse;
+    std::map<int, CUmemAccess_flags> access;  // by device, beside its own
+    std::size_t used = 0, used_high = 0;
+    std::size_t reserved = 0, reserved_high = 0;
+
+    struct Pending {
+        OperationPtr after;
+        CUdeviceptr address;
+        std::size_t bytes;
+    };
+    std::vector<Pending> pending;  // freed, but perhaps still in use
+
+    bool on_host() const { return properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE; }
+    // One that may be exported has pages of its own; of an imported one there is only the other's.
+    std::unique_ptr<PhysicalMemory> pages;
+    std::unique_ptr<DeviceHeap> heap;
+    std::unique_ptr<SharedMemory> imported;
+};
+
+// The pool of a device that is there from the start.
+MemoryPool& preset_pool(Driver& driver, int device);
+// The one in host memory.
+MemoryPool& host_pool(Driver& driver);
+// Takes away the handle; the pool lives on while it has allocations.
+void retire_pool(Driver& driver, MemoryPool& pool);
+// Gives back what streams have freed by now.
+void collect(Driver& driver);
+CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::size_t bytes,
+                       CUdeviceptr* address);
+// Of an allocation whose block is gone; waits for nothing.
+void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes);
+
+// Forgets memory of another process that was mapped here.
+CUresult close_import(Driver& driver, CUdeviceptr address);
+
+}  // namespace fikit::sim

@@ -1,0 +1,157 @@
+"""Copies of one to three dimensions, arrays, batches, and what is wrong with some."""
+
+import ctypes
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_calls import Check, Cuda
+
+
+def test_a_plane_between_pitches(cuda: Cuda) -> None:
+    source = np.arange(8 * 10, dtype=np.uint8).reshape(8, 10)
+    address, pitch = cuda.cuMemAllocPitch(6, 4, 4)
+    assert pitch >= 6
+    up = cuda.CUDA_MEMCPY2D()
+    kinds = cuda.CUmemorytype
+    up.srcMemoryType, up.srcHost, up.srcPitch = kinds.CU_MEMORYTYPE_HOST, source.ctypes.data, 10
+    up.srcXInBytes, up.srcY = 2, 3
+    up.dstMemoryType, up.dstDevice, up.dstPitch = kinds.CU_MEMORYTYPE_DEVICE, address, pitch
+    up.WidthInBytes, up.Height = 6, 4
+    cuda.cuMemcpy2D(up)
+    back = np.zeros((4, 6), dtype=np.uint8)
+    down = cuda.CUDA_MEMCPY2D()
+    down.srcMemoryType, down.srcDevice, down.srcPitch = kinds.CU_MEMORYTYPE_DEVICE, address, pitch
+    down.dstMemoryType, down.dstHost, down.dstPitch = kinds.CU_MEMORYTYPE_HOST, back.ctypes.data, 6
+    down.WidthInBytes, down.Height = 6, 4
+    cuda.cuMemcpy2D(down)
+    assert (back == source[3:7, 2:8]).all()
+    cuda.cuMemFree(address)
+
+
+def volume(cuda: Cuda, **ends: Any) -> Any:
+    shape = cuda.CUDA_MEMCPY3D()
+    for name, value in ends.items():
+        setattr(shape, name, value)
+    return shape
+
+
+def test_a_part_of_a_volume(cuda: Cuda) -> None:
+    source = np.arange(4 * 5 * 8, dtype=np.uint8).reshape(4, 5, 8)
+    kinds, place = cuda.CUmemorytype, int(cuda.cuMemAlloc(4 * 5 * 8))
+    cuda.cuMemcpyHtoD(place, source.ctypes.data, source.nbytes)
+    back = np.zeros((2, 3, 4), dtype=np.uint8)
+    cuda.cuMemcpy3D(
+        volume(
+            cuda,
+            srcMemoryType=kinds.CU_MEMORYTYPE_DEVICE,
+            srcDevice=place,
+            srcPitch=8,
+            srcHeight=5,
+            srcXInBytes=2,
+            srcY=1,
+            srcZ=1,
+            dstMemoryType=kinds.CU_MEMORYTYPE_HOST,
+            dstHost=back.ctypes.data,
+            dstPitch=4,
+            dstHeight=3,
+            WidthInBytes=4,
+            Height=3,
+            Depth=2,
+        )
+    )
+    assert (back == source[1:3, 1:4, 2:6]).all()
+    cuda.cuMemFree(place)
+
+
+def test_an_array_of_two_dimensions(cuda: Cuda, fails: Check) -> None:
+    wanted = cuda.CUDA_ARRAY_DESCRIPTOR()
+    wanted.Format = cuda.CUarray_format.CU_AD_FORMAT_FLOAT
+    wanted.NumChannels, wanted.Width, wanted.Height = 1, 5, 3
+    array = cuda.cuArrayCreate(wanted)
+    told = cuda.cuArrayGetDescriptor(array)
+    assert (int(told.Width), int(told.Height), told.NumChannels) == (5, 3, 1)
+    source = np.arange(15, dtype=np.float32).reshape(3, 5)
+    kinds = cuda.CUmemorytype
+    up = cuda.CUDA_MEMCPY2D()
+    up.srcMemoryType, up.srcHost, up.srcPitch = kinds.CU_MEMORYTYPE_HOST, source.ctypes.data, 20
+    up.dstMemoryType, up.dstArray = kinds.CU_MEMORYTYPE_ARRAY, array
+    up.WidthInBytes, up.Height = 20, 3
+    cuda.cuMemcpy2D(up)
+    back = np.zeros((2, 3), dtype=np.float32)
+    down = cuda.CUDA_MEMCPY2D()
+    down.srcMemoryType, down.srcArray, down.srcXInBytes, down.srcY = kinds.CU_MEMORYTYPE_ARRAY, array, 8, 1
+    down.dstMemoryType, down.dstHost, down.dstPitch = kinds.CU_MEMORYTYPE_HOST, back.ctypes.data, 12
+    down.WidthInBytes, down.Height = 12, 2
+    cuda.cuMemcpy2D(down)
+    assert (back == source[1:3, 2:5]).all()
+    down.Height = 3
+    fails("INVALID_VALUE", cuda.cuMemcpy2D, down)
+    cuda.cuArrayDestroy(array)
+
+
+def test_an_array_of_one_dimension(cuda: Cuda) -> None:
+    wanted = cuda.CUDA_ARRAY_DESCRIPTOR()
+    wanted.Format = cuda.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT8
+    wanted.NumChannels, wanted.Width, wanted.Height = 4, 16, 0
+    array, source = cuda.cuArrayCreate(wanted), np.arange(64, dtype=np.uint8)
+    cuda.cuMemcpyHtoA(array, 0, source.ctypes.data, 64)
+    back = np.zeros(32, dtype=np.uint8)
+    cuda.cuMemcpyAtoH(back.ctypes.data, array, 16, 32)
+    assert (back == source[16:48]).all()
+    cuda.cuArrayDestroy(array)
+
+
+def test_an_array_without_a_width(cuda: Cuda, fails: Check) -> None:
+    fails("INVALID_VALUE", cuda.cuArrayCreate, cuda.CUDA_ARRAY_DESCRIPTOR())
+
+
+def test_copies_between_contexts_of_one_device(cuda: Cuda) -> None:
+    first, second = cuda.device_words(), cuda.device_words()
+    cuda.cuMemsetD32(first, 9, 1)
+    cuda.cuMemcpyPeer(second, cuda.context, first, cuda.context, 4)
+    assert cuda.read(second)[0] == 9
+
+
+def test_a_batch_of_copies(cuda: Cuda, fails: Check) -> None:
+    host, words = cuda.pinned_words(2)
+    words[:] = [5, 6]
+    place, stream = cuda.device_words(2), cuda.stream()
+    attributes = cuda.CUmemcpyAttributes()
+    attributes.srcAccessOrder = cuda.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    to = [cuda.CUdeviceptr(place + 4), cuda.CUdeviceptr(place)]
+    source = [cuda.CUdeviceptr(host), cuda.CUdeviceptr(host + 4)]
+    arguments = (to, source, [4, 4], 2, [attributes], [0], 1)
+    cuda.cuMemcpyBatchAsync(*arguments, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read(place, 2).tolist() == [6, 5]
+    fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments, 0)
+
+
+@pytest.mark.parametrize(("element", "kind"), [(1, np.uint8), (2, np.uint16), (4, np.uint32)])
+def test_a_plane_is_filled(cuda: Cuda, element: int, kind: Any) -> None:
+    place = int(cuda.cuMemAlloc(256))
+    cuda.cuMemsetD8(place, 0, 256)
+    fill = getattr(cuda, f"cuMemsetD2D{8 * element}")
+    fill(place, 32, 7, 3, 4)
+    plane = cuda.read(place, 4 * 32 // element, kind).reshape(4, -1)
+    assert (plane[:, :3] == 7).all()
+    assert (plane[:, 3:] == 0).all()
+    cuda.cuMemFree(place)
+
+
+def test_what_is_not_the_devices(cuda: Cuda, fails: Check) -> None:
+    word = np.zeros(1, dtype=np.uint32)
+    fails("INVALID_VALUE", cuda.cuMemcpyHtoD, 0x10, word.ctypes.data, 4)
+    fails("INVALID_VALUE", cuda.cuMemsetD32, 0x10, 1, 1)
+    place = cuda.device_words()
+    fails("INVALID_VALUE", cuda.cuMemsetD32, place + 1, 1, 1)
+    fails("INVALID_VALUE", cuda.cuMemsetD2D8, place, 2, 1, 4, 2)
+    fails("INVALID_VALUE", cuda.cuMemcpyDtoH, word.ctypes.data, 0, 4)
+
+
+def test_zero_bytes_are_nothing(cuda: Cuda) -> None:
+    place, word = cuda.device_words(), ctypes.c_uint32(3)
+    cuda.cuMemcpyHtoD(place, ctypes.addressof(word), 0)
+    cuda.cuMemsetD32(place, 1, 0)
+    assert cuda.read(place)[0] == 0

@@ -1,0 +1,225 @@
+"""Graphs: nodes, edges, copies, launches and updates."""
+
+import ctypes
+from typing import Any
+
+import pytest
+from cuda_calls import Check, Cuda
+
+
+@pytest.fixture
+def graph(cuda: Cuda) -> Any:
+    made = cuda.cuGraphCreate(0)
+    yield made
+    cuda.result("cuGraphDestroy", made)
+
+
+def store(cuda: Cuda, place: int, value: int) -> Any:
+    """Parameters of a node that stores a word; they keep what they point at alive."""
+    values = [ctypes.c_uint64(place), ctypes.c_uint32(value)]
+    pointers = (ctypes.c_void_p * 2)(*(ctypes.addressof(v) for v in values))
+    params = cuda.CUDA_KERNEL_NODE_PARAMS()
+    params.func = cuda.function("store")
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1
+    params.blockDimX = params.blockDimY = params.blockDimZ = 1
+    params.kernelParams = ctypes.addressof(pointers)
+    return params, (values, pointers)
+
+
+def fill(cuda: Cuda, place: int, value: int, count: int = 1) -> Any:
+    params = cuda.CUDA_MEMSET_NODE_PARAMS()
+    params.dst, params.value, params.elementSize = place, value, 4
+    params.width, params.height = count, 1
+    return params
+
+
+def run(cuda: Cuda, graph: Any) -> None:
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    stream = cuda.stream()
+    cuda.cuGraphLaunch(executable, stream)
+    cuda.cuStreamSynchronize(stream)
+    cuda.cuGraphExecDestroy(executable)
+    cuda.cuStreamDestroy(stream)
+
+
+def test_nodes_run_in_the_order_of_their_edges(cuda: Cuda, graph: Any) -> None:
+    place = cuda.device_words(2)
+    first = cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, place, 3, 2), cuda.context)
+    params, kept = store(cuda, place, 5)
+    second = cuda.cuGraphAddKernelNode(graph, [first], 1, params)
+    third = cuda.cuGraphAddMemsetNode(graph, [second], 1, fill(cuda, place + 4, 7), cuda.context)
+    del kept
+    run(cuda, graph)
+    assert cuda.read(place, 2).tolist() == [5, 7]
+    assert [int(n) for n in cuda.cuGraphNodeGetDependencies(third, 1)[0]] == [int(second)]
+    assert [int(n) for n in cuda.cuGraphNodeGetDependentNodes(first, 1)[0]] == [int(second)]
+
+
+def test_a_graph_can_be_launched_again_and_again(cuda: Cuda, graph: Any) -> None:
+    place = cuda.device_words()
+    values = [ctypes.c_uint64(place)]
+    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(values[0]))
+    params = cuda.CUDA_KERNEL_NODE_PARAMS()
+    params.func = cuda.function("count")
+    params.gridDimX, params.gridDimY, params.gridDimZ = 2, 1, 1
+    params.blockDimX, params.blockDimY, params.blockDimZ = 32, 1, 1
+    params.kernelParams = ctypes.addressof(pointers)
+    cuda.cuGraphAddKernelNode(graph, None, 0, params)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphDestroy(graph)  # the executable one lives on
+    for _ in range(5):
+        cuda.cuGraphLaunch(executable, 0)
+    assert cuda.read(place)[0] == 5 * 64
+    cuda.cuGraphExecDestroy(executable)
+
+
+def test_copies_and_host_functions(cuda: Cuda, graph: Any) -> None:
+    source, words = cuda.pinned_words(2)
+    place = cuda.device_words()
+    words[0] = 11
+    up = cuda.CUDA_MEMCPY3D()
+    kinds = cuda.CUmemorytype
+    up.srcMemoryType, up.srcHost = kinds.CU_MEMORYTYPE_HOST, source
+    up.dstMemoryType, up.dstDevice = kinds.CU_MEMORYTYPE_DEVICE, place
+    up.WidthInBytes, up.Height, up.Depth = 4, 1, 1
+    down = cuda.CUDA_MEMCPY3D()
+    down.srcMemoryType, down.srcDevice = kinds.CU_MEMORYTYPE_DEVICE, place
+    down.dstMemoryType, down.dstHost = kinds.CU_MEMORYTYPE_HOST, source + 4
+    down.WidthInBytes, down.Height, down.Depth = 4, 1, 1
+    seen: list[int] = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: seen.append(int(words[1])))
+    host = cuda.CUDA_HOST_NODE_PARAMS()
+    host.fn, host.userData = ctypes.cast(function, ctypes.c_void_p).value, 0
+    one = cuda.cuGraphAddMemcpyNode(graph, None, 0, up, cuda.context)
+    two = cuda.cuGraphAddMemcpyNode(graph, [one], 1, down, cuda.context)
+    cuda.cuGraphAddHostNode(graph, [two], 1, host)
+    run(cuda, graph)
+    assert seen == [11]
+
+
+def test_what_a_graph_says_of_itself(cuda: Cuda, graph: Any, fails: Check) -> None:
+    one = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    two = cuda.cuGraphAddEmptyNode(graph, [one], 1)
+    assert cuda.cuGraphGetNodes(graph)[1] == 2
+    assert [int(n) for n in cuda.cuGraphGetRootNodes(graph, 1)[0]] == [int(one)]
+    assert cuda.cuGraphNodeGetType(two) == cuda.CUgraphNodeType.CU_GRAPH_NODE_TYPE_EMPTY
+    fails("INVALID_VALUE", cuda.cuGraphAddDependencies, graph, [one], [two], None, 1)
+    cuda.cuGraphRemoveDependencies(graph, [one], [two], None, 1)
+    assert cuda.cuGraphGetRootNodes(graph)[1] == 2
+    fails("INVALID_VALUE", cuda.cuGraphRemoveDependencies, graph, [one], [two], None, 1)
+    cuda.cuGraphDestroyNode(one)
+    assert cuda.cuGraphGetNodes(graph)[1] == 1
+    fails("INVALID_VALUE", cuda.cuGraphInstantiate, 0, 0)
+
+
+def test_a_circle_cannot_be_instantiated(cuda: Cuda, graph: Any, fails: Check) -> None:
+    one = cuda.cuGraphAddEmptyNode(graph, None, 0)
+    two = cuda.cuGraphAddEmptyNode(graph, [one], 1)
+    if cuda.result("cuGraphAddDependencies", graph, [two], [one], None, 1) == "SUCCESS":
+        fails("INVALID_VALUE", cuda.cuGraphInstantiate, graph, 0)
+
+
+def test_a_clone_has_nodes_of_its_own(cuda: Cuda, graph: Any) -> None:
+    place = cuda.device_words()
+    node = cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, place, 1), cuda.context)
+    clone = cuda.cuGraphClone(graph)
+    twin = cuda.cuGraphNodeFindInClone(node, clone)
+    assert int(twin) != int(node)
+    cuda.cuGraphMemsetNodeSetParams(twin, fill(cuda, place, 2))
+    assert int(cuda.cuGraphMemsetNodeGetParams(node).value) == 1
+    run(cuda, clone)
+    assert cuda.read(place)[0] == 2
+    cuda.cuGraphDestroy(clone)
+
+
+def test_a_child_is_copied(cuda: Cuda, graph: Any) -> None:
+    place = cuda.device_words()
+    child = cuda.cuGraphCreate(0)
+    cuda.cuGraphAddMemsetNode(child, None, 0, fill(cuda, place, 9), cuda.context)
+    cuda.cuGraphAddChildGraphNode(graph, None, 0, child)
+    cuda.cuGraphDestroy(child)
+    run(cuda, graph)
+    assert cuda.read(place)[0] == 9
+
+
+def test_an_executable_graph_changes_node_by_node(cuda: Cuda, graph: Any) -> None:
+    place = cuda.device_words()
+    params, kept = store(cuda, place, 1)
+    node = cuda.cuGraphAddKernelNode(graph, None, 0, params)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    changed, kept_too = store(cuda, place, 2)
+    cuda.cuGraphExecKernelNodeSetParams(executable, node, changed)
+    del kept, kept_too
+    cuda.cuGraphLaunch(executable, 0)
+    assert cuda.read(place)[0] == 2
+    cuda.cuGraphNodeSetEnabled(executable, node, 0)
+    assert cuda.cuGraphNodeGetEnabled(executable, node) == 0
+    cuda.cuMemsetD32(place, 8, 1)
+    cuda.cuGraphLaunch(executable, 0)
+    assert cuda.read(place)[0] == 8
+    cuda.cuGraphExecDestroy(executable)
+
+
+def test_an_executable_graph_is_updated_as_a_whole(cuda: Cuda, graph: Any, fails: Check) -> None:
+    place = cuda.device_words()
+    cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, place, 1), cuda.context)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    other = cuda.cuGraphCreate(0)
+    cuda.cuGraphAddMemsetNode(other, None, 0, fill(cuda, place, 6), cuda.context)
+    info = cuda.cuGraphExecUpdate(executable, other)
+    assert info.result == cuda.CUgraphExecUpdateResult.CU_GRAPH_EXEC_UPDATE_SUCCESS
+    cuda.cuGraphLaunch(executable, 0)
+    assert cuda.read(place)[0] == 6
+    cuda.cuGraphAddEmptyNode(other, None, 0)
+    fails("GRAPH_EXEC_UPDATE_FAILURE", cuda.cuGraphExecUpdate, executable, other)
+    cuda.cuGraphDestroy(other)
+    cuda.cuGraphExecDestroy(executable)
+
+
+def test_events_in_graphs(cuda: Cuda, graph: Any) -> None:
+    event = cuda.cuEventCreate(0)
+    node = cuda.cuGraphAddEventRecordNode(graph, None, 0, event)
+    assert int(cuda.cuGraphEventRecordNodeGetEvent(node)) == int(event)
+    run(cuda, graph)
+    cuda.cuEventSynchronize(event)
+    assert cuda.result("cuEventQuery", event) == "SUCCESS"
+
+
+def test_memory_of_a_graph(cuda: Cuda, graph: Any) -> None:
+    params = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
+    params.poolProps.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    params.poolProps.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    params.poolProps.location.id = int(cuda.device)
+    params.bytesize = 1024
+    place = cuda.device_words()
+    made = cuda.cuGraphAddMemAllocNode(graph, None, 0, params)
+    filled = cuda.cuGraphAddMemsetNode(graph, [made], 1, fill(cuda, params.dptr, 4), cuda.context)
+    copy = cuda.CUDA_MEMCPY3D()
+    kinds = cuda.CUmemorytype
+    copy.srcMemoryType, copy.srcDevice = kinds.CU_MEMORYTYPE_DEVICE, params.dptr
+    copy.dstMemoryType, copy.dstDevice = kinds.CU_MEMORYTYPE_DEVICE, place
+    copy.WidthInBytes, copy.Height, copy.Depth = 4, 1, 1
+    copied = cuda.cuGraphAddMemcpyNode(graph, [filled], 1, copy, cuda.context)
+    freed = cuda.cuGraphAddMemFreeNode(graph, [copied], 1, params.dptr)
+    assert int(cuda.cuGraphMemFreeNodeGetParams(freed)) == int(params.dptr)
+    run(cuda, graph)
+    assert cuda.read(place)[0] == 4
+
+
+def test_user_objects_end_with_the_last_reference(cuda: Cuda) -> None:
+    ended: list[int] = []
+    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: ended.append(1))
+    address = ctypes.cast(function, ctypes.c_void_p).value
+    flags = cuda.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.value
+    item = cuda.cuUserObjectCreate(0, cuda.CUhostFn(address), 1, flags)
+    graph = cuda.cuGraphCreate(0)
+    move = cuda.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE.value
+    cuda.cuGraphRetainUserObject(graph, item, 1, move)
+    assert not ended
+    cuda.cuGraphDestroy(graph)
+    for _ in range(2000):
+        if ended:
+            break
+        cuda.launch("nothing")
+        cuda.cuCtxSynchronize()
+    assert ended == [1]

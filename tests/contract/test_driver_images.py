@@ -1,0 +1,145 @@
+"""Images: cubins, fat binaries, the linker, and what a function says of itself."""
+
+import ctypes
+import functools
+import struct
+
+import pytest
+from cuda_calls import KERNELS, Check, Cuda
+
+SOURCE = b"""
+struct Large { char bytes[5000]; };
+__device__ int counter = 5;
+extern "C" __global__ void __launch_bounds__(128) work(float* out, int n, double scale)
+{
+    __shared__ float room[100];
+    room[threadIdx.x % 100] = n * scale;
+    __syncthreads();
+    out[threadIdx.x] = room[(threadIdx.x + n) % 100] + counter;
+}
+extern "C" __global__ void large(const __grid_constant__ Large value, int* out) { *out = value.bytes[*out]; }
+extern "C" __global__ void nothing() {}
+"""
+
+
+@functools.cache
+def machine_code() -> bytes:
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    _, program = nvrtc.nvrtcCreateProgram(SOURCE, b"images.cu", 0, None, None)
+    (result,) = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
+    assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    _, size = nvrtc.nvrtcGetCUBINSize(program)
+    image = b" " * size
+    nvrtc.nvrtcGetCUBIN(program, image)
+    return image
+
+
+def fatbin(kind: int, payload: bytes) -> bytes:
+    """A fat binary with one plain image: 1 PTX, 2 a cubin."""
+    payload += b"\0" * (-len(payload) % 8)
+    entry = struct.pack("<HHIQIIIIIIQQQ", kind, 0x101, 64, len(payload), 0, 0, 0, 90, 64, 0, 0x11, 0, 0)
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry) + len(payload)) + entry + payload
+
+
+def test_kernels_of_a_cubin(cuda: Cuda) -> None:
+    module = cuda.cuModuleLoadData(machine_code())
+    names = cuda.CUfunction_attribute
+    function = cuda.cuModuleGetFunction(module, b"work")
+    assert [cuda.cuFuncGetParamInfo(function, index) for index in range(3)] == [(0, 8), (8, 4), (16, 8)]
+    assert cuda.cuFuncGetAttribute(names.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function) == 128
+    assert cuda.cuFuncGetAttribute(names.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, function) == 400
+    assert 8 <= cuda.cuFuncGetAttribute(names.CU_FUNC_ATTRIBUTE_NUM_REGS, function) <= 64
+    assert cuda.cuFuncGetAttribute(names.CU_FUNC_ATTRIBUTE_BINARY_VERSION, function) == 90
+    large = cuda.cuModuleGetFunction(module, b"large")
+    assert [cuda.cuFuncGetParamInfo(large, index) for index in range(2)] == [(0, 5000), (5000, 8)]
+    assert cuda.cuModuleGetFunctionCount(module) == 3
+    address, size = cuda.cuModuleGetGlobal(module, b"counter")
+    assert size == 4
+    assert cuda.read(address)[0] == 5
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"nothing"), grid=200, block=128)
+    cuda.cuCtxSynchronize()
+    cuda.cuModuleUnload(module)
+
+
+def test_fat_binaries(cuda: Cuda) -> None:
+    place = cuda.device_words()
+    module = cuda.cuModuleLoadData(fatbin(1, KERNELS))
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"count"), place)
+    assert cuda.read(place)[0] == 1
+    cuda.cuModuleUnload(module)
+    module = cuda.cuModuleLoadData(fatbin(2, machine_code()))
+    assert cuda.cuModuleGetFunctionCount(module) == 3
+    cuda.cuModuleUnload(module)
+
+
+def test_a_file(cuda: Cuda, fails: Check, tmp_path: object) -> None:
+    path = f"{tmp_path}/kernels.cubin"
+    with open(path, "wb") as file:
+        file.write(machine_code())
+    cuda.cuModuleUnload(cuda.cuModuleLoad(path.encode()))
+    library = cuda.cuLibraryLoadFromFile(path.encode(), [], [], 0, [], [], 0)
+    assert cuda.cuLibraryGetKernelCount(library) == 3
+    cuda.cuLibraryUnload(library)
+    fails("FILE_NOT_FOUND", cuda.cuModuleLoad, b"/nowhere/at/all")
+
+
+def test_a_cubin_of_another_device(cuda: Cuda, fails: Check) -> None:
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    _, program = nvrtc.nvrtcCreateProgram(b'extern "C" __global__ void f() {}', b"f.cu", 0, None, None)
+    nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_80"])
+    _, size = nvrtc.nvrtcGetCUBINSize(program)
+    image = b" " * size
+    nvrtc.nvrtcGetCUBIN(program, image)
+    fails("NO_BINARY_FOR_GPU", cuda.cuModuleLoadData, image)
+
+
+def test_the_linker(cuda: Cuda, fails: Check) -> None:
+    state = cuda.cuLinkCreate(0, [], [])
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+    text = KERNELS + b"\0"
+    cuda.cuLinkAddData(state, kind, text, len(text), b"kernels", 0, [], [])
+    image, _size = cuda.cuLinkComplete(state)
+    module = cuda.cuModuleLoadData(image)
+    place = cuda.device_words()
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"store"), place, ctypes.c_uint32(6))
+    assert cuda.read(place)[0] == 6
+    cuda.cuModuleUnload(module)
+    cuda.cuLinkDestroy(state)
+    fails("FILE_NOT_FOUND", lambda: add_missing(cuda))
+
+
+def add_missing(cuda: Cuda) -> None:
+    state = cuda.cuLinkCreate(0, [], [])
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+    try:
+        cuda.cuLinkAddFile(state, kind, b"/nowhere/at/all", 0, [], [])
+    finally:
+        cuda.cuLinkDestroy(state)
+
+
+def test_the_best_block(cuda: Cuda) -> None:
+    grid, block = cuda.cuOccupancyMaxPotentialBlockSize(cuda.function("nothing"), None, 0, 0)
+    per_sm = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(cuda.function("nothing"), block, 0)
+    assert per_sm * block == 2048
+    sms = cuda.cuDeviceGetAttribute(
+        cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, cuda.device
+    )
+    assert grid == per_sm * sms
+
+
+def test_handles_of_what_is_gone(cuda: Cuda, fails: Check) -> None:
+    module = cuda.cuModuleLoadData(KERNELS)
+    function = cuda.cuModuleGetFunction(module, b"nothing")
+    cuda.cuModuleUnload(module)
+    other = cuda.cuModuleLoadData(KERNELS)  # may lie where the first one lay
+    if cuda.simulated:  # on hardware the driver may crash
+        fails("INVALID_HANDLE", cuda.launch_function, function)
+        fails("INVALID_HANDLE", cuda.cuModuleGetFunction, module, b"nothing")
+        stream = cuda.stream()
+        cuda.cuStreamDestroy(stream)
+        cuda.stream()
+        fails("INVALID_HANDLE", cuda.cuStreamSynchronize, stream)
+        event = cuda.cuEventCreate(0)
+        cuda.cuEventDestroy(event)
+        fails("INVALID_HANDLE", cuda.cuEventQuery, event)
+    cuda.cuModuleUnload(other)

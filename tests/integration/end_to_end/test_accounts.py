@@ -1,0 +1,153 @@
+"""What tenants have used and may use, over all their executors and whatever is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import fikit
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+from tests.integration.end_to_end.conftest import SETTINGS
+
+Program = Callable[[str], "subprocess.Popen[str]"]
+LIMIT = 64 << 20
+PIECE = 2 << 20
+
+WORKER = """
+session = fikit.connect(name="worker")
+with session.load(PTX) as module:
+    kernel = module.kernel("nothing")
+    for _ in range(37):
+        kernel.launch(grid=1, block=32)
+    session.synchronize()
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+
+
+def launches(client: Client) -> int:
+    return sum(tenant.usage.launches for tenant in client.ask(p.ListTenants()).tenants)
+
+
+def listener(path: Path) -> int:
+    """The process that listens on a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.connect(str(path))
+        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
+
+
+def until_left(place: Path) -> None:
+    """Until the executor has put the account down."""
+    for _ in range(200):
+        if list((place / "run").glob("*.account")):
+            return
+        threading.Event().wait(0.05)
+    raise AssertionError("no account was left")
+
+
+@pytest.mark.parametrize("executor_too", [False, True])
+def test_a_session_that_ends_without_a_daemon_is_accounted_for(
+    daemon: Daemon, program: Program, executor_too: bool
+) -> None:
+    worker = program(WORKER)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    executor = listener(next((daemon.place / "run").glob("x-*.sock")))
+    daemon.stop(signal.SIGKILL)
+    worker.kill()
+    until_left(daemon.place)
+    if executor_too:
+        os.kill(executor, signal.SIGKILL)
+    daemon.start()
+    client = daemon.client()
+    assert launches(client) == 37
+    daemon.stop(signal.SIGKILL)  # before or after it is in the store: once, either way
+    daemon.start()
+    assert launches(daemon.client()) == 37
+    daemon.stop()
+    assert list((daemon.place / "run").glob("*.account")) == []
+    daemon.start()
+    assert launches(daemon.client()) == 37
+
+
+def test_usage_of_a_lost_executor_is_as_old_as_the_books(stopped_daemon: Daemon, program: Program) -> None:
+    stopped_daemon.configure("[profiles]\ninterval_seconds = 0.2\n")
+    stopped_daemon.start()
+    client = stopped_daemon.client()
+    worker = program(WORKER)
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "ready\n"
+    executor = listener(next((stopped_daemon.place / "run").glob("x-*.sock")))
+    for _ in range(100):
+        if launches(client) == 37:
+            break
+        threading.Event().wait(0.05)
+    threading.Event().wait(0.5)  # more than twice the interval
+    stopped_daemon.stop(signal.SIGKILL)
+    os.kill(executor, signal.SIGKILL)
+    stopped_daemon.start()
+    assert launches(stopped_daemon.client()) == 37
+
+
+def fill(session: fikit.Session, held: list[fikit.Memory]) -> None:
+    while True:
+        try:
+            held.append(session.allocate(PIECE))
+        except fikit.OutOfMemoryError:
+            return
+
+
+def test_a_memory_limit_spans_a_tenants_executors(
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
+) -> None:
+    limited = SETTINGS.replace("[tenant_defaults]", f"[tenant_defaults]\nmemory_limit_bytes = {LIMIT}")
+    stopped_daemon.configure(settings=limited)
+    stopped_daemon.start()
+    sessions = [connect_to(name=f"isolated {number}", isolated=True) for number in range(2)]
+    held: list[list[fikit.Memory]] = [[], []]
+    fillers = [threading.Thread(target=fill, args=pair) for pair in zip(sessions, held, strict=True)]
+    for filler in fillers:
+        filler.start()
+    for filler in fillers:
+        filler.join()
+    assert sum(map(len, held)) == LIMIT // PIECE
+    full = max(held, key=len)
+    other = sessions[1 - held.index(full)]
+    assert other.memory_information().free == 0
+    full.pop().free()
+    sessions[held.index(full)].synchronize()
+    for _ in range(100):
+        if other.memory_information().free == PIECE:
+            break
+        threading.Event().wait(0.02)
+    other.allocate(PIECE).free()
+
+
+def test_an_executor_that_was_killed_uses_nothing_of_the_limit(
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
+) -> None:
+    limited = SETTINGS.replace("[tenant_defaults]", f"[tenant_defaults]\nmemory_limit_bytes = {LIMIT}")
+    stopped_daemon.configure(settings=limited)
+    stopped_daemon.start()
+    doomed = connect_to(isolated=True)
+    victim = listener(next((stopped_daemon.place / "run").glob("x-*.sock")))
+    kept = connect_to(isolated=True)
+    lost: list[fikit.Memory] = []
+    fill(doomed, lost)
+    with pytest.raises(fikit.OutOfMemoryError):
+        kept.allocate(PIECE)
+    os.kill(victim, signal.SIGKILL)
+    with pytest.raises(fikit.SessionLostError):
+        doomed.allocate(PIECE)
+    held: list[fikit.Memory] = []
+    fill(kept, held)
+    assert len(held) == LIMIT // PIECE

@@ -1,0 +1,154 @@
+"""Calls that wait, are interrupted, or carry much; host functions that do not return; traces side by side."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import threading
+from collections.abc import Callable
+
+import fikit
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Daemon
+from tests.integration.end_to_end.conftest import PTX, SETTINGS
+
+Connect = Callable[..., fikit.Session]
+Program = Callable[[str], "subprocess.Popen[str]"]
+
+INTERRUPTED = """
+session = fikit.connect(name="interrupted")
+print(session.identifier, flush=True)
+sys.stdin.readline()
+print("calling", flush=True)
+try:
+    CALL
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+sys.stdin.readline()
+with session.allocate(1 << 20) as memory, session.load(PTX) as module:
+    pinned = session.allocate_pinned(4096)
+    memory.fill(7)
+    module.kernel("nothing").launch(grid=1, block=1)
+    session.synchronize()
+    print(memory.read()[:2].hex(), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "call", ["session.allocate(4096)", "session.allocate_pinned(4096)", "session.load(PTX)"]
+)
+def test_ctrl_c_interrupts_a_call_that_waits(daemon: Daemon, program: Program, call: str) -> None:
+    running = program(INTERRUPTED.replace("CALL", call))
+    assert running.stdin is not None
+    assert running.stdout is not None
+    session = running.stdout.readline().strip()
+    client = daemon.client()
+    assert client.ask(p.Pause(target=session)) == p.Done()
+
+    def go_on() -> None:
+        print(file=running.stdin, flush=True)
+
+    go_on()
+    assert running.stdout.readline() == "calling\n"
+    threading.Event().wait(0.2)  # nothing tells from outside that it waits now
+    running.send_signal(signal.SIGINT)
+    assert running.stdout.readline() == "interrupted\n"
+    assert client.ask(p.Resume(target=session)) == p.Done()
+    go_on()
+    assert running.stdout.readline() == "0707\n"
+    assert running.wait(20) == 0
+
+
+def test_refused_types_leak_no_handle(connect: Connect) -> None:
+    """There are 65535 handles of functions in a session."""
+    with connect().load(PTX) as module:
+        for _ in range(33_000):
+            with pytest.raises(fikit.UsageError, match="has 1 parameters, 2 types"):
+                module.kernel("spin", ["u64", "u64"])
+            with pytest.raises(fikit.UsageError, match="8 bytes; it is no u32"):
+                module.kernel("spin", ["u32"])
+        module.kernel("spin", ["u64"]).launch(1, grid=1, block=1)
+
+
+def test_an_image_larger_than_the_staging_area_loads(connect: Connect) -> None:
+    session = connect()
+    padded = PTX + "// " + "x" * (9 << 20) + "\n"
+    with session.load(padded) as module, session.allocate(4) as memory:
+        module.kernel("store").launch(memory, 41, grid=1, block=1)
+        assert memory.read() == (41).to_bytes(4, "little")
+
+
+def test_what_limits_an_image_is_host_memory(
+    stopped_daemon: Daemon, connect_to: Callable[..., fikit.Session]
+) -> None:
+    limited = SETTINGS.replace("[scheduling]", f"[scheduling]\npinned_limit_bytes = {8 << 20}")
+    stopped_daemon.configure(settings=limited)
+    stopped_daemon.start()
+    session = connect_to()
+    with pytest.raises(fikit.OutOfMemoryError):
+        session.load(PTX + "// " + "x" * (9 << 20) + "\n")
+    session.load(PTX).unload()
+
+
+def test_no_such_gpu(daemon: Daemon) -> None:
+    with pytest.raises(fikit.RefusedError) as caught:
+        fikit.connect(socket=daemon.socket, gpu=99)
+    assert caught.value.reason == "not_found"
+    client = daemon.client()
+    submit = p.Submit(command=["true"], environment={}, directory="/", gpu=99)
+    for request in (submit, p.StartTrace(gpu=99), p.ReadTrace(gpu=99)):
+        assert client.ask(request).code == "not_found"
+
+
+def test_two_traces_see_the_same(daemon: Daemon, connect: Connect) -> None:
+    session = connect()
+    one, other = daemon.client(), daemon.client()
+    with session.load(PTX) as module:
+        kernel = module.kernel("nothing")
+
+        def launch(times: int) -> None:
+            for _ in range(times):
+                kernel.launch(grid=1, block=1)
+            session.synchronize()
+
+        def seen(client: object, stop: bool = False) -> int:
+            trace = client.ask(p.ReadTrace(stop=stop))  # type: ignore[attr-defined]
+            return sum(each.kind == "launch" for each in trace.operations)
+
+        assert one.ask(p.StartTrace()) == p.Done()
+        launch(3)
+        assert other.ask(p.StartTrace()) == p.Done()
+        launch(2)
+        assert (seen(one), seen(other)) == (5, 2)
+        launch(4)
+        assert (seen(one, stop=True), seen(other)) == (4, 4)
+        launch(1)
+        assert seen(other, stop=True) == 1
+        assert one.ask(p.ReadTrace()).code == "invalid"
+
+
+def test_a_host_function_that_does_not_return_is_shown_and_holds_up_nobody(
+    daemon: Daemon, connect: Connect
+) -> None:
+    stuck, other = connect(name="stuck"), connect(name="other")
+    may_return = threading.Event()
+    with other.load(PTX) as module, stuck.load(PTX) as own:
+        kernel = module.kernel("nothing")
+        kernel.launch(grid=1, block=1)
+        other.synchronize()
+        stuck.default_stream.add_callback(may_return.wait)
+        own.kernel("nothing").launch(grid=1, block=1)
+        for _ in range(20):
+            kernel.launch(grid=1, block=1)
+            other.synchronize(timeout=10)
+        client = daemon.client()
+        for _ in range(100):
+            shown = client.ask(p.Show(target=stuck.identifier)).session
+            if shown.host_functions:
+                break
+            threading.Event().wait(0.05)
+        assert shown.host_functions == 1
+        may_return.set()
+        stuck.synchronize(timeout=10)
