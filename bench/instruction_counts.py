@@ -39,7 +39,7 @@ PATHS: Final = (
     HotPath("high", 600, "dispatch core, high priority, without driver and policy"),
     HotPath("gated", 600, "dispatch core, through the gate, without driver and policy"),
     HotPath("strict", 400, "gate: decide, issued, arrived, completed; 4 sessions waiting"),
-    HotPath("fikit", 400, "the same for the policy that fills, beside a high session that launches as often"),
+    HotPath("fikit", 1500, "the policy that fills, with a high launch for each of them"),
 )
 
 
