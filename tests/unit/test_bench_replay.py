@@ -107,7 +107,7 @@ def test_a_trace_of_kernels_copies_and_streams(tmp_path: Path, capsys: pytest.Ca
     path.write_bytes(gzip.compress(json.dumps({"device": "x", "workloads": {"mine": workload}}).encode()))
     result = replayed(capsys, str(path), "--hp", "mine", "--lp", "mine,mine")
     assert result["hp_p99_ratio"] < 1.1
-    assert result["lp_ratio"] > 0.5
+    assert result["lp_ratio"] > 0.3
 
 
 def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
