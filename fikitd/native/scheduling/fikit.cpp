@@ -13,7 +13,7 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         highs_[number] = High{};
         highs_[number].sequence = &sequences_[number];
         highs_[number].sequence->forget();
-        highs_[number].step_at = now;
+        highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
         return;
     }
     ++unforeseeable_;
