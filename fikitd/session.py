@@ -116,6 +116,8 @@ class Opening:
     memory_limit_bytes: int
     reserved_bytes: int
     paused: bool
+    measured: bool
+    """Each of its launches is."""
     session: str
 
 

@@ -126,6 +126,8 @@ class Sessions:
         self.on_opened(session)
         if opening.paused:
             await self.pause(session)
+        if opening.measured:
+            await session.ask(Change(session=session.session, measured=True))
         return session, descriptors
 
     async def _open_in(

@@ -1,7 +1,7 @@
 // What callgrind counts: three functions, each entered with everything prepared, so that
 // --toggle-collect=fikit_bench_* collects nothing else (bench/instruction_counts.py).
 //
-//   bench_instructions producer|high|gated|policy LAUNCHES
+//   bench_instructions producer|high|gated|strict|fikit LAUNCHES
 #include <memory>
 
 #include "rig.hpp"
@@ -22,6 +22,18 @@ Settings roomy() {
 
 }  // namespace
 
+// What a high session does between two launches of others.
+inline void high_work(scheduling::Policy& policy, uint32_t number, Nanoseconds now) {
+    scheduling::Work work;
+    work.key = 1 + number % 16;
+    work.blocks = 64;
+    work.expected = work.shortest = work.block = 4000;
+    work.known = true;
+    policy.issued(4, work, now);
+    if (number % 16 == 15) policy.awaited(4, now);
+    policy.completed(4, work, 0, now + 4500);
+}
+
 extern "C" {
 
 [[gnu::noinline]] void fikit_bench_producer(Producer& producer, uint32_t function, uint32_t launches) {
@@ -40,16 +52,21 @@ extern "C" {
 }
 
 // Four sessions that always have a known operation waiting; each launch completes before the fourth after it.
-[[gnu::noinline]] void fikit_bench_policy(scheduling::Policy& policy, uint32_t count) {
+// With `high`, session 4 is of level 0, launches sixteen kernels with gaps and waits for them, again and
+// again.
+[[gnu::noinline]] void fikit_bench_policy(scheduling::Policy& policy, uint32_t count, bool high) {
     scheduling::Work work;
     work.expected = 40'000;
     work.block = 5000;
+    work.key = 99;
+    work.blocks = 5000;
+    work.per_sm = 8;
     work.known = true;
     Nanoseconds now = 1'000'000'000;
     unsigned in_flight[4] = {};
-    for (uint32_t number = 0; number < count; ++number, now += 10'000) {
+    for (uint32_t number = 0; number < count; ++number, now += 45'000) {
         const scheduling::Decision decision = policy.decide(now);
-        CHECK(decision.verdict == scheduling::Decision::Verdict::whole);
+        CHECK(decision.verdict != scheduling::Decision::Verdict::wait);
         work.gated = true;
         policy.issued(decision.session, work, now);
         work.gated = false;
@@ -58,6 +75,7 @@ extern "C" {
         if (number >= 4) policy.completed(in_flight[number % 4], work, 41'000, now);
         work.gated = false;
         in_flight[number % 4] = decision.session;
+        if (high) high_work(policy, number, now + 5000);
     }
 }
 
@@ -67,16 +85,22 @@ int main(int count, char** arguments) {
     CHECK(count == 3);
     const std::string_view what = arguments[1];
     const auto number = static_cast<uint32_t>(std::atoi(arguments[2]));
-    if (what == "policy") {
-        const auto policy = scheduling::make_policy("strict", {});
+    if (what == "strict" || what == "fikit") {
+        scheduling::Bounds bounds;
+        bounds.partitions = {120, 96, 64};
+        const auto policy = scheduling::make_policy(what, bounds);
+        scheduling::Work work;
+        work.expected = 40'000;
+        work.known = true;
+        policy->opened(4, 0, 1.0, 1);
         for (unsigned session = 0; session < 4; ++session) {
             policy->opened(session, 5, 1.0, 1);
-            scheduling::Work work;
-            work.expected = 40'000;
-            work.known = true;
             policy->arrived(session, work, 1);
         }
-        fikit_bench_policy(*policy, number);
+        const bool high = what == "fikit";
+        for (uint32_t step = 0; high && step < 1600; ++step)
+            high_work(*policy, step, 1'000'000 + step * 10'000);
+        fikit_bench_policy(*policy, number, high);
         return 0;
     }
     Rig rig(roomy());

@@ -3,7 +3,8 @@
 // Standard input, one item a line, times in nanoseconds:
 //   program NAME ITERATION OPERATIONS            then so many lines
 //   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE
-//   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST SIZES PACE
+//   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
+//   SIZES PACE
 // HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
 // JSON.
 #include <cmath>
@@ -156,10 +157,10 @@ void read(std::istream& input) {
         }
         Settings settings;
         double seconds = 0, warmup = 0, pace = 1;
-        if (what != "run" ||
-            !(words >> high >> low >> settings.policy >> seconds >> warmup >> settings.seed >>
-              settings.in_flight >> settings.long_block >> settings.long_partition >>
-              settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >> pace))
+        if (what != "run" || !(words >> high >> low >> settings.policy >> seconds >> warmup >>
+                               settings.seed >> settings.in_flight >> settings.long_block >>
+                               settings.long_partition >> settings.all_partition >>
+                               settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >> pace))
             throw std::invalid_argument("cannot read: " + line);
         settings.seconds = static_cast<Nanoseconds>(seconds * 1e9);
         settings.warmup = static_cast<Nanoseconds>(warmup * 1e9);

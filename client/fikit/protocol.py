@@ -292,6 +292,8 @@ class Submit(Request, tag="submit", frozen=True):
     foreground: bool = False
     output_limit_bytes: Bytes = 0
     """0: the configured limit."""
+    measured: bool = False
+    """Measure every launch of its sessions, at some cost to each."""
 
 
 class JobStarted(Request, tag="job_started", frozen=True):

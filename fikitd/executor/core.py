@@ -99,9 +99,16 @@ class DispatchCore:
         found: bool = self._core.end(session, error, reason)
         return found
 
-    def change(self, session: str, level: int | None, weight: float | None, paused: bool | None) -> bool:
+    def change(
+        self,
+        session: str,
+        level: int | None,
+        weight: float | None,
+        paused: bool | None,
+        measured: bool | None,
+    ) -> bool:
         """Change what is not None; False if there is no such session."""
-        found: bool = self._core.change(session, level, weight, paused)
+        found: bool = self._core.change(session, level, weight, paused, measured)
         return found
 
     def snapshot(self) -> Snapshot:

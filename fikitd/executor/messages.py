@@ -86,6 +86,8 @@ class Change(Ask, tag="change", frozen=True):
     priority: Level | None = None
     weight: float | None = None
     paused: bool | None = None
+    measured: bool | None = None
+    """Measure every launch, instead of a sample."""
 
 
 class ListAttached(Ask, tag="list_attached", frozen=True):

@@ -211,7 +211,7 @@ class ExecutorProcess:
 
     async def _change(self, ask: m.Change, _: Wire) -> tuple[m.Answer, list[int]]:
         known = await trio.to_thread.run_sync(
-            self._core.change, ask.session, ask.priority, ask.weight, ask.paused
+            self._core.change, ask.session, ask.priority, ask.weight, ask.paused, ask.measured
         )
         if not known:
             raise Refused(f"there is no session {ask.session}")

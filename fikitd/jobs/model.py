@@ -42,6 +42,7 @@ class Job(Struct, frozen=True, kw_only=True):
     memory_limit_bytes: int = 0
     isolated: bool = False
     foreground: bool = False
+    measured: bool = False
     output_limit_bytes: int = 0
     state: State = "queued"
     pid: int | None = None

@@ -119,7 +119,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 }
 
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
-    if (entry.withheld) enter_late(session, entry, now);
+    if (entry.held) enter_late(session, entry, now);
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         ++session.usage.measured;
@@ -128,7 +128,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         if (driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after) == CUDA_SUCCESS)
             measured =
                 std::max<Nanoseconds>(1, static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6) -
-                                             timer_overhead_[entry.behind]);
+                                             timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && measured > 0) entry.kernel->measured(measured, entry.multiprocessors);
@@ -180,7 +180,7 @@ bool Core::release_host_functions(Session& session) {
         if (__atomic_load_n(&gate.passed, __ATOMIC_ACQUIRE) >= stream.functions) {
             stream.functions = 0;
             stream.queue.each([&](InFlight& entry) {
-                if (entry.withheld) enter_late(session, entry, now_);
+                if (entry.held) enter_late(session, entry, now_);
             });
             for (Lane* lane : stream.held) --lane->held;
             stream.held.clear();

@@ -18,6 +18,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,6 +64,14 @@ struct AttachRequest {
     uint64_t memory_limit = 0;
     uint64_t tenant_limit = 0;        // for all sessions of the tenant on this GPU together; 0: none
     int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
+};
+
+// What is to become of a session; nothing: as it is.
+struct SessionChange {
+    std::optional<int> level = {};
+    std::optional<double> weight = {};
+    std::optional<bool> paused = {};
+    std::optional<bool> measured = {};  // every launch, not a sample of them
 };
 
 struct SessionSnapshot {
@@ -125,7 +134,7 @@ class Core {
     // From any thread. They run on the dispatch thread; throw std::runtime_error with the reason.
     std::pair<int, int> attach(AttachRequest request);  // outbox, inbox: duplicates for the caller
     bool end(const std::string& id, int error, const std::string& reason);
-    bool change(const std::string& id, const int* level, const double* weight, const bool* paused);
+    bool change(const std::string& id, const SessionChange& wanted);
     Snapshot snapshot();
     std::vector<KernelMeasurement> take_profiles();
     void load_profiles(const std::vector<KernelMeasurement>& known);

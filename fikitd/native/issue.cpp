@@ -255,7 +255,7 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
 
 // The operation counts as being on the GPU.
 void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
-    entry.withheld = false;
+    entry.held = false;
     if (!entry.work.gated) ++high_in_flight_;
     policy_->issued(session.index, entry.work, now);
 }
@@ -287,7 +287,8 @@ void Core::issue(Session& session, uint8_t where) {
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
 
-    const bool sampled = session.head_kernel != nullptr && session.head_kernel->sample_now();
+    const bool sampled =
+        session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
     if (session.head_kernel != nullptr) {
         const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
         if (sampled && session.last_key != 0)
@@ -314,14 +315,14 @@ void Core::issue(Session& session, uint8_t where) {
         entry.work.partition = where;
         entry.kernel = session.head_kernel;
         entry.timer = timer;
-        entry.behind = stream.completed + 1 < stream.issued;
+        entry.queued = stream.completed + 1 < stream.issued;
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        entry.withheld = stream.functions != 0;
-        if (!entry.withheld) [[likely]]
+        entry.held = stream.functions != 0;
+        if (!entry.held) [[likely]]
             enter(session, entry, now_);
         else if (session.head_waits)
             policy_->withdrawn(session.index, now_);

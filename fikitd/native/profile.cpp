@@ -23,7 +23,7 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
     // What was learnt no longer holds: the kernel has other data now.
-    if (wrong_in_a_row > accidents) samples = wrong_in_a_row = 0;
+    if (wrong_in_a_row > accidents) samples = wrong_in_a_row = shortest = 0;
     durations[samples % window] = told;
     ++samples;
     dirty = true;
@@ -33,7 +33,8 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
     p95 = sorted[(count * 95 + 99) / 100 - 1];
-    shortest = sorted[(count - 1) / 8];
+    // Undisturbed: the least ever, let go slowly, since beside others' work even a low percentile is disturbed.
+    shortest = shortest == 0 ? sorted[0] : std::min(sorted[0], shortest + shortest / 256 + 1);
     tell();
     // Once the median holds still, look less often; when it moves, look again.
     const uint32_t moved = before > median ? before - median : median - before;

@@ -62,7 +62,7 @@ struct KernelEntry {
     uint32_t waves = 1;
     scheduling::Work work;  // what policies are told of a launch; its `expected` is 0 before any measurement
     uint32_t samples = 0;
-    uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window (shortest: its lowest eighth)
+    uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window; shortest: undisturbed
     uint32_t until_sample = 0, interval = 1;
     uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
     bool dirty = false;

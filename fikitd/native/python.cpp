@@ -150,12 +150,11 @@ NB_MODULE(_core, module) {
         .def(
             "change",
             [](Core& self, const std::string& session, std::optional<int> level, std::optional<double> weight,
-               std::optional<bool> paused) {
-                return self.change(session, level ? &*level : nullptr, weight ? &*weight : nullptr,
-                                   paused ? &*paused : nullptr);
+               std::optional<bool> paused, std::optional<bool> measured) {
+                return self.change(session, {level, weight, paused, measured});
             },
             nb::arg("session"), nb::arg("level").none(), nb::arg("weight").none(), nb::arg("paused").none(),
-            Unlocked())
+            nb::arg("measured").none(), Unlocked())
         .def("snapshot",
              [](Core& self) {
                  Snapshot taken;

@@ -35,10 +35,9 @@ struct alignas(64) InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
-    bool withheld =
-        false;  // behind a host function that has not returned: the policy does not know of it yet
+    bool held = false;    // behind a host function that has not returned: the policy does not know of it yet
     bool traced = false;
-    bool behind = false;  // its stream had other work when it was issued
+    bool queued = false;  // its stream had other work when it was issued
 };
 static_assert(sizeof(InFlight) == 128);
 
@@ -185,6 +184,7 @@ struct Session {
     KernelEntry* head_kernel = nullptr;
     bool head_ready = false, head_waits = false;
     bool paused = false;
+    bool measured = false;  // every launch is
     State state = State::running;
     unsigned index = 0;
     int level = 0;

@@ -331,30 +331,30 @@ bool Core::end(const std::string& id, int error, const std::string& reason) {
     return found;
 }
 
-bool Core::change(const std::string& id, const int* level, const double* weight, const bool* paused) {
+bool Core::change(const std::string& id, const SessionChange& wanted) {
     bool found = false;
     on_dispatch([&] {
         Session* session = find(id);
         if (session == nullptr) return;
         found = true;
         const Nanoseconds now = clock_.now();
-        if (session->head_waits && (level != nullptr || weight != nullptr || paused != nullptr)) {
+        if (session->head_waits && (wanted.level || wanted.weight || wanted.paused)) {
             policy_->withdrawn(session->index, now);
             session->head_waits = false;  // looked at anew under what holds now
         }
-        if (level != nullptr || weight != nullptr) {
-            if (level != nullptr && *level != session->level) {
-                session->level = *level;
-                // Lanes of the new priority from the next step on; the old one says where the last step went.
-                for (const uint32_t handle : session->used) {
-                    SessionStream& stream = *session->streams[handle];
-                    for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
-                }
+        if (wanted.level && *wanted.level != session->level) {
+            session->level = *wanted.level;
+            // Lanes of the new priority from the next step on; the old one says where the last step went.
+            for (const uint32_t handle : session->used) {
+                SessionStream& stream = *session->streams[handle];
+                for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
             }
-            if (weight != nullptr) session->weight = *weight;
-            policy_->changed(session->index, session->level, session->weight, now);
         }
-        if (paused != nullptr) session->paused = *paused;
+        if (wanted.weight) session->weight = *wanted.weight;
+        if (wanted.level || wanted.weight)
+            policy_->changed(session->index, session->level, session->weight, now);
+        if (wanted.paused) session->paused = *wanted.paused;
+        if (wanted.measured) session->measured = *wanted.measured;
     });
     return found;
 }

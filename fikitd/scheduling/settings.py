@@ -27,8 +27,8 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
     ] = 20.0
     partitions: Annotated[
         list[Annotated[float, Meta(gt=0.0, lt=1.0)]],
-        Meta(max_length=4, description="Shares of the multiprocessors that work can be confined to."),
-    ] = field(default_factory=lambda: [0.91, 0.73, 0.49, 0.25])
+        Meta(max_length=5, description="Shares of the multiprocessors that work can be confined to."),
+    ] = field(default_factory=lambda: [0.91, 0.79, 0.67, 0.49, 0.25])
     high_memory_ms: Annotated[
         float,
         Meta(

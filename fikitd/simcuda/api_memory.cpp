@@ -20,6 +20,7 @@ CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
     collect(driver);
+    if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
     const std::uint64_t got = device.heap.allocate(bytes);
     if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     driver.charge(bytes <= model::call::shared_page_limit ? model::call::allocate_shared
@@ -56,6 +57,7 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
         if (start == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
         void* got =
             mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -68,14 +68,19 @@ CUresult place_image(Driver& driver, Image& image, int device) {
         block.device = device;
         block.id = driver.next_id++;
         driver.blocks[address] = block;
+    }
+    for (std::size_t index = 0; index < image.variables.size(); ++index) {
+        const std::uint64_t address = image.variables[index];
+        const std::size_t bytes = std::max<std::size_t>(image.module.variables[index].bytes, 1);
+        const std::vector<std::uint8_t> initial =
+            ptx::initial_bytes(image.module.variables[index], image.variables);
         for (std::size_t done = 0; done < bytes;) {
             const std::size_t part = std::min(
                 bytes - done, model::page - static_cast<std::size_t>((address + done) % model::page));
             std::byte* place = driver.space.at(address + done, part, true);
             std::memset(place, 0, part);
-            if (done < variable.initial.size()) {
-                std::memcpy(place, variable.initial.data() + done,
-                            std::min(part, variable.initial.size() - done));
+            if (done < initial.size()) {
+                std::memcpy(place, initial.data() + done, std::min(part, initial.size() - done));
             }
             done += part;
         }

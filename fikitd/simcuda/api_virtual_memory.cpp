@@ -133,6 +133,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
         allocation->bytes = bytes;
         const bool on_device = properties->location.type == CU_MEM_LOCATION_TYPE_DEVICE;
         collect(driver);
+        if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
         if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
             allocation->shared = SharedMemory::create({*properties, bytes});
             if (!allocation->shared) return CUDA_ERROR_OUT_OF_MEMORY;

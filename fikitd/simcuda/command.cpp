@@ -179,6 +179,9 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     command.image = function->image->shared_from_this();
     command.function = function;
     command.shape = shape;
+    command.shape.dynamic_shared = shared;
+    command.shape.cooperative = options.cooperative;
+    command.shape.cluster = options.cluster;
     command.shared = shared;
     command.options = options;
     return gather(*function->kernel, parameters, extra, command.parameters);

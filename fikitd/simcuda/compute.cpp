@@ -183,6 +183,7 @@ void Compute::place(Nanoseconds now) {
 void Compute::run(Kernel& kernel, Nanoseconds time) {
     const Execution::Progress progress = kernel.execution->resume(memory_, time + lag_);
     switch (progress.state) {
+        case Execution::State::running:
         case Execution::State::waiting:
             schedule(std::max(progress.until - lag_, time), Step::run, &kernel);
             return;
@@ -193,7 +194,7 @@ void Compute::run(Kernel& kernel, Nanoseconds time) {
             break;
     }
     BlockWork work = kernel.execution->work();
-    work.waited = time - kernel.started_at;
+    work.waited = std::min(work.waited, time - kernel.started_at);  // the turns of others do not count
     kernel.cost = block_cost(work);
     for (Wave* wave : kernel.waves) set_off(*wave);
     kernel.waves.clear();

@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "ptx_module.hpp"
+#include "ptx/module.hpp"
 
 namespace fikit::sim {
 

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstdio>
 
-
 namespace fikit::sim {
 
 namespace {

@@ -103,6 +103,10 @@ class Driver {
 
     CUresult initialise();
     CUresult sticky() const;
+    // For each allocation: the failure that FIKIT_SIM_FAULT orders for it.
+    CUresult allocation_fault() {
+        return ++allocations_made_ == settings.failing_allocation ? settings.allocation_result : CUDA_SUCCESS;
+    }
     Context* make_context(int device);
     void destroy_context(Context& context);
     void release_image(Image& image);
@@ -154,6 +158,7 @@ class Driver {
     void take_turn(SimulatedDevice& device, Nanoseconds now);
     std::optional<Nanoseconds> next_due(const SimulatedDevice& device) const;
 
+    std::uint64_t allocations_made_ = 0;
     std::condition_variable progress_;
     unsigned holders_ = 0;        // calls that stand still for running kernels
     Nanoseconds held_until_ = 0;  // by calls that hold launches for what they cost

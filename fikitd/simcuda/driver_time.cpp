@@ -10,8 +10,11 @@ namespace {
 // A sleep of the program's thread may overrun by its timer slack, which is not ours to change; so
 // the end is spun.
 constexpr std::chrono::microseconds spin_wall{50};
-// Under the dilated clock a call holds its caller no longer than this for its own cost: what is only slow to
-// set up (contexts, pinned memory) is so under the virtual clock, and tests stay short.
+// Under the dilated clock a thread may run ahead of what its calls cost by so much. What it submits
+// leaves at the right time all the same, and it need not spin on a machine that has few cores.
+constexpr std::chrono::microseconds ahead_wall{200};
+// And it is held no longer than this: what is only slow to set up (contexts, pinned memory) is so
+// under the virtual clock, and tests stay short.
 constexpr std::chrono::milliseconds longest_cost_wall{1};
 // How often a waiting host looks at memory when no event is due.
 constexpr std::chrono::microseconds look_wall{50};
@@ -26,7 +29,8 @@ Call*& current_call() {
     return current;
 }
 
-Nanoseconds& last_call() {
+// When the thread's last call is over; may lie ahead.
+Nanoseconds& busy_until() {
     thread_local Nanoseconds end = 0;
     return end;
 }
@@ -44,13 +48,15 @@ Nanoseconds cost_of(const Operation& operation) {
 }  // namespace
 
 Call::Call(const Clock& clock)
-    : clock_(clock), before_(std::exchange(current_call(), this)), start_(clock.now()) {
-    if (start_ - last_call() > model::call::cold_after) cost = model::call::cold;
+    : clock_(clock),
+      before_(std::exchange(current_call(), this)),
+      start_(std::max(clock.now(), busy_until())) {
+    if (start_ - busy_until() > model::call::cold_after) cost = model::call::cold;
 }
 
 Call::~Call() {
     current_call() = before_;
-    last_call() = clock_.now();
+    busy_until() = std::max(busy_until(), clock_.now());
 }
 
 void Driver::charge(Nanoseconds cost) {
@@ -65,13 +71,18 @@ Nanoseconds Driver::submission_time() const {
 }
 
 void Driver::finish(Lock& lock, const Call& call) {
+    busy_until() = call.end();
     if (call.end() <= clock.now()) return;
     if (clock.is_virtual()) {
         let_pass(lock, call.end());
         return;
     }
+    const Clock::Wall::time_point now = Clock::Wall::now();
+    const Clock::Wall::time_point end = clock.wall(call.end());
+    if (end - now <= ahead_wall) return;
     lock.unlock();
-    sleep_until(std::min(clock.wall(call.end()), Clock::Wall::now() + longest_cost_wall));
+    std::this_thread::sleep_until(std::min(end, now + longest_cost_wall));
+    if (end - now > longest_cost_wall) busy_until() = clock.now();  // the rest is let off
 }
 
 void Driver::let_pass(Lock& lock, Nanoseconds until) {
@@ -190,7 +201,8 @@ extern "C" {
     using namespace fikit::sim;
     Driver& driver = Driver::instance();
     Driver::Lock lock(driver.mutex);
-    const Nanoseconds end = driver.clock.now() + static_cast<Nanoseconds>(nanoseconds);
+    const Nanoseconds end =
+        std::max(driver.clock.now(), busy_until()) + static_cast<Nanoseconds>(nanoseconds);
     if (driver.clock.is_virtual()) {
         driver.let_pass(lock, end);
     } else {

@@ -214,6 +214,13 @@ std::byte* AddressSpace::at(std::uint64_t address, std::size_t bytes, bool write
     return segment->backing + (address - segment->address);
 }
 
+Stretch AddressSpace::stretch(std::uint64_t address) {
+    const Segment* segment = find(address);
+    if (segment == nullptr || segment->access == Access::none) return {};
+    return {segment->address, segment->address + segment->bytes, segment->backing,
+            segment->access == Access::read_write};
+}
+
 bool AddressSpace::covers(std::uint64_t address, std::size_t bytes) const {
     for (std::uint64_t end = address + bytes; address < end;) {
         const Segment* segment = find(address);

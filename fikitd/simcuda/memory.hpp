@@ -16,7 +16,7 @@
 #include <optional>
 #include <vector>
 
-#include "ptx_interpret.hpp"
+#include "ptx/execution.hpp"
 #include "shared_device.hpp"
 
 namespace fikit::sim {
@@ -99,6 +99,7 @@ struct Segment {
 class AddressSpace final : public GlobalMemory {
   public:
     std::byte* at(std::uint64_t address, std::size_t bytes, bool write) override;
+    Stretch stretch(std::uint64_t address) override;
     // Whether every byte is mapped.
     bool covers(std::uint64_t address, std::size_t bytes) const;
     bool overlaps(std::uint64_t address, std::size_t bytes) const;

@@ -92,6 +92,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
                        CUdeviceptr* address) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     collect(driver);
+    if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
     const std::size_t most = pool.properties.maxSize;
     if (most != 0 && (bytes > most || pool.used > most - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     std::uint64_t got = 0;

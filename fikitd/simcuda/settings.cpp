@@ -58,8 +58,9 @@ bool result_code(std::string_view text, CUresult& result) {
     return true;
 }
 
-// launch:17=700   copy:3=stall   copy:3=719   device_lost:after=100   several parted by ','
-bool read_fault(std::string_view text, FaultPlan& faults) {
+// launch:17=700   allocation:5=2   copy:3=stall   copy:3=719   device_lost:after=100   several parted by ','
+bool read_fault(std::string_view text, Settings& settings) {
+    FaultPlan& faults = settings.faults;
     const std::size_t colon = text.find(':');
     const std::size_t equals = text.find('=');
     if (colon == std::string_view::npos || equals == std::string_view::npos || equals < colon) return false;
@@ -73,6 +74,10 @@ bool read_fault(std::string_view text, FaultPlan& faults) {
     if (what == "launch") {
         faults.launch = number;
         return result_code(effect, faults.launch_result);
+    }
+    if (what == "allocation") {
+        settings.failing_allocation = number;
+        return result_code(effect, settings.allocation_result);
     }
     if (what != "copy") return false;
     faults.copy = number;
@@ -119,9 +124,10 @@ bool read_settings(Settings& settings, std::string& problem) {
         std::string_view rest(text);
         while (!rest.empty()) {
             const std::size_t comma = std::min(rest.find(','), rest.size());
-            if (!read_fault(rest.substr(0, comma), settings.faults)) {
-                return reject("FIKIT_SIM_FAULT", text,
-                              "wanted launch:N=CODE, copy:N=CODE|stall or device_lost:after=N");
+            if (!read_fault(rest.substr(0, comma), settings)) {
+                return reject(
+                    "FIKIT_SIM_FAULT", text,
+                    "wanted launch:N=CODE, allocation:N=CODE, copy:N=CODE|stall or device_lost:after=N");
             }
             rest.remove_prefix(std::min(comma + 1, rest.size()));
         }

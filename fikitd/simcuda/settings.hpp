@@ -15,6 +15,9 @@ struct Settings {
     std::size_t memory = model::default_memory;
     unsigned devices = 1;
     FaultPlan faults;
+    // The allocation that fails, counted from 1; 0 is none.
+    std::uint64_t failing_allocation = 0;
+    CUresult allocation_result = CUDA_SUCCESS;
     double interference = 0;  // share of the bandwidth lost while several kernels move data
     std::string machine;      // whose devices several processes share; empty: nobody else has this process's
     bool mps = false;         // contexts run side by side and take no turns

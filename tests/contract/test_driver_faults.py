@@ -94,6 +94,52 @@ def test_a_copy_that_is_ordered_to_stall(alone: Alone) -> None:
     assert alone(ordered_stall, FIKIT_SIM_FAULT="copy:1=stall").split() == ["ERROR_NOT_READY"]
 
 
+def ordered_allocation_failure(cuda: Cuda) -> None:
+    print(cuda.result("cuMemAlloc", 16), cuda.result("cuMemAlloc", 16), cuda.result("cuMemAlloc", 16))
+
+
+@simulated_only
+def test_an_allocation_that_is_ordered_to_fail(alone: Alone) -> None:
+    out = alone(ordered_allocation_failure, FIKIT_SIM_FAULT="allocation:2=2").split()
+    assert out == ["SUCCESS", "ERROR_OUT_OF_MEMORY", "SUCCESS"]
+
+
+def lost_device(cuda: Cuda) -> None:
+    nothing = cuda.function("nothing")
+    for _ in range(4):
+        cuda.result("cuLaunchKernel", nothing, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)
+    print(cuda.result("cuCtxSynchronize"), cuda.result("cuMemAlloc", 16))
+
+
+@simulated_only
+def test_a_device_that_is_ordered_to_be_lost(alone: Alone) -> None:
+    out = alone(lost_device, FIKIT_SIM_FAULT="device_lost:after=3").split()
+    assert out == ["ERROR_DEVICE_UNAVAILABLE"] * 2
+
+
+def too_much_memory(cuda: Cuda) -> None:
+    _free, total = cuda.cuMemGetInfo()
+    print(cuda.result("cuMemAlloc", total + (1 << 30)), cuda.result("cuMemAlloc", 16))
+
+
+def test_out_of_memory_is_not_sticky(alone: Alone) -> None:
+    assert alone(too_much_memory).split() == ["ERROR_OUT_OF_MEMORY", "SUCCESS"]
+
+
+def a_graph_that_faults(cuda: Cuda) -> None:
+    stream = cuda.stream()
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)
+    cuda.launch("store", 0x10, 1, stream=stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphLaunch(executable, stream)
+    print(cuda.result("cuStreamSynchronize", stream), cuda.result("cuMemAlloc", 16))
+
+
+def test_a_fault_in_a_graph(alone: Alone) -> None:
+    assert alone(a_graph_that_faults).split() == ["ERROR_ILLEGAL_ADDRESS"] * 2
+
+
 def endless(cuda: Cuda) -> None:
     module = cuda.cuModuleLoadData(
         b".version 8.0\n.target sm_90\n.address_size 64\n"

@@ -151,6 +151,16 @@ def test_metrics_and_doctor(client: Any) -> None:
     assert any(check.name.startswith("executor") and check.ok for check in checks)
 
 
+def test_an_executor_that_does_not_start_is_quoted(stopped_daemon: Daemon) -> None:
+    failing = ["/bin/sh", "-c", "echo 'the driver is too old' >&2; exit 3"]
+    stopped_daemon.configure(settings=f"[device]\nchoice = 'sim'\n[executor]\ncommand = {failing!r}\n")
+    client = stopped_daemon.start().client()
+    refused = client.ask(p.OpenSession(name="unlucky"))
+    assert refused.code == "unavailable"
+    assert "did not start" in refused.message
+    assert refused.message.endswith("the driver is too old")
+
+
 @needs_double
 def test_explain_tells_of_the_gate_and_keeps_it_when_the_session_is_over(daemon: Any, client: Any) -> None:
     session = client.ask(p.OpenSession(name="gated")).session
@@ -175,13 +185,3 @@ def test_explain_tells_of_the_gate_and_keeps_it_when_the_session_is_over(daemon:
 
 def test_explaining_a_session_that_there_is_not_is_refused(client: Any) -> None:
     assert client.ask(p.Explain(session="s-none")).code == "not_found"
-
-
-def test_an_executor_that_does_not_start_is_quoted(stopped_daemon: Daemon) -> None:
-    failing = ["/bin/sh", "-c", "echo 'the driver is too old' >&2; exit 3"]
-    stopped_daemon.configure(settings=f"[device]\nchoice = 'sim'\n[executor]\ncommand = {failing!r}\n")
-    client = stopped_daemon.start().client()
-    refused = client.ask(p.OpenSession(name="unlucky"))
-    assert refused.code == "unavailable"
-    assert "did not start" in refused.message
-    assert refused.message.endswith("the driver is too old")

@@ -125,10 +125,11 @@ def clear_profiles(invocation: Invocation, yes: bool) -> None:
 _HERE: Final = "fikitctl.commands.profile"
 profile: Final = LazyVerbs(
     name="profile",
-    help="List, carry over or forget what is known of kernels.",
+    help="Measure, list, carry over or forget what is known of kernels.",
     examples=["fikitctl profile list", "fikitctl profile export profiles.json"],
     families={
         "Verbs": {
+            "measure": "fikitctl.commands.measure:measure",
             "list": f"{_HERE}:list_profiles",
             "export": f"{_HERE}:export_profiles",
             "import": f"{_HERE}:import_profiles",

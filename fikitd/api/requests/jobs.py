@@ -92,6 +92,7 @@ def draft(caller: Caller, request: Submit) -> Job:
         memory_limit_bytes=request.memory_limit_bytes,
         isolated=request.isolated,
         foreground=request.foreground,
+        measured=request.measured,
         output_limit_bytes=min(request.output_limit_bytes or most, most),
     )
 

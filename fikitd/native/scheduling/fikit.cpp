@@ -6,7 +6,6 @@ namespace fikit::scheduling {
 using Verdict = Decision::Verdict;
 
 void Fikit::enlist(unsigned session, Nanoseconds now) {
-    if (high_of(session) != nullptr) return;
     for (unsigned number = 0; number < predictors; ++number) {
         if ((used_ >> number & 1) != 0) continue;
         used_ |= 1u << number;
@@ -17,10 +16,14 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         highs_[number].step_at = now;
         return;
     }
+    ++unforeseeable_;
 }
 
 void Fikit::discharge(unsigned session) {
-    if (places_[session] == 0) return;
+    if (places_[session] == 0) {
+        --unforeseeable_;
+        return;
+    }
     used_ &= ~(1u << (places_[session] - 1));
     places_[session] = 0;
 }
@@ -47,13 +50,25 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     }
     const uint32_t sms =
         work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-    const Plan made = plan(work, sms, now);
-    const Nanoseconds length = made.end - made.start;
+    Work foreseen = work;
+    if (sessions_[session].head.key == work.key) {
+        foreseen.longest = sessions_[session].head.longest;
+        foreseen.block = sessions_[session].head.block;
+    }
+    const Plan made = plan(foreseen, sms, now);
+    const Nanoseconds length =
+        (made.end - made.start) * work.expected / std::max(work.expected, work.longest);
     if (runs_ < operations)
-        running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, work.block};
+        running_[runs_++] = {static_cast<uint8_t>(session),
+                             work.known,
+                             charge(work),
+                             length,
+                             work.known && work.block > 0 ? work.block : length,
+                             made.end - made.start,
+                             made.start};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
-    busy_until_ = made.end;
+    busy_until_ = made.start + length;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -61,6 +76,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
+        if (runs_ > 0) suspect(high, running_[runs_ - 1]);
         Nanoseconds late = 0;
         excess(high, made, now, late);
         high.committed = late;
@@ -75,6 +91,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         while (at < runs_ && running_[at].session != session) ++at;
         if (at == runs_) return;
         if (!running_[at].known && work.engine == Engine::kernel) --unknowns_;
+        const Nanoseconds lasted = now - std::max(running_[at].start, last_over_);
+        if (work.known && work.key != 0 && lasted > 4 * running_[at].longest + 200'000)
+            surprised(session, work, running_[at], lasted);
+        last_over_ = now;
         queued_ -= running_[at].length;
         busy_until_ = now + queued_;
         std::copy(running_.begin() + at + 1, running_.begin() + runs_, running_.begin() + at);
@@ -88,7 +108,32 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     high->notice = std::min(high->notice + 5, std::max<Nanoseconds>(0, now - launch.alone));
     high->end = now - high->notice;
     high->alone = launch.alone;
+    if (launch.at >= high->until) high->committed = 0;
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
+}
+
+// An operation lasted far longer than its profile has seen: for the next launches of its key that is what
+// counts.
+void Fikit::surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted) {
+    ++statistics_[session].surprises;
+    const double factor = static_cast<double>(lasted) / static_cast<double>(running.longest);
+    const auto base = static_cast<double>(std::max(work.longest, work.expected));
+    surprises_[work.key % surprises_.size()] = {work.key, static_cast<Nanoseconds>(base * factor), 64};
+}
+
+void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
+    Work head = work;
+    Surprise& surprise = surprises_[work.key % surprises_.size()];
+    if (surprise.left > 0 && surprise.key == work.key) {
+        --surprise.left;
+        if (surprise.longest > head.longest) {
+            head.block =
+                std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
+            head.longest = surprise.longest;
+        }
+    }
+    Levels::arrived(session, head, now);
+    guests_[session].refused = false;
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -100,9 +145,19 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
         Delays& delays = statistics_[session].delays;
         ++delays.count;
         delays.sum += late;
+        if (high.suspect < max_sessions) {
+            Delays& caused = statistics_[high.suspect].delays;
+            ++caused.count;
+            caused.sum += late;
+            caused.worst = std::max(caused.worst, late);
+            if (late > delays.worst) statistics_[session].blames = static_cast<int>(high.suspect);
+        }
         delays.worst = std::max(delays.worst, late);
     }
     high.beside = runs_ > 0;
+    high.suspect = max_sessions;
+    high.suspect_block = 0;
+    for (unsigned at = 0; at < runs_; ++at) suspect(high, running_[at]);
     high.awaits = false;
     high.committed = 0;
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
@@ -117,9 +172,11 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     statistics.step_time = high.step_time;
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
-        high.trust = std::max(0.05, high.trust * 0.7);
+        high.trust = std::max(0.05, high.trust * 0.85);
+        high.margin = std::min(16.0, high.margin * 1.15);
     } else {
-        high.trust = std::min(0.9, high.trust + 0.004);
+        high.trust = std::min(0.9, high.trust + 0.0012);
+        high.margin = std::max(1.0, high.margin * 0.997);
     }
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;
@@ -131,7 +188,7 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
 
 Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
     Plan plan{&work, sms, 1, 1.0, std::max(now + Sequence::latency, busy_until_), 0};
-    Nanoseconds length = work.expected;
+    Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
         const uint32_t slots = sms * work.per_sm, all = bounds_.multiprocessors * work.per_sm;
         plan.waves = (work.blocks + slots - 1) / slots;
@@ -167,7 +224,7 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
     if (sequence.size() == 0) return 0;
     const bool known = sequence.known();
     Nanoseconds alone = high.alone, end = high.end;
-    if (now < high.until) end = std::max(end, alone + high.committed);
+    end = std::max(end, alone + high.committed);
     const Nanoseconds bound = step_bound(high);
     Nanoseconds allowed = bound - high.spent, worst = -bound;
     uint32_t position = sequence.size() - high.outstanding;
@@ -189,14 +246,16 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
         issued = std::max(issued + launch.gap, now);
         const Nanoseconds at = issued + Sequence::latency;
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            worst = std::max(worst, end - alone - allowed);
+            const double expected = static_cast<double>(end - alone) * high.margin;
+            worst = std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
             if (end > alone) issued += end - alone;
             step = launch.step;
             allowed = bound;
             end = alone;
         }
         if (at >= plan.end) break;
-        if (seen == foresight) return bound;
+        if (known && seen == sequence.period()) break;  // from here on it repeats
+        if (seen == foresight) return end > alone ? bound : worst;
         alone = std::max(at, alone) + launch.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + launch.duration + stall(plan, launch, start);
@@ -205,11 +264,14 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
     late = std::max<Nanoseconds>(0, end - alone);
     if (late == 0) return worst;
     const Nanoseconds slack = known ? sequence.slack(position) : 0;
-    return std::max(worst,
-                    late - static_cast<Nanoseconds>(high.trust * static_cast<double>(slack)) - allowed);
+    const double expected = static_cast<double>(late) * high.margin - static_cast<double>(slack) * high.trust;
+    return std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
 }
 
 bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+    if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
+        plan.work->block > bounds_.delay_least)
+        return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         Nanoseconds late = 0;
         if (excess(highs_[std::countr_zero(left)], plan, now, late) > 0) return false;
@@ -229,7 +291,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     const Work& work = sessions_[session].head;
     const auto number = static_cast<uint8_t>(session);
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
-    const bool unknown = work.engine == Engine::kernel && (!work.known || guests_[session].distrusted > now);
+    const bool unknown = work.engine == Engine::kernel && !work.known;
     refusal = Refusal::in_flight;
     if (runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
@@ -247,7 +309,8 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     } else {
         const Plan everywhere = plan(work, bounds_.multiprocessors, now);
         if (fits(everywhere, now)) return {Verdict::whole, number};
-        refusal = Refusal::bound;
+        refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
+                                                                                   : Refusal::bound;
         if (can_confine) {
             uint32_t waves = 0;
             Decision best{Verdict::wait, number};

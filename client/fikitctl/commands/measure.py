@@ -1,0 +1,85 @@
+"""``profile measure``: run a command alone and measure every launch, before it shares the GPU with others.
+
+FIKIT's measurement stage (arXiv 2311.10359). It is never needed, since kernels are learnt while they run;
+it makes them known from the first shared step on.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import click
+from fikit.protocol import GetStatus, ListProfiles, Profiles, Status
+
+from fikitctl.commands.run import foreground_job, run_job
+from fikitctl.commands.submit import FROM_THE_COMMAND_ON, work_options
+from fikitctl.failures import refused
+from fikitctl.invocation import Invocation, note
+from fikitctl.verb import Verb
+
+MOST: Final = 100_000
+
+
+@click.command(
+    "measure",
+    cls=Verb,
+    answer_seconds=None,
+    context_settings=FROM_THE_COMMAND_ON,
+    examples=[
+        "fikitctl profile measure -- python serve.py --steps 200",
+        "fikitctl profile measure --priority high --gpu 0 -- ./infer --once",
+    ],
+)
+@work_options
+@click.option("--beside-others", is_flag=True, help="Even while other sessions use the GPU.")
+@click.pass_obj
+def measure(
+    invocation: Invocation,
+    priority: int,
+    gpu: int | None,
+    memory: int,
+    name: str | None,
+    isolate: bool,
+    variables: tuple[str, ...],
+    own_driver: bool,
+    command: tuple[str, ...],
+    beside_others: bool,
+) -> int:
+    """Run a command in the foreground and measure every launch; its exit code is ours.
+
+    It must have the GPU to itself, or its kernels look longer than they are.
+    """
+    request = foreground_job(
+        invocation,
+        command,
+        variables,
+        own_driver,
+        priority=priority,
+        gpu=gpu,
+        memory_limit_bytes=memory,
+        name=name,
+        isolated=isolate,
+        measured=True,
+    )
+    status: Status = invocation.request(GetStatus())
+    busy = [each for each in status.gpus if each.sessions and gpu in (None, each.index)]
+    if busy and not beside_others:
+        raise refused(
+            f"GPU {busy[0].index} has {busy[0].sessions} other sessions",
+            "wait until they are over, or measure --beside-others",
+        )
+    before = _samples(invocation)
+    exit_code, _ = run_job(invocation, request)
+    after = _samples(invocation)
+    learnt = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
+    note(f"{len(learnt)} kernels measured, {sum(learnt.values())} launches")
+    return exit_code
+
+
+def _samples(invocation: Invocation) -> dict[tuple[object, ...], int]:
+    """Measured launches so far, by kernel."""
+    reply: Profiles = invocation.request(ListProfiles(limit=MOST))
+    return {
+        (each.module, each.function, each.grid, each.block, each.shared_bytes, each.device): each.samples
+        for each in reply.profiles
+    }

@@ -1,0 +1,74 @@
+// Which bytes of global memory a launch reads and writes: the oracle for access sets.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace fikit::sim {
+
+enum class AccessKind : std::uint8_t { read, write, atomic };
+inline constexpr std::size_t access_kinds = 3;
+
+struct AccessRange {
+    std::uint64_t begin, end;  // addresses, end excluded
+    AccessKind kind;
+};
+
+// Collects ranges; adjacent and overlapping ones of a kind become one.
+class AccessRecorder {
+  public:
+    void note(AccessKind kind, std::uint64_t address, std::size_t bytes) {
+        Kind& known = kinds_[static_cast<std::size_t>(kind)];
+        if (!known.ranges.empty()) {
+            Range& last = known.ranges.back();
+            if (address <= last.end && address + bytes >= last.begin) {
+                if (address < last.begin) last.begin = address;
+                if (address + bytes > last.end) last.end = address + bytes;
+                return;
+            }
+        }
+        known.ranges.push_back({address, address + bytes});
+        if (known.ranges.size() >= known.merge_at) merge(known);
+    }
+    // Sorted by kind, then by address, and disjoint within a kind.
+    std::vector<AccessRange> ranges();
+
+  private:
+    struct Range {
+        std::uint64_t begin, end;
+    };
+    struct Kind {
+        std::vector<Range> ranges;
+        std::size_t merge_at = 4096;
+    };
+    static void merge(Kind& kind);
+    Kind kinds_[access_kinds];
+};
+
+// The recorded launches of the process, in the order in which they began to run.
+class AccessLog {
+  public:
+    static AccessLog& instance();
+
+    void enable(bool on);
+    // A recorder for a launch that begins; null while recording is off.
+    std::shared_ptr<AccessRecorder> begin(const std::string& kernel);
+    std::size_t launches();
+    std::string kernel(std::size_t launch);
+    std::vector<AccessRange> ranges(std::size_t launch);
+
+  private:
+    struct Launch {
+        std::string kernel;
+        std::shared_ptr<AccessRecorder> recorder;
+    };
+    std::mutex mutex_;
+    bool on_ = false;
+    std::vector<Launch> launches_;
+};
+
+}  // namespace fikit::sim

@@ -1,0 +1,141 @@
+// The engine's inside: warps, frames and groups of lanes, and what handlers use of them.
+//
+// Threads of a warp that are at the same instruction of the same call form a group and run together.
+// Where they part, the group splits; the group that is deepest in calls, then furthest back in the
+// code, runs until it reaches another, and they become one again. A group that runs for long while
+// others are ready gives way to them, so that a thread may wait for another of its own warp.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "ptx/execution.hpp"
+#include "ptx/lanes.hpp"
+
+namespace fikit::sim::ptx {
+
+class Lowering;
+struct Draft;
+
+// One call of a function by the lanes in `live`.
+struct Frame {
+    const Function* function = nullptr;
+    Frame* caller = nullptr;
+    const Call* call = nullptr;
+    std::uint32_t return_to = 0;
+    std::uint32_t depth = 0;
+    std::uint32_t local_base = 0;
+    Mask live = 0;
+    std::byte* registers = nullptr;
+    std::byte* parameters = nullptr;
+    const std::byte* constants = nullptr;
+    std::unique_ptr<std::byte[]> storage;
+};
+
+struct Group {
+    enum class State : std::uint8_t { ready, gathering, barrier, sleeping };
+    Mask mask = 0;
+    std::uint32_t pc = 0;
+    Frame* frame = nullptr;
+    State state = State::ready;
+    std::uint32_t barrier = 0;
+    std::uint32_t turns = 0;  // how often it gave way
+    std::uint32_t spent = 0;  // since it last did
+    Nanoseconds wake = 0;
+};
+
+struct Warp {
+    std::uint32_t index = 0;
+    Mask exists = 0;
+    Mask exited = 0;
+    Mask carry = 0;  // the condition code of add.cc and its like
+    std::vector<Group> groups;
+    std::vector<std::unique_ptr<Frame>> frames;
+    std::size_t frame_bytes = 0;
+    std::array<std::vector<std::byte>, lanes> local;  // grows with the calls
+};
+
+struct Barrier {
+    std::uint32_t arrived = 0;
+    std::uint32_t expected = 0;  // 0: all threads that have not exited
+    std::uint32_t counted = 0;   // bar.red
+    bool all = true, any = false;
+};
+
+// One thread block; see execution.hpp, BlockExecution.
+class BlockRun {
+  public:
+    BlockRun(KernelRun& launch, std::uint64_t block, unsigned sm);
+    Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions);
+
+    // --- for handlers
+    // The host's view of what each lane of `mask` accesses; false where one faults.
+    bool resolve(Context& context, const Op& op, Mask mask, unsigned bytes, AccessKind kind,
+                 std::byte** places);
+    std::byte* resolve_one(Space space, std::uint64_t address, std::size_t bytes, AccessKind kind,
+                           Context& context, unsigned lane);
+    Nanoseconds clock() const;
+    std::uint64_t clock_cycles() const;
+    std::uint32_t shared_bytes() const { return static_cast<std::uint32_t>(shared_.size()); }
+
+    KernelRun& launch;
+    const std::uint64_t number;
+    const unsigned sm;
+    std::array<std::uint32_t, 3> position{};  // %ctaid
+    // How many threads one lane stands for: more than one in a uniform kernel.
+    const std::uint64_t multiplicity;
+    BlockWork work;
+    // While a loop's end is looked for, the time that clocks read; negative: the real one.
+    Nanoseconds supposed = -1;
+
+  private:
+    friend struct Turn;
+    enum class Outcome : std::uint8_t { again, blocked, fault };
+
+    void start_warps();
+    // warp.cpp
+    void run_warp(Warp& warp);
+    Group* pick(Warp& warp);
+    void settle(Warp& warp);
+    void run_group(Warp& warp, std::size_t group);
+    void split(Warp& warp, std::size_t group, Mask taken);
+    void call(Warp& warp, std::size_t group, const Op& op, Context& context);
+    void leave(Warp& warp, std::size_t group);
+    void exit_lanes(Warp& warp, std::size_t group);
+    Frame* make_frame(Warp& warp, const Function& function);
+    void drop(Warp& warp, Frame* frame);
+    void bind(Context& context, const Group& group) const;
+    bool wait_for_clock(Warp& warp, std::size_t group, Context& context, std::uint32_t first,
+                        std::uint32_t last);
+    bool leaves_at(Context& context, std::uint32_t first, std::uint32_t last, Nanoseconds time);
+    // barrier.cpp
+    void arrive(Warp& warp, std::size_t group, const Op& op, Context& context);
+    void complete(std::uint32_t barrier);
+    void recheck_barriers();
+
+    GlobalMemory* memory_ = nullptr;
+    std::vector<std::byte> shared_;
+    std::vector<Warp> warps_;
+    std::array<Barrier, 17> barriers_{};  // the last: of the cluster
+    std::uint32_t live_threads_ = 0;
+    std::uint64_t retired_ = 0;
+    std::uint64_t allowance_ = 0;
+    Nanoseconds now_ = 0;
+    Nanoseconds computed_before_ = 0;
+    Nanoseconds resting_since_ = -1;  // nobody could run since then
+    CUresult fault_ = CUDA_SUCCESS;
+    std::array<Stretch, 16> stretches_{};
+};
+
+// Shared memory begins behind what the system keeps for itself, as on hardware.
+inline constexpr std::uint32_t shared_start = model::shared_reserved_per_block;
+
+// Where the kernel's own shared variables end and the launch's dynamic ones begin.
+std::uint64_t shared_end(const Context& context, std::uint32_t alignment);
+// An operation that fills `place` with a special register; refuses an unknown one.
+void read_special(Lowering& lowering, std::string_view name, Place place, unsigned bytes);
+// Finds out whether a kernel is uniform, and which of its loops only wait for a clock.
+void analyse(Draft& draft, Module& module);
+
+}  // namespace fikit::sim::ptx

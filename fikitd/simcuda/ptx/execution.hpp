@@ -1,0 +1,138 @@
+// Runs kernels: a launch, its thread blocks, and what each cost.
+//
+// KernelRun is what the blocks of one launch share. BlockRun executes one thread block and is
+// resumable: it runs until it ends, until every thread waits for a time (nanosleep, a loop that
+// waits for a clock), or until it has run as many warp instructions as it was given, so that blocks
+// that wait for others' writes can take turns. Execution runs all of a launch's blocks; a kernel that
+// was proven uniform (Kernel::uniform) by one execution of one thread that stands for all.
+#pragma once
+
+#include <cuda.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cost.hpp"
+#include "model.hpp"
+#include "ptx/accesses.hpp"
+#include "ptx/module.hpp"
+#include "ptx/program.hpp"
+
+namespace fikit::sim {
+
+// A mapped stretch of memory.
+struct Stretch {
+    std::uint64_t begin = 0, end = 0;
+    std::byte* host = nullptr;  // of `begin`
+    bool writable = false;
+};
+
+// What a kernel sees of memory.
+class GlobalMemory {
+  public:
+    virtual ~GlobalMemory() = default;
+    // The host's view of [address, address + bytes), or null where that is not all mapped for this
+    // access.
+    virtual std::byte* at(std::uint64_t address, std::size_t bytes, bool write) = 0;
+    // What is mapped around `address`; an empty one sends every access to at().
+    virtual Stretch stretch(std::uint64_t) { return {}; }
+};
+
+struct LaunchShape {
+    std::array<std::uint32_t, 3> grid{1, 1, 1};
+    std::array<std::uint32_t, 3> block{1, 1, 1};
+    std::uint32_t dynamic_shared = 0;
+    bool cooperative = false;
+    std::array<std::uint32_t, 3> cluster{1, 1, 1};
+    std::uint64_t blocks() const { return std::uint64_t{grid[0]} * grid[1] * grid[2]; }
+    std::uint32_t threads() const { return block[0] * block[1] * block[2]; }
+};
+
+struct Progress {
+    // running: it used up its instructions and goes on at once; waiting: nothing to do before `until`.
+    enum class State { running, waiting, finished, faulted };
+    State state;
+    Nanoseconds until = 0;          // waiting: when to resume; running, finished: its own time
+    CUresult fault = CUDA_SUCCESS;  // faulted
+};
+
+class KernelRun {
+  public:
+    // `variables` are the device addresses of the module's variables; `timer_base` is what
+    // %globaltimer reads at simulated time 0. The references must outlive this.
+    KernelRun(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
+              const std::vector<std::uint64_t>& variables, Nanoseconds timer_base);
+
+    const ptx::Kernel& kernel;
+    const LaunchShape shape;
+    const Nanoseconds timer_base;
+    std::vector<std::byte> parameters;
+    std::vector<std::byte> workspace;  // of a cooperative launch, for the barrier of its grid
+    std::shared_ptr<AccessRecorder> accesses;
+    const std::uint64_t grid_id;
+
+    // A function's constants, with the addresses of variables.
+    const std::byte* constants(const ptx::Function& function);
+    // What printf wrote; goes to standard output with flush().
+    std::string output;
+    void flush();
+
+  private:
+    const std::vector<std::uint64_t>& variables_;
+    std::vector<std::pair<const ptx::Function*, std::vector<std::byte>>> bound_;
+};
+
+namespace ptx {
+class BlockRun;
+}
+
+// One thread block.
+class BlockExecution {
+  public:
+    // `sm` is what %smid reads.
+    BlockExecution(KernelRun& run, std::uint64_t block, unsigned sm);
+    ~BlockExecution();
+    BlockExecution(BlockExecution&&) noexcept;
+    BlockExecution& operator=(BlockExecution&&) noexcept;
+
+    // Runs up to `instructions` warp instructions from the time `now` on.
+    Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions);
+    // Of the block so far; `waited` is the time in which no thread could run.
+    const BlockWork& work() const;
+
+  private:
+    std::unique_ptr<ptx::BlockRun> run_;
+};
+
+// All blocks of a launch.
+class Execution {
+  public:
+    using State = sim::Progress::State;
+    using Progress = sim::Progress;
+
+    Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
+              const std::vector<std::uint64_t>& variables, Nanoseconds timer_base);
+    ~Execution();
+
+    // Returns waiting, finished or faulted.
+    Progress resume(GlobalMemory& memory, Nanoseconds now);
+    // What one block did, the mean of all; once finished.
+    BlockWork work() const;
+
+  private:
+    bool run_block(std::size_t index, GlobalMemory& memory, Nanoseconds now, Progress& progress);
+
+    struct Live {
+        BlockExecution block;
+        Nanoseconds until;
+    };
+    KernelRun run_;
+    BlockWork sum_;  // of the blocks that have ended
+    std::vector<Live> live_;
+    std::uint64_t next_block_ = 0;
+};
+
+}  // namespace fikit::sim

@@ -1,0 +1,27 @@
+// Bounds of what a program may ask of the interpreter, so that no text exhausts the machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace fikit::sim::ptx::limits {
+
+inline constexpr double version = 9.0;  // .version, of the modelled driver
+inline constexpr std::uint32_t kernel_parameter_bytes =
+    32764;                                                // CUDA C++ Programming Guide, "Function parameters"
+inline constexpr std::uint32_t local_bytes = 512 * 1024;  // per thread, as in its table of limits
+inline constexpr std::uint32_t call_depth = 4096;
+inline constexpr std::size_t frame_bytes_per_warp = std::size_t{64} << 20;
+
+// Warp instructions. A uniform kernel that retires so many without waiting, or a block that retires
+// so many at all, is an endless loop.
+inline constexpr std::uint64_t uniform_watchdog = std::uint64_t{1} << 22;
+inline constexpr std::uint64_t block_watchdog = std::uint64_t{1} << 30;
+// How long one group of lanes runs while others of its warp are ready; a memory access that other
+// lanes may answer counts as many.
+inline constexpr std::uint32_t fair_turn = 16384;
+inline constexpr std::uint32_t fair_access = 128;
+// How long one warp runs before the next of its block does.
+inline constexpr std::uint32_t warp_turn = 8192;
+
+}  // namespace fikit::sim::ptx::limits

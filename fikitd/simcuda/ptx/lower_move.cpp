@@ -1,0 +1,446 @@
+// mov, packing, special registers, and addresses between state spaces.
+#include "model.hpp"
+#include "ptx/engine.hpp"
+#include "ptx/lowering.hpp"
+
+namespace fikit::sim::ptx {
+
+namespace {
+
+enum class Special : std::uint32_t {
+    thread_x,
+    thread_y,
+    thread_z,
+    threads_x,
+    threads_y,
+    threads_z,
+    block_x,
+    block_y,
+    block_z,
+    blocks_x,
+    blocks_y,
+    blocks_z,
+    lane,
+    warp,
+    warps,
+    sm,
+    sms,
+    grid,
+    lane_eq,
+    lane_lt,
+    lane_le,
+    lane_gt,
+    lane_ge,
+    clock,
+    clock_high,
+    clock64,
+    timer,
+    timer_low,
+    timer_high,
+    dynamic_shared,
+    total_shared,
+    workspace_low,
+    workspace_high,
+    zero,
+    cluster_x,
+    cluster_y,
+    cluster_z,
+    clusters_x,
+    clusters_y,
+    clusters_z,
+    in_cluster_x,
+    in_cluster_y,
+    in_cluster_z,
+    cluster_size_x,
+    cluster_size_y,
+    cluster_size_z,
+    cluster_rank,
+    cluster_size,
+    explicit_cluster,
+};
+
+struct Named {
+    std::string_view name;
+    Special special;
+};
+
+constexpr Named specials[] = {
+    {"%tid.x", Special::thread_x},
+    {"%tid.y", Special::thread_y},
+    {"%tid.z", Special::thread_z},
+    {"%tid", Special::thread_x},
+    {"%ntid.x", Special::threads_x},
+    {"%ntid.y", Special::threads_y},
+    {"%ntid.z", Special::threads_z},
+    {"%ctaid.x", Special::block_x},
+    {"%ctaid.y", Special::block_y},
+    {"%ctaid.z", Special::block_z},
+    {"%nctaid.x", Special::blocks_x},
+    {"%nctaid.y", Special::blocks_y},
+    {"%nctaid.z", Special::blocks_z},
+    {"%laneid", Special::lane},
+    {"%warpid", Special::warp},
+    {"%nwarpid", Special::warps},
+    {"%smid", Special::sm},
+    {"%nsmid", Special::sms},
+    {"%gridid", Special::grid},
+    {"%lanemask_eq", Special::lane_eq},
+    {"%lanemask_lt", Special::lane_lt},
+    {"%lanemask_le", Special::lane_le},
+    {"%lanemask_gt", Special::lane_gt},
+    {"%lanemask_ge", Special::lane_ge},
+    {"%clock", Special::clock},
+    {"%clock_hi", Special::clock_high},
+    {"%clock64", Special::clock64},
+    {"%globaltimer", Special::timer},
+    {"%globaltimer_lo", Special::timer_low},
+    {"%globaltimer_hi", Special::timer_high},
+    {"%dynamic_smem_size", Special::dynamic_shared},
+    {"%total_smem_size", Special::total_shared},
+    {"%aggr_smem_size", Special::total_shared},
+    {"%envreg1", Special::workspace_low},
+    {"%envreg2", Special::workspace_high},
+    {"%reserved_smem_offset_begin", Special::zero},
+    {"%reserved_smem_offset_cap", Special::zero},
+    {"%clusterid.x", Special::cluster_x},
+    {"%clusterid.y", Special::cluster_y},
+    {"%clusterid.z", Special::cluster_z},
+    {"%nclusterid.x", Special::clusters_x},
+    {"%nclusterid.y", Special::clusters_y},
+    {"%nclusterid.z", Special::clusters_z},
+    {"%cluster_ctaid.x", Special::in_cluster_x},
+    {"%cluster_ctaid.y", Special::in_cluster_y},
+    {"%cluster_ctaid.z", Special::in_cluster_z},
+    {"%cluster_nctaid.x", Special::cluster_size_x},
+    {"%cluster_nctaid.y", Special::cluster_size_y},
+    {"%cluster_nctaid.z", Special::cluster_size_z},
+    {"%cluster_ctarank", Special::cluster_rank},
+    {"%cluster_nctarank", Special::cluster_size},
+    {"%is_explicit_cluster", Special::explicit_cluster},
+};
+
+u64 uniform_value(const Context& context, Special special) {
+    const BlockRun& block = *context.block;
+    const LaunchShape& shape = block.launch.shape;
+    const auto number = static_cast<u32>(special);
+    const auto axis = [&](Special first) { return number - static_cast<u32>(first); };
+    switch (special) {
+        case Special::threads_x:
+        case Special::threads_y:
+        case Special::threads_z:
+            return shape.block[axis(Special::threads_x)];
+        case Special::block_x:
+        case Special::block_y:
+        case Special::block_z:
+            return block.position[axis(Special::block_x)];
+        case Special::blocks_x:
+        case Special::blocks_y:
+        case Special::blocks_z:
+            return shape.grid[axis(Special::blocks_x)];
+        case Special::warp:
+            return context.warp->index;
+        case Special::warps:
+            return model::threads_per_sm / model::warp_size;
+        case Special::sm:
+            return block.sm;
+        case Special::sms:
+            return model::sm_count;
+        case Special::grid:
+            return block.launch.grid_id;
+        case Special::clock:
+            return block.clock_cycles() & 0xffffffff;
+        case Special::clock_high:
+            return block.clock_cycles() >> 32;
+        case Special::clock64:
+            return block.clock_cycles();
+        case Special::timer:
+            return static_cast<u64>(block.launch.timer_base + block.clock());
+        case Special::timer_low:
+            return static_cast<u64>(block.launch.timer_base + block.clock()) & 0xffffffff;
+        case Special::timer_high:
+            return static_cast<u64>(block.launch.timer_base + block.clock()) >> 32;
+        case Special::dynamic_shared:
+            return shape.dynamic_shared;
+        case Special::total_shared:
+            return block.shared_bytes() - shared_start;
+        // The address of a cooperative launch's workspace, its upper half in the first of the two.
+        case Special::workspace_low:
+            return shape.cooperative ? window::workspace >> 32 : 0;
+        case Special::workspace_high:
+        case Special::zero:
+            return 0;
+        case Special::cluster_x:
+        case Special::cluster_y:
+        case Special::cluster_z:
+            return block.position[axis(Special::cluster_x)] / shape.cluster[axis(Special::cluster_x)];
+        case Special::clusters_x:
+        case Special::clusters_y:
+        case Special::clusters_z:
+            return shape.grid[axis(Special::clusters_x)] / shape.cluster[axis(Special::clusters_x)];
+        case Special::in_cluster_x:
+        case Special::in_cluster_y:
+        case Special::in_cluster_z:
+            return block.position[axis(Special::in_cluster_x)] % shape.cluster[axis(Special::in_cluster_x)];
+        case Special::cluster_size_x:
+        case Special::cluster_size_y:
+        case Special::cluster_size_z:
+            return shape.cluster[axis(Special::cluster_size_x)];
+        case Special::cluster_rank:
+            return block.position[0] % shape.cluster[0] +
+                   std::uint64_t{shape.cluster[0]} *
+                       (block.position[1] % shape.cluster[1] +
+                        std::uint64_t{shape.cluster[1]} * (block.position[2] % shape.cluster[2]));
+        case Special::cluster_size:
+            return std::uint64_t{shape.cluster[0]} * shape.cluster[1] * shape.cluster[2];
+        case Special::explicit_cluster:
+            return shape.cluster != std::array<std::uint32_t, 3>{1, 1, 1};
+        default:
+            return 0;
+    }
+}
+
+u64 lane_value(Special special, unsigned lane) {
+    const Mask bit = Mask{1} << lane;
+    switch (special) {
+        case Special::lane_eq:
+            return bit;
+        case Special::lane_lt:
+            return bit - 1;
+        case Special::lane_le:
+            return (bit - 1) | bit;
+        case Special::lane_gt:
+            return ~((bit - 1) | bit);
+        case Special::lane_ge:
+            return ~(bit - 1);
+        default:
+            return lane;
+    }
+}
+
+template <typename T>
+void special_register(Context& context, const Op& op, Mask mask) {
+    const auto special = static_cast<Special>(op.extra);
+    T* d = context.at<T>(op.d);
+    if (op.a != no_place) {
+        const u32* a = context.at<u32>(op.a);
+        each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<T>(a[lane]); });
+        return;
+    }
+    if (special == Special::lane || (special >= Special::lane_eq && special <= Special::lane_ge)) {
+        each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<T>(lane_value(special, lane)); });
+        return;
+    }
+    const auto value = static_cast<T>(uniform_value(context, special));
+    each_lane(mask, [&](unsigned lane) { d[lane] = value; });
+}
+
+// The thread's index belongs to the entry function's frame: the outermost.
+template <typename T>
+void outer_thread_index(Context& context, const Op& op, Mask mask) {
+    const Frame* frame = context.frame;
+    while (frame->caller != nullptr) frame = frame->caller;
+    const u32* a = reinterpret_cast<const u32*>(frame->registers + frame->function->thread_index[op.extra]);
+    T* d = context.at<T>(op.d);
+    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<T>(a[lane]); });
+}
+
+template <typename T>
+void copy(Context& context, const Op& op, Mask mask) {
+    run1<decltype([](T x) { return x; }), T, T>(context, op, mask);
+}
+
+void copy_predicate(Context& context, const Op& op, Mask mask) {
+    Mask& d = context.predicate(op.d);
+    d = (d & ~mask) | (context.predicate(op.a) & mask);
+}
+
+// Parts of op.width bytes, the lowest first (their places: the function's list op.extra), into d, or d's into
+// them.
+template <bool pack>
+void parts(Context& context, const Op& op, Mask mask) {
+    const std::vector<Place>& places = context.frame->function->lists[op.extra];
+    const unsigned part = op.width;
+    const auto whole = static_cast<unsigned>(places.size()) * part;
+    std::byte* base = context.at<std::byte>(pack ? op.d : op.a);
+    each_lane(mask, [&](unsigned lane) {
+        for (unsigned number = 0; number < places.size(); ++number) {
+            if (places[number] == no_place) continue;
+            std::byte* one = context.at<std::byte>(places[number]) + lane * part;
+            std::byte* in = base + lane * whole + number * part;
+            for (unsigned byte = 0; byte < part; ++byte) (pack ? in : one)[byte] = (pack ? one : in)[byte];
+        }
+    });
+}
+
+Type part_type(Lowering& lowering, unsigned bytes) {
+    switch (bytes) {
+        case 1:
+            return Type::b8;
+        case 2:
+            return Type::b16;
+        case 4:
+            return Type::b32;
+        case 8:
+            return Type::b64;
+        default:
+            lowering.refuse();
+    }
+}
+
+void lower_mov(Lowering& lowering) {
+    const Type type = lowering.type();
+    lowering.expect_operands(2);
+    const Operand& to = lowering.operand(0);
+    const Operand& from = lowering.operand(1);
+    const bool pack = from.kind == OperandKind::vector;
+    if (pack || to.kind == OperandKind::vector) {
+        const Operand& vector = pack ? from : to;
+        if (vector.parts.empty() || bytes_of(type) % vector.parts.size() != 0) lowering.refuse();
+        const auto bytes = static_cast<unsigned>(bytes_of(type) / vector.parts.size());
+        const Type part = part_type(lowering, bytes);
+        std::vector<Place> places;
+        for (const Operand& one : vector.parts) {
+            if (one.kind == OperandKind::sink)
+                places.push_back(no_place);
+            else
+                places.push_back(pack ? lowering.source(one, part) : lowering.target(one, part));
+        }
+        const Place whole = pack ? lowering.target(to, type) : lowering.source(from, type);
+        Op& op = lowering.emit(pack ? &parts<true> : &parts<false>);
+        op.width = static_cast<std::uint8_t>(bytes);
+        op.extra = static_cast<std::uint32_t>(lowering.function().lists.size());
+        (pack ? op.d : op.a) = whole;
+        lowering.function().lists.push_back(std::move(places));
+        return;
+    }
+    const Place d = lowering.target(to, type);
+    if (type == Type::pred) {
+        const Place a = lowering.predicate(from);
+        Op& op = lowering.emit(&copy_predicate);
+        op.d = d;
+        op.a = a;
+        return;
+    }
+    if (from.kind == OperandKind::special) {
+        const std::size_t before = lowering.function().code.size();
+        read_special(lowering, from.text, d, bytes_of(type));
+        Op& op = lowering.function().code[before];
+        op.guard = lowering.instruction().guard;
+        op.guard_negated = lowering.instruction().guard_negated;
+        return;
+    }
+    const Place a = lowering.source(from, type);
+    Op& op =
+        lowering.emit(bytes_of(type) == 16 ? Handler{&copy<u128>} : by_bytes(bytes_of(type), [](auto zero) {
+            return Handler{&copy<decltype(zero)>};
+        }));
+    op.d = d;
+    op.a = a;
+}
+
+// --- addresses
+
+std::uint64_t window_of(Space space) {
+    switch (space) {
+        case Space::shared:
+            return window::shared;
+        case Space::local:
+            return window::local;
+        case Space::parameter:
+            return window::parameter;
+        default:
+            return 0;
+    }
+}
+
+std::optional<Space> space_of(Lowering& lowering) {
+    if (lowering.accept(".global")) return Space::global;
+    if (lowering.accept(".const")) return Space::constant;
+    if (lowering.accept(".local")) return Space::local;
+    if (lowering.accept_any({".shared", ".shared::cta", ".shared::cluster"})) return Space::shared;
+    if (lowering.accept_any({".param", ".param::entry"})) return Space::parameter;
+    return std::nullopt;
+}
+
+void lower_cvta(Lowering& lowering) {
+    const bool to_space = lowering.accept(".to");
+    const auto space = space_of(lowering);
+    const Type type = lowering.type();
+    if (!space || bytes_of(type) != 8) lowering.refuse();
+    lowering.expect_operands(2);
+    const Operand& from = lowering.operand(1);
+    const Place a = from.kind == OperandKind::variable ? lowering.address_of(from, 8, false)
+                                                       : lowering.source(from, type);
+    const Place d = lowering.target(0, type);
+    const std::uint64_t base = window_of(*space);
+    // Null stays null on the way to the generic space only where both have the same addresses.
+    Op& op = lowering.emit(base == 0  ? Handler{&copy<u64>}
+                           : to_space ? map_op1<u64, u64>([](const Op&, u64 x) { return x & window::mask; })
+                                      : map_op1<u64, u64>([](const Op& o, u64 x) {
+                                            return x | static_cast<u64>(o.extra) << window::shift;
+                                        }));
+    op.extra = static_cast<std::uint32_t>(base >> window::shift);
+    op.d = d;
+    op.a = a;
+}
+
+void test_space(Context& context, const Op& op, Mask mask) {
+    const u64* a = context.at<u64>(op.a);
+    Mask value = 0;
+    each_lane(mask, [&](unsigned lane) {
+        const u64 high = a[lane] >> window::shift;
+        const bool same =
+            op.extra != 0 ? high == op.extra : high == 0 || high >= (window::workspace >> window::shift);
+        value |= static_cast<Mask>(same) << lane;
+    });
+    Mask& d = context.predicate(op.d);
+    d = (d & ~mask) | (value & mask);
+}
+
+void lower_isspacep(Lowering& lowering) {
+    const auto space = space_of(lowering);
+    if (!space || *space == Space::constant) lowering.refuse();
+    lowering.expect_operands(2);
+    const Place a = lowering.source(1, Type::b64);
+    const Place d = lowering.target(0, Type::pred);
+    Op& op = lowering.emit(&test_space);
+    op.extra = static_cast<std::uint32_t>(window_of(*space) >> window::shift);
+    op.d = d;
+    op.a = a;
+}
+
+}  // namespace
+
+void read_special(Lowering& lowering, std::string_view name, Place place, unsigned bytes) {
+    if (bytes != 2 && bytes != 4 && bytes != 8) lowering.refuse();
+    for (const Named& named : specials) {
+        if (named.name != name) continue;
+        const auto axis = static_cast<std::uint32_t>(named.special);
+        Op& op = lowering.prepare(by_bytes(bytes, [&](auto zero) -> Handler {
+            using T = decltype(zero);
+            if (axis < 3 && !lowering.function().entry) return &outer_thread_index<T>;
+            return &special_register<T>;
+        }));
+        op.d = place;
+        op.extra = axis;
+        if (axis < 3 && lowering.function().entry) op.a = lowering.function().thread_index[axis];
+        return;
+    }
+    if (name.substr(0, 7) == "%envreg" || name.substr(0, 3) == "%pm") {
+        Op& op = lowering.prepare(
+            by_bytes(bytes, [](auto zero) { return Handler{&special_register<decltype(zero)>}; }));
+        op.d = place;
+        op.extra = static_cast<std::uint32_t>(Special::zero);
+        return;
+    }
+    fail(lowering.instruction().line,
+         quoted(name) + " is not declared, or not supported by the simulated driver");
+}
+
+void add_move(Families& families) {
+    families["mov"] = &lower_mov;
+    families["cvta"] = &lower_cvta;
+    families["isspacep"] = &lower_isspacep;
+}
+
+}  // namespace fikit::sim::ptx

@@ -1,0 +1,306 @@
+// What the lanes of a warp do together: shuffles, votes, matches, reductions.
+#include <algorithm>
+
+#include "ptx/engine.hpp"
+#include "ptx/lowering.hpp"
+
+namespace fikit::sim::ptx {
+
+namespace {
+
+enum class Shuffle : std::uint32_t { up, down, butterfly, index };
+
+// PTX ISA, "shfl.sync": c holds the mask of the segment (bits 8 to 12) and the clamp (bits 0 to 4).
+void shuffle(Context& context, const Op& op, Mask mask) {
+    const u32* a = context.at<u32>(op.a);
+    const u32* b = context.at<u32>(op.b);
+    const u32* clamps = context.at<u32>(op.e);
+    const auto how = static_cast<Shuffle>(op.extra & 3);
+    u32 result[lanes];
+    Mask inside = 0;
+    each_lane(mask, [&](unsigned lane) {
+        const u32 by = b[lane] & 31;
+        const u32 clamp = clamps[lane] & 31;
+        const u32 segment = clamps[lane] >> 8 & 31;
+        const u32 most = (lane & segment) | (clamp & ~segment);
+        const u32 least = lane & segment;
+        u32 from = lane;
+        bool found = false;
+        switch (how) {
+            case Shuffle::up:
+                from = lane - by;
+                found = static_cast<s32>(from) >= static_cast<s32>(most);
+                break;
+            case Shuffle::down:
+                from = lane + by;
+                found = from <= most;
+                break;
+            case Shuffle::butterfly:
+                from = lane ^ by;
+                found = from <= most;
+                break;
+            case Shuffle::index:
+                from = least | (by & ~segment);
+                found = from <= most;
+                break;
+        }
+        if (!found) from = lane;
+        inside |= static_cast<Mask>(found) << lane;
+        result[lane] = a[from & 31];
+    });
+    u32* d = context.at<u32>(op.d);
+    each_lane(mask, [&](unsigned lane) { d[lane] = result[lane]; });
+    if ((op.extra & 4) != 0) {
+        // The second result shares no place with the first: it is a predicate.
+        Mask& p = context.predicate(static_cast<Place>(op.offset));
+        p = (p & ~mask) | inside;
+    }
+}
+
+void lower_shuffle(Lowering& lowering) {
+    const bool sync = lowering.accept(".sync");
+    constexpr std::string_view names[] = {".up", ".down", ".bfly", ".idx"};
+    std::uint32_t how = 4;
+    for (std::uint32_t number = 0; number < 4; ++number) {
+        if (lowering.accept(names[number])) how = number;
+    }
+    if (how == 4 || bytes_of(lowering.type()) != 4) lowering.refuse();
+    lowering.expect_operands(sync ? 5 : 4);
+    const Operand& to = lowering.operand(0);
+    const Place a = lowering.source(1, Type::b32);
+    const Place b = lowering.source(2, Type::b32);
+    const Place e = lowering.source(3, Type::b32);
+    const Place c = sync ? lowering.source(4, Type::b32) : no_place;
+    const Place d = lowering.target(to, Type::b32);
+    const Place p = to.parts.empty() ? no_place : lowering.target(to.parts.front(), Type::pred);
+    Op& op = lowering.emit(&shuffle, Work::memory);
+    op.kind = sync ? Kind::gather : Kind::compute;
+    op.extra = how | (p == no_place ? 0U : 4U);
+    op.offset = p == no_place ? 0 : static_cast<std::int64_t>(p);
+    op.d = d;
+    op.a = a;
+    op.b = b;
+    op.e = e;
+    op.c = c;
+}
+
+// The lanes that take part: of the mask given, those here.
+Mask members(const Context& context, const Op& op, Mask mask) {
+    if (op.c == no_place) return mask;
+    return mask & context.at<u32>(op.c)[std::countr_zero(mask)];
+}
+
+enum class Vote : std::uint32_t { all, any, uniform, ballot };
+
+void vote(Context& context, const Op& op, Mask mask) {
+    const Mask here = members(context, op, mask);
+    const Mask yes = context.predicate(op.a) & here;
+    if (static_cast<Vote>(op.extra) == Vote::ballot) {
+        u32* d = context.at<u32>(op.d);
+        each_lane(mask, [&](unsigned lane) { d[lane] = yes; });
+        return;
+    }
+    const bool all = yes == here;
+    const bool any = yes != 0;
+    const auto which = static_cast<Vote>(op.extra);
+    const bool result = which == Vote::all ? all : which == Vote::any ? any : all || !any;
+    Mask& d = context.predicate(op.d);
+    d = (d & ~mask) | (result ? mask : 0);
+}
+
+void lower_vote(Lowering& lowering) {
+    const bool sync = lowering.accept(".sync");
+    constexpr std::string_view names[] = {".all", ".any", ".uni", ".ballot"};
+    std::uint32_t which = 4;
+    for (std::uint32_t number = 0; number < 4; ++number) {
+        if (lowering.accept(names[number])) which = number;
+    }
+    const Type type = lowering.type();
+    if (which == 4 || (which == 3) != (type != Type::pred)) lowering.refuse();
+    lowering.expect_operands(sync ? 3 : 2);
+    const Place a = lowering.predicate(lowering.operand(1));
+    const Place c = sync ? lowering.source(2, Type::b32) : no_place;
+    const Place d = lowering.target(0, type);
+    Op& op = lowering.emit(&vote);
+    op.kind = sync ? Kind::gather : Kind::compute;
+    op.extra = which;
+    op.d = d;
+    op.a = a;
+    op.c = c;
+}
+
+template <typename T>
+void match_any(Context& context, const Op& op, Mask mask) {
+    const Mask here = members(context, op, mask);
+    const T* a = context.at<T>(op.a);
+    u32 result[lanes];
+    each_lane(here, [&](unsigned lane) {
+        Mask same = 0;
+        each_lane(here, [&](unsigned other) { same |= static_cast<Mask>(a[other] == a[lane]) << other; });
+        result[lane] = same;
+    });
+    u32* d = context.at<u32>(op.d);
+    each_lane(here, [&](unsigned lane) { d[lane] = result[lane]; });
+}
+
+template <typename T>
+void match_all(Context& context, const Op& op, Mask mask) {
+    const Mask here = members(context, op, mask);
+    const T* a = context.at<T>(op.a);
+    bool same = true;
+    const auto first = static_cast<unsigned>(std::countr_zero(here != 0 ? here : mask));
+    each_lane(here, [&](unsigned lane) { same = same && a[lane] == a[first]; });
+    u32* d = context.at<u32>(op.d);
+    each_lane(here, [&](unsigned lane) { d[lane] = same ? here : 0; });
+    if (op.e != no_place) {
+        Mask& p = context.predicate(op.e);
+        p = (p & ~here) | (same ? here : 0);
+    }
+}
+
+void lower_match(Lowering& lowering) {
+    const bool all = lowering.accept(".all");
+    if ((!all && !lowering.accept(".any")) || !lowering.accept(".sync")) lowering.refuse();
+    const Type type = lowering.type();
+    const unsigned bytes = bytes_of(type);
+    if (bytes != 4 && bytes != 8) lowering.refuse();
+    lowering.expect_operands(3);
+    const Operand& to = lowering.operand(0);
+    const Place a = lowering.source(1, type);
+    const Place c = lowering.source(2, Type::b32);
+    const Place d = lowering.target(to, Type::b32);
+    const Place e = to.parts.empty() ? no_place : lowering.target(to.parts.front(), Type::pred);
+    Op& op = lowering.emit(all ? (bytes == 4 ? &match_all<u32> : &match_all<u64>)
+                               : (bytes == 4 ? &match_any<u32> : &match_any<u64>),
+                           Work::memory);
+    op.kind = Kind::gather;
+    op.d = d;
+    op.e = e;
+    op.a = a;
+    op.c = c;
+}
+
+enum class Reduction : std::uint32_t { add, min, max, conjunction, disjunction, exclusive };
+
+void reduce(Context& context, const Op& op, Mask mask) {
+    const Mask here = members(context, op, mask);
+    const bool sign = op.width != 0;
+    const u32* a = context.at<u32>(op.a);
+    const auto which = static_cast<Reduction>(op.extra);
+    u32 result = 0;
+    bool first = true;
+    each_lane(here, [&](unsigned lane) {
+        const u32 value = a[lane];
+        if (first) {
+            result = value;
+            first = false;
+            return;
+        }
+        const bool less = sign ? static_cast<s32>(value) < static_cast<s32>(result) : value < result;
+        switch (which) {
+            case Reduction::add:
+                result += value;
+                break;
+            case Reduction::min:
+                result = less ? value : result;
+                break;
+            case Reduction::max:
+                result = less ? result : value;
+                break;
+            case Reduction::conjunction:
+                result &= value;
+                break;
+            case Reduction::disjunction:
+                result |= value;
+                break;
+            case Reduction::exclusive:
+                result ^= value;
+                break;
+        }
+    });
+    u32* d = context.at<u32>(op.d);
+    each_lane(here, [&](unsigned lane) { d[lane] = result; });
+}
+
+void lower_reduce(Lowering& lowering) {
+    if (!lowering.accept(".sync")) lowering.refuse();
+    constexpr std::string_view names[] = {".add", ".min", ".max", ".and", ".or", ".xor"};
+    std::uint32_t which = std::size(names);
+    for (std::uint32_t number = 0; number < std::size(names); ++number) {
+        if (lowering.accept(names[number])) which = number;
+    }
+    const Type type = lowering.type();
+    if (which == std::size(names) || bytes_of(type) != 4 || is_float(type)) lowering.refuse();
+    lowering.expect_operands(3);
+    const Place a = lowering.source(1, type);
+    const Place c = lowering.source(2, Type::b32);
+    const Place d = lowering.target(0, type);
+    Op& op = lowering.emit(&reduce, Work::memory);
+    op.kind = Kind::gather;
+    op.extra = which;
+    op.width = is_signed(type) ? 1 : 0;
+    op.d = d;
+    op.a = a;
+    op.c = c;
+}
+
+void active_mask(Context& context, const Op& op, Mask mask) {
+    u32* d = context.at<u32>(op.d);
+    each_lane(mask, [&](unsigned lane) { d[lane] = mask; });
+}
+
+void lower_active_mask(Lowering& lowering) {
+    if (bytes_of(lowering.type()) != 4) lowering.refuse();
+    lowering.expect_operands(1);
+    const Place d = lowering.target(0, Type::b32);
+    lowering.emit(&active_mask).d = d;
+}
+
+// elect.sync: the lowest lane of the mask is the one.
+void elect(Context& context, const Op& op, Mask mask) {
+    const Mask here = members(context, op, mask);
+    const Mask chosen = here & (~here + 1);
+    u32* d = context.at<u32>(op.d);
+    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<u32>(std::countr_zero(chosen)); });
+    Mask& p = context.predicate(op.e);
+    p = (p & ~mask) | (chosen & mask);
+}
+
+void lower_elect(Lowering& lowering) {
+    if (!lowering.accept(".sync")) lowering.refuse();
+    lowering.expect_operands(2);
+    const Operand& to = lowering.operand(0);
+    if (to.parts.empty()) lowering.refuse();
+    const Place c = lowering.source(1, Type::b32);
+    const Place d = lowering.target(to, Type::b32);
+    const Place e = lowering.target(to.parts.front(), Type::pred);
+    Op& op = lowering.emit(&elect);
+    op.kind = Kind::gather;
+    op.d = d;
+    op.e = e;
+    op.c = c;
+}
+
+void nothing(Context&, const Op&, Mask) {}
+
+}  // namespace
+
+void lower_warp_barrier(Lowering& lowering) {
+    if (!lowering.accept(".sync")) lowering.refuse();
+    lowering.expect_operands(1);
+    const Place c = lowering.source(0, Type::b32);
+    Op& op = lowering.emit(&nothing, Work::barrier);
+    op.kind = Kind::gather;
+    op.c = c;
+}
+
+void add_warp(Families& families) {
+    families["shfl"] = &lower_shuffle;
+    families["vote"] = &lower_vote;
+    families["match"] = &lower_match;
+    families["redux"] = &lower_reduce;
+    families["activemask"] = &lower_active_mask;
+    families["elect"] = &lower_elect;
+}
+
+}  // namespace fikit::sim::ptx

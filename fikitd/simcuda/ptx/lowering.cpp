@@ -1,0 +1,452 @@
+// See lowering.hpp.
+#include "ptx/lowering.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ptx/engine.hpp"
+
+namespace fikit::sim::ptx {
+
+namespace {
+
+const Families& families() {
+    static const Families all = [] {
+        Families made;
+        for (const auto add :
+             {add_integer, add_products, add_bits, add_float, add_approximate, add_compare, add_convert,
+              add_move, add_memory, add_atomic, add_control, add_barrier, add_warp, add_matrix, add_async}) {
+            add(made);
+        }
+        return made;
+    }();
+    return all;
+}
+
+template <typename D, typename S>
+void extend(Context& context, const Op& op, Mask mask) {
+    run1<decltype([](S value) { return static_cast<D>(value); }), D, S>(context, op, mask);
+}
+
+Handler extension(unsigned to, Type from) {
+    const bool sign = is_signed(from);
+    const auto pick = [&](auto wide) {
+        using D = decltype(wide);
+        switch (bytes_of(from)) {
+            case 1:
+                return sign ? &extend<D, s8> : &extend<D, u8>;
+            case 2:
+                return sign ? &extend<D, s16> : &extend<D, u16>;
+            case 4:
+                return sign ? &extend<D, s32> : &extend<D, u32>;
+            default:
+                return &extend<D, u64>;
+        }
+    };
+    return by_bytes(to, pick);
+}
+
+void invert(Context& context, const Op& op, Mask) { context.predicate(op.d) = ~context.predicate(op.a); }
+
+void local_address(Context& context, const Op& op, Mask) {
+    u64* d = context.at<u64>(op.d);
+    const u64 value = static_cast<u64>(op.offset) + context.frame->local_base;
+    for (unsigned lane = 0; lane < lanes; ++lane) d[lane] = value;
+}
+
+void shared_end_address(Context& context, const Op& op, Mask) {
+    const u64 value = shared_end(context, op.extra) + static_cast<u64>(op.offset);
+    by_bytes(op.width, [&](auto word) {
+        using Word = decltype(word);
+        Word* d = context.at<Word>(op.d);
+        for (unsigned lane = 0; lane < lanes; ++lane) d[lane] = static_cast<Word>(value);
+    });
+}
+
+}  // namespace
+
+Lowering::Lowering(Draft& draft, Module& module, Program& program)
+    : draft_(draft), module_(module), program_(program) {}
+
+void Lowering::refuse(std::string_view why) const {
+    std::string message =
+        "Instruction " + quoted(instruction_->name) + " is not supported by the simulated driver";
+    if (!why.empty()) message += ": " + std::string(why);
+    fail(instruction_->line, message);
+}
+
+const Operand& Lowering::operand(std::size_t index) const {
+    if (index >= instruction_->operands.size()) {
+        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+    }
+    return instruction_->operands[index];
+}
+
+void Lowering::expect_operands(std::size_t least, std::size_t most) const {
+    if (count() < least || count() > std::max(least, most)) {
+        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+    }
+}
+
+bool Lowering::accept(std::string_view modifier) {
+    const auto found = std::find(modifiers_.begin(), modifiers_.end(), modifier);
+    if (found == modifiers_.end()) return false;
+    modifiers_.erase(found);
+    return true;
+}
+
+bool Lowering::accept_any(std::initializer_list<std::string_view> modifiers) {
+    bool any = false;
+    for (const std::string_view modifier : modifiers) any = accept(modifier) || any;
+    return any;
+}
+
+std::optional<std::string_view> Lowering::accept_prefix(std::string_view prefix) {
+    for (auto at = modifiers_.begin(); at != modifiers_.end(); ++at) {
+        if (at->substr(0, prefix.size()) != prefix) continue;
+        const std::string_view found = *at;
+        modifiers_.erase(at);
+        return found;
+    }
+    return std::nullopt;
+}
+
+std::optional<Type> Lowering::maybe_type() {
+    for (auto at = modifiers_.begin(); at != modifiers_.end(); ++at) {
+        const auto found = type_named(*at);
+        if (!found) continue;
+        modifiers_.erase(at);
+        return found;
+    }
+    return std::nullopt;
+}
+
+Type Lowering::type() {
+    const auto found = maybe_type();
+    if (!found) fail(instruction_->line, "Type missing in instruction " + quoted(instruction_->name));
+    return *found;
+}
+
+std::optional<Type> Lowering::peek_type() const {
+    for (const std::string_view modifier : modifiers_) {
+        if (const auto found = type_named(modifier)) return found;
+    }
+    return std::nullopt;
+}
+
+bool Lowering::is_floating() const {
+    const auto found = peek_type();
+    return found &&
+           (is_float(*found) || *found == Type::f16x2 || *found == Type::bf16x2 || *found == Type::f32x2);
+}
+
+Rounding Lowering::rounding(Rounding otherwise) {
+    if (accept_any({".rn", ".rni"})) return Rounding::nearest;
+    if (accept_any({".rz", ".rzi"})) return Rounding::zero;
+    if (accept_any({".rm", ".rmi"})) return Rounding::down;
+    if (accept_any({".rp", ".rpi"})) return Rounding::up;
+    if (accept(".rna")) return Rounding::away;
+    return otherwise;
+}
+
+std::uint8_t Lowering::flags() {
+    return static_cast<std::uint8_t>((accept(".ftz") ? flag::flush : 0) |
+                                     (accept(".sat") ? flag::saturate : 0));
+}
+
+Place Lowering::constant(std::uint64_t bits, unsigned bytes) {
+    if (bytes < 8) bits &= (std::uint64_t{1} << (8 * bytes)) - 1;
+    const auto found = constants_.find({bits, bytes});
+    if (found != constants_.end()) return found->second;
+    std::vector<std::byte>& pool = function().constants;
+    const std::size_t start = pool.size();
+    pool.resize(start + std::max<std::size_t>(64, std::size_t{bytes} * lanes));
+    for (unsigned lane = 0; lane < lanes; ++lane)
+        std::memcpy(pool.data() + start + lane * bytes, &bits, bytes);
+    const Place place = constant_bit | static_cast<Place>(start);
+    constants_.emplace(std::make_pair(bits, bytes), place);
+    return place;
+}
+
+Place Lowering::temporary(Type type) {
+    const unsigned bytes = bytes_of(type);
+    std::vector<Place>& made = temporaries_[bytes];
+    std::size_t& used = temporaries_used_[bytes];
+    if (used == made.size()) made.push_back(draft_.allocate(type));
+    return made[used++];
+}
+
+Op& Lowering::emit(Handler handler, Work cost) {
+    Op op;
+    op.run = handler;
+    op.cost = cost;
+    op.line = instruction_->line;
+    op.guard = instruction_->guard;
+    op.guard_negated = instruction_->guard_negated;
+    function().code.push_back(op);
+    return function().code.back();
+}
+
+Op& Lowering::prepare(Handler handler) {
+    Op& op = emit(handler);
+    op.guard = no_place;
+    return op;
+}
+
+// The address of a variable, in its own space or generic.
+Place Lowering::address_of(const Operand& variable, unsigned bytes, bool generic) {
+    const std::uint64_t value = variable.value + variable.addend;
+    switch (variable.space) {
+        case Space::global:
+        case Space::constant: {
+            if (bytes != 8) refuse("an address of 64 bits in a smaller register");
+            const auto key = std::make_pair(variable.value, variable.addend);
+            if (const auto found = addresses_.find(key); found != addresses_.end()) return found->second;
+            std::vector<std::byte>& pool = function().constants;
+            const auto start = static_cast<std::uint32_t>(pool.size());
+            pool.resize(start + std::size_t{8} * lanes);
+            function().patches.push_back(
+                {start, static_cast<std::uint32_t>(variable.value), variable.addend});
+            return addresses_.emplace(key, constant_bit | start).first->second;
+        }
+        case Space::shared: {
+            if (variable.bytes != 0)
+                return constant((generic ? window::shared : 0) + shared_start + value, bytes);
+            const Place place = temporary(bytes == 4 ? Type::b32 : Type::b64);
+            Op& op = prepare(&shared_end_address);
+            op.d = place;
+            op.width = static_cast<std::uint8_t>(bytes);
+            op.extra = static_cast<std::uint32_t>(variable.value);
+            op.offset = static_cast<std::int64_t>(variable.addend + (generic ? window::shared : 0));
+            return place;
+        }
+        case Space::local: {
+            if (bytes != 8) refuse("an address of 64 bits in a smaller register");
+            const Place place = temporary(Type::b64);
+            Op& op = prepare(&local_address);
+            op.d = place;
+            op.offset = static_cast<std::int64_t>(value + (generic ? window::local : 0));
+            return place;
+        }
+        case Space::parameter:
+            return constant((generic ? window::parameter : 0) + value, bytes);
+        default:
+            refuse("the address of an argument");
+    }
+}
+
+Place Lowering::source(const Operand& operand, Type type) {
+    const unsigned bytes = bytes_of(type);
+    if (type == Type::pred) return predicate(operand);
+    switch (operand.kind) {
+        case OperandKind::reg:
+            if (bytes_of(operand.type) != bytes || operand.type == Type::pred) break;
+            return operand.place;
+        case OperandKind::integer:
+            if (bytes > 8) break;
+            return constant(operand.value, bytes);
+        case OperandKind::real32:
+            if (bytes == 8) {
+                const double wide = std::bit_cast<float>(static_cast<std::uint32_t>(operand.value));
+                return constant(std::bit_cast<std::uint64_t>(wide), 8);
+            }
+            if (bytes != 4) break;
+            return constant(operand.value, 4);
+        case OperandKind::real64:
+            if (bytes == 4) {
+                const auto single = static_cast<float>(std::bit_cast<double>(operand.value));
+                return constant(std::bit_cast<std::uint32_t>(single), 4);
+            }
+            if (bytes != 8) break;
+            return constant(operand.value, 8);
+        case OperandKind::variable:
+            if (bytes != 4 && bytes != 8) break;
+            return address_of(operand, bytes, false);
+        case OperandKind::special: {
+            const Place place = temporary(type);
+            read_special(*this, operand.text, place, bytes);
+            return place;
+        }
+        case OperandKind::symbol: {
+            const std::int32_t found = program_.find(operand.text);
+            if (found < 0) fail(instruction_->line, "Unknown symbol " + quoted(operand.text));
+            if (bytes != 8) break;
+            return constant(code_address(static_cast<std::uint64_t>(found)), 8);
+        }
+        default:
+            break;
+    }
+    fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+}
+
+Place Lowering::predicate(const Operand& operand) {
+    if (operand.kind == OperandKind::integer) return constant(operand.value != 0 ? ~std::uint64_t{0} : 0, 4);
+    if (operand.kind != OperandKind::reg || operand.type != Type::pred) {
+        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+    }
+    if (!operand.negated) return operand.place;
+    const Place place = temporary(Type::pred);
+    Op& op = prepare(&invert);
+    op.d = place;
+    op.a = operand.place;
+    return place;
+}
+
+Place Lowering::narrow(const Operand& operand, Type type) {
+    if (operand.kind != OperandKind::reg || bytes_of(operand.type) <= bytes_of(type))
+        return source(operand, type);
+    const Place place = temporary(type);
+    Op& op = prepare(by_bytes(bytes_of(type), [&](auto word) {
+        using D = decltype(word);
+        switch (bytes_of(operand.type)) {
+            case 2:
+                return &extend<D, u16>;
+            case 4:
+                return &extend<D, u32>;
+            default:
+                return &extend<D, u64>;
+        }
+    }));
+    op.d = place;
+    op.a = operand.place;
+    return place;
+}
+
+Place Lowering::target(const Operand& operand, Type type, bool wider) {
+    if (operand.kind == OperandKind::sink) return temporary(type);
+    if (operand.kind != OperandKind::reg || (operand.type == Type::pred) != (type == Type::pred) ||
+        operand.negated) {
+        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+    }
+    const unsigned bytes = bytes_of(type);
+    const unsigned room = bytes_of(operand.type);
+    if (room == bytes) return operand.place;
+    if (!wider || room < bytes || room > 8) {
+        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+    }
+    Op op;
+    op.run = extension(room, type);
+    op.d = operand.place;
+    op.a = temporary(type);
+    op.guard = instruction_->guard;
+    op.guard_negated = instruction_->guard_negated;
+    op.line = instruction_->line;
+    after_.push_back(op);
+    return op.a;
+}
+
+std::uint32_t Lowering::literal(std::size_t index) const {
+    const Operand& found = operand(index);
+    if (found.kind != OperandKind::integer) refuse("an operand must be a number");
+    return static_cast<std::uint32_t>(found.value);
+}
+
+Address Lowering::address(std::size_t index, Space space) {
+    Address op;
+    op.space = space;
+    const Operand& whole = operand(index);
+    if (whole.kind != OperandKind::address || whole.parts.size() != 1) {
+        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+    }
+    const Operand& base = whole.parts.front();
+    op.offset = static_cast<std::int64_t>(whole.value);
+    if (base.kind == OperandKind::reg) {
+        op.wide = bytes_of(base.type) != 4;
+        op.base = source(base, bytes_of(base.type) == 4 ? Type::b32 : Type::b64);
+        return op;
+    }
+    if (base.kind == OperandKind::variable) {
+        if (base.space == Space::frame_parameter) {
+            if (space != Space::parameter) refuse("the address of an argument");
+            op.space = Space::frame_parameter;
+            op.base = no_place;
+            op.offset = static_cast<std::int64_t>(base.value + base.addend) + op.offset;
+            return op;
+        }
+        op.base = address_of(base, 8, space == Space::generic);
+        return op;
+    }
+    op.base = source(base, Type::b64);
+    return op;
+}
+
+void Lowering::branch_to(std::string_view name) {
+    fixups_.push_back({static_cast<std::uint32_t>(function().code.size() - 1), name});
+}
+
+std::uint32_t Lowering::jump_table(std::string_view name) {
+    const auto found = draft_.jumps.find(name);
+    if (found == draft_.jumps.end()) fail(instruction_->line, "Unknown symbol " + quoted(name));
+    std::vector<std::uint32_t> targets;
+    for (const std::string_view target : found->second) {
+        const auto place = draft_.labels.find(target);
+        if (place == draft_.labels.end()) fail(instruction_->line, "Unknown symbol " + quoted(target));
+        targets.push_back(place->second);  // an instruction, until resolve_branches()
+    }
+    function().jumps.push_back(std::move(targets));
+    return static_cast<std::uint32_t>(function().jumps.size() - 1);
+}
+
+void Lowering::resolve_branches() {
+    for (const Fixup& fixup : fixups_) {
+        Op& op = function().code[fixup.op];
+        const auto place = draft_.labels.find(fixup.label);
+        if (place == draft_.labels.end()) fail(op.line, "Unknown symbol " + quoted(fixup.label));
+        op.extra = draft_.starts[place->second];
+    }
+    for (auto& targets : function().jumps) {
+        for (std::uint32_t& target : targets) target = draft_.starts[target];
+    }
+}
+
+void Lowering::lower_one(const Instruction& instruction) {
+    instruction_ = &instruction;
+    modifiers_.clear();
+    after_.clear();
+    for (auto& [bytes, used] : temporaries_used_) used = 0;
+    const std::string_view name = instruction.name;
+    std::size_t start = 0;
+    bool first = true;
+    while (start < name.size()) {
+        const std::size_t end = std::min(name.find('.', start + 1), name.size());
+        const std::string_view part = name.substr(start, end - start);
+        if (std::exchange(first, false))
+            opcode = part;
+        else
+            modifiers_.push_back(part);
+        start = end;
+    }
+    const auto family = families().find(opcode);
+    if (family == families().end()) refuse();
+    family->second(*this);
+    if (!modifiers_.empty()) {
+        fail(instruction.line, "Illegal modifier " + quoted(modifiers_.front()) + " for instruction " +
+                                   quoted(name) + ", or not supported by the simulated driver");
+    }
+    for (const Op& op : after_) function().code.push_back(op);
+}
+
+void Lowering::run() {
+    if (function().entry) {
+        for (Place& place : function().thread_index) place = draft_.allocate(Type::u32);
+    }
+    for (const Instruction& instruction : draft_.instructions) {
+        draft_.starts.push_back(static_cast<std::uint32_t>(function().code.size()));
+        lower_one(instruction);
+    }
+    draft_.starts.push_back(static_cast<std::uint32_t>(function().code.size()));
+    Op end;
+    end.kind = Kind::leave;
+    end.cost = Work::simple;
+    function().code.push_back(end);
+    resolve_branches();
+    function().parameter_bytes = (function().parameter_bytes + 15) / 16 * 16;
+    function().local_bytes = (function().local_bytes + 15) / 16 * 16;
+}
+
+void lower(Draft& draft, Module& module, Program& program) {
+    Lowering(draft, module, program).run();
+    analyse(draft, module);
+}
+
+}  // namespace fikit::sim::ptx

@@ -1,0 +1,180 @@
+// The parser of statements: labels, instructions and their operands.
+#include <bit>
+#include <cctype>
+
+#include "ptx/parser.hpp"
+
+namespace fikit::sim::ptx {
+
+const Operand* Parser::find(std::string_view name, Draft& draft) {
+    std::size_t digits = name.size();
+    while (digits > 0 && std::isdigit(static_cast<unsigned char>(name[digits - 1])) != 0) --digits;
+    const std::string_view prefix = name.substr(0, digits);
+    const std::string_view number = name.substr(digits);
+    const bool numbered = !number.empty() && number.size() <= 7 && (number.size() == 1 || number[0] != '0');
+    std::uint64_t index = 0;
+    for (const char digit : number.substr(0, 7)) index = index * 10 + static_cast<unsigned>(digit - '0');
+    for (std::size_t depth = scopes_.size(); depth-- > 0;) {
+        Scope& scope = scopes_[depth];
+        const auto found = scope.names.find(name);
+        if (found != scope.names.end()) return &found->second;
+        if (!numbered) continue;
+        const auto range = scope.ranges.find(prefix);
+        if (range == scope.ranges.end() || index >= range->second.count) continue;
+        Operand reg;
+        reg.kind = OperandKind::reg;
+        reg.type = range->second.type;
+        reg.place = draft.allocate(reg.type);
+        return &scope.names.emplace(name, reg).first->second;
+    }
+    return nullptr;
+}
+
+Operand Parser::named(Draft& draft, const Token& name) {
+    Operand operand;
+    operand.text = name.text;
+    if (name.is("_")) {
+        operand.kind = OperandKind::sink;
+        return operand;
+    }
+    if (name.text == "WARP_SZ") {
+        operand.kind = OperandKind::integer;
+        operand.value = lanes;
+        return operand;
+    }
+    if (const Operand* found = find(name.text, draft); found != nullptr) return *found;
+    // v.x: one element of a vector register.
+    if (const std::size_t dot = name.text.rfind('.');
+        dot != std::string_view::npos && dot + 2 == name.text.size()) {
+        const std::size_t element = std::string_view("xyzw").find(name.text.back());
+        const std::size_t colour = std::string_view("rgba").find(name.text.back());
+        const std::size_t part = element != std::string_view::npos ? element : colour;
+        const Operand* vector = find(name.text.substr(0, dot), draft);
+        if (vector != nullptr && vector->kind == OperandKind::vector && part < vector->parts.size()) {
+            return vector->parts[part];
+        }
+    }
+    operand.kind = name.text[0] == '%' ? OperandKind::special : OperandKind::symbol;
+    return operand;
+}
+
+Operand Parser::address(Draft& draft, int depth) {
+    Operand result;
+    result.kind = OperandKind::address;
+    result.parts.push_back(operand(draft, depth + 1));
+    Operand& base = result.parts.front();
+    if (base.kind == OperandKind::variable || base.kind == OperandKind::integer) {
+        // operand() has taken "+ number" already.
+    } else if (accept('+')) {
+        result.value = signed_number();
+    } else if (lexer_.peek().is('-')) {
+        result.value = signed_number();
+    }
+    while (accept(',')) result.parts.push_back(operand(draft, depth + 1));  // coordinates
+    expect(']');
+    return result;
+}
+
+Operand Parser::operand(Draft& draft, int depth) {
+    const Token token = lexer_.take();
+    Operand result;
+    if (depth > 3) fail_near(token);
+    if (token.is('[')) return address(draft, depth);
+    if (token.is('{') || token.is('(')) {
+        result.kind = token.is('{') ? OperandKind::vector : OperandKind::list;
+        const char end = token.is('{') ? '}' : ')';
+        if (accept(end)) return result;
+        do result.parts.push_back(operand(draft, depth + 1));
+        while (accept(','));
+        expect(end);
+        return result;
+    }
+    if (token.is('!')) {
+        result = operand(draft, depth + 1);
+        if (result.kind == OperandKind::integer) {
+            result.value = result.value == 0 ? 1 : 0;
+            return result;
+        }
+        if (result.kind != OperandKind::reg || result.type != Type::pred) fail_near(token);
+        result.negated = !result.negated;
+        return result;
+    }
+    if (token.is('-') || token.is('~') || token.kind == TokenKind::number ||
+        token.kind == TokenKind::real32 || token.kind == TokenKind::real64) {
+        const bool negative = token.is('-');
+        const Token literal = negative || token.is('~') ? lexer_.take() : token;
+        result.value = literal.value;
+        if (literal.kind == TokenKind::number) {
+            result.kind = OperandKind::integer;
+            if (negative) result.value = ~result.value + 1;
+            if (token.is('~')) result.value = ~result.value;
+            if (accept('+')) result.value += signed_number();
+        } else if (literal.kind == TokenKind::real32) {
+            result.kind = OperandKind::real32;
+            if (negative) result.value ^= std::uint64_t{1} << 31;
+        } else if (literal.kind == TokenKind::real64) {
+            result.kind = OperandKind::real64;
+            if (negative) result.value ^= std::uint64_t{1} << 63;
+        } else {
+            fail_near(literal);
+        }
+        return result;
+    }
+    if (token.kind != TokenKind::word) fail_near(token);
+    result = named(draft, token);
+    if (result.kind == OperandKind::variable && (lexer_.peek().is('+') || lexer_.peek().is('-'))) {
+        accept('+');
+        result.addend = signed_number();
+    }
+    return result;
+}
+
+void Parser::parse_label(Draft& draft, const Token& name) {
+    const auto place = static_cast<std::uint32_t>(draft.instructions.size());
+    const Token next = lexer_.peek();
+    if (next.is(".branchtargets")) {
+        lexer_.take();
+        auto& targets = draft.jumps[name.text];
+        do targets.push_back(word().text);
+        while (accept(','));
+        expect(';');
+    } else if (next.is(".callprototype") || next.is(".calltargets")) {
+        skip_to(';');  // every call checks the function that it reaches
+    } else if (!draft.labels.emplace(name.text, place).second) {
+        fail(name.line, "Duplicate definition of label " + quoted(name.text));
+    }
+}
+
+void Parser::parse_statement(Draft& draft) {
+    Instruction instruction;
+    Token token = lexer_.take();
+    if (token.is('@')) {
+        instruction.guard_negated = accept('!');
+        const Token name = word();
+        const Operand guard = named(draft, name);
+        if (guard.kind != OperandKind::reg) fail(name.line, "Unknown symbol " + quoted(name.text));
+        if (guard.type != Type::pred) fail(name.line, "Arguments mismatch for " + quoted(name.text));
+        instruction.guard = guard.place;
+        token = word();
+    }
+    if (token.kind != TokenKind::word) fail_near(token);
+    if (instruction.guard == no_place && accept(':')) {
+        parse_label(draft, token);
+        return;
+    }
+    instruction.line = token.line;
+    instruction.name = token.text;
+    if (!lexer_.peek().is(';')) {
+        do {
+            instruction.operands.push_back(operand(draft, 0));
+            if (accept('|')) {
+                Operand second = operand(draft, 1);
+                instruction.operands.back().parts.push_back(std::move(second));
+            }
+        } while (accept(','));
+    }
+    expect(';');
+    draft.instructions.push_back(std::move(instruction));
+}
+
+}  // namespace fikit::sim::ptx

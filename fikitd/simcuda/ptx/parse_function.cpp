@@ -1,0 +1,312 @@
+// The parser of functions: what stands before a body, and the body's declarations.
+#include <algorithm>
+
+#include "model.hpp"
+#include "ptx/limits.hpp"
+#include "ptx/parser.hpp"
+
+namespace fikit::sim::ptx {
+
+namespace {
+
+constexpr std::uint32_t align_up(std::uint64_t value, std::uint32_t unit) {
+    return static_cast<std::uint32_t>((value + unit - 1) / unit * unit);
+}
+
+constexpr std::uint32_t argument_limit = 1U << 20;  // bytes of one function's parameters and arguments
+
+}  // namespace
+
+void Parser::declare(const Token& at, std::string_view name, const Operand& what) {
+    if (!scopes_.back().names.emplace(name, what).second) {
+        fail(at.line, "Duplicate definition of variable " + quoted(name));
+    }
+}
+
+// (.param .b32 a, .param .align 8 .b8 b[16])   or   (.reg .u32 a)
+std::vector<Formal> Parser::parse_formals(Draft& draft, bool declaration_only) {
+    std::vector<Formal> formals;
+    expect('(');
+    if (accept(')')) return formals;
+    do {
+        const Token kind = word();
+        Operand operand;
+        Formal formal;
+        if (kind.is(".reg")) {
+            const Token type_name = word();
+            const auto type = type_named(type_name.text);
+            if (!type) fail(type_name.line, "Unknown type " + quoted(type_name.text));
+            operand.kind = OperandKind::reg;
+            operand.type = *type;
+            operand.text = word().text;
+            operand.place = formal.place = draft.allocate(*type);
+            formal.bytes = *type == Type::pred ? 4 : bytes_of(*type) * lanes;
+        } else if (kind.is(".param")) {
+            const Declarator declared = declarator();
+            std::uint32_t& used = draft.function->parameter_bytes;
+            formal.offset = align_up(used, declared.alignment);
+            if (formal.offset + declared.bytes() > argument_limit) fail(kind.line, "too many parameters");
+            formal.bytes = declared.sized ? static_cast<std::uint32_t>(declared.bytes()) : 0;
+            used = formal.offset + formal.bytes;
+            operand.kind = OperandKind::variable;
+            operand.space = Space::frame_parameter;
+            operand.text = declared.name;
+            operand.value = formal.offset;
+            operand.bytes = formal.bytes;
+        } else {
+            fail_near(kind);
+        }
+        if (!declaration_only && operand.text != "_") declare(kind, operand.text, operand);
+        formals.push_back(formal);
+    } while (accept(','));
+    expect(')');
+    return formals;
+}
+
+// (.param .u64 name, .param .align 8 .b8 name[16])
+void Parser::parse_kernel_parameters(Kernel& kernel) {
+    expect('(');
+    if (accept(')')) return;
+    do {
+        const Token at = word();
+        if (!at.is(".param")) fail(at.line, "expected .param");
+        const Declarator declared = declarator();
+        const std::uint32_t offset = align_up(kernel.parameter_bytes, declared.alignment);
+        if (declared.bytes() == 0 || offset + declared.bytes() > limits::kernel_parameter_bytes) {
+            fail(at.line, "Formal parameter space overflowed");
+        }
+        const auto bytes = static_cast<std::uint32_t>(declared.bytes());
+        Operand operand;
+        operand.kind = OperandKind::variable;
+        operand.space = Space::parameter;
+        operand.text = declared.name;
+        operand.value = offset;
+        operand.bytes = bytes;
+        declare(at, declared.name, operand);
+        kernel.parameters.push_back({offset, bytes});
+        kernel.parameter_bytes = offset + bytes;
+    } while (accept(','));
+    expect(')');
+}
+
+// .maxntid 128, 1, 1 and its like, up to the body; returns the limit of registers, 0 for none.
+std::uint32_t Parser::parse_limits(Kernel& kernel) {
+    std::uint32_t register_limit = 0;
+    while (!lexer_.peek().is('{') && !lexer_.peek().is(';')) {
+        const Token token = word();
+        std::uint32_t values[3] = {1, 1, 1};
+        if (token.is(".noreturn") || token.is(".explicitcluster") || token.is(".blocksareclusters")) continue;
+        if (token.is(".pragma")) {
+            skip_to(';');
+            continue;
+        }
+        if (token.is(".attribute")) {
+            skip_to(')');
+            continue;
+        }
+        for (std::uint32_t& value : values) {
+            value = static_cast<std::uint32_t>(number(1U << 30));
+            if (!accept(',')) break;
+        }
+        const std::uint64_t threads = std::uint64_t{values[0]} * values[1] * values[2];
+        if (token.is(".maxntid") || token.is(".reqntid")) {
+            if (threads == 0 || threads > model::threads_per_block) {
+                fail(token.line, "too many threads in a block");
+            }
+            kernel.threads_limit = static_cast<std::uint32_t>(threads);
+            if (token.is(".reqntid")) std::copy(std::begin(values), std::end(values), kernel.required);
+        } else if (token.is(".reqnctapercluster")) {
+            std::copy(std::begin(values), std::end(values), kernel.cluster);
+        } else if (token.is(".maxnreg")) {
+            register_limit = values[0];
+        } else if (!token.is(".minnctapersm") && !token.is(".maxnctapersm") && !token.is(".maxclusterrank") &&
+                   !token.is(".abi_preserve") && !token.is(".abi_preserve_control")) {
+            fail(token.line, "Directive " + quoted(token.text) + " is not supported by the simulated driver");
+        }
+    }
+    return register_limit;
+}
+
+void Parser::parse_function(bool entry) {
+    auto made = std::make_unique<Function>();
+    made->entry = entry;
+    Draft draft;
+    draft.function = made.get();
+    scopes_.emplace_back();
+    shared_bytes_ = module_shared_;
+    declared_registers_ = 0;
+    register_wish_ = 0;
+    Kernel kernel;
+    if (!entry && lexer_.peek().is('(')) made->outputs = parse_formals(draft, false);
+    const Token name = word();
+    made->name = name.text;
+    if (lexer_.peek().is('(')) {
+        if (entry)
+            parse_kernel_parameters(kernel);
+        else
+            made->inputs = parse_formals(draft, false);
+    }
+    const std::uint32_t register_limit = parse_limits(kernel);
+
+    const std::int32_t known = program_.find(name.text);
+    const auto number_of = known >= 0 ? known : static_cast<std::int32_t>(program_.functions.size());
+    if (known >= 0 && (entry || program_.functions[static_cast<std::size_t>(known)]->entry)) {
+        fail(name.line, "Duplicate definition of function " + quoted(name.text));
+    }
+    if (accept(';')) {
+        scopes_.pop_back();
+        if (known < 0) {
+            program_.index.emplace(made->name, number_of);
+            program_.functions.push_back(std::move(made));
+        }
+        return;
+    }
+    if (known < 0) {
+        program_.index.emplace(made->name, number_of);
+        program_.functions.push_back(std::move(made));
+    } else {
+        auto& place = program_.functions[static_cast<std::size_t>(known)];
+        if (place->defined) fail(name.line, "Duplicate definition of function " + quoted(name.text));
+        // Whoever saw the declaration keeps its pointer.
+        *place = std::move(*made);
+        draft.function = place.get();
+    }
+    draft.function->defined = true;
+    parse_body(draft);
+    if (entry) {
+        kernel.name = name.text;
+        kernel.static_shared = shared_bytes_;
+        kernel.local_bytes = draft.function->local_bytes;
+        // Half of the declared registers, in units of 8, as ptxas reuses what is dead; the least it
+        // gives is 16 or so.
+        std::uint32_t estimate = 8 + declared_registers_ / 2;
+        estimate = std::clamp((estimate + 7) / 8 * 8, 16U, model::registers_per_thread);
+        if (register_limit != 0) estimate = std::min(estimate, register_limit);
+        if (register_wish_ != 0) estimate = register_wish_;
+        kernel.registers_per_thread = estimate;
+        kernel.body = draft.function;
+        draft.kernel = static_cast<std::int32_t>(module_.kernels.size());
+        module_.kernels.push_back(std::move(kernel));
+    } else {
+        // A function's own shared variables lie behind the module's, before any kernel's that follow.
+        module_shared_ = std::max(module_shared_, shared_bytes_);
+    }
+    drafts_.push_back(std::move(draft));
+}
+
+void Parser::parse_body(Draft& draft) {
+    expect('{');
+    const std::size_t outer = scopes_.size();
+    for (;;) {
+        const Token token = lexer_.peek();
+        if (token.kind == TokenKind::end) fail(token.line, "unexpected end of file");
+        if (token.is('}')) {
+            lexer_.take();
+            scopes_.pop_back();
+            if (scopes_.size() < outer) return;
+        } else if (token.is('{')) {
+            lexer_.take();
+            scopes_.emplace_back();
+        } else if (token.is(';')) {
+            lexer_.take();
+        } else if (token.is(".reg")) {
+            parse_registers(draft);
+        } else if (token.is(".param")) {
+            lexer_.take();
+            parse_local_parameter(draft);
+        } else if (token.is(".shared") || token.is(".local") || token.is(".global") || token.is(".const")) {
+            lexer_.take();
+            parse_variable(token.text, &draft, false);
+        } else if (token.is(".pragma")) {
+            lexer_.take();
+            const Token text = lexer_.peek();
+            // .pragma "fikit registers 40": what a test wants the kernel to use.
+            constexpr std::string_view wish = "\"fikit registers ";
+            if (text.kind == TokenKind::string && text.text.substr(0, wish.size()) == wish) {
+                Lexer count(text.text.substr(wish.size()));
+                register_wish_ = static_cast<std::uint32_t>(
+                    std::clamp<std::uint64_t>(count.peek().value, 1, model::registers_per_thread));
+            }
+            skip_to(';');
+        } else if (token.is(".loc")) {
+            lexer_.take();
+            for (int part = 0; part < 3; ++part) number(~std::uint64_t{0});
+            if (accept(',')) {  // , function_name label, inlined_at 1 2 3
+                word();
+                word();
+                if (accept('+')) number(~std::uint64_t{0});
+                expect(',');
+                word();
+                for (int part = 0; part < 3; ++part) number(~std::uint64_t{0});
+            }
+        } else if (token.is(".file")) {
+            parse_directive();
+        } else {
+            parse_statement(draft);
+        }
+    }
+}
+
+// .reg .b64 %rd<6>;   or   .reg .pred p, q;   or   .reg .v4 .f32 v;
+void Parser::parse_registers(Draft& draft) {
+    lexer_.take();
+    Token token = word();
+    unsigned width = 1;
+    if (token.is(".v2") || token.is(".v4")) {
+        width = token.is(".v2") ? 2 : 4;
+        token = word();
+    }
+    const auto type = type_named(token.text);
+    if (!type) fail(token.line, "Type " + quoted(token.text) + " is not supported by the simulated driver");
+    do {
+        const Token name = word();
+        std::uint64_t count = 1;
+        Operand reg;
+        reg.kind = OperandKind::reg;
+        reg.type = *type;
+        if (accept('<')) {
+            count = number(1U << 20);
+            expect('>');
+            if (width > 1) fail_near(name);
+            if (!scopes_.back().ranges.emplace(name.text, RegisterRange{count, *type}).second) {
+                fail(name.line, "Duplicate definition of variable " + quoted(name.text));
+            }
+        } else if (width == 1) {
+            reg.place = draft.allocate(*type);
+            declare(name, name.text, reg);
+        } else {
+            Operand vector;
+            vector.kind = OperandKind::vector;
+            for (unsigned part = 0; part < width; ++part) {
+                reg.place = draft.allocate(*type);
+                vector.parts.push_back(reg);
+            }
+            declare(name, name.text, vector);
+        }
+        declared_registers_ += static_cast<std::uint32_t>(std::min<std::uint64_t>(count, 1024) * width *
+                                                          ((bytes_of(*type) + 3) / 4));
+    } while (accept(','));
+    expect(';');
+}
+
+// .param .align 8 .b8 param0[16];   an argument of a call to come
+void Parser::parse_local_parameter(Draft& draft) {
+    do {
+        const Token at = lexer_.peek();
+        const Declarator declared = declarator();
+        std::uint32_t& used = draft.function->parameter_bytes;
+        const std::uint32_t offset = align_up(used, declared.alignment);
+        if (offset + declared.bytes() > argument_limit) fail(at.line, "too many parameters");
+        Operand operand;
+        operand.kind = OperandKind::variable;
+        operand.space = Space::frame_parameter;
+        operand.text = declared.name;
+        operand.value = offset;
+        operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+        used = offset + operand.bytes;
+        declare(at, declared.name, operand);
+    } while (accept(','));
+    expect(';');
+}
+
+}  // namespace fikit::sim::ptx

@@ -1,0 +1,393 @@
+// The parser of modules: directives and variables.
+//
+// It is a recursive-descent parser without recursion on the input's depth, so no text can exhaust
+// the stack; every table is bounded by the text's own length or by a limit here. Inside, an error
+// is an exception (SyntaxError); none leaves parse().
+#include <algorithm>
+#include <bit>
+#include <new>
+
+#include "model.hpp"
+#include "ptx/limits.hpp"
+#include "ptx/parser.hpp"
+
+namespace fikit::sim::ptx {
+
+namespace {
+
+constexpr std::uint64_t variable_limit = std::uint64_t{1} << 32;
+constexpr std::uint64_t initial_limit = std::uint64_t{1} << 28;
+
+}  // namespace
+
+void fail(std::uint32_t line, const std::string& message) {
+    throw SyntaxError{Verdict::invalid, line, message};
+}
+
+std::string quoted(std::string_view text) {
+    std::string result(1, '\'');
+    result.append(text);
+    result.push_back('\'');
+    return result;
+}
+
+Place Draft::allocate(Type type) {
+    constexpr std::uint32_t limit = 1U << 24;
+    if (type == Type::pred) {
+        if (predicates_left == 0) {
+            predicate = function->frame_bytes;
+            function->frame_bytes += 64;
+            predicates_left = 16;
+        }
+        --predicates_left;
+        predicate += 4;
+        return predicate - 4;
+    }
+    const Place place = function->frame_bytes;
+    function->frame_bytes += std::max(64U, bytes_of(type) * lanes);
+    if (function->frame_bytes > limit) fail(1, "Function uses too many registers");
+    return place;
+}
+
+std::int32_t Program::find(std::string_view name) const {
+    const auto found = index.find(std::string(name));
+    return found == index.end() ? -1 : found->second;
+}
+
+void Parser::fail_near(const Token& at) { fail(at.line, "Parsing error near " + quoted(at.text)); }
+
+void Parser::expect(char mark) {
+    const Token token = lexer_.take();
+    if (!token.is(mark)) fail(token.line, "expected " + quoted({&mark, 1}) + " near " + quoted(token.text));
+}
+
+bool Parser::accept(char mark) {
+    if (!lexer_.peek().is(mark)) return false;
+    lexer_.take();
+    return true;
+}
+
+Token Parser::word() {
+    const Token token = lexer_.take();
+    if (token.kind != TokenKind::word) fail(token.line, "expected a name near " + quoted(token.text));
+    return token;
+}
+
+std::uint64_t Parser::number(std::uint64_t limit) {
+    const Token token = lexer_.take();
+    if (token.kind != TokenKind::number) fail(token.line, "expected a number near " + quoted(token.text));
+    if (token.value > limit) fail(token.line, "number " + std::string(token.text) + " is too large");
+    return token.value;
+}
+
+std::uint64_t Parser::signed_number() {
+    const bool negative = accept('-');
+    const std::uint64_t value = number(~std::uint64_t{0});
+    return negative ? ~value + 1 : value;
+}
+
+void Parser::skip_to(char mark) {
+    for (Token token = lexer_.take(); !token.is(mark); token = lexer_.take()) {
+        if (token.kind == TokenKind::end) fail(token.line, "unexpected end of file");
+    }
+}
+
+void Parser::parse_module() {
+    if (!lexer_.peek().is(".version"))
+        fail(lexer_.peek().line, "Missing .version directive at start of file");
+    lexer_.take();
+    const Token version = lexer_.take();
+    if (version.kind != TokenKind::real64)
+        fail(version.line, "expected a number near " + quoted(version.text));
+    if (std::bit_cast<double>(version.value) > limits::version) {
+        throw SyntaxError{Verdict::unsupported_version, version.line,
+                          "Unsupported .version " + std::string(version.text)};
+    }
+    if (!word().is(".target")) fail(version.line, "Missing .target directive");
+    const Token target = word();
+    if (target.text.substr(0, 3) != "sm_") fail(target.line, "Unknown .target " + quoted(target.text));
+    for (const char digit : target.text.substr(3)) {
+        if (digit < '0' || digit > '9' || module_.target > 1000) break;
+        module_.target = module_.target * 10 + static_cast<unsigned>(digit - '0');
+    }
+    while (accept(',')) word();
+    while (lexer_.peek().kind != TokenKind::end) parse_directive();
+    resolve_references();
+    for (Draft& draft : drafts_) lower(draft, module_, program_);
+}
+
+void Parser::parse_directive() {
+    if (accept(';')) return;
+    const Token token = word();
+    if (token.is(".visible") || token.is(".weak") || token.is(".common")) return;  // there is one module
+    if (token.is(".extern")) {
+        external_ = true;
+        return;
+    }
+    const bool external = std::exchange(external_, false);
+    if (token.is(".address_size")) {
+        if (number(64) != 64) fail(token.line, "only .address_size 64 is supported");
+    } else if (token.is(".file")) {
+        number(~std::uint64_t{0});
+        lexer_.take();
+        while (accept(',')) number(~std::uint64_t{0});
+    } else if (token.is(".section")) {
+        skip_to('}');
+    } else if (token.is(".pragma")) {
+        skip_to(';');
+    } else if (token.is(".alias")) {
+        parse_alias();
+    } else if (token.is(".entry")) {
+        parse_function(true);
+    } else if (token.is(".func")) {
+        parse_function(false);
+    } else if (token.is(".global") || token.is(".const") || token.is(".shared")) {
+        parse_variable(token.text, nullptr, external);
+    } else {
+        fail(token.line, "Directive " + quoted(token.text) + " is not supported by the simulated driver");
+    }
+}
+
+// .alias a, b;   a is another name of the function b.
+void Parser::parse_alias() {
+    const Token name = word();
+    expect(',');
+    const Token target = word();
+    expect(';');
+    fail(name.line, "Directive '.alias' (" + std::string(name.text) + ", " + std::string(target.text) +
+                        ") is not supported by the simulated driver");
+}
+
+// .align 4 .v2 .u32 name[4][2]
+Parser::Declarator Parser::declarator() {
+    Declarator declared;
+    Token token = word();
+    std::uint32_t alignment = 0;
+    for (;; token = word()) {
+        declared.line = token.line;
+        if (token.is(".align")) {
+            alignment = static_cast<std::uint32_t>(number(4096));
+            if (!std::has_single_bit(alignment)) fail(token.line, "alignment must be a power of two");
+        } else if (token.is(".attribute")) {
+            expect('(');
+            skip_to(')');
+        } else if (token.is(".v2") || token.is(".v4")) {
+            declared.width = token.is(".v2") ? 2 : 4;
+        } else if (!token.is(".ptr") && !token.is(".global") && !token.is(".shared") && !token.is(".const") &&
+                   !token.is(".local")) {
+            const auto type = type_named(token.text);
+            if (!type) {
+                fail(token.line, "Type " + quoted(token.text) + " is not supported by the simulated driver");
+            }
+            declared.type = *type;
+            break;
+        }
+    }
+    // After the type of a parameter, what it points to.
+    while (lexer_.peek().is(".ptr") || lexer_.peek().is(".global") || lexer_.peek().is(".shared") ||
+           lexer_.peek().is(".const") || lexer_.peek().is(".local") || lexer_.peek().is(".align")) {
+        if (lexer_.take().is(".align")) number(4096);
+    }
+    const unsigned bytes = bytes_of(declared.type);
+    if (bytes == 0) fail(token.line, "a variable cannot be a predicate");
+    declared.alignment = alignment != 0 ? alignment : bytes * declared.width;
+    declared.name = word().text;
+    while (accept('[')) {
+        if (accept(']')) {
+            declared.sized = false;
+            continue;
+        }
+        declared.elements *= number(variable_limit);
+        if (declared.elements > variable_limit)
+            fail(token.line, "variable " + quoted(declared.name) + " is too large");
+        expect(']');
+    }
+    return declared;
+}
+
+std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft, bool external) {
+    std::uint32_t& used = draft != nullptr ? shared_bytes_ : module_shared_;
+    const std::uint64_t start =
+        (std::uint64_t{used} + declared.alignment - 1) / declared.alignment * declared.alignment;
+    const std::uint64_t end = external || !declared.sized ? used : start + declared.bytes();
+    if (end > model::shared_per_block) fail(declared.line, "Entry function uses too much shared data");
+    used = static_cast<std::uint32_t>(end);
+    return static_cast<std::uint32_t>(start);
+}
+
+// .global .align 4 .u32 name[4] = {1, 2, 3, 4};
+void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
+    do {
+        Declarator declared = declarator();
+        const Token at = lexer_.peek();
+        Operand operand;
+        operand.kind = OperandKind::variable;
+        operand.text = declared.name;
+        if (space == ".shared") {
+            operand.space = Space::shared;
+            operand.value = place_shared(declared, draft, external);
+            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+            if (external || !declared.sized) {
+                // All unsized arrays begin where the sized ones end: `bytes` 0 says so.
+                operand.value = declared.alignment;
+                operand.bytes = 0;
+            }
+        } else if (space == ".local") {
+            if (draft == nullptr) fail(declared.line, "a .local variable belongs in a function");
+            std::uint32_t& used = draft->function->local_bytes;
+            const std::uint64_t start =
+                (std::uint64_t{used} + declared.alignment - 1) / declared.alignment * declared.alignment;
+            if (start + declared.bytes() > limits::local_bytes) {
+                fail(declared.line, "Function uses too much local data");
+            }
+            operand.space = Space::local;
+            operand.value = start;
+            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+            used = static_cast<std::uint32_t>(start + declared.bytes());
+        } else {
+            if (external) fail(declared.line, "Unresolved extern variable " + quoted(declared.name));
+            Variable variable;
+            variable.name = declared.name;
+            variable.alignment = declared.alignment;
+            operand.space = space == ".const" ? Space::constant : Space::global;
+            operand.value = module_.variables.size();
+            module_.variables.push_back(std::move(variable));
+            parse_initial(module_.variables.back(), declared);
+        }
+        declare(at, declared.name, operand);
+    } while (accept(','));
+    expect(';');
+}
+
+void Parser::parse_initial(Variable& variable, const Declarator& declared) {
+    std::uint64_t bytes = declared.bytes();
+    if (accept('=')) {
+        // Nested braces only say what the dimensions say.
+        int depth = 0;
+        do {
+            while (accept('{')) ++depth;
+            if (depth > 0 && accept('}')) {
+                --depth;
+            } else {
+                parse_value(variable, declared.type);
+            }
+            if (variable.initial.size() > initial_limit) fail(declared.line, "initial value is too large");
+            while (depth > 0 && accept('}')) --depth;
+        } while (depth > 0 && accept(','));
+        if (depth > 0) expect('}');
+        if (!declared.sized) bytes = variable.initial.size();
+        if (variable.initial.size() > bytes) {
+            fail(declared.line, "too many initial values for " + quoted(variable.name));
+        }
+    } else if (!declared.sized) {
+        fail(declared.line, "Unresolved extern variable " + quoted(variable.name));
+    }
+    if (bytes > variable_limit) fail(declared.line, "variable " + quoted(variable.name) + " is too large");
+    variable.bytes = bytes;
+}
+
+// A number, a real, or an address: name, generic(name), either + number, or 0xFF00(any of these).
+void Parser::parse_value(Variable& variable, Type type) {
+    const unsigned bytes = bytes_of(type);
+    std::uint64_t value = 0;
+    const bool negative = accept('-');
+    Token token = lexer_.take();
+    unsigned shift = 0;
+    bool masked = false;
+    if (token.kind == TokenKind::number && lexer_.peek().is('(')) {
+        if (token.value == 0) fail_near(token);
+        shift = static_cast<unsigned>(std::countr_zero(token.value));
+        masked = true;
+        expect('(');
+        token = lexer_.take();
+    }
+    int parentheses = masked ? 1 : 0;
+    if (token.is("generic")) {
+        expect('(');
+        ++parentheses;
+        token = lexer_.take();
+    }
+    if (token.kind == TokenKind::word) {
+        Relocation relocation{variable.initial.size(), bytes, 0, Relocation::none, shift};
+        for (;;) {
+            while (parentheses > 0 && accept(')')) --parentheses;
+            if (accept('+'))
+                relocation.addend += signed_number();
+            else if (accept('-'))
+                relocation.addend -= signed_number();
+            else
+                break;
+        }
+        if (parentheses > 0) fail_near(lexer_.peek());
+        references_.push_back({static_cast<std::size_t>(&variable - module_.variables.data()),
+                               variable.relocations.size(), token.text, token.line});
+        variable.relocations.push_back(relocation);
+    } else if (token.kind == TokenKind::number && parentheses == 0) {
+        value = negative ? ~token.value + 1 : token.value;
+    } else if (token.kind == TokenKind::real32 || token.kind == TokenKind::real64) {
+        value = token.value;
+        const bool single = token.kind == TokenKind::real32;
+        if (single && bytes == 8) {
+            value = std::bit_cast<std::uint64_t>(
+                static_cast<double>(std::bit_cast<float>(static_cast<std::uint32_t>(value))));
+        } else if (!single && bytes == 4) {
+            value = std::bit_cast<std::uint32_t>(static_cast<float>(std::bit_cast<double>(value)));
+        }
+        if (negative) value ^= std::uint64_t{1} << (bytes * 8 - 1);
+    } else {
+        fail_near(token);
+    }
+    for (unsigned byte = 0; byte < bytes; ++byte) {
+        variable.initial.push_back(byte < 8 ? static_cast<std::uint8_t>(value >> (8 * byte)) : 0);
+    }
+}
+
+void Parser::resolve_references() {
+    for (const Reference& reference : references_) {
+        Relocation& relocation = module_.variables[reference.variable].relocations[reference.relocation];
+        const auto found = scopes_.front().names.find(reference.name);
+        if (found != scopes_.front().names.end() &&
+            (found->second.space == Space::global || found->second.space == Space::constant)) {
+            relocation.variable = static_cast<std::uint32_t>(found->second.value);
+            continue;
+        }
+        const std::int32_t function = program_.find(reference.name);
+        if (function < 0) fail(reference.line, "Unknown symbol " + quoted(reference.name));
+        relocation.addend += code_address(static_cast<std::uint64_t>(function));
+    }
+}
+
+std::vector<std::uint8_t> initial_bytes(const Variable& variable,
+                                        const std::vector<std::uint64_t>& addresses) {
+    std::vector<std::uint8_t> bytes = variable.initial;
+    for (const Relocation& relocation : variable.relocations) {
+        std::uint64_t value = relocation.addend;
+        if (relocation.variable != Relocation::none) value += addresses[relocation.variable];
+        value >>= relocation.shift;
+        for (unsigned byte = 0; byte < relocation.bytes; ++byte) {
+            bytes[relocation.offset + byte] = byte < 8 ? static_cast<std::uint8_t>(value >> (8 * byte)) : 0;
+        }
+    }
+    return bytes;
+}
+
+Verdict parse(std::string_view text, Module& module, std::string& log) {
+    try {
+        Module parsed;
+        auto program = std::make_shared<Program>();
+        Parser(text, parsed, *program).parse_module();
+        for (Kernel& kernel : parsed.kernels) kernel.program = program.get();
+        parsed.program = std::move(program);
+        module = std::move(parsed);
+        return Verdict::accepted;
+    } catch (const SyntaxError& error) {
+        log = "ptxas application ptx input, line " + std::to_string(error.line) +
+              "; error   : " + error.message + "\nptxas fatal   : Ptx assembly aborted due to errors\n";
+        return error.verdict;
+    } catch (const std::bad_alloc&) {
+        log = "ptxas fatal   : out of memory\n";
+        return Verdict::invalid;
+    }
+}
+
+}  // namespace fikit::sim::ptx

@@ -1,0 +1,96 @@
+// The parser's state, shared by parse_module.cpp (directives, variables), parse_function.cpp and
+// parse_body.cpp (instructions).
+#pragma once
+
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "ptx/syntax.hpp"
+
+namespace fikit::sim::ptx {
+
+class Parser {
+  public:
+    Parser(std::string_view text, Module& module, Program& program)
+        : lexer_(text), module_(module), program_(program) {}
+    void parse_module();
+
+  private:
+    struct RegisterRange {  // %rd<6>
+        std::uint64_t count;
+        Type type;
+    };
+    struct Name {
+        Operand operand;
+    };
+    struct Scope {
+        std::unordered_map<std::string_view, Operand> names;
+        std::unordered_map<std::string_view, RegisterRange> ranges;
+    };
+    struct Declarator {  // what .align, type, name and dimensions say
+        Type type = Type::b8;
+        std::uint32_t alignment = 1;
+        std::string_view name;
+        std::uint64_t elements = 1;
+        unsigned width = 1;  // .v4: 4
+        bool sized = true;
+        std::uint32_t line = 1;
+        std::uint64_t bytes() const { return elements * width * bytes_of(type); }
+    };
+    // A name in an initial value that may be declared later.
+    struct Reference {
+        std::size_t variable;
+        std::size_t relocation;
+        std::string_view name;
+        std::uint32_t line;
+    };
+
+    [[noreturn]] void fail_near(const Token& at);
+    void expect(char mark);
+    bool accept(char mark);
+    Token word();
+    std::uint64_t number(std::uint64_t limit);
+    std::uint64_t signed_number();
+    void skip_to(char mark);
+
+    void parse_directive();
+    void parse_alias();
+    Declarator declarator();
+    void parse_variable(std::string_view space, Draft* draft, bool external);
+    void parse_initial(Variable& variable, const Declarator& declared);
+    void parse_value(Variable& variable, Type type);
+    std::uint32_t place_shared(const Declarator& declared, Draft* draft, bool external);
+    void resolve_references();
+
+    void parse_function(bool entry);
+    std::vector<Formal> parse_formals(Draft& draft, bool declaration_only);
+    void parse_kernel_parameters(Kernel& kernel);
+    std::uint32_t parse_limits(Kernel& kernel);
+    void parse_body(Draft& draft);
+    void parse_registers(Draft& draft);
+    void parse_local_parameter(Draft& draft);
+
+    void parse_statement(Draft& draft);
+    void parse_label(Draft& draft, const Token& name);
+    Operand operand(Draft& draft, int depth);
+    Operand address(Draft& draft, int depth);
+    Operand named(Draft& draft, const Token& name);
+    const Operand* find(std::string_view name, Draft& draft);
+    void declare(const Token& at, std::string_view name, const Operand& what);
+
+    Lexer lexer_;
+    Module& module_;
+    Program& program_;
+    std::vector<Scope> scopes_{1};  // the module's first
+    std::vector<Reference> references_;
+    std::deque<Draft> drafts_;
+    std::uint32_t module_shared_ = 0;
+    std::uint32_t register_wish_ = 0;
+    std::uint32_t declared_registers_ = 0;
+    std::uint32_t shared_bytes_ = 0;  // of the function at hand
+    bool external_ = false;
+};
+
+}  // namespace fikit::sim::ptx

@@ -1,0 +1,261 @@
+// See system.hpp. Handlers here are those of `call` operations: op.extra is the function's call, whose
+// arguments lie among the frame's parameters.
+#include "ptx/system.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ptx/engine.hpp"
+
+namespace fikit::sim::ptx {
+
+namespace {
+
+// CU_LIMIT_MALLOC_HEAP_SIZE's and CU_LIMIT_PRINTF_FIFO_SIZE's defaults.
+constexpr std::size_t heap_bytes = std::size_t{8} << 20;
+constexpr std::size_t output_bytes = std::size_t{1} << 20;
+constexpr std::size_t string_limit = 4096;
+
+class Heap {
+  public:
+    static Heap& instance() {
+        static Heap& heap = *new Heap;
+        return heap;
+    }
+    // 0: no room.
+    std::uint64_t allocate(std::uint64_t bytes) {
+        const std::lock_guard lock(mutex_);
+        if (bytes == 0 || bytes > heap_bytes) return 0;
+        if (memory_.empty()) memory_.resize(heap_bytes);
+        bytes = (bytes + 15) / 16 * 16;
+        std::uint64_t start = 16;
+        for (const auto& [offset, taken] : taken_) {
+            if (offset - start >= bytes) break;
+            start = offset + taken;
+        }
+        if (start + bytes > heap_bytes) return 0;
+        taken_[start] = bytes;
+        return window::heap | start;
+    }
+    bool release(std::uint64_t address) {
+        const std::lock_guard lock(mutex_);
+        return address == 0 || taken_.erase(address & window::mask) != 0;
+    }
+    std::byte* at(std::uint64_t offset, std::size_t bytes) {
+        const std::lock_guard lock(mutex_);
+        auto next = taken_.upper_bound(offset);
+        if (next == taken_.begin()) return nullptr;
+        --next;
+        if (bytes > next->second || offset - next->first > next->second - bytes) return nullptr;
+        return memory_.data() + offset;
+    }
+
+  private:
+    std::mutex mutex_;
+    std::vector<std::byte> memory_;
+    std::map<std::uint64_t, std::uint64_t> taken_;  // offset to bytes
+};
+
+// The arguments of a call, lane by lane.
+class Arguments {
+  public:
+    Arguments(Context& context, const Op& op)
+        : context_(context), call_(context.frame->function->calls[op.extra]) {}
+
+    std::uint64_t get(std::size_t index, unsigned lane) const {
+        std::uint64_t value = 0;
+        if (index >= call_.arguments.size() || call_.arguments[index].place != no_place) return 0;
+        const Formal& formal = call_.arguments[index];
+        std::memcpy(&value, at(formal, lane), std::min<std::size_t>(formal.bytes, sizeof value));
+        return value;
+    }
+    void give(unsigned lane, std::uint64_t value) const {
+        if (call_.results.empty() || call_.results[0].place != no_place) return;
+        const Formal& formal = call_.results[0];
+        std::memcpy(at(formal, lane), &value, std::min<std::size_t>(formal.bytes, sizeof value));
+    }
+
+  private:
+    std::byte* at(const Formal& formal, unsigned lane) const {
+        return context_.frame->parameters + lane * std::size_t{context_.frame->function->parameter_bytes} +
+               formal.offset;
+    }
+    Context& context_;
+    const Call& call_;
+};
+
+std::optional<std::string> text_at(Context& context, std::uint64_t address, unsigned lane) {
+    std::string text;
+    while (text.size() < string_limit) {
+        const std::byte* place = context.block->resolve_one(Space::generic, address + text.size(), 1,
+                                                            AccessKind::read, context, lane);
+        if (place == nullptr) return std::nullopt;
+        if (*place == std::byte{0}) return text;
+        text.push_back(static_cast<char>(*place));
+    }
+    return text;
+}
+
+// One conversion of a format, as CUDA C++ Programming Guide, "Formatted Output", has them.
+class Printer {
+  public:
+    Printer(Context& context, std::uint64_t arguments, unsigned lane)
+        : context_(context), arguments_(arguments), lane_(lane) {}
+
+    // How many conversions were made, or -1.
+    int print(const std::string& format, std::string& out) {
+        int made = 0;
+        for (std::size_t at = 0; at < format.size(); ++at) {
+            if (format[at] != '%') {
+                out.push_back(format[at]);
+                continue;
+            }
+            if (at + 1 < format.size() && format[at + 1] == '%') {
+                out.push_back('%');
+                ++at;
+                continue;
+            }
+            std::string spec = "%";
+            int size = 0;  // 8 for what is 64 bits long
+            for (++at; at < format.size(); ++at) {
+                const char letter = format[at];
+                if (std::strchr("-+ #0123456789.", letter) != nullptr && spec.size() < 16) {
+                    spec.push_back(letter);
+                } else if (letter == '*') {
+                    const auto width = next(4);
+                    if (!width) return -1;
+                    spec += std::to_string(std::clamp(static_cast<int>(*width), -4096, 4096));
+                } else if (letter == 'l' || letter == 'z' || letter == 'j' || letter == 't') {
+                    size = 8;
+                } else if (letter != 'h') {
+                    break;
+                }
+            }
+            if (at >= format.size()) break;
+            if (!convert(spec, size, format[at], out)) return -1;
+            ++made;
+        }
+        return made;
+    }
+
+  private:
+    std::optional<std::uint64_t> next(unsigned bytes) {
+        offset_ = (offset_ + bytes - 1) / bytes * bytes;
+        const std::byte* place = context_.block->resolve_one(Space::generic, arguments_ + offset_, bytes,
+                                                             AccessKind::read, context_, lane_);
+        if (place == nullptr) return std::nullopt;
+        offset_ += bytes;
+        std::uint64_t value = 0;
+        std::memcpy(&value, place, bytes);
+        return value;
+    }
+
+    template <typename... Value>
+    static void put(std::string& out, const std::string& spec, Value... value) {
+        char buffer[8192];
+        const int length = std::snprintf(buffer, sizeof buffer, spec.c_str(), value...);
+        if (length > 0)
+            out.append(buffer, std::min<std::size_t>(static_cast<std::size_t>(length), sizeof buffer - 1));
+    }
+
+    bool convert(std::string spec, int size, char letter, std::string& out) {
+        const bool real = std::strchr("fFeEgGaA", letter) != nullptr;
+        const bool whole = std::strchr("diouxXc", letter) != nullptr;
+        if (!real && !whole && letter != 's' && letter != 'p') {
+            out += spec + letter;
+            return true;
+        }
+        const auto value = next(real || letter == 's' || letter == 'p' || size == 8 ? 8 : 4);
+        if (!value) return false;
+        if (real) {
+            put(out, spec + letter, std::bit_cast<double>(*value));
+        } else if (letter == 's') {
+            const auto text = text_at(context_, *value, lane_);
+            if (!text) return false;
+            put(out, spec + letter, text->c_str());
+        } else if (letter == 'p') {
+            put(out, spec + letter, reinterpret_cast<void*>(*value));
+        } else if (size == 8 && letter != 'c') {
+            put(out, spec + "ll" + letter, static_cast<unsigned long long>(*value));
+        } else {
+            put(out, spec + letter, static_cast<unsigned>(*value));
+        }
+        return true;
+    }
+
+    Context& context_;
+    std::uint64_t arguments_;
+    unsigned lane_;
+    std::uint64_t offset_ = 0;
+};
+
+void print(Context& context, const Op& op, Mask mask) {
+    const Arguments arguments(context, op);
+    each_lane(mask, [&](unsigned lane) {
+        if (context.fault != CUDA_SUCCESS) return;
+        const auto format = text_at(context, arguments.get(0, lane), lane);
+        if (!format) return;
+        std::string text;
+        const int made = Printer(context, arguments.get(1, lane), lane).print(*format, text);
+        std::string& output = context.block->launch.output;
+        if (output.size() + text.size() <= output_bytes) output += text;
+        arguments.give(lane, static_cast<std::uint64_t>(static_cast<std::int64_t>(made)));
+    });
+}
+
+void fail_assertion(Context& context, const Op& op, Mask mask) {
+    const Arguments arguments(context, op);
+    const auto lane = static_cast<unsigned>(std::countr_zero(mask));
+    const auto message = text_at(context, arguments.get(0, lane), lane);
+    const auto file = text_at(context, arguments.get(1, lane), lane);
+    const auto function = text_at(context, arguments.get(3, lane), lane);
+    context.fault = CUDA_ERROR_ASSERT;
+    const Frame* frame = context.frame;
+    while (frame->caller != nullptr) frame = frame->caller;
+    u32 thread[3];
+    for (unsigned axis = 0; axis < 3; ++axis) {
+        thread[axis] =
+            reinterpret_cast<const u32*>(frame->registers + frame->function->thread_index[axis])[lane];
+    }
+    const auto& block = context.block->position;
+    std::fprintf(stderr, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
+                 file.value_or("?").c_str(), static_cast<unsigned>(arguments.get(2, lane)),
+                 function.value_or("?").c_str(), block[0], block[1], block[2], thread[0], thread[1],
+                 thread[2], message.value_or("?").c_str());
+}
+
+void allocate(Context& context, const Op& op, Mask mask) {
+    const Arguments arguments(context, op);
+    each_lane(mask, [&](unsigned lane) {
+        arguments.give(lane, Heap::instance().allocate(arguments.get(0, lane)));
+    });
+}
+
+void release(Context& context, const Op& op, Mask mask) {
+    const Arguments arguments(context, op);
+    each_lane(mask, [&](unsigned lane) {
+        if (!Heap::instance().release(arguments.get(0, lane))) context.fault = CUDA_ERROR_LAUNCH_FAILED;
+    });
+}
+
+}  // namespace
+
+std::byte* device_heap_at(std::uint64_t offset, std::size_t bytes) {
+    return Heap::instance().at(offset, bytes);
+}
+
+Handler system_function(std::string_view name) {
+    if (name == "vprintf") return &print;
+    if (name == "__assertfail") return &fail_assertion;
+    if (name == "malloc") return &allocate;
+    if (name == "free") return &release;
+    return nullptr;
+}
+
+}  // namespace fikit::sim::ptx

@@ -1,0 +1,19 @@
+// What the device's run-time library gives a kernel: malloc, free, printf, assert.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "ptx/program.hpp"
+
+namespace fikit::sim::ptx {
+
+// The host's view of bytes of the device's heap, by their offset in its window; null outside of it.
+std::byte* device_heap_at(std::uint64_t offset, std::size_t bytes);
+
+// Functions that a program may declare and not define; null for any other name. The handler finds the
+// arguments in op's call: see system.cpp.
+Handler system_function(std::string_view name);
+
+}  // namespace fikit::sim::ptx

@@ -1,0 +1,284 @@
+// The policy `fikit`: properties on random input, and hostile tenants on the simulated GPU in virtual time.
+#include <deque>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "check.hpp"
+#include "replay_gate.hpp"
+#include "scheduling/policies.hpp"
+
+using namespace fikit;
+using namespace fikit::scheduling;
+using namespace fikit::test;
+using replay::Gate;
+using replay::Operation;
+using replay::Program;
+using replay::Random;
+using replay::Shape;
+
+namespace {
+
+using Verdict = Decision::Verdict;
+constexpr Nanoseconds us = 1000, ms = 1'000'000;
+
+Bounds with_partitions() {
+    Bounds bounds;
+    bounds.partitions = {120, 104, 88, 64, 32};
+    return bounds;
+}
+
+Work random_work(Random& random) {
+    Work work;
+    work.key = 1 + random.next() % 40;
+    work.known = random.next() % 8 != 0;
+    work.per_sm = static_cast<uint16_t>(1 + random.next() % 8);
+    work.blocks = static_cast<uint32_t>(1 + random.next() % 5000);
+    work.expected = static_cast<Nanoseconds>(1 + random.next() % 400) * us;
+    work.longest = work.expected + static_cast<Nanoseconds>(random.next() % 50) * us;
+    work.shortest = work.expected;
+    const uint32_t slots = 132u * work.per_sm;
+    work.block = work.longest / std::max(1u, (work.blocks + slots - 1) / slots);
+    work.whole = random.next() % 20 == 0;
+    return work;
+}
+
+// A random history of three high and four gated sessions; what the policy says to it, in one list.
+std::vector<int64_t> random_history(uint64_t seed, const Bounds& bounds) {
+    Random random(seed);
+    const auto policy = make_policy("fikit", bounds);
+    for (unsigned session = 0; session < 7; ++session)
+        policy->opened(session, session < 3 ? 0 : static_cast<int>(session), 1.0, 0);
+    std::array<std::deque<Work>, 7> in_flight;
+    std::array<std::optional<Work>, 7> head;
+    std::vector<int64_t> said;
+    Nanoseconds now = 100 * ms;
+    for (int event = 0; event < 4000; ++event, now += static_cast<Nanoseconds>(random.next() % 20) * us) {
+        const auto session = static_cast<unsigned>(random.next() % 7);
+        switch (random.next() % 3) {
+            case 0:
+                if (session < 3) {
+                    in_flight[session].push_back(random_work(random));
+                    policy->issued(session, in_flight[session].back(), now);
+                    if (random.next() % 8 == 0) policy->awaited(session, now);
+                } else if (!head[session]) {
+                    head[session] = random_work(random);
+                    policy->arrived(session, *head[session], now);
+                }
+                break;
+            case 1:
+                if (in_flight[session].empty()) break;
+                policy->completed(session, in_flight[session].front(), 0, now);
+                in_flight[session].pop_front();
+                break;
+            default: {
+                const Decision decision = policy->decide(now);
+                said.insert(said.end(), {static_cast<int64_t>(decision.verdict), decision.session,
+                                         decision.partition, decision.again_at});
+                if (decision.verdict == Verdict::wait) break;
+                const unsigned chosen = decision.session;
+                CHECK(chosen >= 3 && head[chosen]);
+                Work work = *std::exchange(head[chosen], std::nullopt);
+                CHECK(decision.verdict == Verdict::whole || !work.whole);
+                Nanoseconds before = 0, longest = 0;
+                for (unsigned other = 3; other < 7; ++other)
+                    for (const Work& each : in_flight[other]) {
+                        const Nanoseconds charge =
+                            each.known || each.expected > bounds.in_flight ? each.expected : bounds.in_flight;
+                        before += charge;
+                        longest = std::max(longest, charge);
+                    }
+                // Besides one operation, which may be long, less than the bound is ever in flight.
+                CHECK(before - longest < bounds.in_flight);
+                work.gated = true;
+                work.partition =
+                    decision.verdict == Verdict::partition ? static_cast<uint8_t>(decision.partition + 1) : 0;
+                in_flight[chosen].push_back(work);
+                policy->issued(chosen, work, now);
+            }
+        }
+    }
+    return said;
+}
+
+void the_bound_holds_and_the_same_input_gives_the_same_decisions() {
+    for (uint64_t seed = 1; seed <= 30; ++seed)
+        CHECK(random_history(seed, with_partitions()) == random_history(seed, with_partitions()));
+}
+
+Operation kernel(uint64_t key, Nanoseconds at, uint32_t blocks, uint16_t per_sm, Nanoseconds block) {
+    Operation operation;
+    operation.key = key;
+    operation.at = at;
+    operation.shape.unit = Shape::Unit::multiprocessors;
+    operation.shape.blocks = blocks;
+    operation.shape.block = sim::block_shape(256, 16, per_sm == 1 ? 100'000 : 0);
+    operation.shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(operation.shape.block));
+    operation.shape.duration = block;
+    const uint32_t slots = 132u * operation.shape.per_sm;
+    operation.duration = (blocks + slots - 1) / slots * block + us;
+    return operation;
+}
+
+// Every 2 ms, sixty kernels of 100 blocks with gaps, then a wait.
+Program inference() {
+    Program program;
+    program.name = "inference";
+    program.iteration = 2 * ms;
+    for (unsigned number = 0; number < 60; ++number)
+        program.operations.push_back(kernel(1 + number % 7, number * 30 * us, 100, 8, 4 * us));
+    return program;
+}
+
+struct Outcome {
+    Nanoseconds worst, late;  // iterations: the longest, and the 99th percentile
+    SessionStatistics high, low;
+    double work;
+};
+
+Outcome beside(const Program& hostile, unsigned copies = 1) {
+    replay::Settings settings;
+    settings.bounds = with_partitions();
+    settings.warmup = 500 * ms;
+    settings.seconds = 1000 * ms;
+    const std::vector<Program> high{inference()}, low(copies, hostile);
+    Gate gate(high, low, settings);
+    replay::Result result;
+    gate.run(result);
+    auto& iterations = result.high[0].iterations;
+    CHECK(!iterations.empty());
+    std::sort(iterations.begin(), iterations.end());
+    return {iterations.back(), iterations[iterations.size() * 99 / 100], result.high[0].statistics,
+            result.low[0].statistics, result.low[0].work};
+}
+
+constexpr Nanoseconds bound = 40 * us;  // 2 % of 2 ms
+
+void short_kernels_fill_the_gaps() {
+    Program program;
+    for (unsigned number = 0; number < 200; ++number)
+        program.operations.push_back(kernel(100 + number % 5, 0, 2000, 8, 3 * us));
+    const Outcome outcome = beside(program);
+    CHECK(outcome.late <= 2 * ms + bound);
+    CHECK(outcome.work > 0.75);
+    CHECK(outcome.low.filled > 1000);
+    CHECK(outcome.high.predicted > 10'000 && outcome.high.met * 100 > outcome.high.predicted * 95);
+}
+
+void a_flood_delays_by_no_more_than_the_bound() {
+    Program program;
+    for (unsigned number = 0; number < 1000; ++number)
+        program.operations.push_back(kernel(100, 0, 20'000, 8, 10 * us));
+    const Outcome outcome = beside(program, 4);
+    CHECK(outcome.late <= 2 * ms + bound);
+    CHECK(outcome.worst <= 2 * ms + bound + 10 * us);
+}
+
+void a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound() {
+    Program program;
+    program.operations.push_back(kernel(100, 0, 132, 1, 10'000 * ms));
+    const Outcome outcome = beside(program);
+    CHECK(outcome.worst <= 2 * ms + bound);
+    CHECK_EQUAL(outcome.low.filled, 0u);
+}
+
+void ever_new_shapes_delay_by_no_more_than_the_bound() {
+    Program program;
+    for (unsigned number = 0; number < 4000; ++number)
+        program.operations.push_back(kernel(1000 + number, 0, 132 + number, 1, 200 * us));
+    const Outcome outcome = beside(program);
+    CHECK(outcome.worst <= 2 * ms + bound);
+    CHECK(outcome.low.confined > 0);
+}
+
+// Short for so long that its profile is sure of it, then a block of 5 ms, then short again: one block delays,
+// and the next long one does not; the delay is put down to it.
+void lengths_that_alternate_delay_by_one_block_and_are_named() {
+    Program program;
+    for (unsigned number = 0; number < 600; ++number)
+        program.operations.push_back(kernel(100, 0, 132, 1, number % 60 == 59 ? 5 * ms : 5 * us));
+    const Outcome outcome = beside(program);
+    CHECK(outcome.worst <= 2 * ms + bound + 6 * ms);
+    CHECK(outcome.late <= 2 * ms + bound);
+    CHECK(outcome.low.surprises > 0);
+    if (outcome.high.delays.worst > 100 * us) CHECK_EQUAL(outcome.high.blames, 1);
+}
+
+void none_starves() {
+    Program whole;
+    whole.operations.push_back(kernel(100, 0, 1320, 1, 3 * ms));
+    whole.operations.back().whole = true;
+    const Outcome outcome = beside(whole);
+    CHECK(outcome.low.filled > 0);
+    CHECK(outcome.work > 0.02 * 0.7);
+}
+
+void delays_are_put_down_to_who_caused_them() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high, low;
+    high.key = 1;
+    high.known = true;
+    high.blocks = 132;
+    high.expected = high.shortest = high.block = 10 * us;
+    low = high;
+    low.key = 2;
+    low.gated = true;
+    low.longest = 10 * us;
+    Nanoseconds now = 100 * ms;
+    for (int step = 0; step < 50; ++step, now += ms) {
+        const Nanoseconds late = step == 40 ? 300 * us : 0;
+        policy->issued(1, low, now);
+        policy->issued(0, high, now);
+        policy->awaited(0, now);
+        policy->completed(0, high, 0, now + 20 * us + late);
+        policy->completed(1, low, 0, now + 21 * us + late);
+    }
+    const SessionStatistics suffered = policy->statistics(0), caused = policy->statistics(1);
+    CHECK_EQUAL(suffered.delays.count, 1u);
+    CHECK(suffered.delays.worst > 290 * us && suffered.delays.worst <= 300 * us);
+    CHECK_EQUAL(suffered.blames, 1);
+    CHECK_EQUAL(caused.delays.count, 1u);
+    CHECK_EQUAL(suffered.over_bound, 1u);
+}
+
+void unknown_kernels_run_one_at_a_time_on_the_smallest_partition() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    policy->opened(2, 5, 1, 0);
+    Work work;
+    work.key = 7;
+    work.expected = 200 * us;
+    work.blocks = 100;
+    policy->arrived(1, work, ms);
+    CHECK(policy->decide(ms).verdict == Verdict::whole);  // no high session has worked yet
+    Work high = work;
+    high.known = true;
+    policy->issued(0, high, ms);
+    const Decision decision = policy->decide(ms);
+    CHECK(decision.verdict == Verdict::partition);
+    CHECK_EQUAL(int{decision.partition}, 4);
+    work.gated = true;
+    work.partition = 5;
+    policy->issued(1, work, ms);
+    work.gated = false;
+    policy->arrived(2, work, ms);
+    CHECK(policy->decide(ms).verdict == Verdict::wait);
+    CHECK_EQUAL(policy->statistics(2).refused[static_cast<unsigned>(Refusal::in_flight)], 1u);
+}
+
+}  // namespace
+
+int main() {
+    the_bound_holds_and_the_same_input_gives_the_same_decisions();
+    unknown_kernels_run_one_at_a_time_on_the_smallest_partition();
+    delays_are_put_down_to_who_caused_them();
+    short_kernels_fill_the_gaps();
+    a_flood_delays_by_no_more_than_the_bound();
+    a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
+    ever_new_shapes_delay_by_no_more_than_the_bound();
+    lengths_that_alternate_delay_by_one_block_and_are_named();
+    none_starves();
+}
