@@ -237,16 +237,22 @@ void reverse(Lowering& lowering) {
                   map1<u64, u64>([](u64 x) { return reversed(x); })));
 }
 
+// The start or length of a bit field: of one byte, except that the 64-bit forms take the whole word.
+template <typename U>
+u32 field_bound(u32 value) {
+    return sizeof(U) == 4 ? value & 255 : value;
+}
+
 template <typename U>
 U extracted(U value, u32 start, u32 length, bool sign) {
     constexpr u32 bits = 8 * sizeof(U);
-    start &= 255;
-    length &= 255;
+    start = std::min(field_bound<U>(start), bits);
+    length = std::min(field_bound<U>(length), bits);
     if (length == 0) return 0;
     const u32 top = std::min(start + length - 1, bits - 1);
     const bool fill = sign && (value >> top & 1) != 0;
-    U field = start >= bits ? U{0} : static_cast<U>(value >> start);
-    const u32 room = start >= bits ? 0 : bits - start;  // bits of the field that the value has
+    U field = start == bits ? U{0} : static_cast<U>(value >> start);
+    const u32 room = bits - start;  // bits of the field that the value has
     const u32 kept = std::min(length, room);
     if (kept < bits) {
         const U ones = static_cast<U>((U{1} << kept) - 1);
@@ -278,8 +284,8 @@ void insert_field(Context& context, const Op& op, Mask mask) {
     const u32* starts = context.at<u32>(op.c);
     const u32* lengths = context.at<u32>(op.e);
     each_lane(mask, [&](unsigned lane) {
-        const u32 start = starts[lane] & 255;
-        const u32 length = std::min(lengths[lane] & 255, bits);
+        const u32 start = field_bound<U>(starts[lane]);
+        const u32 length = std::min(field_bound<U>(lengths[lane]), bits);
         U result = b[lane];
         if (start < bits && length > 0) {
             const U ones = length == bits ? static_cast<U>(~U{0}) : static_cast<U>((U{1} << length) - 1);
@@ -365,8 +371,8 @@ void permute(Lowering& lowering) {
 u32 nth_set(u32 mask, u32 base, s32 n) {
     if (base > 31) return ~u32{0};
     if (n == 0) return (mask >> base & 1) != 0 ? base : ~u32{0};
-    s32 left = n > 0 ? n : (n == std::numeric_limits<s32>::min() ? n : -n);
-    if (left < 0) return ~u32{0};
+    if (n == std::numeric_limits<s32>::min()) return 0;  // as the H200 does
+    s32 left = n > 0 ? n : -n;
     for (s32 bit = static_cast<s32>(base); bit >= 0 && bit < 32; bit += n > 0 ? 1 : -1) {
         if ((mask >> bit & 1) != 0 && --left == 0) return static_cast<u32>(bit);
     }

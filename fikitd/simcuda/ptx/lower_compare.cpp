@@ -369,7 +369,7 @@ void lower_slct(Lowering& lowering) {
     op.c = p;
 }
 
-// testp: what kind of number it is.
+// testp: what kind of number it is; zero counts as normal.
 bool is_kind(u32 kind, double value, bool normal) {
     switch (kind) {
         case 0:
@@ -383,7 +383,7 @@ bool is_kind(u32 kind, double value, bool normal) {
         case 4:
             return std::isfinite(value) && normal;
         default:
-            return std::isfinite(value) && !normal && value != 0;
+            return !normal;
     }
 }
 
@@ -393,7 +393,7 @@ void test_kind(Context& context, const Op& op, Mask mask) {
     Mask value = 0;
     each_lane(mask, [&](unsigned lane) {
         value |= static_cast<Mask>(
-                     is_kind(op.extra, static_cast<double>(a[lane]), std::fpclassify(a[lane]) == FP_NORMAL))
+                     is_kind(op.extra, static_cast<double>(a[lane]), std::fpclassify(a[lane]) != FP_SUBNORMAL))
                  << lane;
     });
     Mask& d = context.predicate(op.d);

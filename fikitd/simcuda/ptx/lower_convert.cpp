@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <optional>
 
 #include "ptx/floats.hpp"
 #include "ptx/lowering.hpp"
@@ -51,6 +52,17 @@ double real_from(Type type, u64 bits, std::uint8_t flags) {
     }
 }
 
+// NaN of a double keeps its sign and the upper part of its payload, NaN made into tf32 the bits that there
+// are; every other becomes the one NaN that results have.
+std::optional<u64> kept_nan(Type to, Type from, u64 bits) {
+    if (from == Type::f64 && to == Type::f32)
+        return std::bit_cast<u32>(static_cast<float>(std::bit_cast<double>(bits)));
+    if (from == Type::f64 && to == Type::f16)
+        return (bits >> 48 & 0x8000) | 0x7e00 | (bits >> 42 & 0x3ff);
+    if (to == Type::tf32) return bits & 0xffffe000;
+    return std::nullopt;
+}
+
 u64 real_bits(Type type, double value, Rounding rounding, std::uint8_t flags) {
     if ((flags & flag::saturate) != 0) value = saturated(value);
     if ((flags & flag::relu) != 0) value = value > 0 || value != value ? value : 0.0;
@@ -63,10 +75,8 @@ u64 real_bits(Type type, double value, Rounding rounding, std::uint8_t flags) {
             const u16 bits = to_bfloat(value, rounding);
             return (flags & flag::finite) != 0 && (bits & 0x7fff) == 0x7f80 ? bits - 1U : bits;
         }
-        case Type::tf32: {
-            if (value != value) return 0x7fffffff;
+        case Type::tf32:
             return std::bit_cast<u32>(static_cast<float>(rounded(value, tensor_format, rounding)));
-        }
         case Type::f64:
             return std::bit_cast<u64>(value);
         default: {
@@ -127,6 +137,9 @@ u64 converted(const Op& op, u64 bits) {
     if (is_float(from)) {
         const double value = real_from(from, bits, op.flags);
         if (!to_real) return whole_bits(to, from, value, op.rounding);
+        if (value != value && (op.flags & flag::saturate) == 0) {
+            if (const auto kept = kept_nan(to, from, bits)) return *kept;
+        }
         if (op.width == 1) return real_bits(to, to_whole(value, op.rounding), Rounding::nearest, op.flags);
         return real_bits(to, value, op.rounding, op.flags);
     }
@@ -166,7 +179,7 @@ Handler frequent(Type to, Type from, Rounding rounding, std::uint8_t flags, bool
     if (pair(Type::f64, Type::f32))
         return map1<double, float>([](float x) { return static_cast<double>(x); });
     if (pair(Type::f32, Type::f64) && nearest)
-        return map1<float, double>([](double x) { return canonical(static_cast<float>(x)); });
+        return map1<float, double>([](double x) { return static_cast<float>(x); });
     if (pair(Type::f32, Type::f16)) return map1<float, u16>([](u16 x) { return canonical(from_half(x)); });
     if (pair(Type::f16, Type::f32) && nearest) return map1<u16, float>([](float x) { return to_half(x); });
     if (pair(Type::f32, Type::bf16)) return map1<float, u16>([](u16 x) { return from_bfloat(x); });

@@ -17,9 +17,15 @@ T input(const Op& op, T value) {
     return value;
 }
 
-template <typename T>
-T output(const Op& op, T value) {
+// `exact`: the result in double. With .ftz, one that is less than every normal number before it is rounded
+// becomes zero.
+template <typename T, typename Exact>
+T output(const Op& op, T value, Exact exact) {
     value = input(op, value);
+    if constexpr (std::is_same_v<T, float>) {
+        const bool least = (op.flags & flag::flush) != 0 && std::fabs(value) == 0x1p-126F;
+        if (least && std::fabs(exact()) < 0x1p-126) value = std::copysign(0.0F, value);
+    }
     if ((op.flags & flag::saturate) != 0) return saturated(value);
     return canonical(value);
 }
@@ -40,7 +46,9 @@ void careful2(Context& context, const Op& op, Mask mask) {
     const T* a = context.at<T>(op.a);
     const T* b = context.at<T>(op.b);
     each_lane(mask, [&](unsigned lane) {
-        d[lane] = output(op, apply<operation>(input(op, a[lane]), input(op, b[lane])));
+        const T x = input(op, a[lane]);
+        const T y = input(op, b[lane]);
+        d[lane] = output(op, apply<operation>(x, y), [&] { return apply<operation, double>(x, y); });
     });
 }
 
@@ -52,7 +60,13 @@ void careful3(Context& context, const Op& op, Mask mask) {
     const T* b = context.at<T>(op.b);
     const T* c = context.at<T>(op.c);
     each_lane(mask, [&](unsigned lane) {
-        d[lane] = output(op, std::fma(input(op, a[lane]), input(op, b[lane]), input(op, c[lane])));
+        const T x = input(op, a[lane]);
+        const T y = input(op, b[lane]);
+        const T z = input(op, c[lane]);
+        d[lane] = output(op, std::fma(x, y, z), [&] {
+            const RoundingScope inwards(Rounding::zero);
+            return std::fma(double{x}, double{y}, double{z});
+        });
     });
 }
 
@@ -149,7 +163,10 @@ void careful1(Context& context, const Op& op, Mask mask) {
     const RoundingScope scope(op.rounding);
     T* d = context.at<T>(op.d);
     const T* a = context.at<T>(op.a);
-    each_lane(mask, [&](unsigned lane) { d[lane] = output(op, static_cast<T>(F{}(input(op, a[lane])))); });
+    each_lane(mask, [&](unsigned lane) {
+        const T x = input(op, a[lane]);
+        d[lane] = output(op, F{}(x), [&] { return F{}(double{x}); });
+    });
 }
 
 void square_root_or_reciprocal(Lowering& lowering) {
@@ -163,8 +180,8 @@ void square_root_or_reciprocal(Lowering& lowering) {
     const Place d = lowering.target(0, type);
     const auto pick = [&](auto zero) -> Handler {
         using T = decltype(zero);
-        using Root = decltype([](T x) { return std::sqrt(x); });
-        using Reciprocal = decltype([](T x) { return T{1} / x; });
+        using Root = decltype([](auto x) { return std::sqrt(x); });
+        using Reciprocal = decltype([](auto x) { return 1 / x; });
         return root ? &careful1<T, Root> : &careful1<T, Reciprocal>;
     };
     Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}), Work::special);
@@ -243,8 +260,8 @@ void sign(Lowering& lowering) {
         using T = decltype(zero);
         if (flags != 0)
             return map_op1<T, T>(
-                [](const Op& o, T x) { return negative ? -input(o, x) : std::fabs(input(o, x)); });
-        return map1<T, T>([](T x) { return negative ? -x : std::fabs(x); });
+                [](const Op& o, T x) { return canonical(negative ? -input(o, x) : std::fabs(input(o, x))); });
+        return map1<T, T>([](T x) { return canonical(negative ? -x : std::fabs(x)); });
     };
     Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}));
     op.flags = flags;

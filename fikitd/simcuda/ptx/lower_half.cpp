@@ -17,10 +17,10 @@ struct Half {
     }
     static u16 store(const Op& op, double value) {
         if ((op.flags & flag::saturate) != 0) value = saturated(value);
-        if ((op.flags & flag::relu) != 0 && value < 0) value = 0;
-        const u16 bits = to_half(odd_single(value));
-        if ((op.flags & flag::flush) != 0 && (bits & 0x7c00) == 0) return bits & 0x8000;
-        return bits;
+        if ((op.flags & flag::relu) != 0 && value <= 0) value = 0;  // -0 too
+        // What is subnormal before it is rounded.
+        if ((op.flags & flag::flush) != 0 && std::fabs(value) < 0x1p-14) value = std::copysign(0.0, value);
+        return to_half(odd_single(value));
     }
 };
 
@@ -28,7 +28,7 @@ struct Bfloat {
     static float load(const Op&, u16 bits) { return from_bfloat(bits); }
     static u16 store(const Op& op, double value) {
         if ((op.flags & flag::saturate) != 0) value = saturated(value);
-        if ((op.flags & flag::relu) != 0 && value < 0) value = 0;
+        if ((op.flags & flag::relu) != 0 && value <= 0) value = 0;  // -0 too
         return to_bfloat(odd_single(value));
     }
 };
@@ -110,7 +110,9 @@ struct Extreme {
 template <typename Number>
 struct Sign {
     static u16 of(const Op& op, u16 a, u16, u16) {
-        if ((op.flags & flag::flush) != 0 && (a & 0x7c00) == 0) a &= 0x8000;
+        const float value = Number::load(op, a);
+        if (value != value) return 0x7fff;
+        if (value == 0) a &= 0x8000;
         return (op.flags & flag::negate) != 0 ? a ^ 0x8000 : a & 0x7fff;
     }
 };
