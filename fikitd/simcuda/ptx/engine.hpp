@@ -95,6 +95,7 @@ class BlockRun {
     void run_warp(Warp& warp);
     Group* pick(Warp& warp);
     bool release_warp_barrier(Warp& warp);
+    static Mask gathered(const Warp& warp, const Context& context, const Op& op, Mask mask);
     void settle(Warp& warp);
     void run_group(Warp& warp, std::size_t group);
     void split(Warp& warp, std::size_t group, Mask taken);

@@ -84,20 +84,31 @@ void lower_shuffle(Lowering& lowering) {
     op.c = c;
 }
 
-// The lanes that take part: of the mask given, those here.
-Mask members(const Context& context, const Op& op, Mask mask) {
-    if (op.c == no_place) return mask;
-    return mask & context.at<u32>(op.c)[std::countr_zero(mask)];
+// A handler for what lanes do together, F(context, op, group, here): the lanes of a group named the same
+// members, of which `here` are those that have come. Tiles of a warp, say, are groups of their own.
+using Together = void (*)(Context&, const Op&, Mask, Mask);
+template <Together F>
+void by_group(Context& context, const Op& op, Mask mask) {
+    if (op.c == no_place) return F(context, op, mask, mask);
+    const u32* members = context.at<u32>(op.c);
+    u32 named[lanes];  // the result may lie where the masks do
+    std::copy_n(members, lanes, named);
+    for (Mask left = mask; left != 0;) {
+        const u32 wanted = named[std::countr_zero(left)];
+        Mask group = 0;
+        each_lane(left, [&](unsigned lane) { group |= static_cast<Mask>(named[lane] == wanted) << lane; });
+        F(context, op, group, mask & wanted);
+        left &= ~group;
+    }
 }
 
 enum class Vote : std::uint32_t { all, any, uniform, ballot };
 
-void vote(Context& context, const Op& op, Mask mask) {
-    const Mask here = members(context, op, mask);
+void vote(Context& context, const Op& op, Mask group, Mask here) {
     const Mask yes = context.predicate(op.a) & here;
     if (static_cast<Vote>(op.extra) == Vote::ballot) {
         u32* d = context.at<u32>(op.d);
-        each_lane(mask, [&](unsigned lane) { d[lane] = yes; });
+        each_lane(group, [&](unsigned lane) { d[lane] = yes; });
         return;
     }
     const bool all = yes == here;
@@ -105,7 +116,7 @@ void vote(Context& context, const Op& op, Mask mask) {
     const auto which = static_cast<Vote>(op.extra);
     const bool result = which == Vote::all ? all : which == Vote::any ? any : all || !any;
     Mask& d = context.predicate(op.d);
-    d = (d & ~mask) | (result ? mask : 0);
+    d = (d & ~group) | (result ? group : 0);
 }
 
 void lower_vote(Lowering& lowering) {
@@ -121,7 +132,7 @@ void lower_vote(Lowering& lowering) {
     const Place a = lowering.predicate(lowering.operand(1));
     const Place c = sync ? lowering.source(2, Type::b32) : no_place;
     const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(&vote);
+    Op& op = lowering.emit(&by_group<&vote>);
     op.kind = sync ? Kind::gather : Kind::compute;
     op.extra = which;
     op.d = d;
@@ -130,8 +141,7 @@ void lower_vote(Lowering& lowering) {
 }
 
 template <typename T>
-void match_any(Context& context, const Op& op, Mask mask) {
-    const Mask here = members(context, op, mask);
+void match_any(Context& context, const Op& op, Mask group, Mask here) {
     const T* a = context.at<T>(op.a);
     u32 result[lanes];
     each_lane(here, [&](unsigned lane) {
@@ -140,21 +150,20 @@ void match_any(Context& context, const Op& op, Mask mask) {
         result[lane] = same;
     });
     u32* d = context.at<u32>(op.d);
-    each_lane(here, [&](unsigned lane) { d[lane] = result[lane]; });
+    each_lane(group & here, [&](unsigned lane) { d[lane] = result[lane]; });
 }
 
 template <typename T>
-void match_all(Context& context, const Op& op, Mask mask) {
-    const Mask here = members(context, op, mask);
+void match_all(Context& context, const Op& op, Mask group, Mask here) {
     const T* a = context.at<T>(op.a);
     bool same = true;
-    const auto first = static_cast<unsigned>(std::countr_zero(here != 0 ? here : mask));
+    const auto first = static_cast<unsigned>(std::countr_zero(here != 0 ? here : group));
     each_lane(here, [&](unsigned lane) { same = same && a[lane] == a[first]; });
     u32* d = context.at<u32>(op.d);
-    each_lane(here, [&](unsigned lane) { d[lane] = same ? here : 0; });
+    each_lane(group, [&](unsigned lane) { d[lane] = same ? here : 0; });
     if (op.e != no_place) {
         Mask& p = context.predicate(op.e);
-        p = (p & ~here) | (same ? here : 0);
+        p = (p & ~group) | (same ? group : 0);
     }
 }
 
@@ -170,8 +179,8 @@ void lower_match(Lowering& lowering) {
     const Place c = lowering.source(2, Type::b32);
     const Place d = lowering.target(to, Type::b32);
     const Place e = to.parts.empty() ? no_place : lowering.target(to.parts.front(), Type::pred);
-    Op& op = lowering.emit(all ? (bytes == 4 ? &match_all<u32> : &match_all<u64>)
-                               : (bytes == 4 ? &match_any<u32> : &match_any<u64>),
+    Op& op = lowering.emit(all ? (bytes == 4 ? &by_group<&match_all<u32>> : &by_group<&match_all<u64>>)
+                               : (bytes == 4 ? &by_group<&match_any<u32>> : &by_group<&match_any<u64>>),
                            Work::memory);
     op.kind = Kind::gather;
     op.d = d;
@@ -182,8 +191,7 @@ void lower_match(Lowering& lowering) {
 
 enum class Reduction : std::uint32_t { add, min, max, conjunction, disjunction, exclusive };
 
-void reduce(Context& context, const Op& op, Mask mask) {
-    const Mask here = members(context, op, mask);
+void reduce(Context& context, const Op& op, Mask group, Mask here) {
     const bool sign = op.width != 0;
     const u32* a = context.at<u32>(op.a);
     const auto which = static_cast<Reduction>(op.extra);
@@ -219,7 +227,7 @@ void reduce(Context& context, const Op& op, Mask mask) {
         }
     });
     u32* d = context.at<u32>(op.d);
-    each_lane(here, [&](unsigned lane) { d[lane] = result; });
+    each_lane(group, [&](unsigned lane) { d[lane] = result; });
 }
 
 void lower_reduce(Lowering& lowering) {
@@ -235,7 +243,7 @@ void lower_reduce(Lowering& lowering) {
     const Place a = lowering.source(1, type);
     const Place c = lowering.source(2, Type::b32);
     const Place d = lowering.target(0, type);
-    Op& op = lowering.emit(&reduce, Work::memory);
+    Op& op = lowering.emit(&by_group<&reduce>, Work::memory);
     op.kind = Kind::gather;
     op.extra = which;
     op.width = is_signed(type) ? 1 : 0;
@@ -257,13 +265,12 @@ void lower_active_mask(Lowering& lowering) {
 }
 
 // elect.sync: the lowest lane of the mask is the one.
-void elect(Context& context, const Op& op, Mask mask) {
-    const Mask here = members(context, op, mask);
+void elect(Context& context, const Op& op, Mask group, Mask here) {
     const Mask chosen = here & (~here + 1);
     u32* d = context.at<u32>(op.d);
-    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<u32>(std::countr_zero(chosen)); });
+    each_lane(group, [&](unsigned lane) { d[lane] = static_cast<u32>(std::countr_zero(chosen)); });
     Mask& p = context.predicate(op.e);
-    p = (p & ~mask) | (chosen & mask);
+    p = (p & ~group) | (chosen & group);
 }
 
 void lower_elect(Lowering& lowering) {
@@ -274,7 +281,7 @@ void lower_elect(Lowering& lowering) {
     const Place c = lowering.source(1, Type::b32);
     const Place d = lowering.target(to, Type::b32);
     const Place e = lowering.target(to.parts.front(), Type::pred);
-    Op& op = lowering.emit(&elect);
+    Op& op = lowering.emit(&by_group<&elect>);
     op.kind = Kind::gather;
     op.d = d;
     op.e = e;

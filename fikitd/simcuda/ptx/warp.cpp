@@ -116,7 +116,8 @@ bool BlockRun::release_warp_barrier(Warp& warp) {
         Context context;
         bind(context, group);
         here |= group.mask;
-        wanted |= context.at<u32>(group.frame->function->code[group.pc].c)[std::countr_zero(group.mask)];
+        const u32* members = context.at<u32>(group.frame->function->code[group.pc].c);
+        each_lane(group.mask, [&](unsigned lane) { wanted |= members[lane]; });
     }
     if (here == 0 || (wanted & warp.exists & ~warp.exited & ~here) != 0) return false;
     for (Group& group : warp.groups) {
@@ -125,6 +126,19 @@ bool BlockRun::release_warp_barrier(Warp& warp) {
         ++group.pc;
     }
     return true;
+}
+
+// The lanes of the mask whose members are all in it: each lane names its own.
+Mask BlockRun::gathered(const Warp& warp, const Context& context, const Op& op, Mask mask) {
+    const Mask missing = warp.exists & ~warp.exited & ~mask;
+    if (missing == 0) return mask;
+    if (op.c == no_place) return 0;
+    const u32* members = context.at<u32>(op.c);
+    Mask complete = 0;
+    each_lane(mask, [&](unsigned lane) {
+        complete |= static_cast<Mask>((members[lane] & missing) == 0) << lane;
+    });
+    return complete;
 }
 
 void BlockRun::run_warp(Warp& warp) {
@@ -219,18 +233,22 @@ void BlockRun::run_group(Warp& warp, std::size_t index) {
         // What changes the groups.
         stop(pc);
         if (op.kind == Kind::gather) {
-            const Mask member = op.c == no_place
-                                    ? all_lanes
-                                    : context.at<u32>(op.c)[static_cast<unsigned>(std::countr_zero(mask))];
-            const Mask needed = member & warp.exists & ~warp.exited;
-            if ((needed & ~mask) == 0) {
-                op.run(context, op, mask);
-                fault_ = context.fault;
-                ++warp.groups[index].pc;
-                return;
+            const Mask complete = gathered(warp, context, op, mask);
+            if (complete != mask) {
+                if (mask != active) split(warp, index, mask);
+                Group waiting = warp.groups[index];
+                waiting.state = Group::State::gathering;
+                waiting.mask = mask & ~complete;
+                if (complete == 0) {
+                    warp.groups[index] = waiting;
+                    return;
+                }
+                warp.groups[index].mask = complete;
+                warp.groups.push_back(waiting);
             }
-            if (mask != active) split(warp, index, mask);
-            warp.groups[index].state = Group::State::gathering;
+            op.run(context, op, complete);
+            fault_ = context.fault;
+            ++warp.groups[index].pc;
             return;
         }
         if (mask != active) split(warp, index, mask);
