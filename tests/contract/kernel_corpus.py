@@ -5,8 +5,9 @@ tests/contract/kernels/*.cu are ordinary CUDA C; a comment above each kernel say
     // @launch grid=4,4 block=16,16 shared=1024 cooperative=1 in=f32:64 out=u32:256 approx=1e-5
 
 Every kernel takes (const input*, output*, unsigned number of input elements); the output starts as zeros.
-With `approx` it uses approximate instructions: its values are compared within that relative error, and
-recorded whole; otherwise every bit counts and a digest is recorded.
+With `approx` it uses approximate instructions: its values are compared within that relative error, or within
+`absolute` (of sums whose terms cancel: the terms' error), and recorded whole; otherwise every bit counts and
+a digest is recorded.
 
 The PTX that NVRTC made of them lies in tests/data/kernels, so that both devices run the same.
 """
@@ -46,6 +47,7 @@ class Kernel:
     inputs: tuple[str, int]
     outputs: tuple[str, int]
     approx: float  # 0: exact
+    absolute: float
 
     @property
     def key(self) -> str:
@@ -77,7 +79,8 @@ def kernels_of(source: pathlib.Path) -> Iterator[Kernel]:
             "cooperative" in given,
             _kind(given["in"]),
             _kind(given["out"]),
-            float(given.get("approx", 0)),
+            approx := float(given.get("approx", 0)),
+            float(given.get("absolute", 1e-3 * approx)),
         )
 
 
@@ -190,9 +193,9 @@ def difference(kernel: Kernel, values: Any, expected: str) -> str:
     if not kernel.approx:
         return "" if digest(values) == expected else f"digest {digest(values)}, recorded {expected}"
     wanted = np.frombuffer(zlib.decompress(base64.b85decode(expected)), dtype=values.dtype)
-    error = np.abs(values - wanted) / np.maximum(np.abs(wanted), 1e-3)
+    error = np.abs(values - wanted) / np.maximum(kernel.approx * np.abs(wanted), kernel.absolute)
     worst = int(np.nanargmax(error))
     same = bool((np.isnan(values) == np.isnan(wanted)).all())
-    if same and not error[worst] > kernel.approx:
+    if same and not error[worst] > 1:
         return ""
     return f"element {worst} is {values[worst]}, recorded {wanted[worst]}"

@@ -1,6 +1,7 @@
 """Writes what the corpus of kernels gives on this device: run on real hardware, it makes tests/data/kernels.
 
-python -P tests/contract/record_kernels.py [--compile] [--outputs FILE.npz] [--output FILE.json] [GROUP]
+python -P tests/contract/record_kernels.py [--compile] [--device NAME] [--outputs FILE.npz]
+    [--output FILE.json] [GROUP]
 
 --compile only makes the PTX anew, with NVRTC. Each group runs in a process of its own, so that a fault ends
 no other. FIKIT_TEST_DEVICE=real chooses the real driver.
@@ -53,6 +54,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="make the PTX anew with NVRTC")
     parser.add_argument("--outputs", type=pathlib.Path, help="keep all outputs here")
     parser.add_argument("--output", type=pathlib.Path, default=corpus.EXPECTED, help="where the record goes")
+    parser.add_argument("--device", help="model and driver version, named in the record")
     parser.add_argument("--one", type=pathlib.Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -74,6 +76,8 @@ def main() -> None:
                     outputs.update({name: found[name] for name in found.files})
             print(f"{group}: {'done' if status == 0 else f'ended with {status}'}")
     known = json.loads(arguments.output.read_text()) if arguments.output.exists() else {}
+    if arguments.device:
+        known["device"] = arguments.device
     for name, values in outputs.items():
         kernel = corpus.KERNELS.get(name)
         known[name] = corpus.record(kernel, values) if kernel else sequences.record(name, values)

@@ -15,7 +15,31 @@ import ptx_sequences as sequences
 import pytest
 from cuda_calls import Cuda
 
-EXPECTED = json.loads(corpus.EXPECTED.read_text()) if corpus.EXPECTED.exists() else {}
+FUSED = (
+    "mul and add without a rounding modifier may be fused (PTX ISA, half precision add): the driver's "
+    "compiler does, the simulation rounds twice"
+)
+ABS_DROPPED = (
+    "the driver's compiler drops abs.f16x2 of what an f32 instruction with .sat gave: no sign is lost"
+)
+# Results that differ on the simulated GPU, and why; docs/simulated-gpu.md tells of them.
+KNOWN_DIFFERENCES = {
+    "halves.half_arithmetic": FUSED,
+    "halves.bfloat_arithmetic": FUSED,
+    "sequence 2": ABS_DROPPED,
+    "sequence 23": ABS_DROPPED,
+}
+EXPECTED = json.loads(corpus.EXPECTED.read_text())
+
+
+def differs(cuda: Cuda, name: str) -> bool:
+    """Whether a result must differ from what the real GPU gave."""
+    return cuda.simulated and name in KNOWN_DIFFERENCES
+
+
+def check(cuda: Cuda, kernel: corpus.Kernel, values: Any) -> None:
+    found = corpus.difference(kernel, values, EXPECTED[kernel.key])
+    assert bool(found) == differs(cuda, kernel.key), f"{kernel.key}: {found or 'differs no more'}"
 
 
 def output_of(cuda: Cuda, kernel: corpus.Kernel, ptx: bytes) -> Any:
@@ -30,16 +54,15 @@ def output_of(cuda: Cuda, kernel: corpus.Kernel, ptx: bytes) -> Any:
 def test_a_kernel_of_the_corpus(cuda: Cuda, key: str) -> None:
     kernel = corpus.KERNELS[key]
     values = output_of(cuda, kernel, corpus.stored_ptx(kernel.group))
-    if key in EXPECTED:
-        assert corpus.difference(kernel, values, EXPECTED[key]) == ""
+    check(cuda, kernel, values)
     assert values.any()
 
 
 @pytest.mark.parametrize("group", sequences.GROUPS)
 def test_instructions_one_by_one_and_in_sequences(cuda: Cuda, group: str) -> None:
     results = sequences.run_group(cuda, group)
-    known = {name: values for name, values in results.items() if name in EXPECTED}
-    assert [name for name, values in known.items() if sequences.record(name, values) != EXPECTED[name]] == []
+    different = [name for name, values in results.items() if sequences.record(name, values) != EXPECTED[name]]
+    assert different == [name for name in results if differs(cuda, name)]
     assert len(results) == len(sequences.FORMS.get(group, range(sequences.SEQUENCES)))
 
 
@@ -49,8 +72,7 @@ def test_what_nvrtc_makes_today_runs_as_well(cuda: Cuda, source: Any) -> None:
     ptx = corpus.compile_source(source)
     for kernel in corpus.kernels_of(source):
         values = output_of(cuda, kernel, ptx)
-        if kernel.key in EXPECTED:
-            assert corpus.difference(kernel, values, EXPECTED[kernel.key]) == "", kernel.key
+        check(cuda, kernel, values)
 
 
 def _histogram(values: Any) -> Any:

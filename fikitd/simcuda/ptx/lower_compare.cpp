@@ -392,8 +392,8 @@ void test_kind(Context& context, const Op& op, Mask mask) {
     const T* a = context.at<T>(op.a);
     Mask value = 0;
     each_lane(mask, [&](unsigned lane) {
-        value |= static_cast<Mask>(
-                     is_kind(op.extra, static_cast<double>(a[lane]), std::fpclassify(a[lane]) != FP_SUBNORMAL))
+        value |= static_cast<Mask>(is_kind(op.extra, static_cast<double>(a[lane]),
+                                           std::fpclassify(a[lane]) != FP_SUBNORMAL))
                  << lane;
     });
     Mask& d = context.predicate(op.d);

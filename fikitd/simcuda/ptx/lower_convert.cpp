@@ -57,8 +57,7 @@ double real_from(Type type, u64 bits, std::uint8_t flags) {
 std::optional<u64> kept_nan(Type to, Type from, u64 bits) {
     if (from == Type::f64 && to == Type::f32)
         return std::bit_cast<u32>(static_cast<float>(std::bit_cast<double>(bits)));
-    if (from == Type::f64 && to == Type::f16)
-        return (bits >> 48 & 0x8000) | 0x7e00 | (bits >> 42 & 0x3ff);
+    if (from == Type::f64 && to == Type::f16) return (bits >> 48 & 0x8000) | 0x7e00 | (bits >> 42 & 0x3ff);
     if (to == Type::tf32) return bits & 0xffffe000;
     return std::nullopt;
 }

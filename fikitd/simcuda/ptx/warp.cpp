@@ -135,9 +135,8 @@ Mask BlockRun::gathered(const Warp& warp, const Context& context, const Op& op, 
     if (op.c == no_place) return 0;
     const u32* members = context.at<u32>(op.c);
     Mask complete = 0;
-    each_lane(mask, [&](unsigned lane) {
-        complete |= static_cast<Mask>((members[lane] & missing) == 0) << lane;
-    });
+    each_lane(mask,
+              [&](unsigned lane) { complete |= static_cast<Mask>((members[lane] & missing) == 0) << lane; });
     return complete;
 }
 
