@@ -117,3 +117,71 @@ def test_a_kernel_against_numpy(cuda: Cuda, key: str) -> None:
     kernel = corpus.KERNELS[key]
     values = output_of(cuda, kernel, corpus.stored_ptx(kernel.group))
     np.testing.assert_array_equal(values, REFERENCES[key](corpus.input_values(kernel)))
+
+
+TILES = """.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry tiles(.param .u64 out)
+{
+    .reg .b32 %lane, %mask, %seen, %turns, %value, %tile;
+    .reg .b64 %to, %at;
+    .reg .pred %p, %odd;
+    .shared .align 4 .b32 come;
+    ld.param.u64 %to, [out];
+    mov.u32 %lane, %tid.x;
+    mul.wide.u32 %at, %lane, 4;
+    add.u64 %at, %at, %to;
+    and.b32 %tile, %lane, 24;
+    shl.b32 %mask, 0xff, %tile;
+    st.shared.u32 [come], 0;
+    bar.warp.sync 0xffffffff;
+    mov.u32 %turns, 0;
+    and.b32 %value, %lane, 28;
+    setp.ne.u32 %p, %value, 4;
+    mov.u32 %seen, 1;
+    @%p bra VOTE;
+LATE:  // lanes 4 to 7 come when the second tile has voted
+    ld.volatile.shared.u32 %seen, [come];
+    add.u32 %turns, %turns, 1;
+    setp.lt.u32 %p, %turns, 100000;
+    setp.eq.and.u32 %p, %seen, 0, %p;
+    @%p bra LATE;
+VOTE:
+    mul.lo.u32 %value, %lane, 0x9e3779b1;
+    setp.lt.s32 %odd, %value, 0;
+    vote.sync.ballot.b32 %value, %odd, %mask;
+    setp.eq.u32 %p, %lane, 8;
+    @%p st.volatile.shared.u32 [come], 1;
+    st.global.u32 [%at], %value;
+    redux.sync.add.u32 %value, %lane, %mask;
+    st.global.u32 [%at+128], %value;
+    and.b32 %value, %lane, 5;
+    match.any.sync.b32 %value, %value, %mask;
+    st.global.u32 [%at+256], %value;
+    st.global.u32 [%at+384], %seen;
+    ret;
+}
+"""
+
+
+def test_tiles_of_a_warp_vote_by_themselves(cuda: Cuda) -> None:
+    module = cuda.cuModuleLoadData(TILES.encode())
+    result = np.zeros((4, 32), dtype=np.uint32)
+    target = cuda.cuMemAlloc(result.nbytes)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"tiles"), target, block=32)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemcpyDtoH(result.ctypes.data, target, result.nbytes)
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+    lane = np.arange(32)
+    same_tile = lane[:, None] // 8 == lane // 8
+    bits = np.uint32(1) << lane.astype(np.uint32)
+
+    def mask(chosen: Any) -> Any:
+        return (same_tile & chosen) @ bits
+
+    np.testing.assert_array_equal(result[0], mask(lane * 0x9E3779B1 & 0x80000000 != 0))
+    np.testing.assert_array_equal(result[1], same_tile @ lane)
+    np.testing.assert_array_equal(result[2], mask(lane[:, None] & 5 == lane & 5))
+    np.testing.assert_array_equal(result[3], 1)
