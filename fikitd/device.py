@@ -36,6 +36,11 @@ class DeviceSpec:
     has_mps: bool = False
     """Whether its driver has the Multi-Process Service."""
 
+    @property
+    def nvidia(self) -> bool:
+        """The NVIDIA driver knows it, in a tenant's process too."""
+        return not self.simulated
+
 
 @dataclass(frozen=True)
 class Reading:

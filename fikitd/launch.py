@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import trio
+from fikit.unmodified import without_library
 
 from fikitd.processes import Process, spawn
 
@@ -67,7 +68,7 @@ def manager() -> str | None:
 
 async def launch(what: Launch) -> Process:
     """Start it. Raises OSError; EndedAtOnce when it ran and is over."""
-    inherited = {name: value for name, value in os.environ.items() if name not in OURS_ALONE}
+    inherited = without_library({name: value for name, value in os.environ.items() if name not in OURS_ALONE})
     environment = {**inherited, **what.environment}
     if (which := manager()) is None:
         return await spawn(what.command, environment, what.output)

@@ -45,6 +45,7 @@ enum {
     FIKIT_MAX_MODULES = 4096,      /* module handles */
     FIKIT_MAX_FUNCTIONS = 65536,   /* function handles */
     FIKIT_MAX_HOST_BUFFERS = 4096, /* pinned host memory handles; 0 is the staging area */
+    FIKIT_MAX_MEMORIES = 65536,    /* handles of physical memory that the program maps itself */
     FIKIT_MAX_CALL_BYTES = 16384,  /* request payload of a call */
     FIKIT_MAX_REPLY_BYTES = 65536, /* reply payload of a call */
     FIKIT_ERROR_TEXT = 256,        /* bytes, NUL-terminated */
@@ -69,6 +70,16 @@ typedef struct {
 /* host_done[stream], at FIKIT_HOST_DONE_OFFSET of the outbox: steps of the stream whose host function has
  * returned (atomic, release). */
 #define FIKIT_HOST_DONE_OFFSET FIKIT_PAGE
+
+/* Notes, at FIKIT_NOTES_OFFSET of the outbox: calls of the CUDA driver interface that the program made and
+ * the tenant's side does not serve. They are here, and not in a message, so that they outlive a killed
+ * process. */
+typedef struct {
+    uint64_t count;
+    char name[56]; /* of the call; empty: the note is free */
+} fikit_note;
+#define FIKIT_NOTES_OFFSET (3 * FIKIT_PAGE)
+#define FIKIT_NOTES (FIKIT_PAGE / 64)
 
 /* ---- inbox (executor and GPU write) ---- */
 
@@ -209,7 +220,8 @@ FIKIT_STATIC_ASSERT(sizeof(fikit_attribute) == 72, "launch attribute");
 FIKIT_STATIC_ASSERT(sizeof(fikit_copy) == 48, "copy");
 FIKIT_STATIC_ASSERT(sizeof(fikit_fill) == 40, "fill");
 FIKIT_STATIC_ASSERT(sizeof(fikit_call_record) == 24, "call");
-FIKIT_STATIC_ASSERT(FIKIT_MAX_STREAMS * 8 + FIKIT_PAGE <= 4 * FIKIT_PAGE, "host_done fits its pages");
+FIKIT_STATIC_ASSERT(FIKIT_MAX_STREAMS * 8 + FIKIT_PAGE <= FIKIT_NOTES_OFFSET, "host_done fits its pages");
+FIKIT_STATIC_ASSERT(sizeof(fikit_note) == 64, "note");
 
 #ifdef __cplusplus
 }

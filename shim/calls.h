@@ -10,7 +10,11 @@
 #include <stdint.h>
 
 /*  X(number, name)  numbers are never reused */
-#define FIKIT_CALLS(X)                                                                  \
+#define FIKIT_CALLS(X)  \
+    FIKIT_CORE_CALLS(X) \
+    FIKIT_PROGRAM_CALLS(X)
+
+#define FIKIT_CORE_CALLS(X)                                                             \
     X(1, device_attributes)  /* every CUdevice_attribute, name, memory, UUID */         \
     X(2, memory_allocate)    /* device memory */                                        \
     X(3, memory_information) /* free and total, as the quota allows */                  \
@@ -23,6 +27,19 @@
     X(10, function_occupancy) /* blocks per SM */                                       \
     X(11, event_elapsed)      /* milliseconds between two timing events */
 
+/* What only unmodified CUDA programs ask for. */
+#define FIKIT_PROGRAM_CALLS(X)                                                    \
+    X(12, module_functions)  /* names of a module's kernels */                    \
+    X(13, function_shared)   /* dynamic shared memory that is left for a block */ \
+    X(14, function_clusters) /* occupancy of thread block clusters */             \
+    X(15, memory_reserve)    /* addresses without memory */                       \
+    X(16, memory_unreserve)                                                       \
+    X(17, memory_create) /* memory without addresses */                           \
+    X(18, memory_release)                                                         \
+    X(19, memory_map) /* the one at the other */                                  \
+    X(20, memory_unmap)                                                           \
+    X(21, memory_access) /* makes what is mapped there usable */
+
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
     FIKIT_CALLS(FIKIT_CALL_NUMBER)
@@ -30,7 +47,12 @@ typedef enum {
         fikit_call_limit
 } fikit_call;
 
-enum { FIKIT_DEVICE_ATTRIBUTES = 160, FIKIT_DEVICE_NAME = 128, FIKIT_SYMBOL_NAME = 8192 };
+enum {
+    FIKIT_DEVICE_ATTRIBUTES = 160,
+    FIKIT_FUNCTION_ATTRIBUTES = 18, /* by CUfunction_attribute */
+    FIKIT_DEVICE_NAME = 128,
+    FIKIT_SYMBOL_NAME = 8192
+};
 
 typedef struct {
     uint64_t reserved;
@@ -40,6 +62,9 @@ typedef struct {
     uint64_t memory_bytes;                      /* of the device */
     uint8_t uuid[16];
     char name[FIKIT_DEVICE_NAME];
+    int32_t driver_version;
+    int32_t greatest_priority;         /* of streams; the least is 0 */
+    uint64_t addresses, address_bytes; /* where all device memory of the session lies */
 } fikit_reply_device_attributes;
 
 typedef struct {
@@ -104,10 +129,9 @@ typedef struct {
     uint32_t offset, size; /* bytes, in the parameter buffer */
 } fikit_parameter;
 typedef struct {
-    int32_t max_threads, shared_bytes, const_bytes, local_bytes, registers, max_dynamic_shared_bytes;
-    int32_t ptx_version, binary_version;
-    uint32_t parameter_bytes; /* of the whole parameter buffer */
-    uint32_t parameters;      /* so many fikit_parameter follow */
+    int32_t attribute[FIKIT_FUNCTION_ATTRIBUTES]; /* INT32_MIN: the driver knows none */
+    uint32_t parameter_bytes;                     /* of the whole parameter buffer */
+    uint32_t parameters;                          /* so many fikit_parameter follow */
 } fikit_reply_function_get;
 
 typedef struct {
@@ -124,6 +148,8 @@ typedef struct {
     uint32_t function;
     uint32_t block_threads;
     uint64_t shared_bytes; /* dynamic */
+    uint32_t flags;        /* CUoccupancy_flags */
+    uint32_t reserved;
 } fikit_request_function_occupancy;
 typedef struct {
     int32_t blocks_per_multiprocessor;
@@ -136,5 +162,95 @@ typedef struct {
 typedef struct {
     double milliseconds;
 } fikit_reply_event_elapsed;
+
+typedef struct {
+    uint32_t module;
+    uint32_t reserved;
+} fikit_request_module_functions;
+typedef struct {
+    uint32_t functions;
+    uint32_t name_bytes; /* the names follow, each with its NUL, as far as they fit */
+} fikit_reply_module_functions;
+
+typedef struct {
+    uint32_t function;
+    uint32_t blocks; /* per multiprocessor */
+    uint32_t block_threads;
+    uint32_t reserved;
+} fikit_request_function_shared;
+typedef struct {
+    uint64_t bytes;
+} fikit_reply_function_shared;
+
+enum { FIKIT_CLUSTERS_ACTIVE = 0, FIKIT_CLUSTERS_LARGEST = 1 };
+
+typedef struct {
+    uint32_t function;
+    uint32_t question;                      /* how many clusters at once, or blocks of the largest cluster */
+    uint32_t grid[3], block[3], cluster[3]; /* cluster 0: none given */
+    uint32_t shared_bytes;
+} fikit_request_function_clusters;
+typedef struct {
+    int32_t value;
+    uint32_t reserved;
+} fikit_reply_function_clusters;
+
+typedef struct {
+    uint64_t size, alignment; /* bytes */
+} fikit_request_memory_reserve;
+typedef struct {
+    uint64_t address;
+} fikit_reply_memory_reserve;
+
+typedef struct {
+    uint64_t address, size;
+} fikit_request_memory_unreserve;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_memory_unreserve;
+
+typedef struct {
+    uint32_t handle; /* 1..FIKIT_MAX_MEMORIES-1, not in use */
+    uint32_t reserved;
+    uint64_t size; /* bytes */
+} fikit_request_memory_create;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_memory_create;
+
+/* The memory goes once nothing maps it any more. */
+typedef struct {
+    uint32_t handle;
+    uint32_t reserved;
+} fikit_request_memory_release;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_memory_release;
+
+typedef struct {
+    uint64_t address, size, offset; /* offset: in the memory */
+    uint32_t handle;
+    uint32_t reserved;
+} fikit_request_memory_map;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_memory_map;
+
+/* Sent once nothing uses it: whole mappings, as they were mapped. */
+typedef struct {
+    uint64_t address, size;
+} fikit_request_memory_unmap;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_memory_unmap;
+
+typedef struct {
+    uint64_t address, size;
+    uint32_t flags; /* CUmemAccess_flags */
+    uint32_t reserved;
+} fikit_request_memory_access;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_memory_access;
 
 #endif

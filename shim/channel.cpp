@@ -84,7 +84,7 @@ Status Channel::map(int outbox, int inbox) {
     inbox_size_ = size_of(inbox);
     // A file that could shrink would turn a later access into SIGBUS.
     if (!keeps_its_size(outbox) || !keeps_its_size(inbox)) return status::invalid_value;
-    const size_t least = FIKIT_HOST_DONE_OFFSET + FIKIT_MAX_STREAMS * sizeof(uint64_t);
+    const size_t least = FIKIT_NOTES_OFFSET + FIKIT_NOTES * sizeof(fikit_note);
     if (outbox_size_ < least || outbox_size_ > largest_mapping) return status::invalid_value;
     if (inbox_size_ < FIKIT_INBOX_BYTES || inbox_size_ > largest_mapping) return status::invalid_value;
     void* out = mmap(nullptr, outbox_size_, PROT_READ | PROT_WRITE, MAP_SHARED, outbox, 0);

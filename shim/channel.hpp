@@ -123,6 +123,7 @@ class Channel {
     void end();
     bool forked() const { return load_relaxed(guard_->alive) == 0; }
 
+    fikit_note* notes() const { return reinterpret_cast<fikit_note*>(outbox_bytes_ + FIKIT_NOTES_OFFSET); }
     uint8_t* staging() const { return outbox_bytes_ + staging_offset_; }
     uint64_t staging_bytes() const { return staging_bytes_; }
 

@@ -62,41 +62,10 @@ void Producer::end() {
 
 Status Producer::launch(const LaunchShape& shape, const fikit_attribute* attributes, const void* parameters,
                         int64_t deadline) {
-    if (shape.stream >= FIKIT_MAX_STREAMS || shape.parameter_bytes > FIKIT_MAX_PARAMETERS ||
-        shape.attributes > FIKIT_MAX_ATTRIBUTES) [[unlikely]]
-        return status::invalid_value;
-    const auto attribute_bytes = static_cast<uint32_t>(shape.attributes * sizeof(fikit_attribute));
-    const auto bytes = whole_lines(sizeof(fikit_launch) + attribute_bytes + shape.parameter_bytes);
-    void* room;
-    if (const Status status = channel_.reserve(bytes, room, deadline)) [[unlikely]]
-        return status;
-    auto* record = static_cast<fikit_launch*>(room);
-    *record = {
-        .record = {.bytes = bytes, .op = FIKIT_OP_LAUNCH, .flags = 0, .stream = shape.stream, .reserved = 0},
-        .function = shape.function,
-        .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
-        .block = {shape.block[0], shape.block[1], shape.block[2]},
-        .shared_bytes = shape.shared_bytes,
-        .parameter_bytes = shape.parameter_bytes,
-        .attributes = shape.attributes,
-        .reserved = {0, 0}};
-    auto* behind = reinterpret_cast<uint8_t*>(record + 1);
-    if (attribute_bytes != 0) memcpy(behind, attributes, attribute_bytes);
-    if (shape.parameter_bytes != 0) memcpy(behind + attribute_bytes, parameters, shape.parameter_bytes);
-    finish(record->record, false);
-    return status::success;
-}
-
-uint64_t Producer::finish(fikit_record& record, bool mark) {
-    Stream& stream = streams_[record.stream];
-    const uint64_t step = stream.steps + 1;
-    store_relaxed(stream.steps, step);
-    if (mark) {
-        record.flags = FIKIT_MARK;
-        store_relaxed(stream.marked, step);
-    }
-    channel_.commit();
-    return step;
+    const auto pack = [&](uint8_t* to) {
+        if (shape.parameter_bytes != 0) memcpy(to, parameters, shape.parameter_bytes);
+    };
+    return launch_with(shape, attributes, pack, deadline);
 }
 
 Status Producer::fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width) {
@@ -138,10 +107,15 @@ bool Producer::idle(uint32_t stream) const {
 Status Producer::ask_for_mark(uint32_t stream, uint64_t& step) {
     const Stream& counted = streams_[stream];
     step = load_relaxed(counted.steps);
-    if (load_relaxed(counted.marked) == step && load_relaxed(counted.host) != step) return channel_.usable();
+    const uint64_t before = load_relaxed(steps_);
+    const bool covers_all =
+        stream != 0 || load_relaxed(blocking_used_) == 0 || load_relaxed(legacy_covers_) == before;
+    if (covers_all && load_relaxed(counted.marked) == step && load_relaxed(counted.host) != step)
+        return channel_.usable();
     fikit_record* record;
     if (const Status status = begin(FIKIT_OP_SYNC, stream, record)) return status;
     step = finish(*record, true);
+    if (stream == 0) store_relaxed(legacy_covers_, before + 1);
     return status::success;
 }
 
@@ -149,10 +123,19 @@ Status Producer::wait_for(uint32_t stream, uint64_t step, int64_t deadline) {
     return channel_.wait_until([&] { return reached(stream, step); }, deadline);
 }
 
+// Work of the blocking streams comes before what the legacy default stream is asked for.
+bool Producer::nothing_before(uint32_t stream) const {
+    if (stream != 0 || load_relaxed(blocking_used_) == 0) return idle(stream);
+    const uint32_t used = load_acquire(streams_used_);
+    for (uint32_t other = 0; other < used; ++other)
+        if (!idle(other)) return false;
+    return true;
+}
+
 Status Producer::stream_query(uint32_t stream) {
     if (stream >= FIKIT_MAX_STREAMS) return status::invalid_handle;
     if (const Status status = channel_.usable()) return status;
-    if (idle(stream)) return channel_.take_deferred();
+    if (nothing_before(stream)) return channel_.take_deferred();
     uint64_t step;
     const Status status = ask_for_mark(stream, step);  // so that asking again will find it
     return status == status::success ? status::not_ready : status;
@@ -161,7 +144,7 @@ Status Producer::stream_query(uint32_t stream) {
 Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {
     if (stream >= FIKIT_MAX_STREAMS) return status::invalid_handle;
     if (const Status status = channel_.usable()) return status;
-    if (!idle(stream)) {
+    if (!nothing_before(stream)) {
         uint64_t step;
         if (const Status status = ask_for_mark(stream, step)) return status;
         if (const Status status = wait_for(stream, step, deadline)) return status;
@@ -195,6 +178,7 @@ Status Producer::stream_create(uint32_t flags, int32_t priority, uint32_t& strea
     }
     record->flags = flags;
     record->priority = priority;
+    if ((flags & FIKIT_STREAM_NON_BLOCKING) == 0) store_relaxed(blocking_used_, 1u);
     if (stream >= streams_used_) store_release(streams_used_, stream + 1);
     channel_.commit();
     return status::success;

@@ -6,6 +6,8 @@
 // takes the deferred errors. Thread-safe. Nothing throws, nothing waits without an end (channel.hpp).
 #pragma once
 
+#include <string.h>
+
 #include <cstddef>
 #include <cstdint>
 
@@ -53,6 +55,10 @@ class Producer {
     // Stream operations. With a deadline in the past, not_ready instead of waiting for room in the ring.
     Status launch(const LaunchShape& shape, const fikit_attribute* attributes, const void* parameters,
                   int64_t deadline = forever);
+    // The same, with parameters that `pack` writes where it is told.
+    template <class Pack>
+    Status launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
+                       int64_t deadline = forever);
     Status copy_on_device(uint32_t stream, uint64_t to, uint64_t from, uint64_t bytes);
     // Host memory may be pinned (asynchronous) or not. From pageable memory: on return the source has been
     // read. To pageable memory: on return the data are there. `pinned`, if given, says which it was.
@@ -87,6 +93,7 @@ class Producer {
     // `log` gets the JIT's words when the load fails.
     Status module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log);
     Status module_unload(uint32_t module);
+    Status module_global(uint32_t module, const char* name, fikit_reply_module_global& answer);
     Status function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,
                         Reply& reply);
     // Once its module is unloaded, its number may be used again.
@@ -112,6 +119,7 @@ class Producer {
 
     bool reached(uint32_t stream, uint64_t step) const;
     bool idle(uint32_t stream) const;
+    bool nothing_before(uint32_t stream) const;
     Status ask_for_mark(uint32_t stream, uint64_t& step);
     Status wait_for(uint32_t stream, uint64_t step, int64_t deadline);
     Status enqueue_copy(uint32_t kind, uint32_t stream, uint32_t buffer, uint64_t device, uint64_t other,
@@ -127,6 +135,9 @@ class Producer {
     HostFunctions host_functions_;
     Stream streams_[FIKIT_MAX_STREAMS] = {};  // written under the ring's lock
     uint32_t streams_used_ = 1;               // no stream at or above this was ever used
+    uint32_t blocking_used_ = 0;              // there is or was one that is ordered with stream 0
+    uint64_t steps_ = 0;                      // of all streams
+    uint64_t legacy_covers_ = 0;              // so many of them had been issued when stream 0 was last marked
 
     // By event: stream in the upper 12 bits, step below; 0: never recorded. Anonymous memory, so only what
     // is used takes any.
@@ -142,6 +153,47 @@ class Producer {
     Handles<FIKIT_MAX_MODULES> module_handles_;
     Handles<FIKIT_MAX_FUNCTIONS> function_handles_;
 };
+
+inline uint64_t Producer::finish(fikit_record& record, bool mark) {
+    Stream& stream = streams_[record.stream];
+    const uint64_t step = stream.steps + 1;
+    store_relaxed(stream.steps, step);
+    store_relaxed(steps_, steps_ + 1);
+    if (mark) {
+        record.flags = FIKIT_MARK;
+        store_relaxed(stream.marked, step);
+    }
+    channel_.commit();
+    return step;
+}
+
+template <class Pack>
+Status Producer::launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
+                             int64_t deadline) {
+    if (shape.stream >= FIKIT_MAX_STREAMS || shape.parameter_bytes > FIKIT_MAX_PARAMETERS ||
+        shape.attributes > FIKIT_MAX_ATTRIBUTES) [[unlikely]]
+        return status::invalid_value;
+    const auto attribute_bytes = static_cast<uint32_t>(shape.attributes * sizeof(fikit_attribute));
+    const auto bytes = whole_lines(sizeof(fikit_launch) + attribute_bytes + shape.parameter_bytes);
+    void* room;
+    if (const Status status = channel_.reserve(bytes, room, deadline)) [[unlikely]]
+        return status;
+    auto* record = static_cast<fikit_launch*>(room);
+    *record = {
+        .record = {.bytes = bytes, .op = FIKIT_OP_LAUNCH, .flags = 0, .stream = shape.stream, .reserved = 0},
+        .function = shape.function,
+        .grid = {shape.grid[0], shape.grid[1], shape.grid[2]},
+        .block = {shape.block[0], shape.block[1], shape.block[2]},
+        .shared_bytes = shape.shared_bytes,
+        .parameter_bytes = shape.parameter_bytes,
+        .attributes = shape.attributes,
+        .reserved = {0, 0}};
+    auto* behind = reinterpret_cast<uint8_t*>(record + 1);
+    if (attribute_bytes != 0) memcpy(behind, attributes, attribute_bytes);
+    pack(behind + attribute_bytes);
+    finish(record->record, false);
+    return status::success;
+}
 
 template <class Record>
 Status Producer::begin(uint32_t op, uint32_t stream, Record*& record, int64_t deadline) {

@@ -63,7 +63,14 @@ Status Producer::map_host_buffer(int descriptor, uint64_t bytes, uint64_t device
     if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &information) != 0 ||
         static_cast<uint64_t>(information.st_size) < bytes)
         return status::operating_system;
-    void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    // Where the GPU sees it, so that a pointer means the same to both; anywhere else if something is there.
+    void* const wished = reinterpret_cast<void*>(device_address);
+    void* address = MAP_FAILED;
+    if (device_address != 0 && device_address % FIKIT_PAGE == 0)
+        address =
+            mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, descriptor, 0);
+    if (address == MAP_FAILED)
+        address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (address == MAP_FAILED) return status::operating_system;
     buffer = {.address = static_cast<uint8_t*>(address), .size = bytes, .device_address = device_address};
     return status::success;
@@ -152,7 +159,9 @@ Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
     return got ? status::success : status;
 }
 
+// An image that the staging area has no room for travels in pinned memory of its own.
 Status Producer::module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log) {
+    if (bytes == 0) return status::invalid_value;
     module = module_handles_.take();
     if (module == 0) return status::out_of_memory;
     fikit_request_module_load request = {.handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
@@ -189,6 +198,13 @@ Status Producer::module_unload(uint32_t module) {
     const Status status = call(fikit_call_module_unload, bytes_of(request), reply);
     if (status == status::success) module_handles_.give_back(module);
     return status;
+}
+
+Status Producer::module_global(uint32_t module, const char* name, fikit_reply_module_global& answer) {
+    const auto name_bytes = static_cast<uint32_t>(strlen(name));
+    const fikit_request_module_global request = {module, name_bytes};
+    Reply reply = reply_into(answer);
+    return channel_.call(fikit_call_module_global, bytes_of(request), {name, name_bytes}, reply);
 }
 
 Status Producer::function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,

@@ -49,14 +49,12 @@ std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint3
                              kinds.size() != 0 ? static_cast<Kind>(kinds.c_str()[index]) : Kind::any};
     }
     nb::typed<nb::dict, nb::str, int> attributes;
-    attributes["max_threads"] = answer.max_threads;
-    attributes["shared_bytes"] = answer.shared_bytes;
-    attributes["const_bytes"] = answer.const_bytes;
-    attributes["local_bytes"] = answer.local_bytes;
-    attributes["registers"] = answer.registers;
-    attributes["max_dynamic_shared_bytes"] = answer.max_dynamic_shared_bytes;
-    attributes["ptx_version"] = answer.ptx_version;
-    attributes["binary_version"] = answer.binary_version;
+    // By CUfunction_attribute.
+    constexpr std::pair<const char*, int> wanted[] = {{"max_threads", 0}, {"shared_bytes", 1},
+                                                      {"const_bytes", 2}, {"local_bytes", 3},
+                                                      {"registers", 4},   {"max_dynamic_shared_bytes", 8},
+                                                      {"ptx_version", 5}, {"binary_version", 6}};
+    for (const auto& [each, id] : wanted) attributes[each] = answer.attribute[id];
     Arguments arguments(name, std::move(parameters), answer.parameter_bytes, &as_device_buffer);
     auto* kernel = new Kernel(channel.producer(), function, std::move(arguments));
     forget.armed = false;
@@ -99,7 +97,7 @@ Status function_set_attribute(const Channel& channel, uint32_t function, int32_t
 
 std::pair<Status, int32_t> function_occupancy(const Channel& channel, uint32_t function,
                                               uint32_t block_threads, uint64_t shared_bytes) {
-    const fikit_request_function_occupancy request = {function, block_threads, shared_bytes};
+    const fikit_request_function_occupancy request = {function, block_threads, shared_bytes, 0, 0};
     fikit_reply_function_occupancy answer{};
     const Status status = ask(channel, fikit_call_function_occupancy, request, answer);
     return {status, answer.blocks_per_multiprocessor};

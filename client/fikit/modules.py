@@ -15,7 +15,7 @@ from fikit.streams import Stream
 
 # CUfunction_attribute
 _MAX_DYNAMIC_SHARED_BYTES: Final = 8
-_NON_PORTABLE_CLUSTER: Final = 15
+_NON_PORTABLE_CLUSTER: Final = 14
 _TYPE: Final = re.compile(r"(?P<kind>[iuf])(?P<bits>8|16|32|64)")
 
 Axes = int | tuple[int, ...]

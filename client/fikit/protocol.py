@@ -68,6 +68,8 @@ class Usage(Struct, frozen=True, kw_only=True):
     memory_bytes: Bytes = 0
     memory_peak_bytes: Bytes = 0
     queued: Count = 0
+    unsupported: dict[str, Count] = {}
+    """Calls of the CUDA driver API that an unmodified program made and fikitd does not serve, by name."""
 
 
 class GateStatistics(Struct, frozen=True, kw_only=True):
@@ -199,8 +201,8 @@ class ProfileRecord(Struct, frozen=True, kw_only=True):
     """What is known of one kernel key: durations are of the latest measured launches."""
 
     function: str
-    module: str
-    """Hexadecimal hash of the module's content."""
+    module: KernelKey
+    """Hash of the module's content."""
     device: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
@@ -268,6 +270,8 @@ class SessionOpened(Reply, tag="session_opened", frozen=True):
     time_scale: float
     priority: Level
     memory_limit_bytes: Bytes
+    nvidia_driver: bool = False
+    """The NVIDIA driver of the peer's own process knows this GPU too."""
 
 
 class Submit(Request, tag="submit", frozen=True):

@@ -21,6 +21,7 @@ FAMILIES: Final = {
         "submit": f"{_COMMANDS}.submit:submit",
         "wait": f"{_COMMANDS}.wait:wait",
         "logs": f"{_COMMANDS}.logs:logs",
+        "env": f"{_COMMANDS}.env:env",
     },
     "Look at work": {
         "status": f"{_COMMANDS}.status:status",

@@ -175,6 +175,26 @@ void Arena::trim(Nanoseconds before) {
     kept_.erase(kept_.begin(), kept);
 }
 
+CUresult Arena::create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle) {
+    if (!fits(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
+    CUmemAllocationProp properties{};
+    properties.type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties.location.id = device_;
+    CUresult result = driver_.cuMemCreate_(&handle, size, &properties, 0);
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && !kept_.empty()) {
+        trim();
+        result = driver_.cuMemCreate_(&handle, size, &properties, 0);
+    }
+    if (result == CUDA_SUCCESS) mapped_ += size;
+    return result;
+}
+
+void Arena::destroy(uint64_t size, CUmemGenericAllocationHandle handle) {
+    driver_.cuMemRelease_(handle);
+    mapped_ -= size;
+}
+
 void Arena::clear() {
     slabs_.clear();
     kept_.clear();

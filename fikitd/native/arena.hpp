@@ -25,7 +25,7 @@ class Arena {
     static constexpr uint64_t small_align = 512;  // as cuMemAlloc's
 
     Arena(const Driver& driver, CUdevice device, CUdeviceptr base, uint64_t size)
-        : driver_(driver), device_(device) {
+        : driver_(driver), device_(device), base_(base), bytes_(size) {
         holes_[base] = size;
     }
     Arena(const Arena&) = delete;
@@ -44,6 +44,12 @@ class Arena {
     void trim(Nanoseconds before = INT64_MAX);
     void clear();
 
+    // Memory without addresses, for programs that map it themselves.
+    CUresult create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle);
+    void destroy(uint64_t size, CUmemGenericAllocationHandle handle);
+
+    CUdeviceptr addresses() const { return base_; }
+    uint64_t address_bytes() const { return bytes_; }
     bool fits(uint64_t size, uint64_t limit) const {
         return limit == 0 || (size <= limit && used_bytes() <= limit - size);
     }
@@ -76,6 +82,8 @@ class Arena {
 
     const Driver& driver_;
     CUdevice device_;
+    CUdeviceptr base_;
+    uint64_t bytes_;
     std::map<uint64_t, uint64_t> holes_;  // unused virtual ranges
     std::map<CUdeviceptr, Extent> extents_;
     std::map<CUdeviceptr, Slab> slabs_;

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "core.hpp"
+#include "program_calls.hpp"
 
 namespace fikit {
 namespace {
@@ -56,7 +57,8 @@ class CallHandler {
           driver_(core.driver_),
           session_(session),
           reply_(session.inbox.data() + FIKIT_REPLY_OFFSET),
-          at_once_(at_once) {}
+          at_once_(at_once),
+          program_calls_(core, session, reply_, bytes_) {}
 
     // False: not answered; the call is to be made again.
     bool answer() {
@@ -92,6 +94,13 @@ class CallHandler {
     }
 
   private:
+#define FIKIT_FORWARD(number, name)                                                 \
+    CUresult name(const fikit_request_##name& request, fikit_reply_##name& reply) { \
+        return program_calls_.name(request, reply);                                 \
+    }
+    FIKIT_PROGRAM_CALLS(FIKIT_FORWARD)
+#undef FIKIT_FORWARD
+
     template <class Reply>
     uint8_t* behind(const Reply&) {
         return reply_ + sizeof(Reply);
@@ -111,6 +120,10 @@ class CallHandler {
             result = driver_.cuDeviceGetUuid_(reinterpret_cast<CUuuid*>(reply.uuid), core_.device_);
         if (result == CUDA_SUCCESS)
             result = driver_.cuDeviceGetName_(reply.name, FIKIT_DEVICE_NAME, core_.device_);
+        if (result == CUDA_SUCCESS) result = driver_.cuDriverGetVersion_(&reply.driver_version);
+        reply.greatest_priority = core_.greatest_priority_;
+        reply.addresses = session_.arena->addresses();
+        reply.address_bytes = session_.arena->address_bytes();
         return result;
     }
 
@@ -162,7 +175,8 @@ class CallHandler {
             return CUDA_ERROR_OUT_OF_MEMORY;
         PinnedBuffer buffer;
         const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
-        if (!buffer.memory.create("fikit-pinned", size, false)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!buffer.memory.create("fikit-pinned", size, false, core_.pinned_place(size)))
+            return CUDA_ERROR_OUT_OF_MEMORY;
         const CUresult result = driver_.cuMemHostRegister_(
             buffer.memory.data(), size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
         if (result != CUDA_SUCCESS) return result;
@@ -296,7 +310,8 @@ class CallHandler {
         function.parameter_bytes = reply.parameter_bytes;
         result = attributes(function.function, reply);
         if (result != CUDA_SUCCESS) return result;
-        function.max_threads = static_cast<uint16_t>(std::clamp<int32_t>(reply.max_threads, 0, UINT16_MAX));
+        const int32_t threads = reply.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+        function.max_threads = static_cast<uint16_t>(std::clamp<int32_t>(threads, 0, UINT16_MAX));
         const uint64_t module_hash = session_.module_hashes[request.module];
         function.hash = mix(module_hash, hash_bytes(name.data(), name.size()));
         function.name = core_.name_index({module_hash, name});
@@ -306,22 +321,12 @@ class CallHandler {
     }
 
     CUresult attributes(CUfunction function, fikit_reply_function_get& reply) {
-        const struct {
-            CUfunction_attribute id;
-            int32_t* into;
-        } wanted[] = {
-            {CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &reply.max_threads},
-            {CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &reply.shared_bytes},
-            {CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES, &reply.const_bytes},
-            {CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, &reply.local_bytes},
-            {CU_FUNC_ATTRIBUTE_NUM_REGS, &reply.registers},
-            {CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, &reply.max_dynamic_shared_bytes},
-            {CU_FUNC_ATTRIBUTE_PTX_VERSION, &reply.ptx_version},
-            {CU_FUNC_ATTRIBUTE_BINARY_VERSION, &reply.binary_version},
-        };
-        for (const auto& attribute : wanted) {
-            const CUresult result = driver_.cuFuncGetAttribute_(attribute.into, attribute.id, function);
-            if (result != CUDA_SUCCESS) return result;
+        for (int id = 0; id < FIKIT_FUNCTION_ATTRIBUTES; ++id) {
+            int value = 0;
+            const CUresult result =
+                driver_.cuFuncGetAttribute_(&value, static_cast<CUfunction_attribute>(id), function);
+            reply.attribute[id] = result == CUDA_SUCCESS ? value : INT32_MIN;
+            if (result != CUDA_SUCCESS && id == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) return result;
         }
         return CUDA_SUCCESS;
     }
@@ -345,9 +350,9 @@ class CallHandler {
         SessionFunction* function = function_of(request.function);
         if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         if (request.block_threads == 0 || request.block_threads > 1024) return CUDA_ERROR_INVALID_VALUE;
-        return driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor_(
+        return driver_.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_(
             &reply.blocks_per_multiprocessor, function->function, static_cast<int>(request.block_threads),
-            request.shared_bytes);
+            request.shared_bytes, request.flags);
     }
 
     CUresult event_elapsed(const fikit_request_event_elapsed& request, fikit_reply_event_elapsed& reply) {
@@ -371,6 +376,7 @@ class CallHandler {
     uint32_t bytes_ = 0;
     const uint8_t* extra_ = nullptr;
     uint32_t extra_bytes_ = 0;
+    ProgramCalls program_calls_;
 };
 
 // Code reaches the GPU only while no kernel runs: the driver waits for that, and holds every launch of the
@@ -458,6 +464,18 @@ bool Core::start_call(Session& session) {
         kick();
     });
     return true;
+}
+
+// Pinned memory is to lie at the same address in the tenant's process, so it is put where programs have
+// nothing: far below the C library's mappings and the stack, far above the program and its heap.
+uint64_t Core::pinned_place(uint64_t size) {
+    const std::lock_guard lock(memory_mutex_);
+    constexpr uint64_t first = uint64_t{0x61} << 40, last = uint64_t{0x71} << 40;
+    if (pinned_at_ < first || pinned_at_ + size > last)
+        pinned_at_ = first + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
+    const uint64_t at = pinned_at_;
+    pinned_at_ += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
+    return at;
 }
 
 uint32_t Core::name_index(const KernelName& name) {

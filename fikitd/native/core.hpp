@@ -8,7 +8,7 @@
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   sessions.cpp   attaching, ending, control from Python's threads
-//   calls.cpp      answers to calls, on the workers
+//   calls.cpp      answers to calls, on the workers; program_calls.cpp: to those of unmodified programs
 #pragma once
 
 #include <atomic>
@@ -82,6 +82,7 @@ struct SessionSnapshot {
     uint64_t memory_limit = 0;
     SessionUsage usage;
     uint64_t memory_bytes = 0, memory_peak = 0, queued = 0;
+    std::vector<std::pair<std::string, uint64_t>> unsupported;  // calls that its side does not serve
     scheduling::SessionStatistics gate;
     std::string delayed_by;          // the session that gate.blames names, while it lives
     Nanoseconds measuring_time = 0;  // what the timing events of usage.measured launches added
@@ -155,6 +156,7 @@ class Core {
 
   private:
     friend class CallHandler;
+    friend class ProgramCalls;
 
     // dispatch.cpp
     void run();
@@ -254,6 +256,7 @@ class Core {
     Channel make_channel();
     Channel take_channel();
     uint32_t name_index(const KernelName& name);
+    uint64_t pinned_place(uint64_t size);
 
     Settings settings_;
     Driver driver_;
@@ -281,8 +284,9 @@ class Core {
     std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 
     CUdeviceptr arenas_ = 0;
-    std::mutex memory_mutex_;              // one allocation at a time, so that limits hold
-    Ledger ledger_;                        // of the tenant's memory, here and in its other executors
+    uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
+    std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
+    Ledger ledger_;            // of the tenant's memory, here and in its other executors
     std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
     bool memory_wanted_ = false;           // somebody waits for what others keep
     SharedMemory host_gates_;

@@ -56,6 +56,9 @@ nb::dict describe(const SessionSnapshot& session) {
     usage["memory_bytes"] = session.memory_bytes;
     usage["memory_peak_bytes"] = session.memory_peak;
     usage["queued"] = session.queued;
+    nb::dict unsupported;
+    for (const auto& [name, count] : session.unsupported) unsupported[name.c_str()] = count;
+    usage["unsupported"] = unsupported;
     nb::dict all;
     all["session"] = session.id;
     all["priority"] = session.level;

@@ -35,7 +35,7 @@ struct alignas(64) InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
-    bool held = false;    // behind a host function that has not returned: the policy does not know of it yet
+    bool held = false;  // behind a host function that has not returned: the policy does not know of it yet
     bool traced = false;
     bool queued = false;  // its stream had other work when it was issued
 };
@@ -125,6 +125,19 @@ struct Buffer {
     uint32_t module = no_module;
 };
 
+// Physical memory that the program creates and maps itself.
+struct OwnMemory {
+    CUmemGenericAllocationHandle handle = 0;
+    uint64_t size = 0;
+    uint32_t mappings = 0;
+    bool released = false;
+};
+
+struct OwnMapping {
+    uint64_t size = 0;
+    uint32_t memory = 0;
+};
+
 struct PinnedBuffer {
     SharedMemory memory;
     bool registered = false;
@@ -204,6 +217,9 @@ struct Session {
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch
     std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
+    std::map<CUdeviceptr, uint64_t> reserved;          // addresses: sizes (worker)
+    std::map<CUdeviceptr, OwnMapping> mappings;        // (worker)
+    std::unordered_map<uint32_t, OwnMemory> memories;  // (worker)
     std::unique_ptr<Arena> arena;
     std::deque<PendingFree> frees;
     std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
@@ -219,13 +235,21 @@ struct Session {
     CUdeviceptr mark_device(uint32_t stream) const {
         return inbox_device + FIKIT_MARKS_OFFSET + uint64_t{stream} * FIKIT_MARK_STRIDE;
     }
-    // Does [address, address + size) lie within one buffer of the session?
+    // Does [address, address + size) lie within one buffer of the session, or in several that the program
+    // has mapped side by side?
     bool owns(CUdeviceptr address, uint64_t size) const {
         auto buffer = buffers.upper_bound(address);
         if (buffer == buffers.begin()) return false;
         --buffer;
         const uint64_t offset = address - buffer->first;
-        return offset < buffer->second.size && size <= buffer->second.size - offset;
+        if (offset >= buffer->second.size) return false;
+        uint64_t there = buffer->second.size - offset;
+        while (there < size && mappings.contains(buffer->first)) {
+            const CUdeviceptr next = buffer->first + buffer->second.size;
+            if (++buffer == buffers.end() || buffer->first != next || !mappings.contains(next)) return false;
+            there += buffer->second.size;
+        }
+        return size <= there;
     }
     // A range of a pinned buffer, or of the staging area (buffer 0); nullptr when it is not all within.
     uint8_t* host_memory(uint32_t buffer, uint64_t staging_bytes, uint64_t offset, uint64_t size) const {
@@ -241,6 +265,8 @@ struct Session {
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();
+    // What the tenant notes of calls that its side does not serve, as far as it makes sense.
+    std::vector<std::pair<std::string, uint64_t>> notes() const;
 };
 
 }  // namespace fikit

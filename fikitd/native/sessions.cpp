@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "core.hpp"
+#include "program_calls.hpp"
 #include "scheduling/policies.hpp"
 
 namespace fikit {
@@ -281,6 +282,7 @@ void Core::release(Session& session) {
     for (PendingFree& pending : session.frees)
         if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
     session.frees.clear();
+    release_mappings(driver_, session);
     session.arena->clear();
     for (auto& [handle, buffer] : session.host_buffers)
         if (buffer.registered) unregister_when_idle(std::move(buffer.memory));
@@ -370,6 +372,7 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     for (const uint32_t handle : session.used)
         if (session.streams[handle]->functions != 0) ++snapshot.host_functions;
     snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
+    snapshot.unsupported = session.notes();
     snapshot.gate = policy_->statistics(session.index);
     if (const int blamed = snapshot.gate.blames; blamed >= 0)
         if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)

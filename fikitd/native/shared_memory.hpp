@@ -49,8 +49,9 @@ class SharedMemory {
         if (address_ != nullptr) munmap(address_, size_);
     }
 
-    // `read_only_outside`: whoever gets the descriptor can only read. False with errno on failure.
-    bool create(const char* name, size_t size, bool read_only_outside);
+    // `read_only_outside`: whoever gets the descriptor can only read. `wished`: the address to map it at, if
+    // nothing is there. False with errno on failure.
+    bool create(const char* name, size_t size, bool read_only_outside, uint64_t wished = 0);
 
     uint8_t* data() const { return static_cast<uint8_t*>(address_); }
     size_t size() const { return size_; }

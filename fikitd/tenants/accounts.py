@@ -7,27 +7,35 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 from fikit.protocol import GateStatistics, Usage
 from msgspec.structs import replace
 
 GAUGES: Final = {"memory_bytes", "queued"}
 """Fields of Usage that hold only while a session lives."""
+NUMBERS: Final = tuple(name for name in Usage.__struct_fields__ if name != "unsupported")
+MOST_NAMES: Final = 64
+"""Unsupported calls that a total names: the names are the tenants' own words."""
 
 
 def total(parts: Iterable[Usage]) -> Usage:
     """Field by field the sum; the memory peak is the sum of the peaks, an upper bound."""
-    sums = dict.fromkeys(Usage.__struct_fields__, 0)
+    sums: dict[str, Any] = dict.fromkeys(NUMBERS, 0)
+    unsupported: dict[str, int] = {}
     for part in parts:
         for name in sums:
             sums[name] += getattr(part, name)
-    return Usage(**sums)
+        for name, count in part.unsupported.items():
+            if name in unsupported or len(unsupported) < MOST_NAMES:
+                unsupported[name] = unsupported.get(name, 0) + count
+    return Usage(**sums, unsupported=unsupported)
 
 
 def ended(usage: Usage) -> Usage:
     """What remains on the account of a session that is over: nothing in use, nothing queued."""
-    return Usage(**{name: 0 if name in GAUGES else getattr(usage, name) for name in Usage.__struct_fields__})
+    kept: dict[str, Any] = {name: 0 if name in GAUGES else getattr(usage, name) for name in NUMBERS}
+    return Usage(**kept)
 
 
 SUMMED: Final = (

@@ -276,7 +276,8 @@ class Executor(threading.Thread):
     def call_device_attributes(self, request: bytes) -> bytes:
         attributes = [-(1 << 31)] * 160
         attributes[1], attributes[16], attributes[75], attributes[76] = 1024, 132, 9, 0
-        return struct.pack("<160iQ16s128s", *attributes, TOTAL, bytes(range(16)), b"Double of a GPU")
+        known = struct.pack("<160iQ16s128s", *attributes, TOTAL, bytes(range(16)), b"Double of a GPU")
+        return known + struct.pack("<iiQQ", 13000, -5, 0, 0)
 
     def call_memory_allocate(self, request: bytes) -> bytes:
         (size,) = struct.unpack("<Q", request)
@@ -323,14 +324,15 @@ class Executor(threading.Thread):
         layout = parameters_of(self.modules[module], name)
         self.functions[handle] = (name, layout)
         end = max((offset + each for offset, each in layout), default=0)
-        head = struct.pack("<6i2iII", 1024, 0, 0, 0, 16, 49152, 80, 90, end, len(layout))
+        attributes = [1024, 0, 0, 0, 16, 80, 90, 0, 49152] + [0] * 9
+        head = struct.pack("<18iII", *attributes, end, len(layout))
         return head + b"".join(struct.pack("<II", *each) for each in layout)
 
     def call_function_set_attribute(self, request: bytes) -> bytes:
         return bytes(8)
 
     def call_function_occupancy(self, request: bytes) -> bytes:
-        _, threads, _ = struct.unpack("<IIQ", request)
+        _, threads, _, _, _ = struct.unpack("<IIQII", request)
         return struct.pack("<iI", 2048 // threads, 0)
 
     def call_event_elapsed(self, request: bytes) -> bytes:

@@ -26,8 +26,8 @@ VERBS = list(_verbs(main.cli))
 
 def test_the_verbs_are_all_there() -> None:
     expected = (
-        "submit run ps show logs wait kill pause resume priority top explain events trace profile tenants"
-        " status config doctor drain undrain demo completion"
+        "submit run env ps show logs wait kill pause resume priority top explain events trace profile"
+        " tenants status config doctor drain undrain demo completion"
     )
     assert set(expected.split()) == {verb[0] for verb in VERBS}
     assert {("profile", "list"), ("profile", "clear"), ("config", "check")} <= set(VERBS)

@@ -5,16 +5,24 @@ from __future__ import annotations
 import grp
 import os
 import stat
+import time
 from pathlib import Path
+from typing import Final
 
 import click
-from fikit.protocol import Check, Diagnosis
+from fikit.protocol import Check, Diagnosis, JobRecord, Show, Shown
 from fikit.protocol import Doctor as DoctorRequest
 
-from fikitctl.failures import CommandError, ExitCode
-from fikitctl.invocation import Invocation
+from fikitctl.commands.run import foreground_job, run_job
+from fikitctl.commands.submit import FROM_THE_COMMAND_ON
+from fikitctl.commands.work import unsupported_text
+from fikitctl.failures import CommandError, ExitCode, refused
+from fikitctl.invocation import Invocation, note
 from fikitctl.output import print_json
-from fikitctl.verb import Verb
+from fikitctl.verb import ANSWER_SECONDS, Verb
+
+_PATIENCE: Final = 50
+_PAUSE_SECONDS: Final = 0.1
 
 
 def _group_name(number: int) -> str:
@@ -48,16 +56,55 @@ def _daemon_checks(invocation: Invocation) -> list[Check]:
     return [here, *diagnosis.checks]
 
 
+def _living(invocation: Invocation, job: str) -> JobRecord:
+    """The job once its sessions are over and counted, or after a while."""
+    for left in reversed(range(_PATIENCE)):
+        shown: Shown = invocation.request(Show(target=job))
+        if shown.job is not None and (left == 0 or not shown.job.sessions):
+            return shown.job
+        time.sleep(_PAUSE_SECONDS)
+    raise refused(f"the daemon does not know {job} any more", "")
+
+
+def _examine(invocation: Invocation, command: tuple[str, ...]) -> int:
+    """Run a command and tell what it called in vain; its exit code."""
+    exit_code, job = run_job(invocation, foreground_job(invocation, command))
+    usage = _living(invocation, job).usage
+    if invocation.as_json:
+        print_json({"exit_code": exit_code, "unsupported": usage.unsupported})
+    elif usage.unsupported:
+        note(f"calls that fikitd does not serve: {unsupported_text(usage)}")
+    else:
+        note(f"fikitd served every call ({usage.launches} launches)")
+    return exit_code
+
+
 @click.command(
     cls=Verb,
-    examples=["fikitctl doctor", "fikitctl doctor --json | jq '.checks[] | select(.ok | not)'"],
+    answer_seconds=None,
+    context_settings=FROM_THE_COMMAND_ON,
+    examples=[
+        "fikitctl doctor",
+        "fikitctl doctor -- python train.py",
+        "fikitctl doctor --json | jq '.checks[] | select(.ok | not)'",
+    ],
 )
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
 @click.pass_obj
-def doctor(invocation: Invocation) -> int:
-    """Check socket, permissions, driver and daemon.
+def doctor(invocation: Invocation, command: tuple[str, ...]) -> int:
+    """Check the daemon; or what of CUDA a command misses.
 
-    Exits with 1 when a check fails, 3 when the daemon is not reachable.
+    Without a command: socket, permissions, driver and daemon. Exits with 1 when a check fails, 3 when the
+    daemon is not reachable. With one: runs it as 'run' does and lists the calls that fikitd does not serve;
+    its exit code is ours.
     """
+    if command:
+        return _examine(invocation, command)
+    with invocation.deadline(ANSWER_SECONDS):
+        return _check(invocation)
+
+
+def _check(invocation: Invocation) -> int:
     checks = [socket_check(invocation.path)]
     exit_code = ExitCode.DONE
     try:

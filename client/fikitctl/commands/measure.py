@@ -6,14 +6,13 @@ it makes them known from the first shared step on.
 
 from __future__ import annotations
 
-import os
 from typing import Final
 
 import click
-from fikit.protocol import GetStatus, ListProfiles, Profiles, Status, Submit
+from fikit.protocol import GetStatus, ListProfiles, Profiles, Status
 
-from fikitctl.commands.run import run_job
-from fikitctl.commands.submit import FROM_THE_COMMAND_ON, checked_command, environment_with, work_options
+from fikitctl.commands.run import foreground_job, run_job
+from fikitctl.commands.submit import FROM_THE_COMMAND_ON, work_options
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
 from fikitctl.verb import Verb
@@ -42,6 +41,7 @@ def measure(
     name: str | None,
     isolate: bool,
     variables: tuple[str, ...],
+    own_driver: bool,
     command: tuple[str, ...],
     beside_others: bool,
 ) -> int:
@@ -49,16 +49,16 @@ def measure(
 
     It must have the GPU to itself, or its kernels look longer than they are.
     """
-    request = Submit(
-        command=checked_command(command),
-        environment=environment_with(variables),
-        directory=os.getcwd(),
+    request = foreground_job(
+        invocation,
+        command,
+        variables,
+        own_driver,
         priority=priority,
         gpu=gpu,
         memory_limit_bytes=memory,
         name=name,
         isolated=isolate,
-        foreground=True,
         measured=True,
     )
     status: Status = invocation.request(GetStatus())
@@ -69,7 +69,7 @@ def measure(
             "wait until they are over, or measure --beside-others",
         )
     before = _samples(invocation)
-    exit_code = run_job(invocation, request)
+    exit_code, _ = run_job(invocation, request)
     after = _samples(invocation)
     learnt = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
     note(f"{len(learnt)} kernels measured, {sum(learnt.values())} launches")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Final
+from typing import Any, Final
 
 import click
 from fikit.control import Connection
@@ -40,6 +40,7 @@ def run(
     name: str | None,
     isolate: bool,
     variables: tuple[str, ...],
+    own_driver: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run a command as a job in the foreground; its exit code is ours.
@@ -47,27 +48,44 @@ def run(
     125: fikitd refused it; 126, 127: the command could not be executed, or was not found.
     Signals are passed on. --timeout limits the wait for a place, not the command.
     """
-    request = Submit(
-        command=checked_command(command),
-        environment=environment_with(variables),
-        directory=os.getcwd(),
+    request = foreground_job(
+        invocation,
+        command,
+        variables,
+        own_driver,
         priority=priority,
         gpu=gpu,
         memory_limit_bytes=memory,
         name=name,
         isolated=isolate,
-        foreground=True,
     )
     try:
-        return run_job(invocation, request)
+        return run_job(invocation, request)[0]
     except CommandError as failure:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
             failure.exit_code = ExitCode.RUN_FAILED
         raise
 
 
-def run_job(invocation: Invocation, request: Submit) -> int:
-    """Run a foreground job; the command's exit code. Raises CommandError."""
+def foreground_job(
+    invocation: Invocation,
+    command: tuple[str, ...],
+    variables: tuple[str, ...] = (),
+    own_driver: bool = False,
+    **options: Any,
+) -> Submit:
+    """The request for a job that runs here."""
+    return Submit(
+        command=checked_command(command),
+        environment=environment_with(invocation, variables, own_driver),
+        directory=os.getcwd(),
+        foreground=True,
+        **options,
+    )
+
+
+def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
+    """Run it to its end; its exit code and the job."""
     with invocation.connected() as control:
         submitted: Submitted = control.request(request)
         lift_deadline()
@@ -83,7 +101,7 @@ def run_job(invocation: Invocation, request: Submit) -> int:
             exit_code = child.wait()
         ended = _told(control, JobFinished(job=job, exit_code=exit_code))
         _answered(control, [identifier for identifier in (started, ended) if identifier is not None])
-    return exit_code
+    return exit_code, job
 
 
 def _told(control: Connection, report: Request) -> int | None:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import click
+from fikit import unmodified
 from fikit.protocol import Submit, Submitted
 
+from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, is_terminal, note
 from fikitctl.output import print_json
 from fikitctl.quantities import PRIORITY, SIZE
@@ -30,6 +32,9 @@ def work_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("-n", "--name", help="A name to show; else the command's."),
         click.option("--isolate", is_flag=True, help="Share no CUDA context with other work."),
         click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable."),
+        click.option(
+            "--own-driver", is_flag=True, help="Let it load the driver's libcuda.so.1 instead of fikitd's."
+        ),
         click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED),
     )  # fmt: skip
     for option in reversed(options):
@@ -37,9 +42,17 @@ def work_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def environment_with(variables: Iterable[str]) -> dict[str, str]:
-    """Our environment and ``variables``; what is not text cannot travel and is left out, with a note."""
+def environment_with(invocation: Invocation, variables: Iterable[str], own_driver: bool) -> dict[str, str]:
+    """Our environment, fikitd's libcuda.so.1 in front, and ``variables``.
+
+    What is not text cannot travel and is left out, with a note.
+    """
     environment = dict(os.environ)
+    if not own_driver:
+        try:
+            environment |= unmodified.variables(invocation.path, environment)
+        except FileNotFoundError as error:
+            raise refused(str(error), "or run it with --own-driver") from None
     for variable in variables:
         name, equals, value = variable.partition("=")
         if not equals or not name:
@@ -89,6 +102,7 @@ def submit(
     name: str | None,
     isolate: bool,
     variables: tuple[str, ...],
+    own_driver: bool,
     command: tuple[str, ...],
     directory: str | None,
     output_limit: int,
@@ -97,7 +111,7 @@ def submit(
     submitted: Submitted = invocation.request(
         Submit(
             command=checked_command(command),
-            environment=environment_with(variables),
+            environment=environment_with(invocation, variables, own_driver),
             directory=os.path.abspath(directory or os.getcwd()),
             priority=priority,
             gpu=gpu,

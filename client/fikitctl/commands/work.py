@@ -128,7 +128,14 @@ def usage_pairs(usage: Usage) -> list[tuple[str, str]]:
         ("copied", size_text(usage.bytes_copied)),
         ("memory", f"{size_text(usage.memory_bytes)} (peak {size_text(usage.memory_peak_bytes)})"),
         ("gate waits", f"{usage.gate_waits} ({duration_text(usage.gate_wait_ns / 1e9)})"),
+        ("unsupported calls", unsupported_text(usage)),
     ]
+
+
+def unsupported_text(usage: Usage) -> str:
+    """The calls that were refused, most often first: cuGraphLaunch (12), ..."""
+    ranked = sorted(usage.unsupported.items(), key=lambda call: (-call[1], call[0]))
+    return ", ".join(f"{name} ({count})" for name, count in ranked)
 
 
 def _job_pairs(job: JobRecord) -> list[tuple[str, str]]:

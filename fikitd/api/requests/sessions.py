@@ -29,5 +29,6 @@ async def open_session(caller: Caller, request: OpenSession) -> Handed:
         time_scale=described.time_scale if described else device.time_scale,
         priority=session.priority,
         memory_limit_bytes=session.memory_limit_bytes,
+        nvidia_driver=device.nvidia,
     )
     return Handed(reply, descriptors)

@@ -130,6 +130,11 @@ CUresult cuDeviceTotalMem(size_t* bytes, CUdevice) {
     *bytes = size_t{64} << 30;
     return CUDA_SUCCESS;
 }
+CUresult cuDriverGetVersion(int* version) {
+    ENTER(cuDriverGetVersion);
+    *version = 13000;
+    return CUDA_SUCCESS;
+}
 CUresult cuMemGetInfo(size_t* free, size_t* total) {
     ENTER(cuMemGetInfo);
     *total = size_t{64} << 30;
@@ -258,9 +263,45 @@ CUresult cuFuncGetParamInfo(CUfunction, size_t index, size_t* offset, size_t* si
     *size = parameter_bytes;
     return index == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
+CUresult cuFuncGetName(const char** name, CUfunction) {
+    ENTER(cuFuncGetName);
+    *name = "kernel";
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleGetFunctionCount(unsigned* count, CUmodule) {
+    ENTER(cuModuleGetFunctionCount);
+    *count = 2;
+    return CUDA_SUCCESS;
+}
+CUresult cuModuleEnumerateFunctions(CUfunction* found, unsigned count, CUmodule) {
+    ENTER(cuModuleEnumerateFunctions);
+    for (unsigned i = 0; i < count; ++i) found[i] = new_handle<CUfunction>();
+    return CUDA_SUCCESS;
+}
 CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, size_t) {
     ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessor);
     *blocks = 4;
+    return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction, int, size_t,
+                                                              unsigned) {
+    ENTER(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags);
+    *blocks = 4;
+    return CUDA_SUCCESS;
+}
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction, int, int) {
+    ENTER(cuOccupancyAvailableDynamicSMemPerBlock);
+    *bytes = 49152;
+    return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction, const CUlaunchConfig*) {
+    ENTER(cuOccupancyMaxActiveClusters);
+    *clusters = 8;
+    return CUDA_SUCCESS;
+}
+CUresult cuOccupancyMaxPotentialClusterSize(int* blocks, CUfunction, const CUlaunchConfig*) {
+    ENTER(cuOccupancyMaxPotentialClusterSize);
+    *blocks = 8;
     return CUDA_SUCCESS;
 }
 CUresult cuLaunchKernel(CUfunction function, unsigned grid, unsigned, unsigned, unsigned, unsigned, unsigned,

@@ -1,0 +1,232 @@
+#include "program_calls.hpp"
+
+#include <algorithm>
+#include <cctype>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "core.hpp"
+
+namespace fikit {
+namespace {
+
+bool whole_granules(uint64_t address, uint64_t size) {
+    return size != 0 && address % Arena::granule == 0 && size % Arena::granule == 0;
+}
+
+}  // namespace
+
+ProgramCalls::ProgramCalls(Core& core, Session& session, uint8_t* reply, uint32_t& bytes)
+    : core_(core), driver_(core.driver_), session_(session), reply_(reply), bytes_(bytes) {}
+
+// --- code ---
+
+CUresult ProgramCalls::module_functions(const fikit_request_module_functions& request,
+                                        fikit_reply_module_functions& reply) {
+    if (request.module >= session_.modules.size() || session_.modules[request.module] == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    unsigned count = 0;
+    CUresult result = driver_.cuModuleGetFunctionCount_(&count, session_.modules[request.module]);
+    if (result != CUDA_SUCCESS) return result;
+    std::vector<CUfunction> functions(count);
+    if (count > 0)
+        result =
+            driver_.cuModuleEnumerateFunctions_(functions.data(), count, session_.modules[request.module]);
+    if (result != CUDA_SUCCESS) return result;
+    uint8_t* at = reply_ + sizeof reply;
+    const uint8_t* const end = reply_ + FIKIT_MAX_REPLY_BYTES;
+    for (const CUfunction function : functions) {
+        const char* name = nullptr;
+        if (driver_.cuFuncGetName_(&name, function) != CUDA_SUCCESS || name == nullptr) continue;
+        const size_t length = std::strlen(name) + 1;
+        if (length > static_cast<size_t>(end - at)) break;
+        std::memcpy(at, name, length);
+        at += length;
+        ++reply.functions;
+    }
+    reply.name_bytes = static_cast<uint32_t>(at - reply_ - static_cast<ptrdiff_t>(sizeof reply));
+    bytes_ += reply.name_bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::function_shared(const fikit_request_function_shared& request,
+                                       fikit_reply_function_shared& reply) {
+    const CUfunction function = function_of(request.function);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (request.blocks == 0 || request.blocks > INT32_MAX || request.block_threads == 0 ||
+        request.block_threads > 1024)
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t bytes = 0;
+    const CUresult result = driver_.cuOccupancyAvailableDynamicSMemPerBlock_(
+        &bytes, function, static_cast<int>(request.blocks), static_cast<int>(request.block_threads));
+    reply.bytes = bytes;
+    return result;
+}
+
+CUresult ProgramCalls::function_clusters(const fikit_request_function_clusters& request,
+                                         fikit_reply_function_clusters& reply) {
+    const CUfunction function = function_of(request.function);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    CUlaunchAttribute attribute{};
+    attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+    attribute.value.clusterDim.x = request.cluster[0];
+    attribute.value.clusterDim.y = request.cluster[1];
+    attribute.value.clusterDim.z = request.cluster[2];
+    CUlaunchConfig config{};
+    config.gridDimX = request.grid[0];
+    config.gridDimY = request.grid[1];
+    config.gridDimZ = request.grid[2];
+    config.blockDimX = request.block[0];
+    config.blockDimY = request.block[1];
+    config.blockDimZ = request.block[2];
+    config.sharedMemBytes = request.shared_bytes;
+    config.attrs = &attribute;
+    config.numAttrs = request.cluster[0] != 0 ? 1 : 0;
+    return request.question == FIKIT_CLUSTERS_ACTIVE
+               ? driver_.cuOccupancyMaxActiveClusters_(&reply.value, function, &config)
+               : driver_.cuOccupancyMaxPotentialClusterSize_(&reply.value, function, &config);
+}
+
+// --- memory and addresses that the program joins itself ---
+
+CUresult ProgramCalls::memory_reserve(const fikit_request_memory_reserve& request,
+                                      fikit_reply_memory_reserve& reply) {
+    if (!whole_granules(0, request.size) || (request.alignment & (request.alignment - 1)) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    CUdeviceptr address = 0;
+    const CUresult result = driver_.cuMemAddressReserve_(&address, request.size, request.alignment, 0, 0);
+    if (result != CUDA_SUCCESS) return result;
+    session_.reserved[address] = request.size;
+    reply.address = address;
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::memory_unreserve(const fikit_request_memory_unreserve& request,
+                                        fikit_reply_memory_unreserve&) {
+    auto reserved = session_.reserved.find(request.address);
+    if (reserved == session_.reserved.end() || reserved->second != request.size)
+        return CUDA_ERROR_INVALID_VALUE;
+    const auto mapping = session_.mappings.lower_bound(request.address);
+    if (mapping != session_.mappings.end() && mapping->first < request.address + request.size)
+        return CUDA_ERROR_INVALID_VALUE;
+    session_.reserved.erase(reserved);
+    return driver_.cuMemAddressFree_(request.address, request.size);
+}
+
+CUresult ProgramCalls::memory_create(const fikit_request_memory_create& request, fikit_reply_memory_create&) {
+    if (request.handle == 0 || request.handle >= FIKIT_MAX_MEMORIES ||
+        session_.memories.contains(request.handle) || !whole_granules(0, request.size))
+        return CUDA_ERROR_INVALID_VALUE;
+    OwnMemory memory;
+    memory.size = request.size;
+    const std::lock_guard lock(core_.memory_mutex_);
+    const CUresult result =
+        session_.arena->create(request.size, core_.memory_limit_of(session_), memory.handle);
+    if (result == CUDA_SUCCESS) session_.memories[request.handle] = memory;
+    core_.account_memory(session_);
+    return result;
+}
+
+CUresult ProgramCalls::memory_release(const fikit_request_memory_release& request,
+                                      fikit_reply_memory_release&) {
+    auto memory = session_.memories.find(request.handle);
+    if (memory == session_.memories.end()) return CUDA_ERROR_INVALID_VALUE;
+    memory->second.released = true;
+    destroy_unused(memory);
+    return CUDA_SUCCESS;
+}
+
+void ProgramCalls::destroy_unused(std::unordered_map<uint32_t, OwnMemory>::iterator memory) {
+    if (!memory->second.released || memory->second.mappings != 0) return;
+    const std::lock_guard lock(core_.memory_mutex_);
+    session_.arena->destroy(memory->second.size, memory->second.handle);
+    session_.memories.erase(memory);
+    core_.account_memory(session_);
+}
+
+CUresult ProgramCalls::memory_map(const fikit_request_memory_map& request, fikit_reply_memory_map&) {
+    auto memory = session_.memories.find(request.handle);
+    if (memory == session_.memories.end() || !whole_granules(request.address, request.size) ||
+        request.offset % Arena::granule != 0 || request.offset > memory->second.size ||
+        request.size > memory->second.size - request.offset)
+        return CUDA_ERROR_INVALID_VALUE;
+    auto reserved = session_.reserved.upper_bound(request.address);
+    if (reserved == session_.reserved.begin()) return CUDA_ERROR_INVALID_VALUE;
+    --reserved;
+    const uint64_t into = request.address - reserved->first;
+    if (into >= reserved->second || request.size > reserved->second - into) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result =
+        driver_.cuMemMap_(request.address, request.size, request.offset, memory->second.handle, 0);
+    if (result != CUDA_SUCCESS) return result;
+    ++memory->second.mappings;
+    session_.mappings[request.address] = {request.size, request.handle};
+    session_.buffers[request.address] = {request.size, Buffer::no_module};
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::memory_unmap(const fikit_request_memory_unmap& request, fikit_reply_memory_unmap&) {
+    if (request.size == 0 || request.size > UINT64_MAX - request.address) return CUDA_ERROR_INVALID_VALUE;
+    const uint64_t end = request.address + request.size;
+    uint64_t at = request.address;
+    auto mapping = session_.mappings.find(at);
+    for (auto each = mapping; at < end; ++each) {
+        if (each == session_.mappings.end() || each->first != at) return CUDA_ERROR_INVALID_VALUE;
+        at += each->second.size;
+    }
+    if (at != end) return CUDA_ERROR_INVALID_VALUE;
+    for (; mapping != session_.mappings.end() && mapping->first < end;
+         mapping = session_.mappings.erase(mapping)) {
+        const CUresult result = driver_.cuMemUnmap_(mapping->first, mapping->second.size);
+        if (result != CUDA_SUCCESS) return result;
+        session_.buffers.erase(mapping->first);
+        auto memory = session_.memories.find(mapping->second.memory);
+        --memory->second.mappings;
+        destroy_unused(memory);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::memory_access(const fikit_request_memory_access& request, fikit_reply_memory_access&) {
+    auto reserved = session_.reserved.upper_bound(request.address);
+    if (reserved == session_.reserved.begin() || request.size == 0) return CUDA_ERROR_INVALID_VALUE;
+    --reserved;
+    const uint64_t into = request.address - reserved->first;
+    if (into >= reserved->second || request.size > reserved->second - into) return CUDA_ERROR_INVALID_VALUE;
+    CUmemAccessDesc access{};
+    access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    access.location.id = core_.device_;
+    access.flags = static_cast<CUmemAccess_flags>(request.flags);
+    return driver_.cuMemSetAccess_(request.address, request.size, &access, 1);
+}
+
+std::vector<std::pair<std::string, uint64_t>> Session::notes() const {
+    std::vector<std::pair<std::string, uint64_t>> found;
+    const auto* note = reinterpret_cast<const fikit_note*>(outbox.data() + FIKIT_NOTES_OFFSET);
+    for (unsigned i = 0; i < FIKIT_NOTES; ++i) {
+        fikit_note copy;
+        std::memcpy(&copy, note + i, sizeof copy);
+        const size_t length = strnlen(copy.name, sizeof copy.name);
+        const bool named =
+            length > 0 && length < sizeof copy.name &&
+            std::all_of(
+                copy.name, copy.name + length,
+                [](char character) {
+                    return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_';
+                });
+        if (!named) break;
+        if (copy.count > 0) found.emplace_back(copy.name, std::min<uint64_t>(copy.count, uint64_t{1} << 62));
+    }
+    return found;
+}
+
+void release_mappings(const Driver& driver, Session& session) {
+    for (const auto& [address, mapping] : session.mappings) driver.cuMemUnmap_(address, mapping.size);
+    session.mappings.clear();
+    for (const auto& [handle, memory] : session.memories) session.arena->destroy(memory.size, memory.handle);
+    session.memories.clear();
+    for (const auto& [address, size] : session.reserved) driver.cuMemAddressFree_(address, size);
+    session.reserved.clear();
+}
+
+}  // namespace fikit

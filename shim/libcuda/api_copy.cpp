@@ -1,0 +1,258 @@
+// Copies and fills. Where each side lies is looked up, whatever the call says: under unified addressing that
+// is what the driver does too.
+#include <string.h>
+
+#include "capture.hpp"
+#include "copies.hpp"
+#include "entry.hpp"
+#include "objects.hpp"
+#include "ranges.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+bool on_device(uint64_t address) {
+    Range range;
+    return ranges.find(address, range) && range.on_device();
+}
+
+// The host's own address of what the GPU may know by another one.
+void* host_address(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+}  // namespace
+
+CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait) {
+    if (bytes == 0) return CUDA_SUCCESS;
+    if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (captures.capturing(stream)) {
+        if (wait) return captures.forbid(stream);
+        Captured call = {};
+        call.kind = Captured::Kind::copy;
+        call.to = to;
+        call.from = from;
+        call.count = bytes;
+        Captured* added = nullptr;
+        return captures.add(stream, call, nullptr, 0, added, 0);
+    }
+    const bool to_device = on_device(to), from_device = on_device(from);
+    Status status = status::success;
+    if (to_device && from_device) {
+        status = producer().copy_on_device(stream, to, from, bytes);
+        return result_of(status);  // asynchronous for the host, also as cuMemcpyDtoD
+    }
+    if (to_device) {
+        status = producer().copy_to_device(stream, to, host_address(from), bytes);
+    } else if (from_device) {
+        status = producer().copy_to_host(stream, host_address(to), from, bytes);
+    } else {
+        status = producer().stream_synchronize(stream);
+        if (status == status::success) memmove(host_address(to), host_address(from), bytes);
+        return result_of(status);
+    }
+    if (status == status::success && wait) status = producer().stream_synchronize(stream);
+    return result_of(status);
+}
+
+namespace {
+
+CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait) {
+    uint32_t stream = 0;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    return copy_memory(to, from, bytes, stream, wait);
+}
+
+// One side of a copy of rows: where its first byte is, and how far apart rows and slices are.
+struct Side {
+    uint64_t address;
+    uint64_t pitch, slice;
+};
+
+CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t x, uint64_t y, uint64_t z,
+                 uint64_t pitch, uint64_t height, uint64_t width, Side& side) {
+    if (type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
+    if (pitch == 0) pitch = width + x;
+    if (height == 0) height = 1;
+    const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
+    side = {base + z * pitch * height + y * pitch + x, pitch, pitch * height};
+    return CUDA_SUCCESS;
+}
+
+CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t width, uint64_t rows,
+                   uint64_t slices, bool wait) {
+    uint32_t stream = 0;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (wait && captures.capturing(stream)) return captures.forbid(stream);
+    uint64_t bytes = width;
+    if (to.pitch == width && from.pitch == width) {  // no gaps between rows
+        bytes = width * rows;
+        rows = 1;
+    }
+    for (uint64_t z = 0; z < slices; ++z)
+        for (uint64_t y = 0; y < rows; ++y) {
+            const CUresult result =
+                copy_memory(to.address + z * to.slice + y * to.pitch,
+                            from.address + z * from.slice + y * from.pitch, bytes, stream, false);
+            if (result != CUDA_SUCCESS) return result;
+        }
+    return wait ? result_of(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
+}
+
+CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* c, bool wait) {
+    if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Side to, from;
+    CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0,
+                              c->dstPitch, 0, c->WidthInBytes, to);
+    if (result == CUDA_SUCCESS)
+        result = side_of(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, 0, c->srcPitch,
+                         0, c->WidthInBytes, from);
+    if (result != CUDA_SUCCESS) return result;
+    return copy_rows(stream, to, from, c->WidthInBytes, c->Height, 1, wait);
+}
+
+CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* c, bool wait) {
+    if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Side to, from;
+    CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
+                              c->dstPitch, c->dstHeight, c->WidthInBytes, to);
+    if (result == CUDA_SUCCESS)
+        result = side_of(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
+                         c->srcPitch, c->srcHeight, c->WidthInBytes, from);
+    if (result != CUDA_SUCCESS) return result;
+    return copy_rows(stream, to, from, c->WidthInBytes, c->Height, c->Depth, wait);
+}
+
+template <class Value>
+void fill_host(uint64_t address, Value value, uint64_t count) {
+    for (uint64_t i = 0; i < count; ++i)
+        memcpy(reinterpret_cast<char*>(address) + i * sizeof value, &value, sizeof value);
+}
+
+template <class Value>
+CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
+    if (count == 0) return CUDA_SUCCESS;
+    Range range;
+    if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
+    if (captures.capturing(stream)) {
+        if (!range.on_device()) return captures.forbid(stream);
+        Captured call = {};
+        call.kind = Captured::Kind::fill;
+        call.to = address;
+        call.count = count;
+        call.value = value;
+        call.width = sizeof value;
+        Captured* added = nullptr;
+        return captures.add(stream, call, nullptr, 0, added, 0);
+    }
+    if (range.on_device()) return result_of(producer().fill(stream, address, count, value, sizeof value));
+    if (const Status status = producer().stream_synchronize(stream)) return result_of(status);
+    fill_host(address, value, count);
+    return CUDA_SUCCESS;
+}
+
+template <class Value>
+CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count) {
+    uint32_t stream = 0;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    return fill(address, value, count, stream);
+}
+
+template <class Value>
+CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value, uint64_t width,
+                 uint64_t height) {
+    uint32_t stream = 0;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (pitch == width * sizeof value) return fill(address, value, width * height, stream);
+    for (uint64_t y = 0; y < height; ++y)
+        if (const CUresult result = fill(address + y * pitch, value, width, stream); result != CUDA_SUCCESS)
+            return result;
+    return CUDA_SUCCESS;
+}
+
+uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
+
+}  // namespace
+
+CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    return copy_on(nullptr, to, from, bytes, true);
+}
+CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    return copy_on(stream, to, from, bytes, false);
+}
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes) {
+    return copy_on(nullptr, to, from, bytes, true);
+}
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes,
+                           CUstream stream) {
+    return copy_on(stream, to, from, bytes, false);
+}
+CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
+    return copy_on(nullptr, to, number(from), bytes, true);
+}
+CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
+    return copy_on(stream, to, number(from), bytes, false);
+}
+CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
+    return copy_on(nullptr, number(to), from, bytes, true);
+}
+CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    return copy_on(stream, number(to), from, bytes, false);
+}
+CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
+    return copy_on(nullptr, to, from, bytes, false);
+}
+CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    return copy_on(stream, to, from, bytes, false);
+}
+
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
+CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
+    return copy_2d(stream, what, false);
+}
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_3d(nullptr, what, true); }
+CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
+    return copy_3d(stream, what, false);
+}
+
+CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
+    return fill_on(nullptr, to, value, count);
+}
+CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
+    return fill_on(nullptr, to, value, count);
+}
+CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
+    return fill_on(nullptr, to, value, count);
+}
+CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
+    return fill_on(stream, to, value, count);
+}
+CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+    return fill_on(stream, to, value, count);
+}
+CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream) {
+    return fill_on(stream, to, value, count);
+}
+CUresult cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height) {
+    return fill_2d(nullptr, to, pitch, value, width, height);
+}
+CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height) {
+    return fill_2d(nullptr, to, pitch, value, width, height);
+}
+CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height) {
+    return fill_2d(nullptr, to, pitch, value, width, height);
+}
+CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
+                           CUstream stream) {
+    return fill_2d(stream, to, pitch, value, width, height);
+}
+CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
+                            CUstream stream) {
+    return fill_2d(stream, to, pitch, value, width, height);
+}
+CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
+                            CUstream stream) {
+    return fill_2d(stream, to, pitch, value, width, height);
+}
+
+}  // namespace fikit::shim

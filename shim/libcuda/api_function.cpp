@@ -1,0 +1,242 @@
+// What is known of a kernel came with it; occupancy is asked for once per shape.
+#include <limits.h>
+
+#include "entry.hpp"
+#include "objects.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+CUresult get_attribute(int* value, CUfunction_attribute attribute, const Function* function) {
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (attribute < 0 || attribute >= int{FIKIT_FUNCTION_ATTRIBUTES} ||
+        function->attribute[attribute] == INT32_MIN)
+        return CUDA_ERROR_INVALID_VALUE;
+    *value = load_relaxed(function->attribute[attribute]);
+    return CUDA_SUCCESS;
+}
+
+// Programs set the same again and again: only what changes travels.
+CUresult set_attribute(Function* function, CUfunction_attribute attribute, int value) {
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (attribute < 0 || attribute >= int{FIKIT_FUNCTION_ATTRIBUTES}) return CUDA_ERROR_INVALID_VALUE;
+    if (load_relaxed(function->attribute[attribute]) == value) return CUDA_SUCCESS;
+    const fikit_request_function_set_attribute request = {function->number, attribute, value, 0};
+    Reply reply;
+    const Status status =
+        producer().call(fikit_call_function_set_attribute, {&request, sizeof request}, reply);
+    if (status != status::success) return result_of(status);
+    const Locked lock(function->module->mutex);
+    store_relaxed(function->attribute[attribute], value);
+    function->occupancies = 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult parameter_information(const Function* function, size_t index, size_t* offset, size_t* bytes) {
+    if (offset == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (index >= function->parameters) return CUDA_ERROR_INVALID_VALUE;
+    *offset = function->layout[index].offset;
+    if (bytes != nullptr) *bytes = function->layout[index].size;
+    return CUDA_SUCCESS;
+}
+
+CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned flags, int& blocks) {
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+    const auto wanted = static_cast<uint32_t>(threads);
+    const Locked lock(function->module->mutex);
+    const unsigned known =
+        function->occupancies < Function::remembered ? function->occupancies : Function::remembered;
+    for (unsigned i = 0; i < known; ++i) {
+        const Function::Occupancy& answer = function->occupancy[i];
+        if (answer.threads != wanted || answer.shared != shared || answer.flags != flags) continue;
+        blocks = answer.blocks;
+        return CUDA_SUCCESS;
+    }
+    const fikit_request_function_occupancy request = {function->number, wanted, shared, flags, 0};
+    fikit_reply_function_occupancy answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const Status status = producer().call(fikit_call_function_occupancy, {&request, sizeof request}, reply);
+    if (status != status::success) return result_of(status);
+    blocks = answer.blocks_per_multiprocessor;
+    function->occupancy[function->occupancies++ % Function::remembered] = {wanted, flags, shared, blocks};
+    return CUDA_SUCCESS;
+}
+
+CUresult clusters(int* value, CUfunction handle, const CUlaunchConfig* config, uint32_t question) {
+    const Function* const function = function_of(handle);
+    if (value == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    fikit_request_function_clusters request = {};
+    request.function = function->number;
+    request.question = question;
+    const unsigned grid[] = {config->gridDimX, config->gridDimY, config->gridDimZ};
+    const unsigned block[] = {config->blockDimX, config->blockDimY, config->blockDimZ};
+    for (int axis = 0; axis < 3; ++axis) {
+        request.grid[axis] = grid[axis];
+        request.block[axis] = block[axis];
+    }
+    request.shared_bytes = config->sharedMemBytes;
+    for (unsigned i = 0; i < config->numAttrs; ++i) {
+        if (config->attrs[i].id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+        request.cluster[0] = config->attrs[i].value.clusterDim.x;
+        request.cluster[1] = config->attrs[i].value.clusterDim.y;
+        request.cluster[2] = config->attrs[i].value.clusterDim.z;
+    }
+    fikit_reply_function_clusters answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const Status status = producer().call(fikit_call_function_clusters, {&request, sizeof request}, reply);
+    if (status == status::success) *value = answer.value;
+    return result_of(status);
+}
+
+template <class Result, class Handle>
+CUresult give(Result* into, Handle handle, Result value) {
+    if (into == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (function_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *into = value;
+    return CUDA_SUCCESS;
+}
+
+template <class Handle>
+CUresult name_of(const char** name, Handle handle) {
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Function* const function = function_of(handle);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *name = function->name;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction function) {
+    return get_attribute(value, attribute, function_of(function));
+}
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    return get_attribute(value, attribute, function_of(kernel));
+}
+CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
+    return set_attribute(function_of(function), attribute, value);
+}
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    return set_attribute(function_of(kernel), attribute, value);
+}
+
+CUresult cuFuncGetName(const char** name, CUfunction function) { return name_of(name, function); }
+CUresult cuKernelGetName(const char** name, CUkernel kernel) { return name_of(name, kernel); }
+
+CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
+    const Function* const function = function_of(handle);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return give(module, handle, reinterpret_cast<CUmodule>(function->module));
+}
+CUresult cuKernelGetLibrary(CUlibrary* library, CUkernel handle) {
+    const Function* const function = function_of(handle);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return give(library, handle, reinterpret_cast<CUlibrary>(function->module));
+}
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
+    return give(function, kernel, reinterpret_cast<CUfunction>(kernel));
+}
+
+CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* bytes) {
+    return parameter_information(function_of(function), index, offset, bytes);
+}
+CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* bytes) {
+    return parameter_information(function_of(kernel), index, offset, bytes);
+}
+
+// Preferences that GPUs since Volta do not heed.
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache) {
+    return function_of(function) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache, CUdevice) {
+    return function_of(kernel) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// The executor loads a kernel when it is asked for.
+CUresult cuFuncIsLoaded(CUfunctionLoadingState* state, CUfunction function) {
+    return give(state, function, CU_FUNCTION_LOADING_STATE_LOADED);
+}
+CUresult cuFuncLoad(CUfunction function) {
+    return function_of(function) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// --- occupancy ---
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction function, int threads,
+                                                     size_t shared) {
+    return fikit::shim::cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks, function, threads,
+                                                                             shared, 0);
+}
+
+CUresult cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* blocks, CUfunction function, int threads,
+                                                              size_t shared, unsigned int flags) {
+    if (blocks == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return occupancy(function_of(function), threads, shared, flags, *blocks);
+}
+
+CUresult cuOccupancyMaxPotentialBlockSize(int* least_grid, int* block, CUfunction function,
+                                          CUoccupancyB2DSize shared_of, size_t shared, int limit) {
+    return fikit::shim::cuOccupancyMaxPotentialBlockSizeWithFlags(least_grid, block, function, shared_of,
+                                                                  shared, limit, 0);
+}
+
+// The block size with the most resident threads; of equal ones the largest, in steps of a warp.
+CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* least_grid, int* block, CUfunction handle,
+                                                   CUoccupancyB2DSize shared_of, size_t shared, int limit,
+                                                   unsigned int flags) {
+    constexpr int warp = 32;
+    Function* const function = function_of(handle);
+    if (least_grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const int device_limit = process.device().attribute[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    int most = function->attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    if (most > device_limit) most = device_limit;
+    if (limit > 0 && limit < most) most = limit;
+    const int resident_limit = process.device().attribute[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+    int best_threads = 0, best_block = 0, best_blocks = 0;
+    for (int size = most; size > 0; size = (size - 1) / warp * warp) {
+        int blocks = 0;
+        const size_t dynamic = shared_of != nullptr ? shared_of(size) : shared;
+        const CUresult result = occupancy(function, size, dynamic, flags, blocks);
+        if (result != CUDA_SUCCESS) return result;
+        if (blocks * size > best_threads) {
+            best_threads = blocks * size;
+            best_block = size;
+            best_blocks = blocks;
+        }
+        if (best_threads >= resident_limit) break;
+    }
+    *block = best_block;
+    *least_grid = best_blocks * process.device().attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handle, int blocks, int threads) {
+    const Function* const function = function_of(handle);
+    if (bytes == nullptr || blocks <= 0 || threads <= 0) return CUDA_ERROR_INVALID_VALUE;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const fikit_request_function_shared request = {function->number, static_cast<uint32_t>(blocks),
+                                                   static_cast<uint32_t>(threads), 0};
+    fikit_reply_function_shared answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const Status status = producer().call(fikit_call_function_shared, {&request, sizeof request}, reply);
+    if (status == status::success) *bytes = answer.bytes;
+    return result_of(status);
+}
+
+CUresult cuOccupancyMaxActiveClusters(int* count, CUfunction function, const CUlaunchConfig* config) {
+    return clusters(count, function, config, FIKIT_CLUSTERS_ACTIVE);
+}
+
+CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction function, const CUlaunchConfig* config) {
+    return clusters(size, function, config, FIKIT_CLUSTERS_LARGEST);
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,266 @@
+// Device memory, stream-ordered pools, pinned and registered host memory.
+#include <stdlib.h>
+#include <string.h>
+
+#include <new>
+
+#include "entry.hpp"
+#include "objects.hpp"
+#include "ranges.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+constexpr uint64_t pitch_step = 512;
+constexpr uint32_t pool_magic = 0x46504f4f;
+
+// Memory of all pools comes from the same place; a pool only remembers what it was told.
+struct Pool {
+    uint32_t magic = pool_magic;
+    uint64_t attribute[CU_MEMPOOL_ATTR_USED_MEM_HIGH + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
+    CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+};
+
+constinit Pool default_pool;
+Pool* current_pool = &default_pool;
+
+Pool* pool_of(CUmemoryPool handle) { return object_of<Pool>(handle, pool_magic); }
+
+CUresult allocate(CUdeviceptr* address, size_t bytes) {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    uint64_t at = 0, charged = 0;
+    const Status status = producer().memory_allocate(bytes, at, charged);
+    if (status != status::success) return result_of(status);
+    if (!ranges.add({.address = at, .bytes = bytes, .device_address = at, .kind = Range::Kind::device})) {
+        producer().memory_free(at);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = at;
+    return CUDA_SUCCESS;
+}
+
+CUresult free_memory(CUdeviceptr address) {
+    Range range;
+    if (address == 0) return CUDA_SUCCESS;
+    if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
+    return result_of(producer().memory_free(address));
+}
+
+CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    uint32_t handle = 0;
+    HostBuffer buffer{};
+    const Status status = producer().host_allocate(bytes, handle, buffer);
+    if (status != status::success) return result_of(status);
+    const Range range = {.address = reinterpret_cast<uintptr_t>(buffer.address),
+                         .bytes = bytes,
+                         .device_address = buffer.device_address,
+                         .handle = handle,
+                         .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
+                         .kind = Range::Kind::pinned};
+    if (!ranges.add(range)) {
+        producer().host_free(handle);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = buffer.address;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+// --- device memory ---
+
+CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) { return allocate(address, bytes); }
+
+CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
+                            unsigned int element) {
+    if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
+    *pitch = (width + pitch_step - 1) / pitch_step * pitch_step;
+    return allocate(address, *pitch * height);
+}
+
+CUresult cuMemFree_v2(CUdeviceptr address) { return free_memory(address); }
+
+CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
+    if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    fikit_reply_memory_information answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const fikit_request_memory_information request = {};
+    const Status status = producer().call(fikit_call_memory_information, {&request, sizeof request}, reply);
+    if (status != status::success) return result_of(status);
+    *free = answer.free;
+    *total = answer.total;
+    return CUDA_SUCCESS;
+}
+
+// --- stream-ordered: memory is there at once, and goes once all that was issued before has completed ---
+
+CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
+    uint32_t number = 0;
+    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    return allocate(address, bytes);
+}
+
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
+    if (pool_of(pool) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return fikit::shim::cuMemAllocAsync(address, bytes, stream);
+}
+
+CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
+    uint32_t number = 0;
+    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    return free_memory(address);
+}
+
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    *pool = reinterpret_cast<CUmemoryPool>(&default_pool);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    *pool = reinterpret_cast<CUmemoryPool>(load_acquire(current_pool));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    if (pool_of(pool) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    store_release(current_pool, pool_of(pool));
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+    if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
+        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    auto* const made = new (std::nothrow) Pool();
+    if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    *pool = reinterpret_cast<CUmemoryPool>(made);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolDestroy(CUmemoryPool handle) {
+    Pool* const pool = pool_of(handle);
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == &default_pool) return CUDA_ERROR_INVALID_VALUE;
+    if (load_acquire(current_pool) == pool) store_release(current_pool, &default_pool);
+    pool->magic = 0;
+    delete pool;
+    return CUDA_SUCCESS;
+}
+
+namespace {
+bool is_switch(CUmemPool_attribute attribute) {
+    return attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
+}
+}  // namespace
+
+CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
+    Pool* const pool = pool_of(handle);
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (value == nullptr || attribute < 1 || attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        return CUDA_ERROR_INVALID_VALUE;
+    pool->attribute[attribute] =
+        is_switch(attribute) ? *static_cast<uint32_t*>(value) : *static_cast<uint64_t*>(value);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
+    const Pool* const pool = pool_of(handle);
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (value == nullptr || attribute < 1 || attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (is_switch(attribute))
+        *static_cast<uint32_t*>(value) = static_cast<uint32_t>(pool->attribute[attribute]);
+    else
+        *static_cast<uint64_t*>(value) = pool->attribute[attribute];
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, size_t count) {
+    if (pool_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (access == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != 0)
+            return CUDA_ERROR_INVALID_DEVICE;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
+    const Pool* const pool = pool_of(handle);
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (flags == nullptr || location == nullptr || location->id != 0) return CUDA_ERROR_INVALID_VALUE;
+    *flags = pool->access;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
+    return pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+}
+
+// --- host memory ---
+
+CUresult cuMemAllocHost_v2(void** address, size_t bytes) { return allocate_host(address, bytes, 0); }
+
+CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
+    constexpr unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    return allocate_host(address, bytes, flags);
+}
+
+CUresult cuMemFreeHost(void* address) {
+    Range range;
+    if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
+        return CUDA_ERROR_INVALID_VALUE;
+    // Work may still use it, and the program may get the same address again.
+    if (const Status status = producer().synchronize()) return result_of(status);
+    return result_of(producer().host_free(range.handle));
+}
+
+// The program's own pages cannot be shared, so the GPU never sees them: copies go through the staging area as
+// for any memory. Who wants the GPU to reach them itself is refused.
+CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & ~unsigned{CU_MEMHOSTREGISTER_PORTABLE}) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    Range range;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (ranges.find(at, range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    range = {.address = at, .bytes = bytes, .flags = flags, .kind = Range::Kind::registered};
+    return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemHostUnregister(void* address) {
+    Range range;
+    return ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::registered, range)
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsigned int flags) {
+    if (device == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    Range range;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (!ranges.find(at, range) || range.kind != Range::Kind::pinned) return CUDA_ERROR_INVALID_VALUE;
+    *device = range.device_address + (at - range.address);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
+    Range range;
+    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = range.flags;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,381 @@
+// Modules and libraries: one thing here, since all contexts of the process are one session. An image is sent
+// when it is loaded, a kernel is asked for when it is first named.
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <new>
+
+#include "entry.hpp"
+#include "images.hpp"
+#include "objects.hpp"
+#include "ranges.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+// The buffers for the JIT's words among its options.
+struct JitLog {
+    char* text = nullptr;
+    size_t bytes = 0;
+    void** filled = nullptr;  // takes how much was written
+
+    void put(const char* words, uint32_t length) {
+        size_t kept = 0;
+        if (text != nullptr && bytes != 0) {
+            kept = length < bytes ? length : bytes - 1;
+            memcpy(text, words, kept);
+            text[kept] = '\0';
+        }
+        if (filled != nullptr) *filled = reinterpret_cast<void*>(kept);
+    }
+};
+
+// Of the options only the logs matter: the executor's driver chooses the rest.
+void find_logs(unsigned count, const CUjit_option* options, void** values, JitLog& errors, JitLog& notes) {
+    if (options == nullptr || values == nullptr) return;
+    for (unsigned i = 0; i < count; ++i) {
+        switch (options[i]) {
+            case CU_JIT_ERROR_LOG_BUFFER:
+                errors.text = static_cast<char*>(values[i]);
+                break;
+            case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+                errors.bytes = reinterpret_cast<uintptr_t>(values[i]) & UINT32_MAX;
+                errors.filled = &values[i];
+                break;
+            case CU_JIT_INFO_LOG_BUFFER:
+                notes.text = static_cast<char*>(values[i]);
+                break;
+            case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+                notes.bytes = reinterpret_cast<uintptr_t>(values[i]) & UINT32_MAX;
+                notes.filled = &values[i];
+                break;
+            default:
+                break;
+        }
+    }
+}
+
+CUresult load(Module*& module, const void* passed, unsigned count, const CUjit_option* options,
+              void** values) {
+    module = nullptr;
+    if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Image image;
+    if (!find_image(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
+    JitLog errors, notes;
+    find_logs(count, options, values, errors, notes);
+    module = new (std::nothrow) Module();
+    if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    struct {
+        fikit_reply_module_load head;
+        char log[8192];
+    } answer = {};
+    Reply reply = {&answer, sizeof answer, 0};
+    const Status status = producer().module_load(image.data, image.bytes, module->number, reply);
+    const uint32_t said = answer.head.log_bytes < sizeof answer.log ? answer.head.log_bytes : 0;
+    errors.put(answer.log, status != status::success ? said : 0);
+    notes.put("", 0);
+    if (status != status::success) {
+        call_log.say("load of an image of %llu bytes: %d: %.*s", static_cast<unsigned long long>(image.bytes),
+                     status, static_cast<int>(said), answer.log);
+        delete module;
+        module = nullptr;
+    }
+    return result_of(status);
+}
+
+class File {
+  public:
+    explicit File(const char* path) : descriptor_(open(path, O_RDONLY | O_CLOEXEC)) {
+        struct stat information{};
+        if (descriptor_ < 0 || fstat(descriptor_, &information) != 0 || information.st_size <= 0) return;
+        // One zero page behind it: PTX in a file need not end with NUL.
+        size_ = static_cast<size_t>(information.st_size) + 1;
+        void* const memory = malloc(size_);
+        if (memory == nullptr) return;
+        data_ = static_cast<char*>(memory);
+        size_t have = 0;
+        while (have + 1 < size_) {
+            const ssize_t got = read(descriptor_, data_ + have, size_ - 1 - have);
+            if (got <= 0) break;
+            have += static_cast<size_t>(got);
+        }
+        data_[have] = '\0';
+    }
+    ~File() {
+        if (descriptor_ >= 0) close(descriptor_);
+        free(data_);
+    }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    const void* data() const { return data_; }
+    bool exists() const { return descriptor_ >= 0; }
+
+  private:
+    int descriptor_;
+    char* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+CUresult load_file(Module*& module, const char* path, unsigned count, const CUjit_option* options,
+                   void** values) {
+    if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const File file(path);
+    if (file.data() == nullptr) return file.exists() ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_FILE_NOT_FOUND;
+    return load(module, file.data(), count, options, values);
+}
+
+CUresult unload(Module* module) {
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    // The executor frees all at the session's end; a handler at exit must not wait for it.
+    if (process_is_exiting()) return CUDA_SUCCESS;
+    if (const Status status = producer().synchronize()) return result_of(status);
+    const Status status = producer().module_unload(module->number);
+    if (status != status::success) return result_of(status);
+    for (Function* function = module->functions; function != nullptr;) {
+        Function* const next = function->next;
+        producer().function_forget(function->number);
+        function->magic = 0;
+        free(function);
+        function = next;
+    }
+    for (Variable* variable = module->variables; variable != nullptr;) {
+        Variable* const next = variable->next;
+        Range range;
+        ranges.take(variable->address, Range::Kind::variable, range);
+        delete variable;
+        variable = next;
+    }
+    module->magic = 0;
+    delete module;
+    return CUDA_SUCCESS;
+}
+
+// Asks the executor for a kernel. The module's mutex is held.
+CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& function) {
+    struct Answer {
+        fikit_reply_function_get head;
+        fikit_parameter parameter[FIKIT_MAX_PARAMETERS / 4];
+    };
+    auto* const answer = static_cast<Answer*>(malloc(sizeof(Answer)));
+    if (answer == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    Reply reply = {answer, sizeof *answer, 0};
+    uint32_t number = 0;
+    CUresult result = result_of(
+        producer().function_get(module.number, name, static_cast<uint32_t>(name_bytes), number, reply));
+    if (result == CUDA_SUCCESS) {
+        const uint32_t parameters = answer->head.parameters;
+        const size_t layout_bytes = parameters * sizeof(fikit_parameter);
+        void* const memory = malloc(sizeof(Function) + layout_bytes + name_bytes + 1);
+        if (memory == nullptr || sizeof answer->head + layout_bytes > reply.size) {
+            free(memory);
+            producer().function_forget(number);
+            result = CUDA_ERROR_OUT_OF_MEMORY;
+        } else {
+            function = new (memory) Function();
+            function->number = number;
+            function->parameter_bytes = answer->head.parameter_bytes;
+            function->parameters = parameters;
+            auto* const layout = reinterpret_cast<fikit_parameter*>(function + 1);
+            memcpy(layout, answer->parameter, layout_bytes);
+            char* const copy = reinterpret_cast<char*>(layout + parameters);
+            memcpy(copy, name, name_bytes + 1);
+            function->layout = layout;
+            function->name = copy;
+            function->module = &module;
+            memcpy(function->attribute, answer->head.attribute, sizeof function->attribute);
+            function->next = module.functions;
+            module.functions = function;
+        }
+    }
+    free(answer);
+    return result;
+}
+
+CUresult find_function(Module* module, const char* name, Function*& function) {
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const size_t name_bytes = strlen(name);
+    if (name_bytes == 0 || name_bytes > FIKIT_SYMBOL_NAME) return CUDA_ERROR_NOT_FOUND;
+    const Locked lock(module->mutex);
+    for (function = module->functions; function != nullptr; function = function->next)
+        if (strcmp(function->name, name) == 0) return CUDA_SUCCESS;
+    return fetch(*module, name, name_bytes, function);
+}
+
+// Copies must know that it is device memory.
+bool remember(Module& module, const fikit_reply_module_global& variable) {
+    Range range;
+    const Locked lock(module.mutex);
+    if (ranges.find(variable.address, range) && range.address == variable.address) return true;
+    auto* const entry = new (std::nothrow) Variable{variable.address, module.variables};
+    if (entry == nullptr) return false;
+    module.variables = entry;
+    return ranges.add({.address = variable.address,
+                       .bytes = variable.size,
+                       .device_address = variable.address,
+                       .kind = Range::Kind::variable});
+}
+
+CUresult find_global(Module* module, const char* name, CUdeviceptr* address, size_t* bytes) {
+    if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    fikit_reply_module_global answer{};
+    const Status status = producer().module_global(module->number, name, answer);
+    if (status != status::success) return result_of(status);
+    if (address != nullptr) *address = answer.address;
+    if (bytes != nullptr) *bytes = answer.size;
+    return remember(*module, answer) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// The names of a module's kernels, one behind the other; freed by the caller.
+CUresult function_names(Module* module, fikit_reply_module_functions& answer, char*& names) {
+    names = nullptr;
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    struct Answer {
+        fikit_reply_module_functions head;
+        char names[FIKIT_MAX_REPLY_BYTES];
+    };
+    auto* const whole = static_cast<Answer*>(calloc(1, sizeof(Answer) + 1));
+    if (whole == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    Reply reply = {whole, sizeof *whole, 0};
+    const fikit_request_module_functions request = {module->number, 0};
+    const Status status = producer().call(fikit_call_module_functions, {&request, sizeof request}, reply);
+    if (status == status::success) {
+        answer = whole->head;
+        memmove(whole, whole->names, FIKIT_MAX_REPLY_BYTES);
+        names = reinterpret_cast<char*>(whole);
+        return CUDA_SUCCESS;
+    }
+    free(whole);
+    return result_of(status);
+}
+
+CUresult count_functions(Module* module, unsigned* count) {
+    if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    fikit_reply_module_functions answer{};
+    char* names = nullptr;
+    const CUresult result = function_names(module, answer, names);
+    *count = answer.functions;
+    free(names);
+    return result;
+}
+
+template <class Handle>
+CUresult enumerate_functions(Handle* handles, unsigned count, Module* module) {
+    if (handles == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+    fikit_reply_module_functions answer{};
+    char* names = nullptr;
+    CUresult result = function_names(module, answer, names);
+    const char* name = names;
+    for (unsigned i = 0; i < count && i < answer.functions && result == CUDA_SUCCESS; ++i) {
+        Function* function = nullptr;
+        result = find_function(module, name, function);
+        handles[i] = reinterpret_cast<Handle>(function);
+        name += strlen(name) + 1;
+    }
+    free(names);
+    return result;
+}
+
+template <class Handle>
+CUresult give(Handle* handle, CUresult result, void* object) {
+    if (result == CUDA_SUCCESS) *handle = static_cast<Handle>(object);
+    return result;
+}
+
+}  // namespace
+
+CUresult cuModuleLoad(CUmodule* handle, const char* path) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Module* module = nullptr;
+    const CUresult result = load_file(module, path, 0, nullptr, nullptr);
+    return give(handle, result, module);
+}
+
+CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
+    return fikit::shim::cuModuleLoadDataEx(handle, image, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int count, CUjit_option* options,
+                            void** values) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Module* module = nullptr;
+    const CUresult result = load(module, image, count, options, values);
+    return give(handle, result, module);
+}
+
+CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) {
+    return fikit::shim::cuModuleLoadDataEx(handle, image, 0, nullptr, nullptr);
+}
+
+CUresult cuModuleUnload(CUmodule handle) { return unload(module_of(handle)); }
+
+CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Function* function = nullptr;
+    const CUresult result = find_function(module_of(module), name, function);
+    return give(handle, result, function);
+}
+
+CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
+    return find_global(module_of(module), name, address, bytes);
+}
+
+CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule module) {
+    return count_functions(module_of(module), count);
+}
+
+CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, CUmodule module) {
+    return enumerate_functions(functions, count, module_of(module));
+}
+
+CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option* options, void** values,
+                           unsigned int count, CUlibraryOption*, void**, unsigned int) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Module* module = nullptr;
+    const CUresult result = load(module, image, count, options, values);
+    return give(handle, result, module);
+}
+
+CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option* options, void** values,
+                               unsigned int count, CUlibraryOption*, void**, unsigned int) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Module* module = nullptr;
+    const CUresult result = load_file(module, path, count, options, values);
+    return give(handle, result, module);
+}
+
+CUresult cuLibraryUnload(CUlibrary handle) { return unload(module_of(handle)); }
+
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
+    if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (module_of(library) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *module = reinterpret_cast<CUmodule>(library);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* name) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Function* function = nullptr;
+    const CUresult result = find_function(module_of(library), name, function);
+    return give(handle, result, function);
+}
+
+CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+    return find_global(module_of(library), name, address, bytes);
+}
+
+CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {
+    return count_functions(module_of(library), count);
+}
+
+CUresult cuLibraryEnumerateKernels(CUkernel* kernels, unsigned int count, CUlibrary library) {
+    return enumerate_functions(kernels, count, module_of(library));
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,118 @@
+// What an address is: answered from the session's ranges.
+#include <string.h>
+
+#include "entry.hpp"
+#include "ranges.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+template <class Value>
+CUresult give(void* into, Value value) {
+    memcpy(into, &value, sizeof value);
+    return CUDA_SUCCESS;
+}
+
+CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t address, const Range& range) {
+    const uint64_t offset = address - range.address;
+    const bool device = range.on_device();
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_CONTEXT:
+            return give(into, process.primary().handle);
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+            return give(into, static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
+        case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+            if (range.kind == Range::Kind::registered) return CUDA_ERROR_INVALID_VALUE;
+            return give(into, range.device_address + offset);
+        case CU_POINTER_ATTRIBUTE_HOST_POINTER:
+            if (device) return CUDA_ERROR_INVALID_VALUE;
+            return give(into, address);
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+            return give(into, 0u);
+        case CU_POINTER_ATTRIBUTE_BUFFER_ID:
+        case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
+            return give(into, range.id);
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            return give(into, 0);
+        case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
+            return give(into, range.address);
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
+        case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
+            return give(into, range.bytes);
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+            return give(into, 1u);
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
+            return give(into, uint64_t{0});
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            return give(into, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+        case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
+            return give(into, CUmemoryPool{nullptr});
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+// What cuPointerGetAttributes gives for memory that CUDA does not know.
+void nothing_known(void* into, CUpointer_attribute attribute) {
+    switch (attribute) {
+        case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
+            give(into, int{CU_DEVICE_INVALID});
+            break;
+        case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
+        case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+        case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_MAPPED:
+        case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
+            give(into, 0u);
+            break;
+        default:
+            give(into, uint64_t{0});
+            break;
+    }
+}
+
+}  // namespace
+
+CUresult cuPointerGetAttribute(void* into, CUpointer_attribute attribute, CUdeviceptr address) {
+    if (into == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Range range;
+    if (!ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
+    return attribute_of(into, attribute, address, range);
+}
+
+CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attributes, void** into,
+                                CUdeviceptr address) {
+    if (attributes == nullptr || into == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Range range;
+    const bool known = ranges.find(address, range);
+    for (unsigned i = 0; i < count; ++i)
+        if (!known || attribute_of(into[i], attributes[i], address, range) != CUDA_SUCCESS)
+            nothing_known(into[i], attributes[i]);
+    return CUDA_SUCCESS;
+}
+
+// Only SYNC_MEMOPS can be set; copies synchronise as it asks in any case.
+CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+    Range range;
+    if (value == nullptr || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
+    return attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
+    Range range;
+    if (!ranges.find(address, range)) return CUDA_ERROR_NOT_FOUND;
+    if (base != nullptr) *base = range.address;
+    if (bytes != nullptr) *bytes = range.bytes;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,182 @@
+// Streams and events.
+#include <new>
+
+#include "capture.hpp"
+#include "entry.hpp"
+#include "objects.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+
+// --- streams ---
+
+CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority) {
+    if (handle == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    const int greatest = process.device().greatest_priority;
+    auto* const stream = new (std::nothrow) Stream();
+    if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    stream->flags = flags;
+    stream->priority = priority > 0 ? 0 : priority < greatest ? greatest : priority;
+    stream->context = thread.current();
+    const uint32_t kind = (flags & CU_STREAM_NON_BLOCKING) != 0 ? unsigned{FIKIT_STREAM_NON_BLOCKING} : 0u;
+    const Status status = producer().stream_create(kind, stream->priority, stream->number);
+    if (status != status::success) {
+        delete stream;
+        return result_of(status);
+    }
+    *handle = reinterpret_cast<CUstream>(stream);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamCreate(CUstream* handle, unsigned int flags) {
+    return fikit::shim::cuStreamCreateWithPriority(handle, flags, 0);
+}
+
+CUresult cuStreamDestroy_v2(CUstream handle) {
+    Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
+    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const Status status = producer().stream_destroy(stream->number);
+    stream->magic = 0;
+    delete stream;
+    return result_of(status);
+}
+
+CUresult cuStreamQuery(CUstream handle) {
+    uint32_t number = 0;
+    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) return captures.forbid(number);
+    return result_of(producer().stream_query(number));
+}
+
+CUresult cuStreamSynchronize(CUstream handle) {
+    uint32_t number = 0;
+    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) return captures.forbid(number);
+    return result_of(producer().stream_synchronize(number));
+}
+
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int) {
+    const Event* const event = event_of(event_handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    uint32_t number = 0;
+    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if (const uint64_t capture = load_acquire(event->capture); capture != 0)
+        return captures.join(number, capture);
+    // Within a capture, an event from outside would be a dependency that no launch could repeat.
+    if (captures.capturing(number)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    return result_of(producer().event_wait(event->number, number));
+}
+
+CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
+    if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *flags = is_default(handle) ? unsigned{CU_STREAM_DEFAULT} : stream_of(handle)->flags;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetPriority(CUstream handle, int* priority) {
+    if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *priority = is_default(handle) ? 0 : stream_of(handle)->priority;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
+    if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    uint32_t number = 0;
+    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    *id = number + 1;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
+    if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const Context* of = is_default(handle) ? thread.current() : stream_of(handle)->context;
+    if (of == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    *context = of->handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    *device = 0;
+    return CUDA_SUCCESS;
+}
+
+// --- events ---
+
+CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
+    constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
+    if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    auto* const event = new (std::nothrow) Event();
+    if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    event->flags = flags;
+    const Status status = producer().event_create(event->number);
+    if (status != status::success) {
+        delete event;
+        return result_of(status);
+    }
+    *handle = reinterpret_cast<CUevent>(event);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuEventDestroy_v2(CUevent handle) {
+    Event* const event = event_of(handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const Status status = producer().event_destroy(event->number);
+    event->magic = 0;
+    delete event;
+    return result_of(status);
+}
+
+CUresult cuEventRecord(CUevent handle, CUstream stream) {
+    return fikit::shim::cuEventRecordWithFlags(handle, stream, CU_EVENT_RECORD_DEFAULT);
+}
+
+CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int) {
+    Event* const event = event_of(handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    uint32_t number = 0;
+    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    const uint64_t capture = captures.capture_of(number);
+    store_release(event->capture, capture);
+    if (capture != 0) return CUDA_SUCCESS;
+    const bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
+    return result_of(producer().event_record(event->number, number, timing));
+}
+
+CUresult cuEventQuery(CUevent handle) {
+    const Event* const event = event_of(handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    return result_of(producer().event_query(event->number));
+}
+
+CUresult cuEventSynchronize(CUevent handle) {
+    const Event* const event = event_of(handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    return result_of(producer().event_synchronize(event->number));
+}
+
+CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent end_handle) {
+    const Event* const start = event_of(start_handle);
+    const Event* const end = event_of(end_handle);
+    if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (start == nullptr || end == nullptr || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+        return CUDA_ERROR_INVALID_HANDLE;
+    double elapsed = 0;
+    const Status status = producer().event_elapsed(start->number, end->number, elapsed);
+    if (status == status::success) *milliseconds = static_cast<float>(elapsed);
+    return result_of(status);
+}
+
+CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) {
+    return fikit::shim::cuEventElapsedTime(milliseconds, start, end);
+}
+
+}  // namespace fikit::shim

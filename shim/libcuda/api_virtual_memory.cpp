@@ -1,0 +1,159 @@
+// Memory and addresses that the program joins itself. Handles of memory are the session's numbers; addresses
+// are the executor's, which keeps this process' own mappings away from them.
+#include <string.h>
+
+#include "entry.hpp"
+#include "objects.hpp"
+#include "ranges.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+constexpr uint64_t granularity = 2 << 20;
+
+// Sizes by handle; 0: there is none such.
+uint64_t sizes[FIKIT_MAX_MEMORIES];
+Handles<FIKIT_MAX_MEMORIES> handles;
+
+template <class Request, class Answer>
+CUresult ask(uint32_t number, const Request& request, Answer& answer) {
+    Reply reply = {&answer, sizeof answer, 0};
+    return result_of(producer().call(number, {&request, sizeof request}, reply));
+}
+
+bool is_device_memory(const CUmemAllocationProp& properties) {
+    return properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
+           properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE;
+}
+
+bool is_known(CUmemGenericAllocationHandle handle) {
+    return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(sizes[handle]) != 0;
+}
+
+}  // namespace
+
+CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
+                                       CUmemAllocationGranularity_flags) {
+    if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    *bytes = granularity;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
+                             unsigned long long flags) {
+    if (address == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    const fikit_request_memory_reserve request = {bytes, alignment};
+    fikit_reply_memory_reserve answer{};
+    const CUresult result = ask(fikit_call_memory_reserve, request, answer);
+    if (result != CUDA_SUCCESS) return result;
+    if (!process.keep_away(answer.address, bytes)) {
+        const fikit_request_memory_unreserve back = {answer.address, bytes};
+        fikit_reply_memory_unreserve nothing{};
+        ask(fikit_call_memory_unreserve, back, nothing);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    *address = answer.address;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
+    const fikit_request_memory_unreserve request = {address, bytes};
+    fikit_reply_memory_unreserve answer{};
+    const CUresult result = ask(fikit_call_memory_unreserve, request, answer);
+    if (result == CUDA_SUCCESS) process.give_way(address, bytes);
+    return result;
+}
+
+CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
+                     const CUmemAllocationProp* properties, unsigned long long flags) {
+    if (handle == nullptr || properties == nullptr || flags != 0 || bytes == 0 || bytes % granularity != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    const uint32_t number = handles.take();
+    if (number == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    const fikit_request_memory_create request = {number, 0, bytes};
+    fikit_reply_memory_create answer{};
+    const CUresult result = ask(fikit_call_memory_create, request, answer);
+    if (result != CUDA_SUCCESS) {
+        handles.give_back(number);
+        return result;
+    }
+    store_relaxed(sizes[number], uint64_t{bytes});
+    *handle = number;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
+    if (!is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    const fikit_request_memory_release request = {static_cast<uint32_t>(handle), 0};
+    fikit_reply_memory_release answer{};
+    // The number stays taken while the memory is mapped; numbers are plenty, and the oldest is used again
+    // last.
+    store_relaxed(sizes[handle], uint64_t{0});
+    const CUresult result = ask(fikit_call_memory_release, request, answer);
+    if (result == CUDA_SUCCESS) handles.give_back(static_cast<uint32_t>(handle));
+    return result;
+}
+
+CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
+                  unsigned long long flags) {
+    if (flags != 0 || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    const fikit_request_memory_map request = {address, bytes, offset, static_cast<uint32_t>(handle), 0};
+    fikit_reply_memory_map answer{};
+    const CUresult result = ask(fikit_call_memory_map, request, answer);
+    if (result != CUDA_SUCCESS) return result;
+    const Range range = {.address = address,
+                         .bytes = bytes,
+                         .device_address = address,
+                         .handle = static_cast<uint32_t>(handle),
+                         .kind = Range::Kind::mapped};
+    return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
+    // Work that was issued before may still use it; the executor unmaps at once.
+    if (const Status status = producer().synchronize()) return result_of(status);
+    const fikit_request_memory_unmap request = {address, bytes};
+    fikit_reply_memory_unmap answer{};
+    const CUresult result = ask(fikit_call_memory_unmap, request, answer);
+    if (result != CUDA_SUCCESS) return result;
+    Range range;
+    for (const CUdeviceptr end = address + bytes; address < end; address += range.bytes)
+        if (!ranges.take(address, Range::Kind::mapped, range)) break;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
+    if (access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != 0)
+            return CUDA_ERROR_INVALID_DEVICE;
+    const fikit_request_memory_access request = {address, bytes, access[0].flags, 0};
+    fikit_reply_memory_access answer{};
+    return ask(fikit_call_memory_access, request, answer);
+}
+
+CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
+    Range range;
+    if (flags == nullptr || location == nullptr || !ranges.find(address, range))
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
+                                                CUmemGenericAllocationHandle handle) {
+    if (properties == nullptr || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    memset(properties, 0, sizeof *properties);
+    properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
+    properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,83 @@
+// What every exported function does besides its own work: check that it may, and tell the log. The functions
+// themselves are generated (generate.py); on the launch path this costs a dozen instructions.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+#include <type_traits>
+
+#include "cuda_interface.hpp"
+#include "genuine.hpp"
+#include "log.hpp"
+#include "process.hpp"
+#include "thread.hpp"
+
+namespace fikit::shim {
+
+// As in entry_points.txt.
+enum class Needs { anytime, initialised, session, context };
+
+// A row of the table behind cuGetProcAddress.
+struct EntryPoint {
+    const char* name;  // without version
+    int version;       // of CUDA that introduced it
+    void* plain;       // stream 0 is the legacy default stream
+    void* per_thread;  // stream 0 is the thread's own
+};
+extern const EntryPoint entry_points[];
+extern const unsigned entry_point_count;
+
+struct ErrorName {
+    int code;
+    const char* name;
+};
+extern const ErrorName error_names[];
+extern const unsigned error_name_count;
+
+// Counts a call of something that is not served (abi.h, fikit_note).
+CUresult not_served(unsigned number);
+
+template <Needs needs>
+inline CUresult ready() {
+    if constexpr (needs == Needs::anytime) return CUDA_SUCCESS;
+    Producer* const producer = process.producer();
+    if (producer == nullptr) [[unlikely]]
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if constexpr (needs == Needs::initialised)
+        return producer->channel().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+    if (const Status status = producer->channel().usable()) [[unlikely]]
+        return static_cast<CUresult>(status);
+    if constexpr (needs == Needs::context)
+        if (thread.current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return CUDA_SUCCESS;
+}
+
+template <class Argument>
+inline uint64_t bits(const Argument& argument) {
+    uint64_t value = 0;
+    if constexpr (sizeof argument <= sizeof value) std::memcpy(&value, &argument, sizeof argument);
+    return value;
+}
+
+template <Needs needs, auto function, class... Arguments>
+inline CUresult enter(unsigned number, Arguments... arguments) {
+    if (call_log.on()) [[unlikely]]
+        call_log.entered(number, {bits(arguments)...});
+    CUresult result = ready<needs>();
+    if (result == CUDA_SUCCESS) result = function(arguments...);
+    if (call_log.on()) [[unlikely]]
+        call_log.left(number, result);
+    return result;
+}
+
+template <class Function, class... Arguments>
+inline CUresult enter_genuine(unsigned number, Arguments... arguments) {
+    void* const function = genuine.function(names[number]);
+    if (function == nullptr) return not_served(number);
+    if (call_log.on()) call_log.entered(number, {bits(arguments)...});
+    const CUresult result = reinterpret_cast<Function>(function)(arguments...);
+    if (call_log.on()) call_log.left(number, result);
+    return result;
+}
+
+}  // namespace fikit::shim

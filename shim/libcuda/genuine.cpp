@@ -1,0 +1,140 @@
+#include "genuine.hpp"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "channel.hpp"
+#include "log.hpp"
+
+namespace fikit::shim {
+
+constinit Genuine genuine;
+
+namespace {
+
+constexpr unsigned char runtime_table[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a,
+                                             0x89, 0x87, 0xd9, 0x39, 0x12, 0xfd, 0x9d, 0xf9};
+constexpr unsigned char storage_table[16] = {0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11,
+                                             0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93};
+
+// Where distributions, containers and WSL put it.
+constexpr const char* places[] = {
+    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",       "/usr/lib",
+    "/usr/local/nvidia/lib64",   "/usr/local/nvidia/lib",      "/usr/lib/wsl/lib", "/run/opengl-driver/lib"};
+
+bool is_ourselves(const char* path) {
+    Dl_info information{};
+    struct stat theirs{}, ours{};
+    if (dladdr(reinterpret_cast<const void*>(&is_ourselves), &information) == 0) return false;
+    return stat(path, &theirs) == 0 && stat(information.dli_fname, &ours) == 0 &&
+           theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
+}
+
+// A stand-in's copy in another folder is none either: the genuine one exports what no stand-in of ours does.
+void* open_driver(const char* path) {
+    struct stat there{};
+    if (stat(path, &there) != 0 || is_ourselves(path)) return nullptr;
+    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    if (library == nullptr) {
+        call_log.say("%s: %s", path, dlerror());
+    } else if (dlsym(library, "fikit_shim") != nullptr) {
+        dlclose(library);
+        library = nullptr;
+    }
+    return library;
+}
+
+void* open_in(const char* folder, size_t length) {
+    char path[4096];
+    if (length == 0 || length > sizeof path - 32) return nullptr;
+    snprintf(path, sizeof path, "%.*s/libcuda.so.1", static_cast<int>(length), folder);
+    return open_driver(path);
+}
+
+void* find_driver() {
+    if (const char* named = getenv("FIKIT_NVIDIA_DRIVER"); named != nullptr) return open_driver(named);
+    for (const char* folder = getenv("LD_LIBRARY_PATH"); folder != nullptr && *folder != '\0';) {
+        const size_t length = strcspn(folder, ":;");
+        if (void* library = open_in(folder, length); library != nullptr) return library;
+        folder += length;
+        folder += *folder != '\0' ? 1 : 0;
+    }
+    for (const char* folder : places)
+        if (void* library = open_in(folder, strlen(folder)); library != nullptr) return library;
+    return nullptr;
+}
+
+template <class Function>
+Function function_as(void* address) {
+    return reinterpret_cast<Function>(address);
+}
+
+}  // namespace
+
+bool Genuine::load() {
+    const Locked lock(mutex_);
+    if (!looked_) {
+        library_ = find_driver();
+        looked_ = true;
+        call_log.say("NVIDIA driver in this process: %s", library_ != nullptr ? "found" : "none");
+    }
+    return library_ != nullptr;
+}
+
+void* Genuine::function(const char* name) { return load() ? dlsym(library_, name) : nullptr; }
+
+int Genuine::driver_version() {
+    int version = 0;
+    auto* ask = function_as<CUresult (*)(int*)>(function("cuDriverGetVersion"));
+    return ask != nullptr && ask(&version) == CUDA_SUCCESS ? version : 0;
+}
+
+CUresult Genuine::table(const void** table, const CUuuid* identifier) {
+    if (memcmp(identifier->bytes, storage_table, sizeof storage_table) == 0) {
+        *table = context_storage_table();
+        return CUDA_SUCCESS;
+    }
+    auto* ask = function_as<CUresult (*)(const void**, const CUuuid*)>(function("cuGetExportTable"));
+    const CUresult result = ask != nullptr ? ask(table, identifier) : CUDA_ERROR_NOT_SUPPORTED;
+    const auto* byte = reinterpret_cast<const unsigned char*>(identifier->bytes);
+    call_log.say("table %02x%02x%02x%02x-%02x%02x: %d", byte[0], byte[1], byte[2], byte[3], byte[4], byte[5],
+                 static_cast<int>(result));
+    return result;
+}
+
+CUresult Genuine::initialise(const unsigned char (&uuid)[16], CUcontext& primary) {
+    if (!load()) return CUDA_ERROR_NO_DEVICE;
+    char text[48] = "GPU-";
+    for (int i = 0, at = 4; i < 16; ++i) {
+        at += snprintf(text + at, sizeof text - static_cast<size_t>(at), "%02x", uuid[i]);
+        if (i == 3 || i == 5 || i == 7 || i == 9) text[at++] = '-';
+    }
+    // The program's device 0 is to be the driver's device 0, whatever the tables pass.
+    const char* before = getenv("CUDA_VISIBLE_DEVICES");
+    char* const saved = before != nullptr ? strdup(before) : nullptr;
+    setenv("CUDA_VISIBLE_DEVICES", text, 1);
+    auto* initialise = function_as<CUresult (*)(unsigned)>(dlsym(library_, "cuInit"));
+    CUresult result = initialise != nullptr ? initialise(0) : CUDA_ERROR_NOT_FOUND;
+    if (saved != nullptr)
+        setenv("CUDA_VISIBLE_DEVICES", saved, 1);
+    else
+        unsetenv("CUDA_VISIBLE_DEVICES");
+    free(saved);
+    if (result != CUDA_SUCCESS) {
+        call_log.say("cuInit of the NVIDIA driver in this process: %d", static_cast<int>(result));
+        return result;
+    }
+    CUuuid identifier;
+    memcpy(identifier.bytes, runtime_table, sizeof runtime_table);
+    const void* entries = nullptr;
+    result = table(&entries, &identifier);
+    if (result != CUDA_SUCCESS) return result;
+    // It names the context without creating it (seen with driver 580).
+    using PrimaryContext = CUresult (*)(CUcontext*, CUdevice);
+    return function_as<PrimaryContext>(static_cast<void* const*>(entries)[2])(&primary, 0);
+}
+
+}  // namespace fikit::shim

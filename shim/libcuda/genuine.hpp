@@ -1,0 +1,36 @@
+// The NVIDIA driver in this process: loaded by path beside ourselves, for its undocumented tables, which are
+// handed out untouched, and for pure host code. It creates no context here, so the process holds no memory on
+// the GPU. The exception is context-local storage, which we answer: the genuine one knows no current context.
+#pragma once
+
+#include <pthread.h>
+
+#include "cuda_interface.hpp"
+
+namespace fikit::shim {
+
+class Genuine {
+  public:
+    // Its exported function, or nullptr where there is no driver.
+    void* function(const char* name);
+    // cuInit with nothing but this device visible, and the handle of its primary context.
+    CUresult initialise(const unsigned char (&uuid)[16], CUcontext& primary);
+    CUresult table(const void** table, const CUuuid* identifier);
+    int driver_version();  // 0 where there is none
+
+  private:
+    bool load();
+
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    void* library_ = nullptr;
+    bool looked_ = false;
+};
+
+extern Genuine genuine;
+
+// Context-local storage; context 0 and -1 are the current one.
+const void* context_storage_table();
+// The context is destroyed or reset: what was put there is given to its destructors.
+void discard_storage(CUcontext context);
+
+}  // namespace fikit::shim

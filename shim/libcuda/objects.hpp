@@ -1,0 +1,107 @@
+// What the program's handles point to. A handle is the address of one of these; the first word tells whether
+// it is what it is said to be, and is wiped when it ends.
+#pragma once
+
+#include <pthread.h>
+
+#include "../producer.hpp"
+#include "cuda_interface.hpp"
+#include "process.hpp"
+#include "thread.hpp"
+
+namespace fikit::shim {
+
+inline constexpr uint32_t stream_magic = 0x46535452, event_magic = 0x46455645, module_magic = 0x464d4f44,
+                          function_magic = 0x46554e43;
+
+struct Stream {
+    uint32_t magic = stream_magic;
+    uint32_t number = 0;
+    unsigned flags = 0;
+    int priority = 0;
+    Context* context = nullptr;
+};
+
+struct Event {
+    uint32_t magic = event_magic;
+    uint32_t number = 0;
+    unsigned flags = 0;
+    uint64_t capture = 0;  // in which it was recorded last, instead of on the GPU; 0: none
+};
+
+struct Module;
+
+// CUfunction and CUkernel alike: the runtime passes the one for the other. Nothing here is looked up when it
+// is launched.
+struct Function {
+    uint32_t magic = function_magic;
+    uint32_t number = 0;
+    uint32_t parameter_bytes = 0;
+    uint32_t parameters = 0;
+    const fikit_parameter* layout = nullptr;  // behind this, then the name
+    const char* name = nullptr;
+    Module* module = nullptr;
+    Function* next = nullptr;
+    int32_t attribute[FIKIT_FUNCTION_ATTRIBUTES] = {};
+
+    // The latest answers about occupancy; under the module's mutex.
+    struct Occupancy {
+        uint32_t threads;
+        uint32_t flags;
+        uint64_t shared;
+        int32_t blocks;
+    };
+    static constexpr unsigned remembered = 8;
+    Occupancy occupancy[remembered] = {};
+    unsigned occupancies = 0;
+};
+
+// A variable of a module that was asked for.
+struct Variable {
+    uint64_t address;
+    Variable* next;
+};
+
+// CUmodule and CUlibrary alike.
+struct Module {
+    uint32_t magic = module_magic;
+    uint32_t number = 0;
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    Function* functions = nullptr;
+    Variable* variables = nullptr;
+};
+
+template <class Object, class Handle>
+inline Object* object_of(Handle handle, uint32_t magic) {
+    auto* const object = reinterpret_cast<Object*>(handle);
+    return object != nullptr && object->magic == magic ? object : nullptr;
+}
+inline Event* event_of(CUevent handle) { return object_of<Event>(handle, event_magic); }
+template <class Handle>
+inline Function* function_of(Handle handle) {
+    return object_of<Function>(handle, function_magic);
+}
+template <class Handle>
+inline Module* module_of(Handle handle) {
+    return object_of<Module>(handle, module_magic);
+}
+inline Stream* stream_of(CUstream handle) { return object_of<Stream>(handle, stream_magic); }
+
+// 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are no objects.
+inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
+
+// The session's number of a stream.
+inline CUresult number_of(CUstream handle, uint32_t& number) {
+    if (is_default(handle)) [[unlikely]] {
+        const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread.zero_is_own);
+        number = 0;
+        return own ? own_default_stream(number) : CUDA_SUCCESS;
+    }
+    const Stream* const stream = stream_of(handle);
+    if (stream == nullptr) [[unlikely]]
+        return CUDA_ERROR_INVALID_HANDLE;
+    number = stream->number;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::shim

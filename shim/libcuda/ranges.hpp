@@ -1,0 +1,43 @@
+// Which addresses are whose: device memory, pinned and registered host memory, reserved addresses. A sorted
+// array: allocations are rare and look-ups many.
+#pragma once
+
+#include <pthread.h>
+
+#include <cstdint>
+
+namespace fikit::shim {
+
+struct Range {
+    enum class Kind : uint8_t { device, variable, pinned, registered, mapped };
+    uint64_t address = 0;
+    uint64_t bytes = 0;
+    uint64_t device_address = 0;
+    uint64_t id = 0;  // unique in the process
+    uint32_t handle = 0;
+    uint32_t flags = 0;
+    Kind kind = Kind::device;
+
+    bool on_device() const { return kind == Kind::device || kind == Kind::variable || kind == Kind::mapped; }
+};
+
+class Ranges {
+  public:
+    // False: no memory for it. A range at the same address is replaced.
+    bool add(Range range);
+    // The range that begins at `address`, which is forgotten; false when there is none of the kind.
+    bool take(uint64_t address, Range::Kind kind, Range& range);
+    bool find(uint64_t address, Range& range) const;
+
+  private:
+    uint32_t after(uint64_t address) const;  // index of the first range that begins beyond
+
+    mutable pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
+    Range* ranges_ = nullptr;
+    uint32_t count_ = 0, room_ = 0;
+    uint64_t ids_ = 0;
+};
+
+extern Ranges ranges;
+
+}  // namespace fikit::shim

@@ -1,0 +1,39 @@
+// What CUDA keeps for each thread: its stack of contexts, what stream 0 means, its own default stream.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda_interface.hpp"
+
+namespace fikit::shim {
+
+struct Context;
+
+struct Thread {
+    static constexpr int most = 64;
+    Context* stack[most];
+    int depth;
+    bool zero_is_own;         // within a per-thread-default-stream variant
+    uint32_t default_stream;  // 0: not made yet
+    CUstreamCaptureMode capture_mode;
+
+    Context* current() const { return depth != 0 ? stack[depth - 1] : nullptr; }
+};
+
+extern constinit thread_local Thread thread;
+
+// Number of the calling thread's own default stream; made when it is first named.
+CUresult own_default_stream(uint32_t& number);
+
+class PerThreadDefault {
+  public:
+    PerThreadDefault() : before_(thread.zero_is_own) { thread.zero_is_own = true; }
+    ~PerThreadDefault() { thread.zero_is_own = before_; }
+    PerThreadDefault(const PerThreadDefault&) = delete;
+    PerThreadDefault& operator=(const PerThreadDefault&) = delete;
+
+  private:
+    bool before_;
+};
+
+}  // namespace fikit::shim

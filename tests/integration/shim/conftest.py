@@ -1,0 +1,52 @@
+"""Unmodified programs on the driver itself and under a daemon with real executors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from fikit.unmodified import variables
+
+from tests.integration.end_to_end.conftest import CHOICE, SETTINGS, Served
+
+PROGRAMS = Path(__file__).with_name("programs")
+ALONE = [] if CHOICE != "sim" else [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
+DEADLINE_SECONDS = 60
+
+Outcome = tuple[int, str, str]
+Runner = Callable[..., Outcome]
+
+
+@pytest.fixture
+def stopped_daemon(place: Path) -> Iterator[Served]:
+    daemon = Served(place)
+    daemon.configure(settings=SETTINGS)
+    yield daemon
+    daemon.clear()
+
+
+def outcome(command: list[str], environment: dict[str, str]) -> Outcome:
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(PROGRAMS), **environment},
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_SECONDS,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.fixture
+def natively() -> Runner:
+    """Run a command on the driver itself."""
+    return lambda *command: outcome([*ALONE, *command], {})
+
+
+@pytest.fixture
+def shared(daemon: Served) -> Runner:
+    """Run a command under the daemon."""
+    return lambda *command, **more: outcome([*command], {**variables(str(daemon.socket), os.environ), **more})

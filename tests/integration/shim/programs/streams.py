@@ -1,0 +1,67 @@
+import ctypes
+import threading
+
+from calls import KERNELS, done, read, start
+from cuda.bindings import driver
+
+device, context = start()
+module = done(driver.cuModuleLoadData(KERNELS))
+increment = done(driver.cuModuleGetFunction(module, b"increment"))
+memory = done(driver.cuMemAlloc(4))
+done(driver.cuMemsetD32(memory, 0, 1))
+plain, free = done(driver.cuStreamCreate(0)), done(driver.cuStreamCreateWithPriority(1, -1))
+print(done(driver.cuStreamGetFlags(free)), done(driver.cuStreamGetPriority(free)))
+print(done(driver.cuStreamGetPriority(plain)), int(done(driver.cuStreamIsCapturing(plain))))
+
+
+def add(stream, times):
+    for _ in range(times):
+        arguments = ((memory,), (None,))
+        done(driver.cuLaunchKernel(increment, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
+
+
+before, after = (done(driver.cuEventCreate(0)) for _ in range(2))
+print(driver.cuEventQuery(before)[0].name)  # never recorded
+done(driver.cuEventRecord(before, free))
+add(free, 50)
+done(driver.cuEventRecord(after, free))
+done(driver.cuStreamWaitEvent(plain, after, 0))
+add(plain, 50)
+add(0, 50)  # behind the plain one
+done(driver.cuStreamSynchronize(0))
+print(read(memory), driver.cuStreamQuery(plain)[0].name)
+done(driver.cuEventSynchronize(after))
+print(done(driver.cuEventElapsedTime(before, after)) >= 0)
+untimed = done(driver.cuEventCreate(2))
+done(driver.cuEventRecord(untimed, free))
+print(driver.cuEventElapsedTime(before, untimed)[0].name)
+
+order = []
+HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int, ctypes.c_void_p)
+host = HOST(lambda _argument: order.append("host"))
+callback = CALLBACK(lambda _stream, status, argument: order.append((status, argument)))
+library = ctypes.CDLL("libcuda.so.1")
+assert library.cuLaunchHostFunc(ctypes.c_void_p(int(free)), host, None) == 0
+assert library.cuStreamAddCallback(ctypes.c_void_p(int(free)), callback, ctypes.c_void_p(5), 0) == 0
+done(driver.cuStreamSynchronize(free))
+print(order)
+
+
+def worker():
+    done(driver.cuCtxSetCurrent(context))
+    own = driver.CUstream(2)  # CU_STREAM_PER_THREAD
+    add(own, 25)
+    done(driver.cuStreamSynchronize(own))
+
+
+threads = [threading.Thread(target=worker) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+done(driver.cuCtxSynchronize())
+print(read(memory))  # increments of several streams may overlap, on one GPU as on another
+done(driver.cuStreamDestroy(plain))
+done(driver.cuEventDestroy(before))
+done(driver.cuCtxSynchronize())

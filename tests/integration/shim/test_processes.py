@@ -1,0 +1,166 @@
+"""Processes as they are: forks, threads, sudden ends, no daemon at all."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fikit import protocol
+from fikit.unmodified import variables
+
+from tests.integration.conftest import Client
+from tests.integration.end_to_end.conftest import Served
+from tests.integration.shim.conftest import PROGRAMS, Runner
+
+START = f"import sys; sys.path.insert(0, {str(PROGRAMS)!r})\nfrom calls import *\nimport os\n"
+
+
+def run(shared: Runner, text: str, **environment: str) -> tuple[int, str, str]:
+    return shared(sys.executable, "-c", START + text, **environment)
+
+
+def test_a_forked_child_gets_not_initialised_and_its_parent_goes_on(shared: Runner) -> None:
+    code, output, errors = run(
+        shared,
+        """
+start()
+memory = done(driver.cuMemAlloc(4))
+child = os.fork()
+if child == 0:
+    calls = driver.cuInit(0), driver.cuMemAlloc(4), driver.cuDeviceGetCount(), driver.cuStreamSynchronize(0)
+    os._exit(0 if all(int(answer[0]) == 3 for answer in calls) else 1)
+print(os.waitpid(child, 0)[1])
+done(driver.cuMemsetD32(memory, 5, 1))
+print(read(memory))
+""",
+    )
+    assert (code, output) == (0, "0\nb'\\x05\\x00\\x00\\x00'\n"), errors
+
+
+def test_a_child_forked_before_has_a_session_of_its_own(shared: Runner) -> None:
+    code, output, errors = run(
+        shared,
+        """
+child = os.fork()
+start()
+memory = done(driver.cuMemAlloc(4))
+if child == 0:
+    os._exit(0)
+print(os.waitpid(child, 0)[1])
+""",
+    )
+    assert (code, output) == (0, "0\n"), errors
+
+
+def test_a_program_that_only_imports_asks_nobody(shared: Runner) -> None:
+    silent = {"FIKIT_SOCKET": "/no/such/socket"}
+    code, output, errors = run(shared, "print(driver.CUresult(0).name)", **silent)
+    assert (code, output, errors) == (0, "CUDA_SUCCESS\n", "")
+
+
+def test_without_a_daemon_the_system_is_not_ready(shared: Runner) -> None:
+    code, output, errors = run(
+        shared, "print(driver.cuInit(0)[0].name)", FIKIT_SOCKET="/no/such/socket", FIKIT_SHIM_LOG="-"
+    )
+    assert (code, output) == (0, "CUDA_ERROR_SYSTEM_NOT_READY\n")
+    assert "no fikitd answers at /no/such/socket" in errors
+
+
+def test_no_visible_device_is_no_device(shared: Runner) -> None:
+    assert (
+        run(shared, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES="")[1] == "CUDA_ERROR_NO_DEVICE\n"
+    )
+
+
+@pytest.mark.parametrize(
+    "ending", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.execv('/bin/true', ['true'])"]
+)
+def test_an_end_without_clean_up_gives_everything_back(
+    shared: Runner, daemon: Served, client: Client, ending: str
+) -> None:
+    run(shared, f"start()\ndone(driver.cuMemAlloc(1 << 20))\n{ending}")
+
+    deadline = 50
+    while client.ask(protocol.ListSessions()).sessions and deadline:
+        deadline -= 1
+        os.sched_yield()
+    assert run(shared, "start()\nprint(len(read(done(driver.cuMemAlloc(4)))))")[1] == "4\n"
+
+
+def test_the_executor_s_end_is_an_error_and_not_an_end(daemon: Served, client: Client) -> None:
+    text = START + "start()\nprint('ready', flush=True)\nsys.stdin.read()\n"
+    text += "print(driver.cuMemAlloc(4)[0].name, driver.cuStreamSynchronize(0)[0].name)\n"
+    with subprocess.Popen(
+        [sys.executable, "-c", text],
+        env={**os.environ, **variables(str(daemon.socket), os.environ)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        for pid in executors(daemon):
+            os.kill(pid, signal.SIGKILL)
+        output, _ = process.communicate("", timeout=60)
+    assert output.split()[0] == output.split()[1] != "CUDA_SUCCESS"
+    assert process.returncode == 0
+
+
+def executors(daemon: Served) -> list[int]:
+    """The executors among the daemon's children."""
+    assert daemon.process is not None
+    lists = Path(f"/proc/{daemon.process.pid}/task").glob("*/children")
+    found = [int(pid) for each in lists for pid in each.read_text().split()]
+    return [pid for pid in found if b"fikitd.executor" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+
+def test_what_is_not_served_is_counted_and_told(daemon: Served, client: Client) -> None:
+    text = START + "start()\nfor _ in range(3): driver.cuMemAllocManaged(64, 1)\nos.kill(os.getpid(), 9)\n"
+    fikitctl = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from fikitctl.main import main; main()",
+        "-H",
+        str(daemon.socket),
+    ]
+    told = subprocess.run(
+        [*fikitctl, "doctor", "--", sys.executable, "-c", text], capture_output=True, text=True, timeout=60
+    )
+    assert told.returncode == 128 + signal.SIGKILL
+    assert "calls that fikitd does not serve: cuMemAllocManaged (3)" in told.stderr
+    shown = subprocess.run([*fikitctl, "show", "job-1"], capture_output=True, text=True, timeout=60)
+    assert "unsupported calls  cuMemAllocManaged (3)" in shown.stdout
+
+
+def test_two_programs_share_by_priority(daemon: Served, client: Client) -> None:
+    """Both at once, each with its own data, and the daemon knows their levels."""
+    text = START + (
+        "device, context = start()\nmemory = done(driver.cuMemAlloc(4))\n"
+        "done(driver.cuMemsetD32(memory, int(sys.argv[1]), 1))\n"
+        "print('ready', flush=True)\nsys.stdin.read()\nprint(int.from_bytes(read(memory), 'little'))\n"
+    )
+    fikitctl = [
+        sys.executable,
+        "-P",
+        "-c",
+        "from fikitctl.main import main; main()",
+        "-H",
+        str(daemon.socket),
+    ]
+    running = {}
+    for priority, value in (("high", 11), ("low", 22)):
+        command = [*fikitctl, "run", "-p", priority, "--", sys.executable, "-c", text, str(value)]
+        running[value] = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    for process in running.values():
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+    sessions = client.ask(protocol.ListSessions()).sessions
+    assert sorted(session.priority for session in sessions) == [0, 9]
+    for value, process in running.items():
+        assert process.communicate("", timeout=60)[0] == f"{value}\n"

@@ -1,0 +1,119 @@
+// Parts of the libcuda stand-in that need no daemon: messages, images, ranges.
+#include <elf.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../core/check.hpp"
+#include "images.hpp"
+#include "messages.hpp"
+#include "ranges.hpp"
+
+using namespace fikit::shim;
+
+namespace {
+
+void test_a_message_is_read_as_it_was_written() {
+    MessageWriter writer;
+    writer.map(3);
+    writer.text("number");
+    writer.number(1ull << 40);
+    writer.text("body");
+    writer.map(2);
+    writer.text("yes");
+    writer.boolean(true);
+    writer.text("nothing");
+    writer.nothing();
+    writer.text("name");
+    writer.text("value");
+    CHECK(!writer.overflowed());
+    const MessageReader reader(writer.data(), writer.size());
+    size_t length = 0;
+    CHECK(reader.whole(length) == MessageReader::State::complete);
+    CHECK_EQUAL(length, writer.size());
+    uint64_t number = 0;
+    CHECK(reader.at("number").number(number) && number == 1ull << 40);
+    CHECK(reader.at("body").at("yes").boolean() && !reader.at("body").at("nothing").boolean());
+    CHECK(reader.at("name").text() == "value" && !reader.at("missing").exists());
+    CHECK(!reader.at("name").number(number) && reader.at("number").text().empty());
+    for (size_t size = 0; size < writer.size(); ++size)
+        CHECK(MessageReader(writer.data(), size).whole(length) == MessageReader::State::incomplete);
+}
+
+void test_a_message_that_nests_too_deep_is_broken() {
+    const std::vector<uint8_t> deep(100, 0x91);  // an array of an array of ...
+    size_t length = 0;
+    CHECK(MessageReader(deep.data(), deep.size()).whole(length) == MessageReader::State::broken);
+}
+
+void test_images_are_as_long_as_their_headers_say() {
+    Image image;
+    CHECK(find_image(".version 7.8\n", image) && image.bytes == 14);
+
+    std::vector<uint8_t> elf(4096);
+    Elf64_Ehdr header{};
+    std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+    header.e_ident[EI_CLASS] = ELFCLASS64;
+    header.e_shoff = 512;
+    header.e_shentsize = sizeof(Elf64_Shdr);
+    header.e_shnum = 2;
+    header.e_phoff = 64;
+    header.e_phentsize = sizeof(Elf64_Phdr);
+    header.e_phnum = 1;
+    Elf64_Shdr sections[2]{};
+    sections[0].sh_type = SHT_PROGBITS;
+    sections[0].sh_offset = 1000;
+    sections[0].sh_size = 700;
+    sections[1].sh_type = SHT_NOBITS;  // takes no room
+    sections[1].sh_offset = 1000;
+    sections[1].sh_size = 1 << 20;
+    Elf64_Phdr segment{};
+    segment.p_offset = 2000;
+    segment.p_filesz = 48;
+    std::memcpy(elf.data(), &header, sizeof header);
+    std::memcpy(elf.data() + 512, sections, sizeof sections);
+    std::memcpy(elf.data() + 64, &segment, sizeof segment);
+    CHECK(find_image(elf.data(), image) && image.bytes == 2048);
+
+    struct {
+        uint32_t magic = 0xba55ed50;
+        uint16_t version = 1, header_bytes = 16;
+        uint64_t content_bytes = 100;
+    } fatbin;
+    CHECK(find_image(&fatbin, image) && image.bytes == 116);
+    struct {
+        uint32_t magic = 0x466243b1, version = 1;
+        const void* data;
+        const void* others = nullptr;
+    } wrapper;
+    wrapper.data = &fatbin;
+    CHECK(find_image(&wrapper, image) && image.bytes == 116 && image.data == &fatbin);
+    wrapper.data = &wrapper;
+    CHECK(!find_image(&wrapper, image));
+}
+
+void test_ranges_know_whose_an_address_is() {
+    Ranges ranges;
+    Range found;
+    CHECK(!ranges.find(1000, found));
+    for (uint64_t address : {5000u, 1000u, 3000u})
+        CHECK(ranges.add({.address = address, .bytes = 500, .kind = Range::Kind::device}));
+    CHECK(ranges.find(3499, found) && found.address == 3000);
+    CHECK(!ranges.find(3500, found) && !ranges.find(999, found));
+    CHECK(!ranges.take(3000, Range::Kind::pinned, found) && !ranges.take(3001, Range::Kind::device, found));
+    CHECK(ranges.find(3000, found));
+    const uint64_t id = found.id;
+    CHECK(ranges.take(3000, Range::Kind::device, found) && !ranges.find(3000, found));
+    CHECK(ranges.add({.address = 3000, .bytes = 100, .kind = Range::Kind::pinned}));
+    CHECK(ranges.find(3050, found) && !found.on_device() && found.id != id);
+}
+
+}  // namespace
+
+int main() {
+    test_a_message_is_read_as_it_was_written();
+    test_a_message_that_nests_too_deep_is_broken();
+    test_images_are_as_long_as_their_headers_say();
+    test_ranges_know_whose_an_address_is();
+}
