@@ -3,10 +3,10 @@
     python -m bench.cuda_python_suite --tests DIR [--python FILE] [--output FILE] [PYTEST_ARGUMENT...]
 
 DIR is a checkout of https://github.com/NVIDIA/cuda-python at the tags of the installed cuda-bindings and
-cuda-core (--python names an interpreter that has them, with pytest); nothing of it is part of this project. It
-takes two to six minutes. A failure is sorted by what it needs that the simulated driver does not have; the rest
-is unexplained. The share is that of the tests which need neither managed memory, graphics, NVML, a second
-device nor the CUDA runtime library, whose private interface to the driver is not imitated.
+cuda-core (--python names an interpreter that has them, with pytest); nothing of it is part of this project.
+It takes two to six minutes. A failure is sorted by what it needs that the simulated driver does not have;
+the rest is unexplained. The share is that of the tests which need neither managed memory, graphics, NVML, a
+second device nor the CUDA runtime library, whose private interface to the driver is not imitated.
 """
 
 from __future__ import annotations

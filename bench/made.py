@@ -1,4 +1,4 @@
-"""Workloads that nobody recorded: what policies are tried on without having been tuned to it.
+"""Workloads that nobody recorded. Policies were adjusted with them in view: they are no hold-out.
 
 Kernel lengths, grids, blocks, the structure of an iteration and its rate are drawn from seeded distributions
 that they are the same everywhere.

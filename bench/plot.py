@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import median
 from typing import Any
-
-from bench.sharing import middle
 
 
 def draw(result: dict[str, Any], image: Path) -> None:
@@ -25,7 +24,7 @@ def draw(result: dict[str, Any], image: Path) -> None:
     for name, places in points.items():
         across, up = zip(*places, strict=True)
         (line,) = axes.plot(across, up, "o", markersize=4, alpha=0.5)
-        axes.plot([middle(across)], [middle(up)], "o", markersize=10, color=line.get_color(), label=name)
+        axes.plot([median(across)], [median(up)], "o", markersize=10, color=line.get_color(), label=name)
     axes.axhline(1.0, color="grey", linewidth=0.8)
     axes.set(
         xlabel="low-priority throughput, of alone",

@@ -3,8 +3,7 @@
     python -m bench.replay_results table             measured and replayed, for the fixed rules
     python -m bench.replay_results pairs [--tenants 4] [--made] [--policies P,P] [--seconds S] [--json FILE]
 
-``pairs``: all of the recorded inference and training workloads, or with ``--made`` those of bench/made.py,
-which no parameter was chosen on.
+``pairs``: all of the recorded inference and training workloads, or with ``--made`` those of bench/made.py.
 """
 
 from __future__ import annotations

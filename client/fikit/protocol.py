@@ -201,8 +201,8 @@ class ProfileRecord(Struct, frozen=True, kw_only=True):
     """What is known of one kernel key: durations are of the latest measured launches."""
 
     function: str
-    module: str
-    """Hexadecimal hash of the module's content."""
+    module: KernelKey
+    """Hash of the module's content."""
     device: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]

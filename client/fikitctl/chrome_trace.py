@@ -4,7 +4,9 @@ A session is a process of the trace, named by its tenant, and each of its stream
 one stream follow each other, so complete ("X") events never overlap there. Waits at the gate do overlap
 what runs before them, hence asynchronous ("b"/"e") events, which viewers stack by themselves. One more
 process has a thread for each partition of the multiprocessors; what runs at the same time on the same
-partition is spread over lanes, because overlapping complete events would be drawn as nested.
+partition is spread over lanes, because overlapping complete events would be drawn as nested. A session of
+the highest priority has one more thread, with its gaps: when nothing of it ran, and how much of that others
+filled.
 
 The format: "Trace Event Format", Google, 2016. Times are microseconds.
 """
@@ -21,6 +23,10 @@ PARTITIONS: Final = 1
 """The process id of the multiprocessors; sessions follow."""
 LANES: Final = 64
 """Threads kept for each partition."""
+GAPS: Final = 1 << 20
+"""The thread of a session's gaps, below its streams."""
+HIGHEST: Final = 0
+SHORTEST_GAP_NS: Final = 1000
 
 Events = Iterator[dict[str, Any]]
 
@@ -37,6 +43,7 @@ def chrome_trace(trace: Trace, sessions: Iterable[SessionRecord], gpu: int) -> d
         "traceEvents": [
             *_session_names(operations, numbers, known),
             *_operations(operations, numbers, origin),
+            *_gaps(operations, numbers, known, origin),
             *_partitions(operations, numbers, known, origin, gpu),
         ],
     }
@@ -120,6 +127,64 @@ def _ran(operation: TraceOperation) -> bool:
 def _span(operation: TraceOperation, origin: int) -> dict[str, Any]:
     duration = (operation.ended_ns - operation.started_ns) / 1000
     return {"ph": "X", "ts": _microseconds(operation.started_ns, origin), "dur": duration}
+
+
+def _gaps(
+    operations: Sequence[TraceOperation],
+    numbers: Mapping[str, int],
+    known: Mapping[str, SessionRecord],
+    origin: int,
+) -> Events:
+    ran = sorted(filter(_ran, operations), key=lambda operation: operation.started_ns)
+    for session, pid in numbers.items():
+        if session not in known or known[session].priority != HIGHEST:
+            continue
+        own = [operation for operation in ran if operation.session == session]
+        others = _Covered([operation for operation in ran if operation.session != session])
+        until, found = own[0].ended_ns if own else 0, False
+        for operation in own[1:]:
+            if operation.started_ns - until >= SHORTEST_GAP_NS:
+                if not found:
+                    yield from _thread(pid, GAPS, "gaps")
+                found = True
+                length, filled = operation.started_ns - until, others.within(until, operation.started_ns)
+                yield {
+                    "name": f"idle, {filled / length:.0%} filled",
+                    "cat": "gap",
+                    "ph": "X",
+                    "pid": pid,
+                    "tid": GAPS,
+                    "ts": _microseconds(until, origin),
+                    "dur": length / 1000,
+                    "args": {"filled_ns": filled},
+                }
+            until = max(until, operation.ended_ns)
+
+
+class _Covered:
+    """When any of some operations ran; asked about spans in the order of time."""
+
+    def __init__(self, ran: Iterable[TraceOperation]) -> None:
+        self._spans: list[tuple[int, int]] = []
+        for operation in ran:
+            start, end = operation.started_ns, operation.ended_ns
+            if self._spans and start <= self._spans[-1][1]:
+                self._spans[-1] = (self._spans[-1][0], max(end, self._spans[-1][1]))
+            else:
+                self._spans.append((start, end))
+        self._next = 0
+
+    def within(self, start: int, end: int) -> int:
+        """How much of the span they ran."""
+        covered = 0
+        while self._next < len(self._spans) and self._spans[self._next][1] <= start:
+            self._next += 1
+        place = self._next
+        while place < len(self._spans) and self._spans[place][0] < end:
+            begin, over = self._spans[place]
+            covered += min(over, end) - max(begin, start)
+            place += 1
+        return covered
 
 
 def _partitions(

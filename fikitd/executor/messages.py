@@ -16,6 +16,7 @@ from fikit.protocol import (
     GateStatistics,
     Identifier,
     KernelGap,
+    KernelKey,
     Level,
     Name,
     TraceOperation,
@@ -152,7 +153,7 @@ class Traced(Answer, tag="traced", frozen=True):
 class KernelProfile(Struct, frozen=True, kw_only=True):
     """A profile entry: the key, and durations of launches measured on the device."""
 
-    module: str
+    module: KernelKey
     function: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]

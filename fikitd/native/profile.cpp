@@ -15,6 +15,14 @@ uint64_t hash_bytes(const void* data, size_t size) {
     return mix(hash, rest);
 }
 
+// The first `count` in order; what is not measured yet comes last.
+template <size_t size>
+static std::array<uint32_t, size> in_order(std::array<uint32_t, size> values, uint32_t count) {
+    std::fill(values.begin() + count, values.end(), UINT32_MAX);
+    std::sort(values.begin(), values.end());
+    return values;
+}
+
 void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     if (multiprocessors != 0)  // it took more waves than on all of them
         duration = duration * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
@@ -28,12 +36,12 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     ++samples;
     dirty = true;
     const uint32_t count = std::min(samples, window);
-    std::array<uint32_t, window> sorted = durations;
-    std::sort(sorted.begin(), sorted.begin() + count);
+    const auto sorted = in_order(durations, count);
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
     p95 = sorted[(count * 95 + 99) / 100 - 1];
-    // Undisturbed: the least ever, let go slowly, since beside others' work even a low percentile is disturbed.
+    // Undisturbed: the least ever, let go slowly, since beside others' work even a low percentile is
+    // disturbed.
     shortest = shortest == 0 ? sorted[0] : std::min(sorted[0], shortest + shortest / 256 + 1);
     tell();
     // Once the median holds still, look less often; when it moves, look again.
@@ -59,9 +67,7 @@ void KernelGap::measured(Nanoseconds time) {
     times[samples % window] = static_cast<uint32_t>(std::clamp<Nanoseconds>(time, 0, UINT32_MAX));
     ++samples;
     const uint32_t count = std::min(samples, window);
-    std::array<uint32_t, window> sorted = times;
-    std::sort(sorted.begin(), sorted.begin() + count);
-    median = sorted[(count - 1) / 2];
+    median = in_order(times, count)[(count - 1) / 2];
 }
 
 void KernelEntry::tell() {

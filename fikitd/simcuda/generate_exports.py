@@ -88,7 +88,8 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
     ]
     output.mkdir(parents=True, exist_ok=True)
     (output / "stubs.cpp").write_text("\n".join(lines))
-    exported = "\n".join(f"    {name};" for name in [*sorted(symbols), "fikitSimHostTime", "fikitSimNow"])
+    own = ["fikitSimAccesses", "fikitSimHostTime", "fikitSimNow", "fikitSimRecordAccesses"]
+    exported = "\n".join(f"    {name};" for name in [*sorted(symbols), *own])
     (output / "exports.map").write_text("{\n  global:\n" + exported + "\n  local: *;\n};\n")
 
 

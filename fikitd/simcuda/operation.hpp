@@ -11,9 +11,9 @@
 #include <variant>
 #include <vector>
 
-#include "ptx/execution.hpp"
 #include "cost.hpp"
 #include "machine.hpp"
+#include "ptx/execution.hpp"
 
 namespace fikit::sim {
 

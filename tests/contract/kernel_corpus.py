@@ -98,7 +98,12 @@ def include_folders() -> list[str]:
 
 
 def compile_source(source: pathlib.Path) -> bytes:
-    """The PTX that NVRTC makes of a file, marked as of a version that every driver of CUDA 13 takes."""
+    """The PTX that NVRTC makes of a file."""
+    return compile_text(source.read_text(), source.name)
+
+
+def compile_text(text: str, name: str = "source.cu") -> bytes:
+    """The PTX that NVRTC makes of CUDA C, marked as of a version that every driver of CUDA 13 takes."""
     from fikit.nvrtc import compile_ptx
 
     options = [
@@ -107,7 +112,7 @@ def compile_source(source: pathlib.Path) -> bytes:
         "-default-device",
         *(f"-I{place}" for place in include_folders()),
     ]
-    ptx = compile_ptx(source.read_text(), name=source.name, architecture="compute_90", options=options)
+    ptx = compile_ptx(text, name=name, architecture="compute_90", options=options)
     ptx = ptx.rstrip(b"\0")
     newer = re.search(rb"^\.version (\d+\.\d+)", ptx, re.MULTILINE)
     if newer and float(newer[1]) > float(VERSION):

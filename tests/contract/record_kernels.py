@@ -1,9 +1,9 @@
 """Writes what the corpus of kernels gives on this device: run on real hardware, it makes tests/data/kernels.
 
-python -P tests/contract/record_kernels.py [--compile] [--outputs FILE.npz] [--output FILE.json] [GROUP...]
+python -P tests/contract/record_kernels.py [--compile] [--outputs FILE.npz] [--output FILE.json] [GROUP]
 
---compile only makes the PTX anew, with NVRTC. Each group runs in a process of its own, so that a fault ends no
-other. FIKIT_TEST_DEVICE=real chooses the real driver.
+--compile only makes the PTX anew, with NVRTC. Each group runs in a process of its own, so that a fault ends
+no other. FIKIT_TEST_DEVICE=real chooses the real driver.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Kernels in CUDA C and instructions one by one: the same results on both drivers.
 
-What the real GPU gave lies in tests/data/kernels/expected.json (record_kernels.py writes it); NumPy judges some
-kernels as well.
+What the real GPU gave lies in tests/data/kernels/expected.json, which record_kernels.py writes; NumPy judges
+some kernels as well.
 """
 
 import importlib.util

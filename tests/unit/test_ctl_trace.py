@@ -80,6 +80,21 @@ def _check(document: dict[str, Any]) -> None:
             assert all(ended <= started for (_, ended), (started, _) in pairwise(ordered))
 
 
+def test_gaps_of_the_highest_priority_tell_how_much_was_filled() -> None:
+    operations = [
+        TraceOperation("session-1", 0, "launch", "a", 0, 500, 1_000, 2_000, 0, 64, 0),
+        TraceOperation("session-1", 0, "launch", "b", 0, 2_100, 2_500, 3_000, 0, 64, 0),  # too short a gap
+        TraceOperation("session-1", 0, "launch", "c", 0, 9_000, 13_000, 14_000, 0, 64, 0),
+        TraceOperation("session-2", 0, "launch", "d", 0, 2_000, 2_500, 5_000, 0, 16, 16),
+        TraceOperation("session-2", 1, "launch", "e", 0, 2_000, 4_000, 6_000, 0, 16, 16),
+        TraceOperation("session-2", 0, "launch", "f", 0, 2_000, 12_000, 15_000, 0, 16, 16),
+    ]
+    document = _document(operations)
+    _check(document)
+    (gap,) = [event for event in document["traceEvents"] if event.get("cat") == "gap"]
+    assert (gap["name"], gap["dur"], gap["args"]["filled_ns"]) == ("idle, 40% filled", 10.0, 4_000)
+
+
 def test_a_recording() -> None:
     document = _document(OPERATIONS, dropped=3)
     _check(document)

@@ -13,7 +13,7 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         highs_[number] = High{};
         highs_[number].sequence = &sequences_[number];
         highs_[number].sequence->forget();
-        highs_[number].step_at = now;
+        highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
         return;
     }
     ++unforeseeable_;
@@ -57,7 +57,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     }
     const Plan made = plan(foreseen, sms, now);
     const Nanoseconds length =
-        (made.end - made.start) * work.expected / std::max(work.expected, work.longest);
+        (made.end - made.start) * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
     if (runs_ < operations)
         running_[runs_++] = {static_cast<uint8_t>(session),
                              work.known,
@@ -77,11 +77,12 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
         if (runs_ > 0) suspect(high, running_[runs_ - 1]);
-        Nanoseconds late = 0;
-        excess(high, made, now, late);
-        high.committed = late;
+        const auto number = static_cast<unsigned>(std::countr_zero(left));
+        if (!foreseen_) excess(high, made, now, expected_late_[number]);
+        high.committed = expected_late_[number];
         high.until = made.end;
     }
+    foreseen_ = false;
 }
 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
@@ -268,14 +269,29 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
     return std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
 }
 
-bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+// Most candidates need no walk: they cannot delay by more than they last, and that the slack absorbs.
+bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds& late) const {
+    const Sequence& sequence = *high.sequence;
+    if (!sequence.known() || high.awaits) return false;
+    const Nanoseconds before = std::max(high.committed, high.end - high.alone);
+    const Nanoseconds most = std::max<Nanoseconds>(0, before) + plan.end - plan.start;
+    const Nanoseconds slack = sequence.slack(sequence.next());
+    if (static_cast<double>(most) * high.margin > static_cast<double>(slack) * high.trust) return false;
+    late = std::max<Nanoseconds>(0, before) + std::min(plan.end - plan.start, plan.work->block);
+    return true;
+}
+
+bool Fikit::fits(const Plan& plan, Nanoseconds now) {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.work->block > bounds_.delay_least)
         return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
-        Nanoseconds late = 0;
-        if (excess(highs_[std::countr_zero(left)], plan, now, late) > 0) return false;
+        const auto number = static_cast<unsigned>(std::countr_zero(left));
+        const High& high = highs_[number];
+        if (plainly_fits(high, plan, expected_late_[number])) continue;
+        if (excess(high, plan, now, expected_late_[number]) > 0) return false;
     }
+    foreseen_ = true;
     return true;
 }
 
@@ -337,6 +353,7 @@ Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;
+    foreseen_ = false;
     for (int number = highest_level + 1; left != 0; ++number) {
         const Level& level = levels_[number];
         uint64_t candidates = level.members & left;

@@ -160,7 +160,8 @@ class Fikit final : public Levels {
     Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds at) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now, Nanoseconds& late) const;
-    bool fits(const Plan& plan, Nanoseconds now) const;
+    bool plainly_fits(const High& high, const Plan& plan, Nanoseconds& late) const;
+    bool fits(const Plan& plan, Nanoseconds now);
     Decision place(unsigned session, Nanoseconds now, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
 
@@ -170,6 +171,8 @@ class Fikit final : public Levels {
     unsigned used_ = 0;                           // bits of highs_
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
+    std::array<Nanoseconds, predictors> expected_late_{};
+    bool foreseen_ = false;  // they are those of the operation that was just decided on
     std::array<Surprise, 512> surprises_{};
     std::array<Running, operations> running_{};
     unsigned runs_ = 0, unknowns_ = 0;

@@ -77,3 +77,29 @@ std::vector<AccessRange> AccessLog::ranges(std::size_t launch) {
 }
 
 }  // namespace fikit::sim
+
+// --- for programs that hold the library (fikitd.simcuda.accesses); see accesses.hpp
+extern "C" {
+
+[[gnu::visibility("default")]] void fikitSimRecordAccesses(int on) {
+    fikit::sim::AccessLog::instance().enable(on != 0);
+}
+
+[[gnu::visibility("default")]] long fikitSimAccesses(unsigned long launch, char* kernel,
+                                                     unsigned long kernel_bytes,
+                                                     fikit::sim::AccessRange* ranges,
+                                                     unsigned long capacity) {
+    using fikit::sim::AccessLog;
+    if (launch >= AccessLog::instance().launches()) return -1;
+    const std::vector<fikit::sim::AccessRange> found = AccessLog::instance().ranges(launch);
+    if (kernel != nullptr && kernel_bytes > 0) {
+        const std::string name = AccessLog::instance().kernel(launch);
+        const std::size_t length = std::min<std::size_t>(name.size(), kernel_bytes - 1);
+        std::copy_n(name.data(), length, kernel);
+        kernel[length] = '\0';
+    }
+    if (ranges != nullptr) std::copy_n(found.begin(), std::min<std::size_t>(found.size(), capacity), ranges);
+    return static_cast<long>(found.size());
+}
+
+}  // extern "C"

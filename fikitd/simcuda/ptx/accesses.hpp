@@ -17,6 +17,7 @@ struct AccessRange {
     std::uint64_t begin, end;  // addresses, end excluded
     AccessKind kind;
 };
+static_assert(sizeof(AccessRange) == 24);  // fikitd/simcuda/accesses.py reads them
 
 // Collects ranges; adjacent and overlapping ones of a kind become one.
 class AccessRecorder {
@@ -72,3 +73,13 @@ class AccessLog {
 };
 
 }  // namespace fikit::sim
+
+extern "C" {
+// Exported from the library. Turns the log on, empty, for launches that begin from now on; or off.
+void fikitSimRecordAccesses(int on);
+// The ranges of a launch, counted from 0 in the order in which they began: writes its kernel's name and up to
+// `capacity` ranges where there is room for them; returns how many ranges there are, -1 for no such launch.
+// Call it once the launch has ended.
+long fikitSimAccesses(unsigned long launch, char* kernel, unsigned long kernel_bytes,
+                      fikit::sim::AccessRange* ranges, unsigned long capacity);
+}

@@ -90,13 +90,11 @@ class BlockRun {
     Nanoseconds supposed = -1;
 
   private:
-    friend struct Turn;
-    enum class Outcome : std::uint8_t { again, blocked, fault };
-
     void start_warps();
     // warp.cpp
     void run_warp(Warp& warp);
     Group* pick(Warp& warp);
+    bool release_warp_barrier(Warp& warp);
     void settle(Warp& warp);
     void run_group(Warp& warp, std::size_t group);
     void split(Warp& warp, std::size_t group, Mask taken);

@@ -78,6 +78,16 @@ float from_e5m2(std::uint8_t value);
 // G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008). a * b must be exact in double.
 double odd_sum(double product, double addend);
 
+// The neighbour of a double that is odd, unless it is exact: a further rounding to 22 bits or fewer is then
+// right.
+inline float odd_single(double value) {
+    const auto single = static_cast<float>(value);
+    u32 bits = std::bit_cast<u32>(single);
+    if (single != single || static_cast<double>(single) == value || (bits & 1) != 0) return single;
+    bits = std::fabs(static_cast<double>(single)) < std::fabs(value) ? bits + 1 : bits - 1;
+    return std::bit_cast<float>(bits);
+}
+
 // While it lives, the processor rounds in this direction.
 class RoundingScope {
   public:

@@ -219,7 +219,6 @@ void extreme_of(Lowering& lowering, bool greater) {
     const Place c = lowering.count() == 4 ? lowering.source(3, type) : no_place;
     const std::uint32_t how = (greater ? 1U : 0U) | (keep_nan ? 2U : 0U) | (by_sign ? 4U : 0U);
     const Place middle = c == no_place ? d : lowering.temporary(type);
-    Op op;
     for (int step = 0; step < (c == no_place ? 1 : 2); ++step) {
         Op& made = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}),
                                  type == Type::f64 ? Work::wide : Work::simple);

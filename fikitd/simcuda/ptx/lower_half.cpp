@@ -18,7 +18,7 @@ struct Half {
     static u16 store(const Op& op, double value) {
         if ((op.flags & flag::saturate) != 0) value = saturated(value);
         if ((op.flags & flag::relu) != 0 && value < 0) value = 0;
-        const u16 bits = to_half(value, Rounding::nearest);
+        const u16 bits = to_half(odd_single(value));
         if ((op.flags & flag::flush) != 0 && (bits & 0x7c00) == 0) return bits & 0x8000;
         return bits;
     }
@@ -29,7 +29,7 @@ struct Bfloat {
     static u16 store(const Op& op, double value) {
         if ((op.flags & flag::saturate) != 0) value = saturated(value);
         if ((op.flags & flag::relu) != 0 && value < 0) value = 0;
-        return to_bfloat(value, Rounding::nearest);
+        return to_bfloat(odd_single(value));
     }
 };
 

@@ -338,7 +338,7 @@ void Parser::parse_value(Variable& variable, Type type) {
         fail_near(token);
     }
     for (unsigned byte = 0; byte < bytes; ++byte) {
-        variable.initial.push_back(byte < 8 ? static_cast<std::uint8_t>(value >> (8 * byte)) : 0);
+        variable.initial.push_back(static_cast<std::uint8_t>(byte < 8 ? value >> (8 * byte) : 0));
     }
 }
 
@@ -365,7 +365,7 @@ std::vector<std::uint8_t> initial_bytes(const Variable& variable,
         if (relocation.variable != Relocation::none) value += addresses[relocation.variable];
         value >>= relocation.shift;
         for (unsigned byte = 0; byte < relocation.bytes; ++byte) {
-            bytes[relocation.offset + byte] = byte < 8 ? static_cast<std::uint8_t>(value >> (8 * byte)) : 0;
+            bytes[relocation.offset + byte] = static_cast<std::uint8_t>(byte < 8 ? value >> (8 * byte) : 0);
         }
     }
     return bytes;

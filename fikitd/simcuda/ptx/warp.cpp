@@ -100,7 +100,31 @@ Group* BlockRun::pick(Warp& warp) {
                               (group.frame->depth == best->frame->depth && group.pc < best->pc)));
         if (better) best = &group;
     }
-    return best;
+    return best == nullptr && release_warp_barrier(warp) ? pick(warp) : best;
+}
+
+// Lanes may meet at a warp's barrier (bar.warp.sync) from different places in the code.
+bool BlockRun::release_warp_barrier(Warp& warp) {
+    Mask here = 0;
+    Mask wanted = 0;
+    const auto waits = [](const Group& group) {
+        return group.state == Group::State::gathering &&
+               group.frame->function->code[group.pc].cost == Work::barrier;
+    };
+    for (const Group& group : warp.groups) {
+        if (!waits(group)) continue;
+        Context context;
+        bind(context, group);
+        here |= group.mask;
+        wanted |= context.at<u32>(group.frame->function->code[group.pc].c)[std::countr_zero(group.mask)];
+    }
+    if (here == 0 || (wanted & warp.exists & ~warp.exited & ~here) != 0) return false;
+    for (Group& group : warp.groups) {
+        if (!waits(group)) continue;
+        group.state = Group::State::ready;
+        ++group.pc;
+    }
+    return true;
 }
 
 void BlockRun::run_warp(Warp& warp) {

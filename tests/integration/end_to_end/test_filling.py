@@ -84,6 +84,7 @@ def batch(session: fikit.Session, nanoseconds: int, grid: int, kernels: int = 20
 
 
 def test_idle_time_is_filled_and_told(daemon: Daemon, connect: Connect) -> None:
+    began = time.monotonic()
     high, low = connect(name="service", priority="high"), connect(name="batch", priority="low")
     service, play = Service(high), batch(low, 100_000, WHOLE)
     play()  # known from here on
@@ -101,6 +102,7 @@ def test_idle_time_is_filled_and_told(daemon: Daemon, connect: Connect) -> None:
     assert other.gate.filled + other.gate.confined > 0
     # What was used lay in the idle time, but for what began before it or reached beyond it.
     assert 0 < used < 2 * gate.idle_ns
+    assert gate.idle_ns < (time.monotonic() - began) / SCALE * 1e9
     assert other.session.session == low.identifier
     assert other.gate.measured > 0
     assert explain(daemon, low).gated.gate.filled >= other.gate.filled

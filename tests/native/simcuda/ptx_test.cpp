@@ -162,6 +162,19 @@ TEST(a_lane_may_wait_for_another_of_its_warp) {
                  0, shape) == 32);
 }
 
+TEST(lanes_meet_at_a_warp_s_barrier_from_two_places) {
+    const LaunchShape shape{{1, 1, 1}, {32, 1, 1}};
+    CHECK(computed("mov.u32 %r1, %laneid; setp.lt.u32 %p1, %r1, 16; @%p1 bra A;"
+                   "bar.warp.sync -1; red.global.add.u64 [0], 1; ret;"
+                   "A: bar.warp.sync -1; red.global.add.u64 [0], 100; ret;",
+                   0, shape) == 1616);
+}
+
+TEST(who_waits_for_ever_is_stopped) {
+    const LaunchShape shape{{1, 1, 1}, {64, 1, 1}};
+    CHECK(computed("bar.sync 1, 96; ret;", 0, shape) == 0xfa000000U + CUDA_ERROR_LAUNCH_TIMEOUT);
+}
+
 TEST(unknown_instructions_are_refused_by_name) {
     for (const char* code : {"wgmma.fence.sync.aligned;", "tex.1d.v4.s32.s32 {%r1,%r2,%r3,%r4}, [t, {%r1}];",
                              "add.f32.rq %r1, %r2, %r3;", "frobnicate %r1;"}) {

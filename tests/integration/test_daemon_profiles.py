@@ -1,0 +1,87 @@
+"""What is known of kernels outlives the daemon: kill -9, a full disk; and travels as it is."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+from typing import Any
+
+import msgspec
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Daemon
+
+KNOWN = p.ProfileRecord(
+    module="00000000000000aa", function="gemm", device="some GPU", grid=(8, 2, 1), block=(128, 1, 1),
+    shared_bytes=1024, samples=40, median_ns=12_000, p95_ns=15_000, shortest_ns=11_000, block_ns=5_000,
+    wrong=2, key="00000000000000bb",
+    gaps=[p.KernelGap("00000000000000cc", 9, 7_000), p.KernelGap("00000000000000dd", 3, 900)],
+)  # fmt: skip
+
+
+def profiles(client: Any) -> list[p.ProfileRecord]:
+    return client.ask(p.ListProfiles()).profiles  # type: ignore[no-any-return]
+
+
+def test_profiles_survive_kill_9(daemon: Daemon) -> None:
+    client = daemon.client()
+    assert client.ask(p.ImportProfiles(profiles=[KNOWN])) == p.Done()
+    daemon.stop(signal.SIGKILL)
+    daemon.start()
+    assert profiles(daemon.client()) == [KNOWN]
+
+
+def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(stopped_daemon: Daemon) -> None:
+    state = stopped_daemon.place / "state"
+    state.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", state], check=False)
+    if mounted.returncode:
+        pytest.skip("no right to mount a small file system")
+    try:
+        client = stopped_daemon.start().client()
+        assert client.ask(p.ImportProfiles(profiles=[KNOWN])) == p.Done()
+        (state / "filler").write_bytes(b"")
+        with (state / "filler").open("wb", buffering=0) as filler:
+            try:
+                while True:
+                    filler.write(bytes(4096))
+            except OSError:
+                pass
+        others = [msgspec.structs.replace(KNOWN, function=f"other{number}") for number in range(2000)]
+        assert client.ask(p.ImportProfiles(profiles=others)).code == "unavailable"
+        assert profiles(client) == [KNOWN]
+        (state / "filler").unlink()
+        assert client.ask(p.ImportProfiles(profiles=others[:5])) == p.Done()
+        assert len(profiles(client)) == 6
+        stopped_daemon.stop(signal.SIGKILL)
+    finally:
+        if stopped_daemon.process is not None:
+            stopped_daemon.stop(signal.SIGKILL)
+        subprocess.run(["umount", "--lazy", state], check=True)
+
+
+def test_a_key_of_another_build_or_gpu_is_another_entry(client: Any) -> None:
+    others = [
+        msgspec.structs.replace(KNOWN, module="00000000000000ab"),
+        msgspec.structs.replace(KNOWN, device="another GPU"),
+        msgspec.structs.replace(KNOWN, block=(256, 1, 1)),
+    ]
+    assert client.ask(p.ImportProfiles(profiles=[KNOWN, *others])) == p.Done()
+    assert len(profiles(client)) == 4
+    newer = msgspec.structs.replace(KNOWN, samples=41)
+    assert client.ask(p.ImportProfiles(profiles=[newer])) == p.Done()
+    assert newer in profiles(client)
+    assert len(profiles(client)) == 4
+
+
+def test_a_module_is_named_by_a_hash(client: Any) -> None:
+    bad = msgspec.structs.replace(KNOWN, module="gemm.cu")
+    assert client.ask(p.ImportProfiles(profiles=[bad])).code == "invalid"
+
+
+@pytest.mark.parametrize("gap", [("zz", 1, 1), ("", 1, 1), ("00", -1, 1)])
+def test_a_gap_that_is_none_is_refused(client: Any, gap: tuple[Any, ...]) -> None:
+    bad = msgspec.structs.replace(KNOWN, gaps=[p.KernelGap(*gap)])
+    assert client.ask(p.ImportProfiles(profiles=[bad])).code == "invalid"
+    assert profiles(client) == []
