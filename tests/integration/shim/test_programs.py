@@ -7,17 +7,27 @@ import subprocess
 import sys
 from pathlib import Path
 
+import bench
 import pytest
 
 from tests.integration.shim.conftest import PROGRAMS, Runner
 
 PYTHON = (sys.executable,)
+DRIVER_API = Path(bench.__file__).with_name("programs") / "driver_api.py"
 NAMES = ["contexts", "memory", "launches", "streams", "virtual_memory", "graphs", "pools"]
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) -> None:
     program = [*PYTHON, str(PROGRAMS / f"{name}.py")]
+    alone = natively(*program)
+    assert alone[0] == 0, alone[2]
+    assert shared(*program) == alone
+
+
+def test_what_nvrtc_compiles_prints_the_same(natively: Runner, shared: Runner) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    program = [*PYTHON, str(DRIVER_API)]
     alone = natively(*program)
     assert alone[0] == 0, alone[2]
     assert shared(*program) == alone
