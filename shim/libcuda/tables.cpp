@@ -37,15 +37,22 @@ CUresult context_number(CUcontext context, unsigned long long* number) {
     return fikit::shim::cuCtxGetId(context, number);
 }
 
-// A stream by a name that no other has, also where it is a default one.
-CUresult resolved_stream(CUcontext, CUstream handle, CUstream* stream) {
+// Default streams are no objects of ours; the driver has one of its own for each.
+Stream legacy_stream;
+thread_local Stream own_stream;
+
+CUresult object_of_stream(CUcontext, CUstream handle, CUstream* stream) {
     tell("stream", handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (reinterpret_cast<uintptr_t>(handle) == UINTPTR_MAX) return CUDA_ERROR_INVALID_HANDLE;  // asked so
+    if (reinterpret_cast<uintptr_t>(handle) == UINTPTR_MAX) return CUDA_ERROR_INVALID_HANDLE;
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
     *stream = handle;
-    if (is_default(handle)) *stream = number == 0 ? CU_STREAM_LEGACY : CU_STREAM_PER_THREAD;
+    if (is_default(handle)) {
+        Stream& object = number == 0 ? legacy_stream : own_stream;
+        if (number != 0) object.number = number;
+        *stream = reinterpret_cast<CUstream>(&object);
+    }
     return CUDA_SUCCESS;
 }
 
@@ -70,7 +77,7 @@ Table tables[] = {
     {{0x21, 0x31, 0x8c, 0x60, 0x97, 0x14, 0x32, 0x48, 0x8c, 0xa6, 0x41, 0xff, 0x73, 0x24, 0xc8, 0xf2},
      {{4, reinterpret_cast<const void*>(&context_number)},
       {39, reinterpret_cast<const void*>(&stream_number)},
-      {51, reinterpret_cast<const void*>(&resolved_stream)}},
+      {51, reinterpret_cast<const void*>(&object_of_stream)}},
      {}},
     {{0x6e, 0x16, 0x3f, 0xbe, 0xb9, 0x58, 0x44, 0x4d, 0x83, 0x5c, 0xe1, 0x82, 0xaf, 0xf1, 0x99, 0x1e},
      {{7, reinterpret_cast<const void*>(&visit_functions)}},
