@@ -4,9 +4,8 @@
 
 ``producer``: from the caller to the ring. ``high``, ``gated``: the dispatch core, from the ring to the
 driver call and its completion, without the driver and without the policy, for a high-priority session and for
-one that passes the gate. ``strict`` and
-``fikit``: the gate's decision with four sessions waiting. Exits with 1 when one
-exceeds its limit.
+one that passes the gate. ``strict`` and ``fikit``: the gate's decision with four sessions waiting. Exits with
+1 when one exceeds its limit.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ PATHS: Final = (
     HotPath("high", 600, "dispatch core, high priority, without driver and policy"),
     HotPath("gated", 600, "dispatch core, through the gate, without driver and policy"),
     HotPath("strict", 400, "gate: decide, issued, arrived, completed; 4 sessions waiting"),
-    HotPath("fikit", 1500, "the policy that fills, with a high launch for each of them"),
+    HotPath("fikit", 400, "gate that fills: the same, with a high launch for each of them"),
 )
 
 

@@ -30,6 +30,7 @@ from fikit.control import Connection
 from fikit.errors import MissingExtraError
 from fikitctl.demonstration.shapes import Machine
 from fikitctl.demonstration.workloads import workload_names
+from msgspec import to_builtins
 
 from bench import build, machine, plans
 from bench.bare import PER_SESSION
@@ -75,6 +76,8 @@ class Bench:
     plans: dict[str, Path] = field(default_factory=dict)
     sockets: dict[str, Path] = field(default_factory=dict)
     """Of the daemons, by policy."""
+    gated: dict[str, str] = field(default_factory=dict)
+    """The high side's session in each of them."""
     mps: Mps | None = None
     skipped: dict[str, str] = field(default_factory=dict)
 
@@ -130,14 +133,26 @@ class Bench:
         connection = keep.enter_context(Connection(self.sockets[policy], client="bench", timeout=60.0))
         level = protocol.PRIORITIES[priority]
         opened = protocol.OpenSession(name=workload, priority=level, gpu=self.device.index)
-        connection.expect(protocol.SessionOpened, opened)
+        session = connection.expect(protocol.SessionOpened, opened)
         descriptors = connection.take_descriptors(PER_SESSION)
+        if priority == "high":
+            self.gated[policy] = session.session
         return Process(
             self.program,
             ["session", self.scale, *descriptors, self.plan(workload)],
             environment=self.environment,
             descriptors=descriptors,
         )
+
+    def explained(self) -> dict[str, Any]:
+        """How each daemon's gate treated the pair, over all rounds."""
+        told = {}
+        for policy, session in self.gated.items():
+            with Connection(self.sockets[policy], client="bench", timeout=60.0) as connection:
+                told[policy] = to_builtins(
+                    connection.expect(protocol.Explained, protocol.Explain(session=session))
+                )
+        return told
 
 
 Plays = list[tuple[Process | None, Process | None]]
@@ -223,8 +238,14 @@ def measure(bench: Bench, high: str, low: str) -> dict[str, Any]:
                 readings[name].append(read(plays[name], bench))
         if host_only := readings.get("control"):
             readings["control"] = [Reading(each.hp_p50_ms, each.hp_p99_ms, None) for each in host_only]
+        explained = bench.explained()
     rows = [row(name, each, readings["alone"], readings[BOUND]) for name, each in readings.items()]
-    return {"high": high, "low": low, "configurations": [asdict(each) for each in rows]}
+    return {
+        "high": high,
+        "low": low,
+        "configurations": [asdict(each) for each in rows],
+        "explained": explained,
+    }
 
 
 def middle(values: Iterable[float | None]) -> float | None:

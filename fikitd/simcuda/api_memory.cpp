@@ -203,8 +203,6 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
         if (free_graph_memory(address)) return CUDA_SUCCESS;
         const Block block = driver.blocks[address];
-        driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
-                                                                    : model::call::free);
         driver.blocks.erase(address);
         driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
                                                                     : model::call::free);
