@@ -1,6 +1,7 @@
 """cuda-python's driver bindings and NVRTC: a kernel compiled, launched on two streams, read back."""
 
 import ctypes
+import re
 
 from cuda.bindings import driver, nvrtc
 
@@ -25,6 +26,10 @@ program = done(nvrtc.nvrtcCreateProgram(SOURCE, b"mix.cu", 0, [], []))
 done(nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=compute_90"]))
 ptx = b" " * done(nvrtc.nvrtcGetPTXSize(program))
 done(nvrtc.nvrtcGetPTX(program, ptx))
+# An NVRTC newer than the driver marks its text with a version that the driver refuses; 9.0 is CUDA 13.0's.
+version = re.search(rb"\.version (\d+\.\d+)", ptx)
+if float(version[1]) > 9.0:
+    ptx = ptx.replace(version[0], b".version 9.0", 1)
 module = done(driver.cuModuleLoadData(ptx))
 kernel = done(driver.cuModuleGetFunction(module, b"mix"))
 count = 10_000
@@ -36,7 +41,8 @@ done(driver.cuMemcpyHtoDAsync(source, ctypes.addressof(values), 4 * count, first
 done(driver.cuEventRecord(event, first))
 done(driver.cuStreamWaitEvent(second, event, 0))
 arguments = (
-    (target, source, 1.5, count),
+    # As numbers: for an object, c_void_p takes where it keeps its value.
+    (int(target), int(source), 1.5, count),
     (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_float, ctypes.c_int),
 )
 done(driver.cuLaunchKernel(kernel, -(-count // 256), 1, 1, 256, 1, 1, 0, second, arguments, 0))

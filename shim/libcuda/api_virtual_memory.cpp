@@ -12,8 +12,12 @@ namespace {
 
 constexpr uint64_t granularity = 2 << 20;
 
-// Sizes by handle; 0: there is none such.
-uint64_t sizes[FIKIT_MAX_MEMORIES];
+// By handle; bytes 0: there is none such.
+struct Memory {
+    uint64_t bytes;
+    CUmemAllocationHandleType exportable;  // as it was asked for; the export itself is not served
+};
+Memory memories[FIKIT_MAX_MEMORIES];
 Handles<FIKIT_MAX_MEMORIES> handles;
 
 template <class Request, class Answer>
@@ -22,14 +26,18 @@ CUresult ask(uint32_t number, const Request& request, Answer& answer) {
     return result_of(producer().call(number, {&request, sizeof request}, reply));
 }
 
+// Memory that may be exported as a descriptor is granted, its export is not served: PyTorch's expandable
+// segments ask for it always, and export only for another process. For fabric handles it takes no for an
+// answer.
 bool is_device_memory(const CUmemAllocationProp& properties) {
     return properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
            properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-           properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE;
+           (properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ||
+            properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
 bool is_known(CUmemGenericAllocationHandle handle) {
-    return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(sizes[handle]) != 0;
+    return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(memories[handle].bytes) != 0;
 }
 
 }  // namespace
@@ -84,7 +92,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
         handles.give_back(number);
         return result;
     }
-    store_relaxed(sizes[number], uint64_t{bytes});
+    memories[number].exportable = properties->requestedHandleTypes;
+    store_relaxed(memories[number].bytes, uint64_t{bytes});
     *handle = number;
     return CUDA_SUCCESS;
 }
@@ -95,7 +104,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     fikit_reply_memory_release answer{};
     // The number stays taken while the memory is mapped; numbers are plenty, and the oldest is used again
     // last.
-    store_relaxed(sizes[handle], uint64_t{0});
+    store_relaxed(memories[handle].bytes, uint64_t{0});
     const CUresult result = ask(fikit_call_memory_release, request, answer);
     if (result == CUDA_SUCCESS) handles.give_back(static_cast<uint32_t>(handle));
     return result;
@@ -153,6 +162,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
     memset(properties, 0, sizeof *properties);
     properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties->requestedHandleTypes = memories[handle].exportable;
     return CUDA_SUCCESS;
 }
 

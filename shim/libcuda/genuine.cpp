@@ -99,6 +99,7 @@ CUresult Genuine::table(const void** table, const CUuuid* identifier) {
     }
     auto* ask = function_as<CUresult (*)(const void**, const CUuuid*)>(function("cuGetExportTable"));
     const CUresult result = ask != nullptr ? ask(table, identifier) : CUDA_ERROR_NOT_SUPPORTED;
+    if (result == CUDA_SUCCESS) *table = with_our_slots(*identifier, *table);
     const auto* byte = reinterpret_cast<const unsigned char*>(identifier->bytes);
     call_log.say("table %02x%02x%02x%02x-%02x%02x: %d", byte[0], byte[1], byte[2], byte[3], byte[4], byte[5],
                  static_cast<int>(result));

@@ -1,6 +1,7 @@
 // The NVIDIA driver in this process: loaded by path beside ourselves, for its undocumented tables, which are
 // handed out untouched, and for pure host code. It creates no context here, so the process holds no memory on
-// the GPU. The exception is context-local storage, which we answer: the genuine one knows no current context.
+// the GPU. The exceptions are context-local storage, which we answer, as the genuine one knows no current
+// context, and single slots that are passed handles of ours.
 #pragma once
 
 #include <pthread.h>
@@ -30,6 +31,8 @@ extern Genuine genuine;
 
 // Context-local storage; context 0 and -1 are the current one.
 const void* context_storage_table();
+// The genuine table, or a copy of it where some of its slots are ours.
+const void* with_our_slots(const CUuuid& identifier, const void* genuine_table);
 // The context is destroyed or reset: what was put there is given to its destructors.
 void discard_storage(CUcontext context);
 

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import bench
 from tests.integration.shim.conftest import PROGRAMS, Runner
 
 PYTHON = (sys.executable,)
+DRIVER_API = Path(bench.__file__).with_name("programs") / "driver_api.py"
 NAMES = ["contexts", "memory", "launches", "streams", "virtual_memory", "graphs", "pools"]
 
 
@@ -23,19 +25,45 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert shared(*program) == alone
 
 
-def test_a_program_that_is_linked_prints_the_same(natively: Runner, shared: Runner, tmp_path: Path) -> None:
-    compiler = shutil.which("cc")
-    if compiler is None:
+def test_what_nvrtc_compiles_prints_the_same(natively: Runner, shared: Runner) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    program = [*PYTHON, str(DRIVER_API)]
+    alone = natively(*program)
+    assert alone[0] == 0, alone[2]
+    assert shared(*program) == alone
+
+
+@pytest.fixture
+def compiler() -> list[str]:
+    """The C compiler with CUDA's headers."""
+    command = shutil.which("cc")
+    if command is None:
         pytest.skip("no C compiler")
-    import fikit
     from nvidia import cu13
 
+    return [command, f"-I{next(iter(cu13.__path__))}/include"]
+
+
+def test_the_driver_s_tables_know_our_handles(shared: Runner, compiler: list[str], tmp_path: Path) -> None:
+    driver = tmp_path / "libcuda.so.1"
+    source = str(PROGRAMS / "driver_tables.c")
+    subprocess.run([*compiler, "-shared", "-fPIC", source, "-o", str(driver)], check=True)
+    code, output, errors = shared(*PYTHON, str(PROGRAMS / "tables.py"), FIKIT_NVIDIA_DRIVER=str(driver))
+    assert code == 0, errors
+    kernels = "[(5, b'increment'), (5, b'nothing'), (5, b'store')]"
+    assert output == f"3\n{kernels}\n0\n0 True\n" + "0 0\n" * 5 + "4 4\n400\n999\n"
+
+
+def test_a_program_that_is_linked_prints_the_same(
+    natively: Runner, shared: Runner, compiler: list[str], tmp_path: Path
+) -> None:
+    import fikit
+
     folder = Path(fikit.__file__).with_name("libcuda")
-    include = f"-I{next(iter(cu13.__path__))}/include"
     for kind in ((), ("-DCUDA_API_PER_THREAD_DEFAULT_STREAM",)):
         program = tmp_path / f"plain{len(kind)}"
         source = str(PROGRAMS / "plain.c")
-        command = [compiler, *kind, include, source, "-o", str(program), f"-L{folder}", "-lcuda"]
+        command = [*compiler, *kind, source, "-o", str(program), f"-L{folder}", "-lcuda"]
         subprocess.run(command, check=True)
         alone = natively(str(program))
         assert alone == (0, "9 9 3\n201\n", "")

@@ -13,10 +13,14 @@ base = done(driver.cuMemAddressReserve(8 * step, 0, 0, 0))
 access = driver.CUmemAccessDesc()
 access.location = properties.location
 access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+descriptor = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
 handles = []
 for part in range(3):
+    if part == 2:  # as PyTorch's expandable segments ask for all of theirs
+        properties.requestedHandleTypes = descriptor
     handles.append(done(driver.cuMemCreate(step, properties, 0)))
     done(driver.cuMemMap(int(base) + part * step, step, 0, handles[-1], 0))
+print([done(driver.cuMemGetAllocationPropertiesFromHandle(it)).requestedHandleTypes.name for it in handles])
 done(driver.cuMemSetAccess(base, 3 * step, [access], 1))
 done(driver.cuMemsetD8(base, 6, 3 * step))  # over all three
 print(read(int(base) + 2 * step - 2, 4), read(int(base) + 3 * step - 4))
