@@ -285,7 +285,7 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
 def settings_of(policy: str) -> str:
     """The configuration of a daemon with a policy; ``+mps``: its executors are clients of MPS."""
     name, _, mps = policy.partition("+")
-    partitions = "partitions = [0.73]\n" if name == "strict" else ""  # it uses one, and this is its best
+    partitions = "partitions = [0.91, 0.79, 0.67, 0.49, 0.25]\n" if name == "fikit" else ""
     scheduling = f'[scheduling]\npolicy = "{name}"\n{partitions}'
     return f'{scheduling}[executor]\nmps = "{"auto" if mps else "off"}"\n'
 

@@ -437,8 +437,9 @@ bool Core::start_call(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
     const auto& call = session.head->as<fikit_call_record>();
     const bool allocates = call.call == fikit_call_memory_allocate;
+    // What was freed before the call is back, as far as nothing in flight uses it.
+    if (!session.frees.empty()) release_frees(session);
     if (allocates) {
-        if (!session.frees.empty()) release_frees(session);
         if (!may_allocate(session)) return false;
         if (allocate_at_once(session)) return true;
     }

@@ -7,38 +7,36 @@
 // may also be confined to a partition and run beside it. And a delay of one kernel is none of the program,
 // unless it is still there when the program waits: idle time until then absorbs it.
 //
-//   level 0      is issued at once. Sequence (sequence.hpp) tells what a high session will launch next, when,
-//   on
-//                how many SMs, and how much idle time (slack) there is until it waits for its work.
-//   delay        The policy follows two ends of a high session's work: as it is, and as it would be alone.
-//   Their
-//                difference is its lateness. What is left of it when the session waits is a delay, and counts
-//                against the step's bound: `delay_share` of the time from one iteration to the next, at least
-//                `delay_least`.
-//   candidate    The head of each gated session, by level, then fairness: the first that fits. For the whole
-//   GPU
-//                and for each partition, the largest first, the predicted launches up to the candidate's end
-//                are walked through: those that find the SMs they need wait for nothing, the others until a
-//                block of the candidate ends, or run in more waves on what is left. If the lateness that
-//                results, less the slack, stays within what is left of the step's bound, the candidate goes
-//                there. Equal speed on a smaller partition is preferred to a larger one.
-//   feedback     Every launch and completion of a high session renews the prediction; the gate asks again for
-//                every operation, and only `in_flight` is ever beyond recall. Steps that were delayed by more
-//                than the bound make it trust slack less (`trust`) and expect more delay (`margin`).
-//   unknown      kernels: one at a time, on the smallest partition; without partitions only when no high
-//   session worked within `high_memory`. copies       hold an engine, not SMs: they delay copies of the same
-//   engine. graphs       are one operation, whose block is its whole duration; they and cooperative launches
-//   go to the
-//                whole GPU or wait.
-//   starvation   levels.hpp; what is entitled takes the smallest partition, if it can be confined.
-//   unforeseen   high work, in another executor or of more sessions than are predicted: kernels with blocks
-//   longer
-//                than `delay_least` are confined.
-//   surprises    An operation that lasted far longer than its profile has seen counts as that long for the
-//   next 64
-//                launches of its key, whatever the profile says: lengths that alternate, or lie, are
-//                corrected at once.
-//   blame        for a delay goes to the session whose blocks were the longest meanwhile.
+//   level 0     is issued at once. Sequence (sequence.hpp) tells what a high session will launch next,
+//               when, on how many SMs, and how much idle time (slack) there is until it waits for its
+//               work.
+//   delay       Two ends of a high session's work are followed: as it is, and as it would be alone.
+//               Their difference is its lateness. What is left of it when the session waits is a delay,
+//               and counts against the step's bound: `delay_share` of the time from one iteration to the
+//               next, at least `delay_least`.
+//   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
+//               whole GPU and for each partition, the largest first, the predicted launches up to the
+//               candidate's end are walked through: those that find the SMs they need wait for nothing,
+//               the others until a block of the candidate ends, or run in more waves on what is left. If
+//               the lateness that results, less the slack, stays within what is left of the step's
+//               bound, the candidate goes there. Equal speed on a smaller partition is preferred to a
+//               larger one.
+//   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
+//               for every operation, and only `in_flight` is ever beyond recall. Steps that were delayed
+//               by more than the bound make it trust slack less (`trust`) and expect more delay
+//               (`margin`).
+//   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
+//               session worked within `high_memory`.
+//   copies      hold an engine, not SMs: they delay copies of the same engine.
+//   graphs      are one operation, whose block is its whole duration; they and cooperative launches go
+//               to the whole GPU or wait.
+//   starvation  levels.hpp; what is entitled takes the smallest partition, if it can be confined.
+//   unforeseen  high work, in another executor or of more sessions than are predicted: kernels with
+//               blocks longer than `delay_least` are confined.
+//   surprises   An operation that lasted far longer than its profile has seen counts as that long for
+//               the next 64 launches of its key, whatever the profile says: lengths that alternate, or
+//               lie, are corrected at once.
+//   blame       for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
 #include <memory>

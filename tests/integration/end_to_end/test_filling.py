@@ -8,17 +8,35 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import fikit
+import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
-from tests.integration.end_to_end.conftest import CHOICE, PTX
+from tests.integration.end_to_end.conftest import CHOICE, PTX, SETTINGS, Served
 
 Connect = Callable[..., fikit.Session]
 SCALE = 4.0 if CHOICE == "sim" else 1.0
 WHOLE = 132 * 16
 """Blocks of 128 threads that fill every multiprocessor of an H200."""
+
+FILLING = 'policy = "fikit"\npartitions = [0.91, 0.79, 0.67, 0.49, 0.25]'
+
+
+class Filling(Served):
+    """A daemon whose executors fill idle time."""
+
+    def configure(self, extra: str = "", settings: str = SETTINGS) -> None:
+        super().configure(extra, settings.replace("[scheduling]", f"[scheduling]\n{FILLING}"))
+
+
+@pytest.fixture
+def stopped_daemon(place: Path) -> Iterator[Daemon]:
+    daemon = Filling(place)
+    yield daemon
+    daemon.clear()
 
 
 def explain(daemon: Daemon, session: fikit.Session) -> p.Explained:
