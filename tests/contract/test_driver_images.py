@@ -2,11 +2,13 @@
 
 import ctypes
 import functools
-import struct
+from pathlib import Path
 
 import pytest
 from cuda_calls import KERNELS, Check, Cuda
 
+IMAGES = Path(__file__).parents[1] / "data/images"
+"""KERNELS as the toolkit's fatbinary packs it (13.0), by --compress-mode."""
 SOURCE = b"""
 struct Large { char bytes[5000]; };
 __device__ int counter = 5;
@@ -34,13 +36,6 @@ def machine_code() -> bytes:
     return image
 
 
-def fatbin(kind: int, payload: bytes) -> bytes:
-    """A fat binary with one plain image: 1 PTX, 2 a cubin."""
-    payload += b"\0" * (-len(payload) % 8)
-    entry = struct.pack("<HHIQIIIIIIQQQ", kind, 0x101, 64, len(payload), 0, 0, 0, 90, 64, 0, 0x11, 0, 0)
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry) + len(payload)) + entry + payload
-
-
 def test_kernels_of_a_cubin(cuda: Cuda) -> None:
     module = cuda.cuModuleLoadData(machine_code())
     names = cuda.CUfunction_attribute
@@ -61,14 +56,19 @@ def test_kernels_of_a_cubin(cuda: Cuda) -> None:
     cuda.cuModuleUnload(module)
 
 
-def test_fat_binaries(cuda: Cuda) -> None:
+@pytest.mark.parametrize("name", ["text-none", "text-speed"])
+def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     place = cuda.device_words()
-    module = cuda.cuModuleLoadData(fatbin(1, KERNELS))
+    module = cuda.cuModuleLoadData((IMAGES / f"{name}.fatbin").read_bytes())
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"count"), place)
     assert cuda.read(place)[0] == 1
     cuda.cuModuleUnload(module)
-    module = cuda.cuModuleLoadData(fatbin(2, machine_code()))
-    assert cuda.cuModuleGetFunctionCount(module) == 3
+
+
+def test_a_fat_binary_with_a_cubin(cuda: Cuda) -> None:
+    module = cuda.cuModuleLoadData((IMAGES / "machine-none.fatbin").read_bytes())
+    function = cuda.cuModuleGetFunction(module, b"count")
+    assert cuda.cuFuncGetParamInfo(function, 0) == (0, 8)
     cuda.cuModuleUnload(module)
 
 

@@ -65,7 +65,8 @@ def misaligned_vector(cuda: Cuda) -> None:
     head = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k(.param .u64 p) {\n"
     module = cuda.cuModuleLoadData(
         head + b".reg .b64 %r<3>; .reg .b32 %w<5>; ld.param.u64 %r1, [p];"
-        b"ld.global.v4.u32 {%w1, %w2, %w3, %w4}, [%r1+4]; st.global.u32 [%r1], %w1; ret; }"
+        b"ld.global.v4.u32 {%w1, %w2, %w3, %w4}, [%r1+4];"
+        b"st.global.v4.u32 [%r1], {%w1, %w2, %w3, %w4}; ret; }"  # with fewer used it becomes a narrower load
     )
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), cuda.device_words(16))
     print(cuda.result("cuCtxSynchronize"))
