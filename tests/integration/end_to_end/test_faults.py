@@ -7,6 +7,7 @@ import signal
 import struct
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 
 import fikit
 import pytest
@@ -158,10 +159,11 @@ def test_a_bad_record_ends_that_session_only(daemon: Daemon, connect: Connect) -
     assert isinstance(opened, p.SessionOpened)
     outbox, _, lifeline = client.descriptors
     head_offset, ring_offset = 64, struct.unpack("<Q", os.pread(outbox, 8, 8))[0]
+    subscribe(client)
     os.pwrite(outbox, struct.pack("<IHHII", 64, 999, 0, 0, 0), ring_offset)
     os.pwrite(outbox, struct.pack("<Q", 64), head_offset)
-    subscribe(client)
-    os.write(lifeline, b"!")
+    with suppress(BrokenPipeError):  # it may have seen the record already, and ended the session
+        os.write(lifeline, b"!")
     while True:
         event = client.receive()[1]
         if isinstance(event, p.Event) and event.kind == "session_ended":
