@@ -405,7 +405,7 @@ bool Core::may_allocate(Session& session) {
     const bool fits = !session.short_of_memory &&
                       (limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit);
     const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
-        return !other->frees.empty() || other->freeing.load() || other->state != Session::State::running ||
+        return other->state != Session::State::running || other->freeing.load() || !other->frees.empty() ||
                (session.short_of_memory && other->kept_bytes.load() > 0);
     });
     if (session.waits_since == 0) session.waits_since = now_;
@@ -438,7 +438,7 @@ bool Core::start_call(Session& session) {
     const auto& call = session.head->as<fikit_call_record>();
     const bool allocates = call.call == fikit_call_memory_allocate;
     // What was freed before the call is back, as far as nothing in flight uses it.
-    if (!session.frees.empty()) release_frees(session);
+    release_frees(session);
     if (allocates) {
         if (!may_allocate(session)) return false;
         if (allocate_at_once(session)) return true;

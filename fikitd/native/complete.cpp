@@ -60,7 +60,7 @@ bool Core::collect() {
     for (size_t i = 0; i < sessions_.size(); ++i) {
         Session& session = *sessions_[i];
         if (session.in_flight > 0) progress |= collect(session, now);
-        if (!session.frees.empty()) progress |= release_frees(session);
+        progress |= release_frees(session);
         if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);
     }
@@ -192,7 +192,8 @@ bool Core::release_host_functions(Session& session) {
 
 // Takes back memory that nothing in flight can use any more.
 bool Core::release_frees(Session& session) {
-    if (session.worker_busy.load(std::memory_order_acquire)) return false;
+    // A worker that ends the session has them.
+    if (session.worker_busy.load(std::memory_order_acquire) || session.frees.empty()) return false;
     uint64_t oldest = UINT64_MAX;
     for (const uint32_t handle : session.active)
         if (InFlightQueue& queue = session.streams[handle]->queue; !queue.empty())
