@@ -94,7 +94,7 @@ void test_images_are_as_long_as_their_headers_say() {
 }
 
 void test_ranges_know_whose_an_address_is() {
-    Ranges ranges;
+    static Ranges ranges;  // there until the process ends, as the library has it
     Range found;
     CHECK(!ranges.find(1000, found));
     for (uint64_t address : {5000u, 1000u, 3000u})
