@@ -67,7 +67,7 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
                 KernelEntry* entry = nullptr;
                 if (operation.shape.unit == Shape::Unit::multiprocessors) {
                     bool fresh = false;
-                    entry = profile_.find(mix(session.index + 1, operation.key), fresh);
+                    entry = profile_.find(mix(mix(0, session.index + 1), operation.key), fresh);
                     if (entry == nullptr) throw std::invalid_argument("more kernels than a profile holds");
                     entry->work.key = entry->key;
                     entry->work.blocks = operation.shape.blocks;
