@@ -40,12 +40,15 @@ void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t 
 }
 
 // Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
-// completion. A high-priority session that launches without pause is not slowed by a mark after each launch.
+// completion. A session that launches without pause is not slowed by a mark after each launch if it is of
+// high priority, or if no such one has worked lately.
 bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     if (session.unmarked_steps == 0) return false;
-    if (!force && session.unmarked_steps < mark_every && session.level == scheduling::highest_level &&
-        session.state == Session::State::running && session.in_flight < settings_.in_flight_limit &&
-        session.frees.empty() && !session.call_pending.load(std::memory_order_relaxed) &&
+    const bool often =
+        session.level != scheduling::highest_level && policy_->in_flight(now) <= settings_.bounds.in_flight;
+    if (!force && !often && session.unmarked_steps < mark_every && session.state == Session::State::running &&
+        session.in_flight < settings_.in_flight_limit && session.frees.empty() &&
+        !session.call_pending.load(std::memory_order_relaxed) &&
         (session.ring.has_record() || now - session.last_issue < mark_delay))
         return false;
     for (const uint32_t handle : session.active) write_mark(session, *session.streams[handle], handle);

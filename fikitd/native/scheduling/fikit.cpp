@@ -61,8 +61,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         longest * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
     made.end = made.start + length;
     if (!work.known || made.block == 0) made.block = length;
-    if (runs_ < operations)
-        running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
+    if (runs_ == operations) return;  // nobody is near whom it could delay
+    running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
     busy_until_ = made.end;
@@ -105,8 +105,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
-// Launches that were all waiting on the GPU since the last look took its time until this one: what is not their
-// own durations, nor the delays that are foreseen of what ran beside them, is drag.
+// Launches that were all waiting on the GPU since the last look took its time until this one: what is not
+// their own durations, nor the delays that are foreseen of what ran beside them, is drag.
 void Fikit::learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds at) {
     if (at != high.seen) {
         if (high.batch > 0 && high.behind) {
@@ -335,11 +335,11 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
     const bool unknown = work.engine == Engine::kernel && !work.known;
     refusal = Refusal::in_flight;
-    if (runs_ == operations) return {Verdict::wait, number};
+    if (beside && runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
-        if (unknown && (!beside || unknowns_ > 0)) return {Verdict::wait, number};
-        if (gated_in_flight_ - running_[0].charge >= bounds_.in_flight ||
-            busy_until_ - now >= bounds_.in_flight)
+        if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
+        const Nanoseconds most = in_flight(now);
+        if (gated_in_flight_ - running_[0].charge >= most || busy_until_ - now >= most)
             return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};

@@ -87,25 +87,26 @@ class Fikit final : public Levels {
   private:
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
-    static constexpr unsigned operations = 64;    // gated ones in flight
+    static constexpr unsigned operations = 64;  // gated ones in flight
     static constexpr Nanoseconds most_drag = 20'000;
     static constexpr double least_trust = 0.3, most_margin = 2.0;
-    static constexpr unsigned foresight = 1024;   // launches of a high session that are looked ahead
+    static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
     struct High {
         Sequence* sequence = nullptr;
-        uint32_t outstanding = 0;              // launches issued and not completed
-        Nanoseconds end = 0, alone = 0;        // of what has completed: as it was, as it would have been
-        Nanoseconds notice = 1'000'000;        // how late a completion is seen: the least so far
-        // What its launches take beside gated work on top of the delays that are foreseen, and of what that is
-        // being learnt: the launches that one look saw completed, which had all waited since the look before.
+        uint32_t outstanding = 0;        // launches issued and not completed
+        Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
+        Nanoseconds notice = 1'000'000;  // how late a completion is seen: the least so far
+        // What its launches take beside gated work on top of the delays that are foreseen, and of what that
+        // is being learnt: the launches that one look saw completed, which had all waited since the look
+        // before.
         Nanoseconds drag = 500;
         Nanoseconds seen_before = 0, seen = 0, foreseen = 0;
         uint32_t batch = 0;
         bool behind = false;
-        bool awaits = false, tells = false;    // tells: it has ever said that it waits
-        bool beside = false;                   // gated work was in flight since it last waited
-        Nanoseconds spent = 0;                 // delay of this step
+        bool awaits = false, tells = false;  // tells: it has ever said that it waits
+        bool beside = false;                 // gated work was in flight since it last waited
+        Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
         double trust = 0.5;   // share of the slack that is relied on
