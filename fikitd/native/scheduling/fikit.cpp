@@ -147,7 +147,7 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
         }
     }
     Levels::arrived(session, head, now);
-    guests_[session].refused = false;
+    guests_[session] = {};
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -344,6 +344,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     }
     if (!beside) return {Verdict::whole, number};
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
+    Nanoseconds ready_at = 0;  // then a smaller partition will do
     const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
     if (unknown) {
         if (can_confine) return {Verdict::partition, number, smallest};
@@ -353,12 +354,19 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         if (fits(everywhere, now)) return {Verdict::whole, number};
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
+        if (guests_[session].since == 0) guests_[session].since = now;
         if (can_confine) {
             uint32_t waves = 0;
+            Nanoseconds least = 0;
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
                 const Plan confined = plan(work, bounds_.partitions[index], now);
                 if (waves != 0 && confined.waves > waves) break;
+                const Nanoseconds length = confined.end - confined.start;
+                if (least == 0) least = length;
+                // What takes long on a small partition rather waits a while for room on a larger one.
+                ready_at = guests_[session].since + (length - least) / patience;
+                if (ready_at > now) break;
                 if (waves == 0 && !fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
@@ -371,8 +379,10 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
     }
-    const Nanoseconds forgotten = high_at_ + bounds_.high_memory;
-    return {Verdict::wait, number, 0, again == 0 ? forgotten : std::min(again, forgotten)};
+    Nanoseconds when = high_at_ + bounds_.high_memory;
+    for (const Nanoseconds other : {again, ready_at})
+        if (other > now) when = std::min(when, other);
+    return {Verdict::wait, number, 0, when};
 }
 
 Decision Fikit::decide(Nanoseconds now) {
