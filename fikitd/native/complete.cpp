@@ -40,21 +40,32 @@ void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t 
 }
 
 // Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
-// completion. A session that launches without pause is not slowed by a mark after each launch if it is of
-// high priority, or if no such one has worked lately.
+// completion. But a mark holds the stream up for about as long as a short kernel takes, so a stream that has
+// one under way gets the next when that is reached, and a session that launches without pause is not marked
+// after each launch either if it is of high priority, or if no such one has worked lately.
 bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     if (session.unmarked_steps == 0) return false;
-    const bool often =
-        session.level != scheduling::highest_level && policy_->in_flight(now) <= settings_.bounds.in_flight;
-    if (!force && !often && session.unmarked_steps < mark_every && session.state == Session::State::running &&
-        session.in_flight < settings_.in_flight_limit && session.frees.empty() &&
-        !session.call_pending.load(std::memory_order_relaxed) &&
-        (session.ring.has_record() || now - session.last_issue < mark_delay))
+    force = force || session.unmarked_steps >= mark_every || session.state != Session::State::running ||
+            session.in_flight >= settings_.in_flight_limit || !session.frees.empty() ||
+            session.call_pending.load(std::memory_order_relaxed);
+    const bool unhurried =
+        session.level == scheduling::highest_level || policy_->in_flight(now) > settings_.bounds.in_flight;
+    if (!force && unhurried && (session.ring.has_record() || now - session.last_issue < mark_delay))
         return false;
-    for (const uint32_t handle : session.active) write_mark(session, *session.streams[handle], handle);
-    session.unmarked_steps = 0;
-    session.unmarked_work = 0;
-    return true;
+    bool wrote = false, left = false;
+    for (const uint32_t handle : session.active) {
+        SessionStream& stream = *session.streams[handle];
+        if (stream.marked == stream.issued) continue;
+        if (!force && stream.marked > stream.completed) {
+            left = true;
+            continue;
+        }
+        write_mark(session, stream, handle);
+        wrote = true;
+    }
+    if (!left) session.unmarked_steps = 0;
+    if (!left) session.unmarked_work = 0;
+    return wrote;
 }
 
 bool Core::collect() {
