@@ -37,8 +37,9 @@ Shape timed(uint64_t blocks, unsigned threads, unsigned registers, unsigned shar
     Shape shape;
     shape.unit = Shape::Unit::multiprocessors;
     shape.blocks = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX));
-    shape.block = sim::block_shape(each, 16, held);
-    shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(shape.block));
+    const sim::BlockShape block = sim::block_shape(each, 16, held);
+    shape.block = Resources(block);
+    shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(block));
     const auto waves =
         static_cast<Nanoseconds>(std::ceil(static_cast<double>(blocks) / (model::sm_count * resident)));
     constexpr Nanoseconds around = 1000, shortest = 200;
