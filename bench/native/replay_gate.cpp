@@ -277,11 +277,13 @@ void Gate::run(Result& result) {
     for (Session& session : sessions_) begin(session, static_cast<Nanoseconds>(random_.uniform() * 1e6));
     std::vector<Completion> completions;
     bool warm = false;
+    Nanoseconds mine = due();
     for (;;) {
-        const Nanoseconds mine = due(), next = gpu_.next();
+        const Nanoseconds next = gpu_.next();
         if (std::min(mine, next) >= end_) break;
         if (mine < next) {
             free_at_ = mine + serve(mine);
+            mine = due();
             continue;
         }
         if (!warm && next >= settings_.warmup) {
@@ -291,6 +293,7 @@ void Gate::run(Result& result) {
         completions.clear();
         gpu_.step(completions);
         for (const Completion& completion : completions) complete(completion);
+        if (!completions.empty()) mine = due();
     }
     for (Session& session : sessions_) {
         session.result.work = session.work / static_cast<double>(settings_.seconds);

@@ -173,7 +173,7 @@ void Gpu::start_wave(uint16_t number, Nanoseconds time) {
         const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(length));
         const auto grain = static_cast<Nanoseconds>(
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));
-        length = std::max(grain, (end + grain / 2) / grain * grain - time);
+        length = std::max(grain, ((end + grain / 2) & -grain) - time);
     }
     wave.began = time;
     wave.each = length;

@@ -12,7 +12,7 @@ namespace model = sim::model;
 unsigned Resources::room(const Resources& block, unsigned most) const {
     unsigned found = 0;
     for (unsigned more = std::bit_floor(most); more > 0; more /= 2)
-        if (found + more <= most && hold(block.lanes_ * (found + more))) found += more;
+        if (found + more <= most && holds(block.lanes_ * (found + more))) found += more;
     return found;
 }
 
@@ -67,30 +67,38 @@ Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources
     const uint64_t allowed = below_[to] & ~below_[from];
     const unsigned size = size_;
     uint32_t total = 0;
-    unsigned deepest = 0;
     for (unsigned group = 0; group < size; ++group) {
-        const unsigned eligible = sum(counts_[group] & allowed);
-        const unsigned room = eligible == 0 ? 0 : free_[group].room(block, per_sm);
+        const unsigned eligible = free_[group].holds(block) ? sum(counts_[group] & allowed) : 0;
         eligible_[group] = static_cast<uint8_t>(eligible);
-        rooms_[group] = static_cast<uint8_t>(room);
-        total += room * eligible;
-        deepest = std::max(deepest, room);
+        rooms_[group] = eligible > 0 ? 1 : 0;
+        total += eligible;
     }
     if (total == 0) return {};
     // The level to which every SM is filled, and what is left over for one more block on some of them.
-    unsigned level = deepest;
-    uint32_t left = 0;
-    if (pending < total) {
-        left = pending;
-        for (level = 0;; ++level) {
-            uint32_t layer = 0;
-            for (unsigned group = 0; group < size; ++group)
-                if (rooms_[group] > level) layer += eligible_[group];
-            if (layer > left) break;
-            left -= layer;
+    unsigned level = 0;
+    uint32_t left = pending;
+    if (pending >= total) {
+        total = 0;
+        for (unsigned group = 0; group < size; ++group) {
+            if (eligible_[group] == 0) continue;
+            const unsigned room = residents_[group].size == 0 ? per_sm : free_[group].room(block, per_sm);
+            rooms_[group] = static_cast<uint8_t>(room);
+            total += room * eligible_[group];
+            level = std::max(level, room);
         }
-        deepest = level + (left > 0 ? 1 : 0);
+        left = 0;
+        if (pending < total) {
+            left = pending;
+            for (level = 0;; ++level) {
+                uint32_t layer = 0;
+                for (unsigned group = 0; group < size; ++group)
+                    if (rooms_[group] > level) layer += eligible_[group];
+                if (layer > left) break;
+                left -= layer;
+            }
+        }
     }
+    const Placed placed{std::min(pending, total), level + (left > 0 ? 1 : 0)};
     for (unsigned group = 0; group < size; ++group) {
         unsigned blocks = std::min<unsigned>(rooms_[group], level);
         const bool more = left > 0 && rooms_[group] > level;
@@ -107,7 +115,7 @@ Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources
         }
         put(group, wave, block, blocks);
     }
-    return {std::min(pending, total), deepest};
+    return placed;
 }
 
 // The last group takes its number.

@@ -24,13 +24,15 @@ class Resources {
     constexpr explicit Resources(const sim::BlockShape& shape)
         : Resources(shape.threads, shape.registers, shape.shared, 1) {}
 
-    constexpr bool hold(uint64_t lanes) const { return (((lanes_ | borrows) - lanes) & borrows) == borrows; }
+    bool holds(const Resources& block) const { return holds(block.lanes_); }
     // So many blocks like `block` fit, of which an empty SM holds `most`.
     unsigned room(const Resources& block, unsigned most) const;
     void take(const Resources& block, unsigned times) { lanes_ -= block.lanes_ * times; }
     void give(const Resources& block, unsigned times) { lanes_ += block.lanes_ * times; }
 
   private:
+    bool holds(uint64_t lanes) const { return (((lanes_ | borrows) - lanes) & borrows) == borrows; }
+
     static constexpr uint64_t borrows = 0x8000'8000'8000'8000;
     uint64_t lanes_ = 0;
 };
