@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <queue>
 
 #include "profile.hpp"
 #include "replay_host.hpp"

@@ -8,7 +8,6 @@
 
 #include <array>
 #include <cstdint>
-#include <queue>
 #include <vector>
 
 #include "replay_multiprocessors.hpp"
@@ -72,6 +71,26 @@ class Ring {
     }
     std::vector<Item> items_ = std::vector<Item>(64);
     size_t head_ = 0, tail_ = 0;
+};
+
+// What happens when, the soonest last: few at a time, and most that are added come soon, so nothing is
+// faster.
+class Agenda {
+  public:
+    using Event = uint64_t;  // a time, and in the lowest bits what happens then
+
+    bool empty() const { return events_.empty(); }
+    Event top() const { return events_.back(); }
+    void pop() { events_.pop_back(); }
+    void push(Event event) {
+        size_t at = events_.size();
+        events_.push_back(event);
+        for (; at > 0 && events_[at - 1] < event; --at) events_[at] = events_[at - 1];
+        events_[at] = event;
+    }
+
+  private:
+    std::vector<Event> events_;
 };
 
 // xorshift64*: the same numbers everywhere.
@@ -175,7 +194,7 @@ class Gpu {
         int running = -1;
     };
     std::array<CopyEngine, 2> engines_;
-    std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
+    Agenda events_;
     double spread_;
     uint32_t orders_ = 0;
     uint64_t steps_ = 0;
