@@ -15,9 +15,9 @@ namespace {
 // The ends of a kernel's blocks are rounded to this part of their length, so that those which end at nearly
 // the same time are one event, and their SMs become equal again.
 constexpr Nanoseconds grains = 8, finest = 256;
-// How much later a kernel starts beside another stream's: launch + synchronise takes 8.5 us beside a flood that
-// is confined to 16 SMs, and 7.2 alone. Kernels recorded with 1 to 2 us last 1.8 to 3.2 us more beside gated
-// work and 0.9 more alone.
+// How much later a kernel starts beside another stream's: launch + synchronise takes 8.5 us beside a flood
+// that is confined to 16 SMs, and 7.2 alone. Kernels recorded with 1 to 2 us last 1.8 to 3.2 us more beside
+// gated work and 0.9 more alone.
 constexpr Nanoseconds beside = 1300;
 
 }  // namespace
