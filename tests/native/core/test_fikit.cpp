@@ -125,7 +125,7 @@ Operation kernel(uint64_t key, Nanoseconds at, uint32_t blocks, uint16_t per_sm,
 Program inference() {
     Program program;
     program.name = "inference";
-    program.iteration = 2 * ms;
+    program.least = 2 * ms;
     for (unsigned number = 0; number < 60; ++number)
         program.operations.push_back(kernel(1 + number % 7, number * 30 * us, 100, 8, 4 * us));
     return program;
