@@ -84,15 +84,19 @@ void Gate::begin(Session& session, Nanoseconds at) {
     session.begun = session.enqueued_at = at;
     session.next = 0;
     session.awaited = false;
+    look_ahead(session);
 }
 
-// When the tenant's next record is in its ring.
-Nanoseconds Gate::head_at(const Session& session) const {
+// Sets when the tenant's next record is in its ring; whatever that depends on has changed.
+void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
     if (session.next == operations.size())
-        return session.awaited ? Gpu::never : session.enqueued_at + enqueue;
-    if (session.waits || session.in_flight >= steps_limit) return Gpu::never;
-    return std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
+        session.head_at = session.awaited ? Gpu::never : session.enqueued_at + enqueue;
+    else if (session.waits || session.in_flight >= steps_limit)
+        session.head_at = Gpu::never;
+    else
+        session.head_at =
+            std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
 }
 
 Work Gate::work_of(const Session& session) const {
@@ -140,6 +144,7 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     ++session.in_flight;
     ++session.next;
     ++session.unmarked;
+    look_ahead(session);
     policy_->issued(session.index, step.work, now + cost);
     asked_ = false;
     return cost;
@@ -162,6 +167,7 @@ Nanoseconds Gate::mark(Session& session) {
 // The tenant waits: it gets a mark in any case.
 Nanoseconds Gate::synchronise(Session& session) {
     session.awaited = true;
+    look_ahead(session);
     if (session.unmarked > 0) return mark(session);
     Stream& stream = session.streams.front();
     stream.marks.push(0);
@@ -174,7 +180,7 @@ Nanoseconds Gate::synchronise(Session& session) {
 Nanoseconds Gate::due() const {
     Nanoseconds at = notices_.empty() ? Gpu::never : notices_.top().at;
     for (const Session& session : sessions_) {
-        at = std::min(at, head_at(session));
+        at = std::min(at, session.head_at);
         if (session.waits) at = std::min(at, asked_ ? again_at_ : 0);
         if (session.unmarked > 0) at = std::min(at, session.high ? session.last_issue + mark_delay : 0);
     }
@@ -184,7 +190,7 @@ Nanoseconds Gate::due() const {
 // One thing that is due, and how long it takes: what a turn of the loop does first, first.
 Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
-        if (!session.high || head_at(session) > now) continue;
+        if (!session.high || session.head_at > now) continue;
         if (session.next < session.program->operations.size()) return issue(session, now, 0);
         policy_->awaited(session.index, now);
         return synchronise(session);
@@ -196,10 +202,11 @@ Nanoseconds Gate::serve(Nanoseconds now) {
         return look;
     }
     for (Session& session : sessions_) {
-        if (session.high || head_at(session) > now) continue;
+        if (session.high || session.head_at > now) continue;
         asked_ = false;
         if (session.next < session.program->operations.size()) {
             session.waits = true;
+            look_ahead(session);
             policy_->arrived(session.index, work_of(session), now);
             return look;
         }
@@ -245,6 +252,7 @@ void Gate::observe(const Notice& notice) {
         --stream.over;
         --session.in_flight;
     }
+    look_ahead(session);
     asked_ = false;
 }
 
