@@ -68,12 +68,13 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
                 if (operation.shape.unit == Shape::Unit::multiprocessors) {
                     bool fresh = false;
                     entry = profile_.find(mix(session.index + 1, operation.key), fresh);
-                    if (entry == nullptr) throw std::invalid_argument("more kernels than a profile holds");
-                    entry->work.key = entry->key;
-                    entry->work.blocks = operation.shape.blocks;
-                    entry->work.per_sm = operation.shape.per_sm;
-                    entry->shape.grid[0] = operation.shape.blocks;
-                    entry->waves = entry->waves_on(model::sm_count);
+                    if (entry != nullptr) {  // else the profile is full
+                        entry->work.key = entry->key;
+                        entry->work.blocks = operation.shape.blocks;
+                        entry->work.per_sm = operation.shape.per_sm;
+                        entry->shape.grid[0] = operation.shape.blocks;
+                        entry->waves = entry->waves_on(model::sm_count);
+                    }
                 }
                 session.kernels.push_back(entry);
             }
@@ -103,8 +104,10 @@ Work Gate::work_of(const Session& session) const {
     const Operation& operation = session.program->operations[session.next];
     const KernelEntry* kernel = session.kernels[session.next];
     Work work;
-    if (kernel != nullptr) {
-        work = kernel->work;
+    if (operation.shape.unit == Shape::Unit::multiprocessors) {
+        if (kernel != nullptr) work = kernel->work;
+        work.blocks = operation.shape.blocks;
+        work.per_sm = operation.shape.per_sm;
         work.whole = operation.whole;
         work.expected =
             work.expected > 0 ? std::max(work.expected, least_duration) : settings_.bounds.in_flight;
