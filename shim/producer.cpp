@@ -120,6 +120,7 @@ Status Producer::ask_for_mark(uint32_t stream, uint64_t& step) {
 }
 
 Status Producer::wait_for(uint32_t stream, uint64_t step, int64_t deadline) {
+    if (!reached(stream, step) && host_functions_.within()) return status::not_permitted;
     return channel_.wait_until([&] { return reached(stream, step); }, deadline);
 }
 

@@ -12,9 +12,16 @@
 namespace fikit::shim {
 namespace {
 
-bool on_device(uint64_t address) {
+enum class Place { host, device, wrong };
+
+// Where a range lies. Beyond the end of an allocation nothing may be touched; what a program has mapped side
+// by side is the executor's to judge.
+Place place_of(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
-    return ranges.find(address, range) && range.on_device();
+    if (!ranges.find(address, range)) return gpu ? Place::wrong : Place::host;
+    if (range.kind != Range::Kind::mapped && bytes > range.bytes - (address - range.address))
+        return Place::wrong;
+    return range.on_device() ? Place::device : Place::host;
 }
 
 // The host's own address of what the GPU may know by another one.
@@ -22,9 +29,12 @@ void* host_address(uint64_t address) { return reinterpret_cast<void*>(address); 
 
 }  // namespace
 
-CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait) {
+CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait, Sides sides) {
     if (bytes == 0) return CUDA_SUCCESS;
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+    const Place target = place_of(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
+    const Place source = place_of(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
+    if (target == Place::wrong || source == Place::wrong) return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream)) {
         if (wait) return captures.forbid(stream);
         Captured call = {};
@@ -35,7 +45,7 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
         Captured* added = nullptr;
         return captures.add(stream, call, nullptr, 0, added, 0);
     }
-    const bool to_device = on_device(to), from_device = on_device(from);
+    const bool to_device = target == Place::device, from_device = source == Place::device;
     Status status = status::success;
     if (to_device && from_device) {
         status = producer().copy_on_device(stream, to, from, bytes);
@@ -56,10 +66,11 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
 
 namespace {
 
-CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait) {
+CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait,
+                 Sides sides = Sides::any) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
-    return copy_memory(to, from, bytes, stream, wait);
+    return copy_memory(to, from, bytes, stream, wait, sides);
 }
 
 // One side of a copy of rows: where its first byte is, and how far apart rows and slices are.
@@ -110,7 +121,8 @@ CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* c, bool wait) {
     return copy_rows(stream, to, from, c->WidthInBytes, c->Height, 1, wait);
 }
 
-CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* c, bool wait) {
+template <class Description>
+CUresult copy_3d(CUstream stream, const Description* c, bool wait) {
     if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Side to, from;
     CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
@@ -133,6 +145,9 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
     if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
+    if (range.kind != Range::Kind::mapped &&
+        count > (range.bytes - (address - range.address)) / sizeof value)
+        return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream)) {
         if (!range.on_device()) return captures.forbid(stream);
         Captured call = {};
@@ -187,22 +202,22 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontex
     return copy_on(stream, to, from, bytes, false);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-    return copy_on(nullptr, to, number(from), bytes, true);
+    return copy_on(nullptr, to, number(from), bytes, true, Sides::to_gpu);
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-    return copy_on(stream, to, number(from), bytes, false);
+    return copy_on(stream, to, number(from), bytes, false, Sides::to_gpu);
 }
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, number(to), from, bytes, true);
+    return copy_on(nullptr, number(to), from, bytes, true, Sides::from_gpu);
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_on(stream, number(to), from, bytes, false);
+    return copy_on(stream, number(to), from, bytes, false, Sides::from_gpu);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, to, from, bytes, false);
+    return copy_on(nullptr, to, from, bytes, false, Sides::on_gpu);
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_on(stream, to, from, bytes, false);
+    return copy_on(stream, to, from, bytes, false, Sides::on_gpu);
 }
 
 CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
@@ -213,6 +228,32 @@ CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
 CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_3d(nullptr, what, true); }
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
     return copy_3d(stream, what, false);
+}
+
+// One GPU is all there is: a peer is the device itself.
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) { return copy_3d(nullptr, what, true); }
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
+    return copy_3d(stream, what, false);
+}
+
+// The attributes are hints about where a side lies and when its source is read; both hold in any case.
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
+                               CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
+                               CUstream stream) {
+    if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
+        first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i)
+        if (const CUresult result = copy_on(stream, to[i], from[i], bytes[i], false); result != CUDA_SUCCESS)
+            return result;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
+                            CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
+                            size_t* failed, CUstream stream) {
+    if (failed != nullptr) *failed = SIZE_MAX;
+    return fikit::shim::cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, first, attribute_count,
+                                              stream);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {

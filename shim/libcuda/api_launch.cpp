@@ -59,11 +59,18 @@ struct FromPointers {
 struct FromBuffer {
     const void* data;
     size_t bytes, room;
-    void operator()(uint8_t* to) const {
-        memcpy(to, data, bytes < room ? bytes : room);
-        if (bytes < room) memset(to + bytes, 0, room - bytes);
-    }
+    void operator()(uint8_t* to) const { memcpy(to, data, room); }
 };
+
+// What CUDA refuses at once (CUDA C++ Programming Guide, technical specifications).
+inline bool possible(const LaunchShape& shape, const Function& function) {
+    const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+    return shape.grid[0] - 1 < INT32_MAX && shape.grid[1] - 1 < 65535 && shape.grid[2] - 1 < 65535 &&
+           shape.block[0] <= 1024 && shape.block[1] <= 1024 && shape.block[2] <= 64 &&
+           threads - 1 < static_cast<uint32_t>(function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK]) &&
+           shape.shared_bytes <= static_cast<uint32_t>(
+                                     function.attribute[CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES]);
+}
 
 CUresult find_buffer(void** extra, FromBuffer& buffer) {
     for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
@@ -95,6 +102,8 @@ CUresult issue(const LaunchShape& shape, const fikit_attribute* attributes, cons
 
 CUresult launch(const Function& function, LaunchShape& shape, const fikit_attribute* attributes,
                 void** parameters, void** extra) {
+    if (!possible(shape, function)) [[unlikely]]
+        return CUDA_ERROR_INVALID_VALUE;
     shape.function = function.number;
     shape.parameter_bytes = function.parameter_bytes;
     if (parameters != nullptr || function.parameters == 0) [[likely]]
@@ -103,6 +112,7 @@ CUresult launch(const Function& function, LaunchShape& shape, const fikit_attrib
     FromBuffer buffer = {nullptr, 0, function.parameter_bytes};
     const CUresult result = find_buffer(extra, buffer);
     if (result != CUDA_SUCCESS) return result;
+    if (buffer.bytes < buffer.room) return CUDA_ERROR_INVALID_VALUE;
     return issue(shape, attributes, buffer);
 }
 
