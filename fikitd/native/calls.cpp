@@ -255,6 +255,7 @@ class CallHandler {
         const CUmodule module = module_of(request.handle);
         if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         session_.modules[request.handle] = nullptr;
+        program_calls_.forget_graphs_of(static_cast<uint16_t>(request.handle));
         for (SessionFunction& function : session_.functions)
             if (function.module == request.handle) function.function = nullptr;
         std::erase_if(session_.buffers,

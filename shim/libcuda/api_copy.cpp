@@ -37,13 +37,18 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     if (target == Place::wrong || source == Place::wrong) return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream)) {
         if (wait) return captures.forbid(stream);
-        Captured call = {};
-        call.kind = Captured::Kind::copy;
-        call.to = to;
-        call.from = from;
-        call.count = bytes;
-        Captured* added = nullptr;
-        return captures.add(stream, call, nullptr, 0, added, 0);
+        return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
+            const auto type = [](Place place) {
+                return place == Place::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+            };
+            node.copy.dstMemoryType = type(target);
+            node.copy.srcMemoryType = type(source);
+            node.copy.dstHost = host_address(node.copy.dstDevice = to);
+            node.copy.srcHost = host_address(node.copy.srcDevice = from);
+            node.copy.dstPitch = node.copy.srcPitch = node.copy.WidthInBytes = bytes;
+            node.copy.dstHeight = node.copy.srcHeight = node.copy.Height = node.copy.Depth = 1;
+            return true;
+        });
     }
     const bool to_device = target == Place::device, from_device = source == Place::device;
     Status status = status::success;
@@ -73,12 +78,6 @@ CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bo
     return copy_memory(to, from, bytes, stream, wait, sides);
 }
 
-// One side of a copy of rows: where its first byte is, and how far apart rows and slices are.
-struct Side {
-    uint64_t address;
-    uint64_t pitch, slice;
-};
-
 CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t x, uint64_t y, uint64_t z,
                  uint64_t pitch, uint64_t height, uint64_t width, Side& side) {
     if (type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
@@ -89,11 +88,22 @@ CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64
     return CUDA_SUCCESS;
 }
 
+}  // namespace
+
+CUresult sides_of(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
+    const CUresult result = side_of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstXInBytes, c.dstY, c.dstZ,
+                                    c.dstPitch, c.dstHeight, c.WidthInBytes, to);
+    return result != CUDA_SUCCESS ? result
+                                  : side_of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcXInBytes, c.srcY,
+                                            c.srcZ, c.srcPitch, c.srcHeight, c.WidthInBytes, from);
+}
+
+namespace {
+
 CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t width, uint64_t rows,
                    uint64_t slices, bool wait) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
-    if (wait && captures.capturing(stream)) return captures.forbid(stream);
     uint64_t bytes = width;
     if (to.pitch == width && from.pitch == width) {  // no gaps between rows
         bytes = width * rows;
@@ -109,35 +119,63 @@ CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t w
     return wait ? result_of(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
 }
 
-CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* c, bool wait) {
-    if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Side to, from;
-    CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0,
-                              c->dstPitch, 0, c->WidthInBytes, to);
-    if (result == CUDA_SUCCESS)
-        result = side_of(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, 0, c->srcPitch,
-                         0, c->WidthInBytes, from);
-    if (result != CUDA_SUCCESS) return result;
-    return copy_rows(stream, to, from, c->WidthInBytes, c->Height, 1, wait);
+// Any description of rows as CUDA_MEMCPY3D has it.
+template <class Description>
+CUDA_MEMCPY3D rows_of(const Description& c) {
+    CUDA_MEMCPY3D rows = {};
+    rows.dstMemoryType = c.dstMemoryType;
+    rows.dstHost = c.dstHost;
+    rows.dstDevice = c.dstDevice;
+    rows.dstXInBytes = c.dstXInBytes;
+    rows.dstY = c.dstY;
+    rows.dstPitch = c.dstPitch;
+    rows.srcMemoryType = c.srcMemoryType;
+    rows.srcHost = c.srcHost;
+    rows.srcDevice = c.srcDevice;
+    rows.srcXInBytes = c.srcXInBytes;
+    rows.srcY = c.srcY;
+    rows.srcPitch = c.srcPitch;
+    rows.WidthInBytes = c.WidthInBytes;
+    rows.Height = c.Height;
+    rows.Depth = 1;
+    if constexpr (requires { c.Depth; }) {
+        rows.dstZ = c.dstZ;
+        rows.dstHeight = c.dstHeight;
+        rows.srcZ = c.srcZ;
+        rows.srcHeight = c.srcHeight;
+        rows.Depth = c.Depth;
+    }
+    return rows;
 }
 
 template <class Description>
-CUresult copy_3d(CUstream stream, const Description* c, bool wait) {
+CUresult copy_described(CUstream handle, const Description* c, bool wait) {
     if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_MEMCPY3D rows = rows_of(*c);
     Side to, from;
-    CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
-                              c->dstPitch, c->dstHeight, c->WidthInBytes, to);
-    if (result == CUDA_SUCCESS)
-        result = side_of(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
-                         c->srcPitch, c->srcHeight, c->WidthInBytes, from);
-    if (result != CUDA_SUCCESS) return result;
-    return copy_rows(stream, to, from, c->WidthInBytes, c->Height, c->Depth, wait);
+    if (const CUresult result = sides_of(rows, to, from); result != CUDA_SUCCESS) return result;
+    uint32_t stream = 0;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (!captures.capturing(stream))
+        return copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
+    if (wait) return captures.forbid(stream);
+    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
+        node.copy = rows;
+        return true;
+    });
 }
 
 template <class Value>
 void fill_host(uint64_t address, Value value, uint64_t count) {
     for (uint64_t i = 0; i < count; ++i)
         memcpy(reinterpret_cast<char*>(address) + i * sizeof value, &value, sizeof value);
+}
+
+CUresult capture_fill(uint32_t stream, const CUDA_MEMSET_NODE_PARAMS& rows) {
+    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMSET, [&](Node& node) {
+        node.fill = rows;
+        return true;
+    });
 }
 
 template <class Value>
@@ -150,14 +188,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
         return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream)) {
         if (!range.on_device()) return captures.forbid(stream);
-        Captured call = {};
-        call.kind = Captured::Kind::fill;
-        call.to = address;
-        call.count = count;
-        call.value = value;
-        call.width = sizeof value;
-        Captured* added = nullptr;
-        return captures.add(stream, call, nullptr, 0, added, 0);
+        return capture_fill(stream, {address, 0, value, sizeof value, count, 1});
     }
     if (range.on_device()) return result_of(producer().fill(stream, address, count, value, sizeof value));
     if (const Status status = producer().stream_synchronize(stream)) return result_of(status);
@@ -178,6 +209,8 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
     if (pitch == width * sizeof value) return fill(address, value, width * height, stream);
+    if (captures.capturing(stream))
+        return capture_fill(stream, {address, pitch, value, sizeof value, width, height});
     for (uint64_t y = 0; y < height; ++y)
         if (const CUresult result = fill(address + y * pitch, value, width, stream); result != CUDA_SUCCESS)
             return result;
@@ -187,6 +220,14 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
 uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
 }  // namespace
+
+bool is_device_memory(uint64_t address) { return place_of(address, 0, true) == Place::device; }
+
+CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream) {
+    if (width == 1) return fill(address, static_cast<uint8_t>(value), count, stream);
+    if (width == 2) return fill(address, static_cast<uint16_t>(value), count, stream);
+    return fill(address, value, count, stream);
+}
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return copy_on(nullptr, to, from, bytes, true);
@@ -220,20 +261,20 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
     return copy_on(stream, to, from, bytes, false, Sides::on_gpu);
 }
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_described(nullptr, what, true); }
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_described(nullptr, what, true); }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
-    return copy_2d(stream, what, false);
+    return copy_described(stream, what, false);
 }
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_3d(nullptr, what, true); }
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_described(nullptr, what, true); }
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
-    return copy_3d(stream, what, false);
+    return copy_described(stream, what, false);
 }
 
 // One GPU is all there is: a peer is the device itself.
-CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) { return copy_3d(nullptr, what, true); }
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) { return copy_described(nullptr, what, true); }
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
-    return copy_3d(stream, what, false);
+    return copy_described(stream, what, false);
 }
 
 // The attributes are hints about where a side lies and when its source is read; both hold in any case.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "../producer.hpp"
 #include "cuda_interface.hpp"
@@ -22,11 +23,17 @@ struct Stream {
     Context* context = nullptr;
 };
 
+struct Node;
+
 struct Event {
     uint32_t magic = event_magic;
     uint32_t number = 0;
     unsigned flags = 0;
     uint64_t capture = 0;  // in which it was recorded last, instead of on the GPU; 0: none
+    Node** captured = nullptr;  // what it stands for there
+    size_t captured_count = 0;
+
+    ~Event() { free(captured); }
 };
 
 struct Module;
