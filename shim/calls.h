@@ -255,10 +255,10 @@ typedef struct {
     uint64_t reserved;
 } fikit_reply_memory_access;
 
-/* An image of nodes, each after those that it depends on: fikit_graph_node, the dependencies' indices (uint32_t,
- * padded to 8 bytes), then the record (abi.h) of a launch, a copy on the device, a fill, or a SYNC: nothing. A
- * handle in use gets the new graph. Host memory and functions have no place in it: the tenant's side issues such
- * a graph node by node. */
+/* An image of nodes, each after those that it depends on: fikit_graph_node, the dependencies' indices
+ * (uint32_t, padded to 8 bytes), then the record (abi.h) of a launch, a copy on the device, a fill, or a
+ * SYNC: nothing. A handle in use gets the new graph. Host memory and functions have no place in it: the
+ * tenant's side issues such a graph node by node. */
 typedef struct {
     uint32_t dependencies;
     uint32_t record_bytes;

@@ -92,8 +92,8 @@ class Producer {
     // The pinned buffer in which the range lies, or 0.
     uint32_t find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const;
 
-    // A graph from an image of its nodes (calls.h); what has the number `graph` already is replaced, 0: it gets
-    // one.
+    // A graph from an image of its nodes (calls.h); what has the number `graph` already is replaced, 0: it
+    // gets one.
     Status graph_create(const void* image, uint64_t bytes, uint32_t& graph);
     Status graph_destroy(uint32_t graph);
 

@@ -183,7 +183,8 @@ Status Producer::module_load(const void* image, uint64_t bytes, uint32_t& module
     if (bytes == 0) return status::invalid_value;
     module = module_handles_.take();
     if (module == 0) return status::out_of_memory;
-    const fikit_request_module_load request = {.handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
+    const fikit_request_module_load request = {
+        .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
     const Status status = call_with_image(fikit_call_module_load, request, image, log);
     if (status != status::success && status != status::interrupted) module_handles_.give_back(module);
     return status;
@@ -193,7 +194,8 @@ Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph
     const bool fresh = graph == 0;
     if (fresh) graph = graph_handles_.take();
     if (graph == 0) return status::out_of_memory;
-    const fikit_request_graph_create request = {.handle = graph, .host_buffer = 0, .offset = 0, .size = bytes};
+    const fikit_request_graph_create request = {
+        .handle = graph, .host_buffer = 0, .offset = 0, .size = bytes};
     Reply reply;
     const Status status = call_with_image(fikit_call_graph_create, request, image, reply);
     if (fresh && status != status::success) {

@@ -1,5 +1,5 @@
-// Graphs: made on a worker from the nodes that the tenant's side sends (calls.h, graph_create), launched by the
-// dispatch thread as one operation with a duration of its own.
+// Graphs: made on a worker from the nodes that the tenant's side sends (calls.h, graph_create), launched by
+// the dispatch thread as one operation with a duration of its own.
 #include <algorithm>
 #include <cstring>
 
@@ -181,8 +181,8 @@ CUresult ProgramCalls::graph_destroy(const fikit_request_graph_destroy& request,
     return CUDA_SUCCESS;
 }
 
-// What was launched of it runs on: the driver destroys an executable graph when it has ended (CUDA driver API,
-// cuGraphExecDestroy).
+// What was launched of it runs on: the driver destroys an executable graph when it has ended (CUDA driver
+// API, cuGraphExecDestroy).
 void ProgramCalls::destroy_graph(SessionGraph& graph) {
     if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
     graph = {};
@@ -194,8 +194,8 @@ void ProgramCalls::forget_graphs_of(uint16_t module) {
             destroy_graph(graph);
 }
 
-// Fills head_work and head_kernel. False: there is no such graph. The policy sees one block that takes as long
-// as the whole.
+// Fills head_work and head_kernel. False: there is no such graph. The policy sees one block that takes as
+// long as the whole.
 bool Core::prepare_graph(Session& session) {
     const uint32_t handle = session.head->as<fikit_graph>().graph;
     if (handle >= session.graphs.size() || session.graphs[handle].executable == nullptr)

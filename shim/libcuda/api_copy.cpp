@@ -183,8 +183,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
     if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
-    if (range.kind != Range::Kind::mapped &&
-        count > (range.bytes - (address - range.address)) / sizeof value)
+    if (range.kind != Range::Kind::mapped && count > (range.bytes - (address - range.address)) / sizeof value)
         return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream)) {
         if (!range.on_device()) return captures.forbid(stream);

@@ -182,7 +182,8 @@ CUresult cuGraphGetEdges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, siz
 CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* edges,
                             size_t* count) {
     const CUresult result = fikit::shim::cuGraphGetEdges(handle, from, to, count);
-    if (result == CUDA_SUCCESS && edges != nullptr && from != nullptr) memset(edges, 0, *count * sizeof *edges);
+    if (result == CUDA_SUCCESS && edges != nullptr && from != nullptr)
+        memset(edges, 0, *count * sizeof *edges);
     return result;
 }
 
@@ -225,7 +226,8 @@ CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode* nodes,
 CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
                                 size_t count) {
     const Graph* const graph = graph_of(handle);
-    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr))) return CUDA_ERROR_INVALID_VALUE;
+    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)))
+        return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
         Node* const before = node_of(from[i]);
         Node* const after = node_of(to[i]);
@@ -246,7 +248,8 @@ CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const
 CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
                                    size_t count) {
     const Graph* const graph = graph_of(handle);
-    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr))) return CUDA_ERROR_INVALID_VALUE;
+    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)))
+        return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
         Node* const before = node_of(from[i]);
         Node* const after = node_of(to[i]);

@@ -67,7 +67,8 @@ CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node
         if (one.type != other.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         for (size_t k = 0; k < one.before.size(); ++k)
-            if (one.before[k]->last != other.before[k]->last) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+            if (one.before[k]->last != other.before[k]->last)
+                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         if (one.child != nullptr)
             if (const auto result = compare(*one.child, *other.child, where);
                 result != CU_GRAPH_EXEC_UPDATE_SUCCESS)

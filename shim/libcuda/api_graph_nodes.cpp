@@ -47,7 +47,8 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
         FromPointers{*function, given->kernelParams}(packed.begin());
     } else if (function->parameters != 0) {
         FromBuffer buffer;
-        if (const CUresult result = buffer.find(*function, given->extra); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = buffer.find(*function, given->extra); result != CUDA_SUCCESS)
+            return result;
         buffer(packed.begin());
     }
     node->shape = shape;
@@ -193,7 +194,8 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id
     List<uint8_t> packed;
     const size_t attribute_bytes = node->shape.attributes * sizeof attribute;
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (!packed.add(node->packed, attribute_bytes + node->shape.parameter_bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!packed.add(node->packed, attribute_bytes + node->shape.parameter_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     ++node->shape.attributes;
     if (!make_room(*node, *function)) return CUDA_ERROR_OUT_OF_MEMORY;
     memcpy(node->packed, packed.begin(), attribute_bytes);
@@ -272,7 +274,8 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgrap
 }
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
     const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_GRAPH);
-    return node != nullptr ? give(graph, node, reinterpret_cast<CUgraph>(node->child)) : CUDA_ERROR_INVALID_VALUE;
+    return node != nullptr ? give(graph, node, reinterpret_cast<CUgraph>(node->child))
+                           : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count) {

@@ -14,7 +14,8 @@ namespace fikit::shim {
 namespace {
 
 template <class Pack>
-CUresult issue(const Function& function, const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack) {
+CUresult issue(const Function& function, const LaunchShape& shape, const fikit_attribute* attributes,
+               const Pack& pack) {
     if (captures.capturing(shape.stream)) [[unlikely]] {
         return captures.add(shape.stream, CU_GRAPH_NODE_TYPE_KERNEL, [&](Node& node) {
             node.function = reinterpret_cast<CUfunction>(const_cast<Function*>(&function));

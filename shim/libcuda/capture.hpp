@@ -1,6 +1,6 @@
-// Stream capture. What a program does on a capturing stream becomes a node of the graph, after what the stream
-// did before. So a capture is the program's own affair: nothing of it reaches the context that others share, and
-// its mode forbids nobody anything.
+// Stream capture. What a program does on a capturing stream becomes a node of the graph, after what the
+// stream did before. So a capture is the program's own affair: nothing of it reaches the context that others
+// share, and its mode forbids nobody anything.
 #pragma once
 
 #include <cstdint>

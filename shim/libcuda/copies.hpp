@@ -34,8 +34,8 @@ bool each_row(const CUDA_MEMCPY3D& copy, const Take& take) {
     const uint64_t rows = flat ? 1 : copy.Height, bytes = flat ? width * copy.Height : width;
     for (uint64_t z = 0; z < copy.Depth; ++z)
         for (uint64_t y = 0; y < rows; ++y)
-            if (!take(to.address + z * to.slice + y * to.pitch, from.address + z * from.slice + y * from.pitch,
-                      bytes))
+            if (!take(to.address + z * to.slice + y * to.pitch,
+                      from.address + z * from.slice + y * from.pitch, bytes))
                 return false;
     return true;
 }

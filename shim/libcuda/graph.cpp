@@ -39,8 +39,7 @@ class Image {
 bool write_kernel(const Node& node, Image& image, const List<uint32_t>& before) {
     const size_t attribute_bytes = node.shape.attributes * sizeof(fikit_attribute);
     const size_t bytes = sizeof(fikit_launch) + attribute_bytes + node.shape.parameter_bytes;
-    auto* const record =
-        static_cast<fikit_launch*>(image.add(FIKIT_OP_LAUNCH, whole_lines(bytes), before));
+    auto* const record = static_cast<fikit_launch*>(image.add(FIKIT_OP_LAUNCH, whole_lines(bytes), before));
     if (record == nullptr) return false;
     const LaunchShape& shape = node.shape;
     record->function = shape.function;
@@ -119,7 +118,8 @@ CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order) 
     if (node.visit == 1) return CUDA_ERROR_INVALID_VALUE;  // a cycle
     node.visit = 1;
     for (Node* const before : node.before)
-        if (const CUresult result = put_in_order(*before, outer, order); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = put_in_order(*before, outer, order); result != CUDA_SUCCESS)
+            return result;
     if (!node.flat.assign(node.before.size() != 0 ? node.before : outer)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (node.child != nullptr) {
         if (const CUresult result = put_in_order(*node.child, node.flat, order); result != CUDA_SUCCESS)

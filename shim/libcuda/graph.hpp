@@ -1,6 +1,6 @@
-// CUDA graphs as this process keeps them: nodes and what each depends on. Instantiated, a graph is a copy of its
-// own, and one operation of the executor's; one that needs this process for a node (host memory, a function) is
-// issued node by node instead.
+// CUDA graphs as this process keeps them: nodes and what each depends on. Instantiated, a graph is a copy of
+// its own, and one operation of the executor's; one that needs this process for a node (host memory, a
+// function) is issued node by node instead.
 #pragma once
 
 #include <stdlib.h>
@@ -76,7 +76,7 @@ struct Node {
     Graph* graph = nullptr;
     const Node* origin = nullptr;  // what this one is a copy of
     List<Node*> before;            // what it depends on
-    List<Node*> flat;              // the same with the nodes of children in place of these (Executable::arrange)
+    List<Node*> flat;  // the same with the nodes of children in place of these (Executable::arrange)
     // What depends on the kind.
     CUfunction function = nullptr;  // kernel: and
     LaunchShape shape = {};

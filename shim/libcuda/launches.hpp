@@ -77,7 +77,9 @@ struct FromBuffer {
 
 // What CUDA refuses at once (CUDA C++ Programming Guide, technical specifications).
 inline bool possible(const LaunchShape& shape, const Function& function) {
-    const auto at_most = [&](CUfunction_attribute id) { return static_cast<uint32_t>(function.attribute[id]); };
+    const auto at_most = [&](CUfunction_attribute id) {
+        return static_cast<uint32_t>(function.attribute[id]);
+    };
     const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
     return shape.grid[0] - 1 < INT32_MAX && shape.grid[1] - 1 < 65535 && shape.grid[2] - 1 < 65535 &&
            shape.block[0] <= 1024 && shape.block[1] <= 1024 && shape.block[2] <= 64 &&

@@ -29,7 +29,7 @@ struct Event {
     uint32_t magic = event_magic;
     uint32_t number = 0;
     unsigned flags = 0;
-    uint64_t capture = 0;  // in which it was recorded last, instead of on the GPU; 0: none
+    uint64_t capture = 0;       // in which it was recorded last, instead of on the GPU; 0: none
     Node** captured = nullptr;  // what it stands for there
     size_t captured_count = 0;
 
