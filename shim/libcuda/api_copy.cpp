@@ -82,6 +82,7 @@ CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64
                  uint64_t pitch, uint64_t height, uint64_t width, Side& side) {
     if (type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
     if (pitch == 0) pitch = width + x;
+    if (pitch < width + x) return CUDA_ERROR_INVALID_VALUE;
     if (height == 0) height = 1;
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
     side = {base + z * pitch * height + y * pitch + x, pitch, pitch * height};
