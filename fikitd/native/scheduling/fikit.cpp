@@ -48,14 +48,15 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         high->demand = std::max(high->demand * 0.999, std::min<double>(demand, bounds_.multiprocessors));
         return;
     }
-    const uint32_t sms =
-        work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-    Work foreseen = work;
-    if (sessions_[session].head.key == work.key) {
-        foreseen.longest = sessions_[session].head.longest;
-        foreseen.block = sessions_[session].head.block;
+    Plan made;
+    if (planned_for_ == session) {
+        made = planned_;
+    } else {
+        const uint32_t sms =
+            work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
+        made = plan(work, sms, now);
     }
-    Plan made = plan(foreseen, sms, now);
+    planned_for_ = max_sessions;
     const Nanoseconds longest = made.end - made.start;
     const Nanoseconds length =
         longest * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
@@ -136,18 +137,15 @@ void Fikit::surprised(unsigned session, const Work& work, const Running& running
 }
 
 void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
-    Work head = work;
-    Surprise& surprise = surprises_[work.key % surprises_.size()];
-    if (surprise.left > 0 && surprise.key == work.key) {
-        --surprise.left;
-        if (surprise.longest > head.longest) {
-            head.block =
-                std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
-            head.longest = surprise.longest;
-        }
-    }
-    Levels::arrived(session, head, now);
+    Levels::arrived(session, work, now);
     guests_[session] = {};
+    Surprise& surprise = surprises_[work.key % surprises_.size()];
+    if (surprise.key != work.key || surprise.left == 0) return;
+    --surprise.left;
+    Work& head = sessions_[session].head;
+    if (surprise.longest <= head.longest) return;
+    head.block = std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
+    head.longest = surprise.longest;
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -350,11 +348,19 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         if (can_confine) return {Verdict::partition, number, smallest};
         refusal = Refusal::unknown;
     } else {
-        const Plan everywhere = plan(work, bounds_.multiprocessors, now);
-        if (fits(everywhere, now)) return {Verdict::whole, number};
+        Guest& guest = guests_[session];
+        if (now < guest.look_at) {
+            refusal = guest.refusal;
+            return {Verdict::wait, number, 0, guest.look_at};
+        }
+        planned_ = plan(work, bounds_.multiprocessors, now);
+        planned_for_ = session;
+        if (fits(planned_, now)) return {Verdict::whole, number};
+        guest.look_at = now + (planned_.end - planned_.start) / looks;
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
-        if (guests_[session].since == 0) guests_[session].since = now;
+        guest.refusal = refusal;
+        if (guest.since == 0) guest.since = now;
         if (can_confine) {
             uint32_t waves = 0;
             Nanoseconds least = 0;
@@ -365,14 +371,16 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
                 const Nanoseconds length = confined.end - confined.start;
                 if (least == 0) least = length;
                 // What takes long on a small partition rather waits a while for room on a larger one.
-                ready_at = guests_[session].since + (length - least) / patience;
+                ready_at = guest.since + (length - least) / patience;
                 if (ready_at > now) break;
                 if (waves == 0 && !fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
+                planned_ = confined;
             }
             if (waves != 0) return best;
         }
+        planned_for_ = max_sessions;
     }
     Nanoseconds again = 0;
     if (entitled(session, now, again)) {
@@ -389,6 +397,7 @@ Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;
+    planned_for_ = max_sessions;
     for (int number = highest_level + 1; left != 0; ++number) {
         const Level& level = levels_[number];
         uint64_t candidates = level.members & left;

@@ -93,6 +93,8 @@ class Fikit final : public Levels {
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;  // gated ones in flight
+    // What does not fit is looked at again after such a part of its length: longer ones cost longer walks.
+    static constexpr Nanoseconds looks = 64;
     static constexpr Nanoseconds patience = 4;
     static constexpr Nanoseconds most_drag = 20'000;
     static constexpr double least_trust = 0.3, most_margin = 2.0;
@@ -123,8 +125,10 @@ class Fikit final : public Levels {
         Nanoseconds suspect_block = 0;
     };
     struct Guest {
-        bool refused = false;   // its head was counted as refused
-        Nanoseconds since = 0;  // it would have gone if it had fitted; 0: it has not come to that
+        bool refused = false;  // its head was counted as refused
+        Refusal refusal = Refusal::bound;
+        Nanoseconds look_at = 0;  // it is not looked at again before
+        Nanoseconds since = 0;    // it would have gone if it had fitted; 0: it has not come to that
     };
     struct Surprise {
         uint64_t key = 0;
@@ -188,6 +192,8 @@ class Fikit final : public Levels {
     std::array<Surprise, 512> surprises_{};
     std::array<Running, operations> running_{};
     unsigned runs_ = 0, unknowns_ = 0;
+    Plan planned_;  // of what was decided on last, for the session:
+    unsigned planned_for_ = max_sessions;
     Nanoseconds queued_ = 0,
                 busy_until_ = 0;  // of the gated work in flight: its length, when it will be over
     Nanoseconds last_over_ = 0;   // when gated work last completed
