@@ -36,6 +36,7 @@ struct Gating {
         gated.block = 5000;
         gated.blocks = 5000;
         gated.per_sm = 8;
+        gated.waves = 5;
         gated.known = true;
         high.blocks = 64;
         high.expected = high.shortest = high.block = 4000;

@@ -55,8 +55,6 @@ class Fikit final : public Levels {
   public:
     explicit Fikit(const Bounds& bounds) : Levels(bounds), sequences_(new Sequence[predictors]) {
         while (partitions_ < bounds.partitions.size() && bounds.partitions[partitions_] != 0) ++partitions_;
-        for (unsigned number = 0; number < predictors; ++number)
-            sequences_[number].multiprocessors = bounds.multiprocessors;
     }
 
     void opened(unsigned session, int level, double weight, Nanoseconds now) override {
@@ -154,6 +152,9 @@ class Fikit final : public Levels {
         const uint8_t place = places_[session];
         return place == 0 ? nullptr : &highs_[place - 1];
     }
+    // What is in flight, the oldest first.
+    Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
+    const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
     void suspect(High& high, const Running& running) {
@@ -191,7 +192,7 @@ class Fikit final : public Levels {
     std::array<Guest, max_sessions> guests_{};
     std::array<Surprise, 512> surprises_{};
     std::array<Running, operations> running_{};
-    unsigned runs_ = 0, unknowns_ = 0;
+    unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
     Plan planned_;  // of what was decided on last, for the session:
     unsigned planned_for_ = max_sessions;
     Nanoseconds queued_ = 0,

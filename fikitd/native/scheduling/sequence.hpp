@@ -59,8 +59,7 @@ class Sequence {
         const Launch* before = head_ == 0 ? nullptr : &last();
         entry.key = key;
         entry.duration = std::max<Nanoseconds>(work.shortest > 0 ? work.shortest : work.expected, 1);
-        const uint32_t slots = std::max<uint32_t>(1, work.per_sm * multiprocessors);
-        entry.block = entry.duration / std::max<uint32_t>(1, (work.blocks + slots - 1) / slots);
+        entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
         entry.at = now;
         const Nanoseconds ready = now + latency;
         Nanoseconds idle = before == nullptr ? 0 : std::max<Nanoseconds>(0, ready - before->alone);
@@ -110,7 +109,6 @@ class Sequence {
         return std::max<Nanoseconds>(0, end.idle - from.idle - (end.last - position) * longer);
     }
 
-    uint16_t multiprocessors = 132;
     uint64_t predicted = 0, met = 0;
 
   private:
