@@ -125,7 +125,7 @@ void Fikit::learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds a
     high.behind = high.behind && launch.at + Sequence::latency <= high.seen_before;
     if (!high.behind) return;
     ++high.batch;
-    high.foreseen += launch.duration + Sequence::between + stall(running(0).plan, launch, most_drag);
+    high.foreseen += launch.duration + stall(running(0).plan, launch, most_drag);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -211,7 +211,7 @@ Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
         }
         if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
     }
-    plan.end = plan.start + length + Sequence::between;
+    plan.end = plan.start + length + between;
     return plan;
 }
 
@@ -244,8 +244,8 @@ struct Fikit::Course {
     }
 
     void launch(const Sequence::Launch& next, Nanoseconds at) {
-        alone = std::max(at, alone + Sequence::between) + next.duration;
-        const Nanoseconds start = std::max(at, end + Sequence::between);
+        alone = std::max(at, alone) + next.duration;
+        const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
             if (++run < policy.runs_) until += policy.running(run).length;

@@ -94,6 +94,7 @@ class Fikit final : public Levels {
     // What does not fit is looked at again after such a part of its length: longer ones cost longer walks.
     static constexpr Nanoseconds looks = 64;
     static constexpr Nanoseconds patience = 4;
+    static constexpr Nanoseconds between = 1000;  // from one gated kernel's end to the next one's start
     static constexpr Nanoseconds most_drag = 20'000;
     static constexpr double least_trust = 0.3, most_margin = 2.0;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
@@ -106,7 +107,7 @@ class Fikit final : public Levels {
         // What its launches take beside gated work on top of the delays that are foreseen, and of what that
         // is being learnt: the launches that one look saw completed, which had all waited since the look
         // before.
-        Nanoseconds drag = 500;
+        Nanoseconds drag = 1500;
         Nanoseconds seen_before = 0, seen = 0, foreseen = 0;
         uint32_t batch = 0;
         bool behind = false;

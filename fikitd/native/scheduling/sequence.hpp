@@ -39,8 +39,6 @@ class Sequence {
 
     // From the issue of a launch to its start on an idle GPU.
     static constexpr Nanoseconds latency = 4200;
-    // From one kernel's end to the start of the next that waits behind it on the stream.
-    static constexpr Nanoseconds between = 1000;
 
     void forget() {
         head_ = 0;
@@ -63,7 +61,7 @@ class Sequence {
         entry.at = now;
         const Nanoseconds ready = now + latency;
         Nanoseconds idle = before == nullptr ? 0 : std::max<Nanoseconds>(0, ready - before->alone);
-        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone + between)) + entry.duration;
+        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone)) + entry.duration;
         entry.blocks = work.blocks;
         entry.per_sm = std::max<uint16_t>(1, work.per_sm);
         entry.engine = work.engine;
