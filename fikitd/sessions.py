@@ -25,7 +25,7 @@ from fikitd.executor.messages import Attached, AttachedSessions, Change, End, Se
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
-from fikitd.store import Row, Store, pack, unpack
+from fikitd.store import Row, Store, pack
 from fikitd.tenants.accounts import Accounts
 from fikitd.wire import close_all
 
@@ -59,8 +59,7 @@ class Sessions:
 
     async def load(self) -> None:
         """Read what an earlier daemon noted."""
-        rows = await self._store.read("SELECT session, record FROM sessions")
-        self._notes = {session: unpack(data, SessionNote) for session, data in rows}
+        self._notes = dict(await self._store.records("SELECT session, record FROM sessions", SessionNote))
 
     async def settle(self) -> None:
         """Store the accounts. Raises Unavailable when the disk refuses.

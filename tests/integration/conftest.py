@@ -95,6 +95,8 @@ class Daemon:
         self.log = place / "daemon.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.clients: list[Client] = []
+        self.prologue = ""
+        """Python that the daemon's process runs first."""
         self.configure()
 
     def configure(self, extra: str = "", settings: str = SETTINGS) -> None:
@@ -105,7 +107,7 @@ class Daemon:
             sys.executable,
             "-P",
             "-c",
-            "from fikitd.main import main; main()",
+            f"{self.prologue}from fikitd.main import main; main()",
             "--config",
             str(self.config),
         ]

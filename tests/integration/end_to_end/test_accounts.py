@@ -39,13 +39,6 @@ def launches(client: Client) -> int:
     return sum(tenant.usage.launches for tenant in client.ask(p.ListTenants()).tenants)
 
 
-def listener(path: Path) -> int:
-    """The process that listens on a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.connect(str(path))
-        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
-
-
 def until_left(place: Path) -> None:
     """Until the executor has put the account down."""
     for _ in range(200):
