@@ -1,4 +1,4 @@
-"""Tenants that overdo it: floods, slow readers, many connections, daemons of their own. Others are served on."""
+"""Tenants that overdo it: floods, slow readers, many connections, processes left behind. Others are served."""
 
 from __future__ import annotations
 

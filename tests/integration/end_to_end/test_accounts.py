@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
-from tests.integration.end_to_end.conftest import SETTINGS
+from tests.integration.end_to_end.conftest import SETTINGS, listener
 
 Program = Callable[[str], "subprocess.Popen[str]"]
 LIMIT = 64 << 20
