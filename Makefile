@@ -87,11 +87,12 @@ demo: $(VENV)/.installed  ## run the demo on a daemon of its own (DEMO="--second
 test: native-test python-test  ## the whole test suite
 
 .PHONY: native-test
-native-test: $(VENV)/.tools  ## the native tests alone
+native-test: $(VENV)/.installed  ## the native tests alone
 	@echo "== native tests"
-	[ -f build/native/build.ninja ] || $(CONFIGURE) -B build/native -DCMAKE_BUILD_TYPE=RelWithDebInfo
-	cmake --build build/native -j $(JOBS)
-	ctest --no-tests=error --test-dir build/native --output-on-failure -j $(JOBS) --timeout 300
+	# Where pip has built, so that nothing is compiled twice.
+	cmake -S fikitd/native -B build/release -DFIKIT_NATIVE_TESTS=ON > /dev/null
+	cmake --build build/release -j $(JOBS)
+	ctest --no-tests=error --test-dir build/release --output-on-failure -j $(JOBS) --timeout 300
 
 .PHONY: python-test
 python-test: $(VENV)/.installed $(VENV)/.test  ## the Python tests alone (PYTEST="tests/unit -k help")

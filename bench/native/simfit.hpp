@@ -14,26 +14,58 @@
 
 namespace fikit::bench {
 
-#define FIKIT_SIMFIT_FUNCTIONS(X)                                                                            \
-    X(cuInit)                                                                                                \
-    X(cuGetErrorName)                                                                                        \
-    X(cuDevicePrimaryCtxRetain)                                                                              \
-    X(cuCtxSetCurrent)                                                                                       \
-    X(cuCtxSynchronize)                                                                                      \
-    X(cuCtxCreate_v4) X(cuCtxDestroy) X(cuModuleLoadData) X(cuModuleGetFunction) X(cuFuncSetAttribute)       \
-        X(cuLaunchKernel) X(cuStreamCreateWithPriority) X(cuStreamDestroy) X(cuStreamSynchronize)            \
-            X(cuStreamQuery) X(cuStreamWaitEvent) X(cuStreamWriteValue32) X(cuLaunchHostFunc)                \
-                X(cuEventCreate) X(cuEventRecord) X(cuEventQuery) X(cuEventElapsedTime) X(cuEventDestroy)    \
-                    X(cuMemAlloc) X(cuMemFree) X(cuMemHostAlloc) X(cuMemFreeHost) X(cuMemHostRegister)       \
-                        X(cuMemHostUnregister) X(cuMemcpyHtoDAsync) X(cuMemcpyDtoHAsync)                     \
-                            X(cuMemcpyDtoDAsync) X(cuMemcpyHtoD) X(cuMemcpyDtoH) X(cuMemAddressReserve)      \
-                                X(cuMemAddressFree) X(cuMemCreate) X(cuMemRelease) X(cuMemMap) X(cuMemUnmap) \
-                                    X(cuMemSetAccess) X(cuDeviceGetDevResource)                              \
-                                        X(cuDevSmResourceSplitByCount) X(cuDevResourceGenerateDesc)          \
-                                            X(cuGreenCtxCreate) X(cuGreenCtxStreamCreate)                    \
-                                                X(cuGreenCtxDestroy) X(cuStreamBeginCapture)                 \
-                                                    X(cuStreamEndCapture) X(cuGraphInstantiate)              \
-                                                        X(cuGraphLaunch)
+#define FIKIT_SIMFIT_FUNCTIONS(X)  \
+    X(cuInit)                      \
+    X(cuGetErrorName)              \
+    X(cuDevicePrimaryCtxRetain)    \
+    X(cuCtxSetCurrent)             \
+    X(cuCtxSynchronize)            \
+    X(cuCtxCreate_v4)              \
+    X(cuCtxDestroy)                \
+    X(cuModuleLoadData)            \
+    X(cuModuleGetFunction)         \
+    X(cuFuncSetAttribute)          \
+    X(cuLaunchKernel)              \
+    X(cuStreamCreateWithPriority)  \
+    X(cuStreamDestroy)             \
+    X(cuStreamSynchronize)         \
+    X(cuStreamQuery)               \
+    X(cuStreamWaitEvent)           \
+    X(cuStreamWriteValue32)        \
+    X(cuLaunchHostFunc)            \
+    X(cuEventCreate)               \
+    X(cuEventRecord)               \
+    X(cuEventQuery)                \
+    X(cuEventElapsedTime)          \
+    X(cuEventDestroy)              \
+    X(cuMemAlloc)                  \
+    X(cuMemFree)                   \
+    X(cuMemHostAlloc)              \
+    X(cuMemFreeHost)               \
+    X(cuMemHostRegister)           \
+    X(cuMemHostUnregister)         \
+    X(cuMemcpyHtoDAsync)           \
+    X(cuMemcpyDtoHAsync)           \
+    X(cuMemcpyDtoDAsync)           \
+    X(cuMemcpyHtoD)                \
+    X(cuMemcpyDtoH)                \
+    X(cuMemAddressReserve)         \
+    X(cuMemAddressFree)            \
+    X(cuMemCreate)                 \
+    X(cuMemRelease)                \
+    X(cuMemMap)                    \
+    X(cuMemUnmap)                  \
+    X(cuMemSetAccess)              \
+    X(cuDeviceGetDevResource)      \
+    X(cuDevSmResourceSplitByCount) \
+    X(cuDevResourceGenerateDesc)   \
+    X(cuGreenCtxCreate)            \
+    X(cuGreenCtxStreamCreate)      \
+    X(cuGreenCtxDestroy)           \
+    X(cuStreamBeginCapture)        \
+    X(cuStreamEndCapture)          \
+    X(cuGraphInstantiate)          \
+    X(cuGraphLaunch)
 
 #define FIKIT_SIMFIT_TEXT_OF(name) #name
 #define FIKIT_SIMFIT_TEXT(name) FIKIT_SIMFIT_TEXT_OF(name)

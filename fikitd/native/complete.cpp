@@ -41,19 +41,31 @@ void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t 
 }
 
 // Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
-// completion. A high-priority session that launches without pause is not slowed by a mark after each launch.
+// completion. But a mark holds the stream up for about as long as a short kernel takes, so a stream that has
+// one under way gets the next when that is reached, and a high-priority session that launches without pause
+// is not marked after each launch either.
 bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     if (session.unmarked_steps == 0) return false;
-    if (!force && session.unmarked_steps < mark_every && session.level == scheduling::highest_level &&
-        session.state == Session::State::running && session.in_flight < settings_.in_flight_limit &&
-        !session.head_ready && session.frees.empty() &&
-        !session.call_pending.load(std::memory_order_relaxed) &&
+    force = force || session.unmarked_steps >= mark_every || session.state != Session::State::running ||
+            session.in_flight >= settings_.in_flight_limit || !session.frees.empty() ||
+            session.call_pending.load(std::memory_order_relaxed);
+    if (!force && session.level == scheduling::highest_level && !session.head_ready &&
         (session.ring.has_record() || now - session.last_issue < mark_delay))
         return false;
-    for (const uint32_t handle : session.active) write_mark(session, *session.streams[handle], handle);
-    session.unmarked_steps = 0;
-    session.unmarked_work = 0;
-    return true;
+    bool wrote = false, left = false;
+    for (const uint32_t handle : session.active) {
+        SessionStream& stream = *session.streams[handle];
+        if (stream.marked == stream.issued) continue;
+        if (!force && stream.marked > stream.completed) {
+            left = true;
+            continue;
+        }
+        write_mark(session, stream, handle);
+        wrote = true;
+    }
+    if (!left) session.unmarked_steps = 0;
+    if (!left) session.unmarked_work = 0;
+    return wrote;
 }
 
 bool Core::collect() {

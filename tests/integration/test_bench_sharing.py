@@ -13,7 +13,7 @@ import pytest
 
 from bench import build
 
-NATIVE = build.ROOT / "build/native/bench"
+NATIVE = build.ROOT / "build/release/bench"
 
 
 def operations(count: int, blocks: int, dur_us: float, gap_us: float) -> list[list[object]]:

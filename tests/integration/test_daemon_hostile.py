@@ -1,4 +1,4 @@
-"""Tenants that overdo it: floods, slow readers, many connections, processes left behind. Others are served."""
+"""Tenants that overdo it: floods, slow readers, many connections, processes left over. Others are served."""
 
 from __future__ import annotations
 

@@ -233,6 +233,30 @@ void only_marks_that_were_asked_for_wake_the_tenant() {
     waiting.join();
 }
 
+// A mark holds the stream up on the GPU: while one is under way, what follows is not marked one by one.
+void a_stream_has_one_mark_under_way() {
+    Rig rig;
+    for (const int level : {0, 9}) {
+        Tenant tenant = rig.ready(std::to_string(level), level);
+        launch(tenant);
+        rig.settle();
+        hold_all(rig);
+        null_driver::record(true);
+        for (int i = 0; i < 5; ++i) {
+            launch(tenant);
+            rig.settle();
+        }
+        const auto calls = null_driver::take_calls();
+        CHECK_EQUAL(number_of(calls, Function::cuLaunchKernel_), 5u);
+        CHECK_EQUAL(number_of(calls, Function::cuStreamWriteValue64_), 1u);
+        release_all(rig);
+        rig.settle();  // the first mark is there: now the other four launches get theirs
+        CHECK_EQUAL(number_of(null_driver::take_calls(), Function::cuStreamWriteValue64_), 1u);
+        CHECK_EQUAL(tenant->channel().mark(0), 6u);
+        null_driver::record(false);
+    }
+}
+
 // One thread destroys a stream while another synchronises all: the record that asks for the mark comes late.
 void destroyed_streams_can_still_be_waited_for() {
     Rig rig;
@@ -430,6 +454,7 @@ int main(int count, char** arguments) {
         CASE(allowed_attributes_are_passed_on),
         CASE(unknown_streams_end_the_session),
         CASE(only_marks_that_were_asked_for_wake_the_tenant),
+        CASE(a_stream_has_one_mark_under_way),
         CASE(destroyed_streams_can_still_be_waited_for),
         CASE(bad_records_end_only_their_session),
         CASE(high_priority_is_not_kept_waiting_by_the_gate),
