@@ -156,9 +156,21 @@ class Kernel:
         else:
             await _in_thread(self.blocking.launch, *arguments, **options)
 
-    def launch_nowait(self, *arguments: Any, **options: Any) -> bool:
+    def launch_nowait(
+        self,
+        *arguments: Any,
+        grid: Axes,
+        block: Axes,
+        shared: int = 0,
+        stream: streams.Stream | None = None,
+        cooperative: bool = False,
+        cluster: Axes | None = None,
+    ) -> bool:
         """Enqueue the kernel; False when the channel is full. Never waits, and is no checkpoint."""
-        return self.blocking.launch_nowait(*arguments, **options)
+        return self.blocking.launch_nowait(
+            *arguments, grid=grid, block=block, shared=shared, stream=stream,
+            cooperative=cooperative, cluster=cluster,
+        )  # fmt: skip
 
     async def occupancy(self, block_threads: int, shared: int = 0) -> int:
         """As ``fikit.Kernel.occupancy``."""
