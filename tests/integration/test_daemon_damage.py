@@ -7,7 +7,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -156,26 +156,14 @@ def test_what_is_no_socket_is_not_removed(stopped_daemon: Daemon) -> None:
     stopped_daemon.socket.unlink()
 
 
-@pytest.fixture
-def read_only(stopped_daemon: Daemon) -> Iterator[Path]:
-    """A state directory on a file system that can be made read-only."""
-    state = stopped_daemon.place / "state"
-    state.mkdir()
-    mount = subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(state)], capture_output=True, check=False)
-    if mount.returncode:
-        pytest.skip(f"mounting a file system needs root's rights: {mount.stderr.decode().strip()}")
-    yield state
-    subprocess.run(["umount", "-l", str(state)], check=True)
-
-
-def test_a_read_only_state_directory_is_named(stopped_daemon: Daemon, read_only: Path) -> None:
+def test_a_read_only_state_directory_is_named(stopped_daemon: Daemon, small_disk: Path) -> None:
     client = stopped_daemon.start().client()
     kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job
     assert client.ask(p.Wait(job=kept)).job.state == "finished"
     assert stopped_daemon.stop() == 0
-    subprocess.run(["mount", "-o", "remount,ro", str(read_only)], check=True)
-    assert str(read_only) in refusal(stopped_daemon)
-    subprocess.run(["mount", "-o", "remount,rw", str(read_only)], check=True)
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert str(small_disk) in refusal(stopped_daemon)
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert stopped_daemon.start().client().ask(p.Show(target=kept)).job.state == "finished"
     assert stopped_daemon.stop() == 0
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fikit
 import pytest
@@ -108,8 +109,8 @@ def connect_to(stopped_daemon: Daemon) -> Iterator[Callable[..., fikit.Session]]
     """Open sessions with a daemon that the test starts; they are closed at the end."""
     sessions = []
 
-    def open_session(**options: object) -> fikit.Session:
-        sessions.append(fikit.connect(socket=stopped_daemon.socket, **options))  # type: ignore[arg-type]
+    def open_session(**options: Any) -> fikit.Session:
+        sessions.append(fikit.connect(socket=stopped_daemon.socket, **options))
         return sessions[-1]
 
     yield open_session
