@@ -403,8 +403,8 @@ Decision Fikit::decide(Nanoseconds now) {
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;
     planned_for_ = max_sessions;
-    for (int number = highest_level + 1; left != 0; ++number) {
-        const Level& level = levels_[number];
+    for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
+        const Level& level = levels_[std::countr_zero(levels)];
         uint64_t candidates = level.members & left;
         left &= ~candidates;
         while (candidates != 0) {

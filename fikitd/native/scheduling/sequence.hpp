@@ -33,6 +33,7 @@ class Sequence {
         Nanoseconds alone = 0;                // when it would have ended with the GPU to itself
         Nanoseconds idle = 0;                 // idle time before it, summed since the session began
         uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
+        uint32_t hash = 0;                    // of its key and the three before
         uint16_t per_sm = 1;
         Engine engine = Engine::kernel;
     };
@@ -81,7 +82,9 @@ class Sequence {
         }
         entry.idle = before == nullptr ? 0 : before->idle + idle;
         ends_[step_ % ends_.size()] = {step_, entry.idle, head_};
-        index_[recent_hash() % index_.size()] = head_;
+        // The keys up to here are those up to the cursor, and so is their hash.
+        entry.hash = known() ? slot(cursor_).hash : recent_hash();
+        index_[entry.hash % index_.size()] = head_;
         ++head_;
     }
 
@@ -118,10 +121,10 @@ class Sequence {
 
     Launch& slot(uint32_t position) { return entries_[position % capacity]; }
     bool kept(uint32_t position) const { return position < head_ && head_ - position < capacity; }
-    uint64_t recent_hash() const {
+    uint32_t recent_hash() const {
         uint64_t hash = 0;
         for (const uint64_t key : recent_) hash = (hash ^ key) * 0x9e3779b97f4a7c15u;
-        return hash ^ (hash >> 32);
+        return static_cast<uint32_t>(hash ^ (hash >> 32));
     }
 
     void follow(uint64_t key, Nanoseconds gap) {
