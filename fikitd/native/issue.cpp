@@ -1,7 +1,9 @@
 // One operation to the GPU: what it needs checked against the session's tables, where it runs, the call.
 #include <cstring>
+#include <utility>
 
 #include "core.hpp"
+#include "launches.hpp"
 
 namespace fikit {
 namespace {
@@ -14,42 +16,6 @@ constexpr Nanoseconds least_duration = 1000;
 scheduling::Engine engine_of(uint32_t copy_kind) {
     if (copy_kind == FIKIT_COPY_ON_DEVICE) return scheduling::Engine::on_device;
     return copy_kind == FIKIT_COPY_TO_HOST ? scheduling::Engine::to_host : scheduling::Engine::to_device;
-}
-
-enum class AttributeUse { pass, drop, refuse };
-
-// Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
-AttributeUse attribute_use(uint32_t id) {
-    switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return AttributeUse::pass;
-        case CU_LAUNCH_ATTRIBUTE_IGNORE:
-        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-            return AttributeUse::drop;
-        default:
-            return AttributeUse::refuse;
-    }
-}
-
-// What is impossible about a launch's shape (CUDA C++ Programming Guide, technical specifications), or
-// nullptr.
-const char* check_shape(const fikit_launch& launch, const SessionFunction& function) {
-    const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
-    if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0) return "a grid dimension is 0";
-    if (launch.grid[0] > INT32_MAX || launch.grid[1] > 65535 || launch.grid[2] > 65535)
-        return "the grid is too large";
-    if (threads == 0) return "a block dimension is 0";
-    if (launch.block[0] > 1024 || launch.block[1] > 1024 || launch.block[2] > 64 ||
-        threads > function.max_threads)
-        return "the block has more threads than the kernel can have";
-    if (launch.parameter_bytes != function.parameter_bytes) return "the parameters have the wrong size";
-    return nullptr;
 }
 
 }  // namespace
@@ -267,12 +233,28 @@ void Core::enter_late(Session& session, InFlight& entry, Nanoseconds now) {
     if (session.head_waits) policy_->arrived(session.index, session.head_work, now);
 }
 
-// Begins to measure what is issued next on the stream; -1: no timer is free.
-int32_t Core::start_timer(CUstream stream) {
-    if (free_timers_.empty()) return -1;
+// A timer that is free, though the last `spared` of them are for others; -1: there is none.
+int32_t Core::take_timer(size_t spared) {
+    if (free_timers_.size() <= spared) return -1;
     const int32_t timer = free_timers_.back();
     free_timers_.pop_back();
-    driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, stream);
+    return timer;
+}
+
+// A session of which every launch is measured issues none before it has a timer. False: it has to wait for
+// one. Some are for such sessions alone, more than there can be sessions, so that what it waits for
+// completes.
+bool Core::keep_timer(Session& session) {
+    if (session.head_timer < 0) session.head_timer = take_timer(0);
+    return session.head_timer >= 0;
+}
+
+// Begins to measure what is issued next on the stream; -1: no timer is free.
+int32_t Core::start_timer(Session& session, CUstream stream) {
+    static constexpr size_t spared = 2 * scheduling::max_sessions;
+    int32_t timer = std::exchange(session.head_timer, -1);
+    if (timer < 0) timer = take_timer(spared);
+    if (timer >= 0) driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, stream);
     return timer;
 }
 
@@ -296,7 +278,7 @@ void Core::issue(Session& session, uint8_t where) {
         session.last_key = session.head_kernel->key;
         session.last_launch = now_;
     }
-    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(lane->stream) : -1;
+    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(session, lane->stream) : -1;
     const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
                                                          : issue_other(session, stream, lane->stream);
     if (timer >= 0) [[unlikely]]
@@ -344,7 +326,7 @@ void Core::begin_trace(const Session& session, const InFlight& entry, TraceRecor
     trace.arrived = entry.work.gated ? session.head_arrived : now_;
     trace.issued = now_;
     trace.multiprocessors = entry.multiprocessors;
-    if (record.op == FIKIT_OP_LAUNCH && entry.kernel != nullptr) {
+    if (entry.kernel != nullptr) {
         trace.name = entry.kernel->name;
         trace.blocks = entry.kernel->shape.blocks();
     } else if (record.op == FIKIT_OP_COPY) {
@@ -358,7 +340,7 @@ void Core::begin_trace(const Session& session, const InFlight& entry, TraceRecor
 // The operation just issued failed.
 void Core::report(Session& session, CUresult result) {
     static constexpr const char* names[] = {
-        "", "launch", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
+        "", "launch", "graph", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
     const fikit_record& record = session.head->record();
     std::string what = names[record.op];
     if (record.op == FIKIT_OP_LAUNCH) {
@@ -371,6 +353,8 @@ void Core::report(Session& session, CUresult result) {
 CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lane) {
     const fikit_record& record = session.head->record();
     switch (record.op) {
+        case FIKIT_OP_GRAPH:
+            return issue_graph(session, lane);
         case FIKIT_OP_COPY:
             return issue_copy(session, lane);
         case FIKIT_OP_FILL:

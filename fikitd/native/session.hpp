@@ -113,10 +113,22 @@ struct alignas(64) SessionFunction {
 };
 static_assert(sizeof(SessionFunction) == 64 && FIKIT_MAX_MODULES <= UINT16_MAX);
 
+// A graph that the session may launch (graphs.cpp).
+struct SessionGraph {
+    CUgraphExec executable = nullptr;
+    KernelEntry* kernel = nullptr;  // what is known of its launches; found at the first of them
+    uint64_t hash = 0;              // of its name, in which are its nodes: functions, shapes, bytes
+    uint32_t name = 0;              // index into Core::names_
+    std::vector<uint16_t> modules;  // of its kernels
+};
+
 // What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
 struct HostGate {
     uint64_t open = 0, passed = 0;
 };
+
+constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);  // of one session
+constexpr uint64_t arena_bytes = uint64_t{256} << 30;                // of virtual addresses for each session
 
 // Device memory of the session: an allocation, or a variable of a module.
 struct Buffer {
@@ -182,6 +194,7 @@ struct Session {
     std::unique_ptr<Operation> head = std::make_unique<Operation>();
     scheduling::Work head_work;
     KernelEntry* head_kernel = nullptr;
+    int32_t head_timer = -1;  // kept for the launch at the head
     bool head_ready = false, head_waits = false;
     bool paused = false;
     bool measured = false;  // every launch is
@@ -212,6 +225,7 @@ struct Session {
     std::vector<uint32_t> used;              // streams that have had a step
     std::vector<SessionEvent> events;        // by handle, as far as used
     std::vector<SessionFunction> functions;  // likewise (worker)
+    std::vector<SessionGraph> graphs;        // likewise (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch
