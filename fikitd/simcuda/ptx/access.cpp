@@ -64,6 +64,12 @@ std::byte* BlockRun::resolve_one(Space space, std::uint64_t address, std::size_t
     return place;
 }
 
+const Texture* BlockRun::texture(std::uint64_t handle, Context& context) const {
+    const Texture* found = memory_->texture(handle);
+    if (found == nullptr) context.fault = CUDA_ERROR_ILLEGAL_ADDRESS;
+    return found;
+}
+
 bool BlockRun::resolve(Context& context, const Op& op, Mask mask, unsigned bytes, AccessKind kind,
                        std::byte** places) {
     const auto space = static_cast<Space>(op.extra & 0xff);

@@ -93,6 +93,8 @@ class BlockRun {
                  std::byte** places);
     std::byte* resolve_one(Space space, std::uint64_t address, std::size_t bytes, AccessKind kind,
                            Context& context, unsigned lane);
+    // A texture or surface object; null, with a fault, for none.
+    const Texture* texture(std::uint64_t handle, Context& context) const;
     Nanoseconds clock() const;
     std::uint64_t clock_cycles() const;
     std::uint64_t retired() const { return retired_; }

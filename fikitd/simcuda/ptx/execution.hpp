@@ -21,6 +21,7 @@
 #include "ptx/accesses.hpp"
 #include "ptx/module.hpp"
 #include "ptx/program.hpp"
+#include "ptx/texture.hpp"
 
 namespace fikit::sim {
 
@@ -40,6 +41,8 @@ class GlobalMemory {
     virtual std::byte* at(std::uint64_t address, std::size_t bytes, bool write) = 0;
     // What is mapped around `address`; an empty one sends every access to at().
     virtual Stretch stretch(std::uint64_t) { return {}; }
+    // What a texture or surface object stands for; null for none.
+    virtual const Texture* texture(std::uint64_t) { return nullptr; }
     // Lets others change what is mapped, if they wait to; true: then nothing known of it holds any more.
     virtual bool give_way() { return false; }
 };

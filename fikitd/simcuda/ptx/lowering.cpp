@@ -15,7 +15,7 @@ const Families& families() {
         Families made;
         for (const auto add : {add_integer, add_products, add_bits, add_float, add_approximate, add_compare,
                                add_convert, add_move, add_memory, add_atomic, add_control, add_barrier,
-                               add_cluster, add_warp, add_matrix, add_async}) {
+                               add_cluster, add_texture, add_warp, add_matrix, add_async}) {
             add(made);
         }
         return made;
