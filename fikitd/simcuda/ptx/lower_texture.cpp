@@ -234,8 +234,8 @@ void lower_surface(Lowering& lowering) {
     const Operand& at = lowering.operand(writes ? 0 : 1);
     const Operand& values = lowering.operand(writes ? 1 : 0);
     if (values.kind != OperandKind::vector || values.parts.size() != parts ||
-        at.kind != OperandKind::address || at.parts.size() != 2 || at.value != 0 ||
-        bytes_of(type) * parts > 16)
+        at.kind != OperandKind::address || at.parts.size() != 2 || at.value != 0 || bytes_of(type) == 0 ||
+        bytes_of(type) > 8 || bytes_of(type) * parts > 16)
         lowering.refuse();
     const Operand& coordinates = at.parts[1];
     const bool single = coordinates.kind != OperandKind::vector;
