@@ -190,7 +190,7 @@ def program() -> Path:
 def _program(name: str, workload: Workload) -> str:
     keys: dict[object, int] = {}
     streams: dict[int, int] = {}
-    lines = [f"program {name} {round(workload.iter_ms * 1e6)} {len(workload.operations)}\n"]
+    lines = [f"program {name} {round(workload.pause_us * 1e3)} {len(workload.operations)}\n"]
     for each in workload.operations:
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = streams.setdefault(each.stream, len(streams))

@@ -55,6 +55,7 @@ class Gate {
 
     void begin(Session& session, Nanoseconds at);
     Nanoseconds head_at(const Session& session) const;
+    Nanoseconds mark_due(const Session& session) const;
     Nanoseconds due() const;
     Nanoseconds serve(Nanoseconds now);
     Nanoseconds gate(Nanoseconds now);

@@ -189,6 +189,7 @@ class Gpu {
     Random random_;
     Use use_;
     std::array<unsigned, 2> at_work_{};  // streams with work on the GPU: others', high ones
+    unsigned confined_ = 0;              // of them, those on a partition
     Nanoseconds use_until_ = 0;
     bool place_due_ = false;
 };

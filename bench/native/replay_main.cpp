@@ -1,7 +1,7 @@
 // Replays recorded workloads; bench/replay.py writes its input and reads its output.
 //
 // Standard input, one item a line, times in nanoseconds:
-//   program NAME ITERATION OPERATIONS            then so many lines
+//   program NAME PAUSE OPERATIONS            then so many lines
 //   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
 //   SIZES PACE
@@ -146,7 +146,7 @@ void read(std::istream& input) {
         if (what == "program") {
             size_t count = 0;
             Program program;
-            words >> program.name >> program.iteration >> count;
+            words >> program.name >> program.pause >> count;
             for (; count > 0 && std::getline(input, line); --count) {
                 std::istringstream operation(line);
                 program.operations.push_back(read_operation(operation));
