@@ -49,11 +49,9 @@ bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     force = force || session.unmarked_steps >= mark_every || session.state != Session::State::running ||
             session.in_flight >= settings_.in_flight_limit || !session.frees.empty() ||
             session.call_pending.load(std::memory_order_relaxed);
-    const bool unhurried =
-        session.level == scheduling::highest_level || policy_->in_flight(now) > settings_.bounds.in_flight;
-    // What waits for neither the gate nor the host waits for what a mark will tell of.
-    const bool stuck = session.head_ready && !session.head_waits;
-    if (!force && !stuck && unhurried && (session.ring.has_record() || now - session.last_issue < mark_delay))
+    const bool unhurried = !session.head_ready && (session.level == scheduling::highest_level ||
+                                                   policy_->in_flight(now) > settings_.bounds.in_flight);
+    if (!force && unhurried && (session.ring.has_record() || now - session.last_issue < mark_delay))
         return false;
     bool wrote = false, left = false;
     for (const uint32_t handle : session.active) {

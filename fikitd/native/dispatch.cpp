@@ -81,7 +81,9 @@ inline bool Core::serve_ring(Session& session) {
         } else if (const auto& slot = session.streams[session.head->record().stream];
                    (slot == nullptr || !slot->created) && !stream_exists(session)) {
             return progress;
-        } else if (op == FIKIT_OP_LAUNCH ? prepare_launch(session) : (prepare_copy(session), true)) {
+        } else if (op == FIKIT_OP_LAUNCH  ? prepare_launch(session)
+                   : op == FIKIT_OP_GRAPH ? prepare_graph(session)
+                                          : (prepare_copy(session), true)) {
             if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {
                 issue(session, whole_gpu);
             } else {

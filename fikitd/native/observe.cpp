@@ -136,7 +136,7 @@ std::vector<NamedTrace> Core::read_trace(uint64_t& cursor, size_t limit, uint64_
     };
     for (const TraceRecord& record : trace_.read(cursor, limit, dropped)) {
         taken.push_back({record, known(sessions, record.session, session_of), ""});
-        if (record.op == FIKIT_OP_LAUNCH)
+        if (record.op <= FIKIT_OP_GRAPH)
             taken.back().name =
                 known(kernels, record.name, [this](uint32_t name) { return names_[name].function; });
     }

@@ -146,6 +146,9 @@ void Core::release(Session& session) {
     for (PendingFree& pending : session.frees)
         if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
     session.frees.clear();
+    for (SessionGraph& graph : session.graphs)
+        if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
+    session.graphs.clear();
     release_mappings(driver_, session);
     session.arena->clear();
     for (auto& [handle, buffer] : session.host_buffers)

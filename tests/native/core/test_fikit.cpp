@@ -112,8 +112,9 @@ Operation kernel(uint64_t key, Nanoseconds at, uint32_t blocks, uint16_t per_sm,
     operation.at = at;
     operation.shape.unit = Shape::Unit::multiprocessors;
     operation.shape.blocks = blocks;
-    operation.shape.block = sim::block_shape(256, 16, per_sm == 1 ? 100'000 : 0);
-    operation.shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(operation.shape.block));
+    const sim::BlockShape shape = sim::block_shape(256, 16, per_sm == 1 ? 100'000 : 0);
+    operation.shape.block = replay::Resources(shape);
+    operation.shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(shape));
     operation.shape.duration = block;
     const uint32_t slots = 132u * operation.shape.per_sm;
     operation.duration = (blocks + slots - 1) / slots * block + us;
