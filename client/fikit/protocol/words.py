@@ -14,7 +14,6 @@ Level = Annotated[int, Meta(ge=0, le=9)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 KernelKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}$")]
-Microseconds = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 PRIORITIES: Final[dict[str, int]] = {"high": 0, "normal": 5, "low": 9}
 
