@@ -11,6 +11,8 @@ from typing import Any
 
 from fikit import protocol as p
 
+from tests.integration.conftest import Daemon
+
 SH = "/bin/sh"
 
 
