@@ -17,7 +17,7 @@ class StartTrace(Request, tag="start_trace", frozen=True):
 
 
 class ReadTrace(Request, tag="read_trace", frozen=True):
-    """What was recorded since ``StartTrace`` or the last ``ReadTrace``; ``stop`` ends the trace."""
+    """What was recorded since ``StartTrace`` or the last ``ReadTrace``; ``stop`` ends the recording."""
 
     gpu: int = 0
     stop: bool = True
@@ -45,3 +45,5 @@ class Trace(Reply, tag="trace", frozen=True):
 
     operations: list[TraceOperation]
     dropped: Count
+    more: bool = False
+    """There may be more to read already, even of a recording that has ended."""
