@@ -15,7 +15,7 @@ from fikit import protocol
 
 HEAD = """# The control protocol
 
-Written by `python -m fikitd.api.reference` from `client/fikit/protocol.py`; do not edit.
+Written by `python -m fikitd.api.reference` from `client/fikit/protocol`; do not edit.
 
 {introduction}
 
@@ -70,20 +70,11 @@ def render() -> str:
         limit=protocol.MAX_FRAME_BYTES,
         codes=codes,
     )
-    records = [
-        value
-        for value in vars(protocol).values()
-        if inspect.isclass(value)
-        and issubclass(value, msgspec.Struct)
-        and not value.__struct_config__.tag
-        and value.__module__ == protocol.__name__
-        and value is not protocol.InvalidBody
-    ]
     parts = [text]
     for title, structs in (
         ("Requests", protocol.REQUESTS),
         ("Replies", protocol.REPLIES),
-        ("Records", records),
+        ("Records", protocol.RECORDS),
     ):
         parts.append(f"## {title}\n")
         parts += ["\n".join(struct_text(struct)) for struct in structs]

@@ -13,12 +13,15 @@ import selectors
 import signal
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from fikitd.jobs import files
 
 CHUNK_BYTES: Final = 65536
+MARK_ROOM_BYTES: Final = 8192
+"""Whole blocks of a file system are free once these are."""
 LINGER_SECONDS: Final = 1.0
 """After the command's end, read what is still in its pipes for at most this long."""
 
@@ -38,7 +41,7 @@ class Output:
         if data and self._left > 0:
             kept = data[: self._left]
             try:
-                os.write(self._file, kept)
+                self._write(kept)
                 self._left -= len(kept)
                 if len(kept) < len(data):
                     self._stop(f"limit of {self._limit} bytes reached")
@@ -48,10 +51,18 @@ class Output:
 
     def _stop(self, why: str) -> None:
         self._left = 0
+        mark = f"\n[fikitd: {why}; further output is discarded]\n".encode()
         try:
-            os.write(self._file, f"\n[fikitd: {why}; further output is discarded]\n".encode())
+            self._write(mark)
         except OSError:
-            return
+            with suppress(OSError):  # no room even for that: it takes the place of the last output
+                os.ftruncate(self._file, max(0, os.fstat(self._file).st_size - MARK_ROOM_BYTES))
+                self._write(mark)
+
+    def _write(self, data: bytes) -> None:
+        """All of it. Raises OSError: a file system that is nearly full takes a part first."""
+        while data:
+            data = data[os.write(self._file, data) :]
 
 
 class Runner:
@@ -77,7 +88,8 @@ class Runner:
             self._end(128 + signal.SIGTERM, "")
             return
         self._pid, error = self._start()
-        files.write_whole(self._directory / files.STARTED, {"pid": self._pid, "unix": time.time()})
+        with suppress(OSError):  # a disk that is full just now: the pid is not shown then
+            files.write_whole(self._directory / files.STARTED, {"pid": self._pid, "unix": time.time()})
         pidfd = os.pidfd_open(self._pid)
         for output in self._outputs:
             os.close(output.writer)

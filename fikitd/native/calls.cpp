@@ -10,44 +10,10 @@
 #include <cstring>
 
 #include "core.hpp"
+#include "images.hpp"
 #include "program_calls.hpp"
 
 namespace fikit {
-namespace {
-
-// An image the driver may read: its own headers must not lead it beyond its end. nullptr, or what is wrong.
-const char* check_image(const std::vector<uint8_t>& image) {
-    const auto at = [&](size_t offset, size_t bytes) {
-        uint64_t value = 0;
-        std::memcpy(&value, image.data() + offset, bytes);
-        return value;
-    };
-    const size_t size = image.size() - 1;  // a NUL was added
-    if (size >= 64 && at(0, 4) == 0x464c457f) {
-        const uint64_t sections = at(40, 8), segments = at(32, 8);
-        const uint64_t section_bytes = at(58, 2) * at(60, 2), segment_bytes = at(54, 2) * at(56, 2);
-        if (at(4, 1) != 2) return "not a 64-bit ELF image";
-        if (sections > size || section_bytes > size - sections) return "ELF section table beyond its end";
-        if (segments > size || segment_bytes > size - segments) return "ELF program headers beyond its end";
-        for (uint64_t header = sections; at(58, 2) >= 64 && header + 64 <= sections + section_bytes;
-             header += at(58, 2)) {
-            const uint64_t offset = at(header + 24, 8), bytes = at(header + 32, 8);
-            if (at(header + 4, 4) != 8 && (offset > size || bytes > size - offset))
-                return "ELF section beyond its end";
-        }
-        return nullptr;
-    }
-    if (size >= 16 && at(0, 4) == 0xba55ed50) {
-        const uint64_t header = at(6, 2), content = at(8, 8);
-        return header <= size && content <= size - header ? nullptr : "fatbin beyond its end";
-    }
-    for (size_t i = 0; i < std::min<size_t>(size, 4096); ++i)
-        if (image[i] != 0)
-            return std::strchr("./ \t\r\n", image[i]) != nullptr ? nullptr : "neither PTX, ELF nor fatbin";
-    return "neither PTX, ELF nor fatbin";
-}
-
-}  // namespace
 
 class CallHandler {
   public:
@@ -379,41 +345,6 @@ class CallHandler {
     uint32_t extra_bytes_ = 0;
     ProgramCalls program_calls_;
 };
-
-// Code reaches the GPU only while no kernel runs: the driver waits for that, and holds every launch of the
-// process up meanwhile (57 ms behind a 60 ms kernel, measured on the H200). So gated work is held back until
-// what is in flight has ended, though not for ever, and while the code is loaded.
-bool Core::may_load(Session& session) {
-    constexpr Nanoseconds patience = 100'000'000;
-    if (session.waits_since == 0) session.waits_since = now_;
-    if (in_flight_ > 0 && now_ - session.waits_since < patience) {
-        hold_gate_ = true;
-        return false;
-    }
-    session.waits_since = 0;
-    return true;
-}
-
-// What is on its way back counts against the quota until it is back. As behind cuMemFree, an allocation that
-// would exceed the quota waits for that, though not for ever (it may be behind an endless kernel). One for
-// which the device had no room also waits until nobody keeps any.
-bool Core::may_allocate(Session& session) {
-    constexpr Nanoseconds patience = 1'000'000'000;
-    fikit_request_memory_allocate request;
-    std::memcpy(&request, session.head->payload(), sizeof request);
-    const uint64_t limit = memory_limit_of(session);
-    memory_wanted_ |= session.short_of_memory;
-    const bool fits = !session.short_of_memory &&
-                      (limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit);
-    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
-        return other->state != Session::State::running || other->freeing.load() || !other->frees.empty() ||
-               (session.short_of_memory && other->kept_bytes.load() > 0);
-    });
-    if (session.waits_since == 0) session.waits_since = now_;
-    if (!fits && returning && now_ - session.waits_since < patience) return false;
-    session.waits_since = 0;
-    return true;
-}
 
 // An allocation from what the session has mapped already. False: it takes a worker and the driver.
 bool Core::allocate_at_once(Session& session) {

@@ -3,13 +3,14 @@
 // nothing, locks nothing and logs nothing. DESIGN.md beside this file explains marks, lanes and the gate.
 //
 //   dispatch.cpp   the loop: reading rings, the gate, parking
-//   issue.cpp      one operation to the GPU
+//   issue.cpp      one operation to the GPU; steps.cpp: the calls of all but launches
 //   graphs.cpp     graphs: made by a call, launched as one operation
 //   place.cpp      the lane that it goes to
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   start.cpp      the core's beginning and end
 //   sessions.cpp   sessions attached, changed, ended from other threads; observe.cpp: what those may see
+//   admit.cpp      calls that have to wait first
 //   calls.cpp      answers to calls, on the workers; program_calls.cpp: to those of unmodified programs
 #pragma once
 

@@ -144,7 +144,7 @@ class Double:
                     identifier, m.AttachedSessions(sessions=listed, loops=1, beats=self.beats, busy_ns=5)
                 )
             case m.TraceControl():
-                self.tracing = ask.on
+                self.tracing |= ask.on  # what was recorded can be read when it is over
                 self.send(identifier, m.Tracing(cursor=0))
             case m.ReadTrace():
                 self.send(identifier, m.Traced(operations=self.traced(), cursor=0, dropped=0))

@@ -11,6 +11,8 @@ from typing import Any
 
 from fikit import protocol as p
 
+from tests.integration.conftest import Daemon
+
 SH = "/bin/sh"
 
 
@@ -199,3 +201,17 @@ def test_bad_submissions(client: Any) -> None:
     assert client.ask(p.Submit(command=["x"], environment={}, directory="relative")).code == "invalid"
     assert client.ask(p.Submit(command=[], environment={}, directory="/")).code == "invalid"
     assert client.ask(p.Show(target="job-99")).code == "not_found"
+
+
+def test_output_on_a_full_disk_is_cut_and_says_so(stopped_daemon: Daemon, small_disk: Path) -> None:
+    client = stopped_daemon.start().client()
+    flood = ["/bin/sh", "-c", "head -c 3000000 /dev/zero | tr '\\0' x; exit 9"]
+    environment = {"PATH": "/bin:/usr/bin"}
+    job = client.ask(p.Submit(command=flood, environment=environment, directory="/")).job.job
+    assert client.ask(p.Wait(job=job)).job.exit_code == 9
+    output = (small_disk / "jobs" / job / "stdout").read_bytes()
+    assert output.startswith(b"xxxx")
+    assert b"No space left on device; further output is discarded" in output
+    logs = client.ask(p.ReadLogs(job=job))
+    assert isinstance(logs, p.Logs)
+    assert client.ask(p.OpenSession(name="full")).code == "unavailable"

@@ -49,7 +49,7 @@ def small_traces(path: Path) -> Path:
 
 def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
     """The demo; what it makes lies in the directory."""
-    (directory / "temporary").mkdir()
+    (directory / "tmp").mkdir()
     return subprocess.Popen(
         [
             *FIKITCTL,
@@ -61,7 +61,7 @@ def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
             str(directory / "out"),
             *arguments,
         ],
-        env=os.environ | {"TMPDIR": str(directory / "temporary")},
+        env=os.environ | {"TMPDIR": str(directory / "tmp")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -70,7 +70,7 @@ def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
 
 
 def assert_nothing_is_left(directory: Path) -> None:
-    assert list((directory / "temporary").iterdir()) == []
+    assert list((directory / "tmp").iterdir()) == []
     mark = str(directory).encode()
     for process in Path("/proc").glob("[0-9]*"):
         try:
@@ -118,7 +118,7 @@ def await_work(directory: Path) -> None:
     """Until a tenant's operations have arrived at the daemon."""
     deadline = time.monotonic() + DEADLINE_SECONDS
     while time.monotonic() < deadline:
-        for path in (directory / "temporary").glob("fikitd-*/fikitd.sock"):
+        for path in (directory / "tmp").glob("fikitd-*/fikitd.sock"):
             try:
                 with Connection(path) as control:
                     sessions = control.expect(Sessions, ListSessions()).sessions

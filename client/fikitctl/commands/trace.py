@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from typing import IO, Final
+import time
+from typing import IO, TYPE_CHECKING, Final
 
 import click
 import msgspec
@@ -15,7 +16,11 @@ from fikitctl.output import print_json
 from fikitctl.quantities import DURATION
 from fikitctl.verb import Verb
 
+if TYPE_CHECKING:
+    from fikit.control import Connection
+
 _FILE: Final = "fikit-trace.json"
+_READ_SECONDS: Final = 0.2
 
 
 @click.command(
@@ -42,11 +47,7 @@ def trace(invocation: Invocation, gpu: int, seconds: float, output: IO[bytes]) -
     with invocation.connected() as control:
         control.request(StartTrace(gpu=gpu))
         before: Sessions = control.request(ListSessions())
-        try:
-            threading.Event().wait(seconds)
-        except KeyboardInterrupt:
-            note("stopped early")
-        recorded: Trace = control.request(ReadTrace(gpu=gpu, stop=True))
+        recorded = _recorded(control, gpu, seconds)
         after: Sessions = control.request(ListSessions())
     if invocation.as_json:
         print_json(recorded)
@@ -58,3 +59,19 @@ def trace(invocation: Invocation, gpu: int, seconds: float, output: IO[bytes]) -
         note(f"{recorded.dropped} operations did not fit in the recording and are missing")
     if output.name != "-":
         note(f"{len(recorded.operations)} operations in {output.name}; open it at ui.perfetto.dev")
+
+
+def _recorded(control: Connection, gpu: int, seconds: float) -> Trace:
+    """Read now and then, so that the ring of what is recorded does not run over, and to the end at last."""
+    parts: list[Trace] = []
+    end, over = time.monotonic() + seconds, False
+    while not over or parts[-1].more:
+        try:
+            threading.Event().wait(0 if over else max(0.0, min(_READ_SECONDS, end - time.monotonic())))
+        except KeyboardInterrupt:
+            note("stopped early")
+            over = True
+        over = over or time.monotonic() >= end
+        parts.append(control.request(ReadTrace(gpu=gpu, stop=over)))
+    operations = [operation for part in parts for operation in part.operations]
+    return Trace(operations=operations, dropped=sum(part.dropped for part in parts))

@@ -27,10 +27,11 @@ async def read_trace(caller: Caller, request: ReadTrace) -> Reply:
     tracer = caller.tracers.get(request.gpu)
     if tracer is None:
         raise InvalidRequest(f"this connection has started no trace of GPU {request.gpu}")
-    recorded = await caller.daemon.traces.read(tracer)
-    if request.stop and caller.tracers.get(request.gpu) is tracer:
-        del caller.tracers[request.gpu]
+    if request.stop:
         await caller.daemon.traces.stop(tracer)
+    recorded = await caller.daemon.traces.read(tracer)
+    if request.stop and not recorded.more and caller.tracers.get(request.gpu) is tracer:
+        del caller.tracers[request.gpu]
     return recorded
 
 

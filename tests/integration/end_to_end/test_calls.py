@@ -129,6 +129,25 @@ def test_two_traces_see_the_same(daemon: Daemon, connect: Connect) -> None:
         assert one.ask(p.ReadTrace()).code == "invalid"
 
 
+def test_a_long_trace_is_read_in_pieces(daemon: Daemon, connect: Connect) -> None:
+    """No reply is so long that the daemon is held up by passing it on, and nothing is lost between them."""
+    session = connect()
+    reader = daemon.client()
+    assert reader.ask(p.StartTrace()) == p.Done()
+    with session.allocate(4096) as memory:
+        for _ in range(45_000):
+            memory.fill(1)
+        session.synchronize()
+    sizes = [len((part := reader.ask(p.ReadTrace(stop=True))).operations)]
+    while part.more:
+        part = reader.ask(p.ReadTrace(stop=True))
+        sizes.append(len(part.operations))
+        assert part.dropped == 0
+    assert sum(sizes) == 45_000
+    assert max(sizes) == 20_000
+    assert reader.ask(p.ReadTrace()).code == "invalid"
+
+
 def test_a_host_function_that_does_not_return_is_shown_and_holds_up_nobody(
     daemon: Daemon, connect: Connect
 ) -> None:

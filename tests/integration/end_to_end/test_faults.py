@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import struct
 import subprocess
+import time
 from collections.abc import Callable
-from contextlib import suppress
 
 import fikit
 import pytest
@@ -68,9 +67,11 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
     assert session.memory_information().free <= before - (256 << 20)
     watcher = daemon.client()
     subscribe(watcher)
+    killed = time.monotonic()
     holder.kill()
     while watcher.receive()[1].kind != "session_ended":
         pass
+    assert time.monotonic() - killed < 1.0
     assert session.memory_information().free == before
     assert [each.name for each in watcher.ask(p.ListSessions()).sessions if each.name == "holder"] == []
 
@@ -148,29 +149,6 @@ def test_sessions_outlive_a_killed_daemon(daemon: Daemon, program: Program, conn
     assert client.ask(p.Kill(target=target)) == p.Done()
     wait_for(client, lambda found: not found.sessions)
     with connect(name="next").allocate(4) as memory:
-        memory.fill(1)
-        assert memory.read(1) == b"\1"
-
-
-def test_a_bad_record_ends_that_session_only(daemon: Daemon, connect: Connect) -> None:
-    client = daemon.client()
-    good = connect(name="good")
-    opened = client.ask(p.OpenSession(name="bad"))
-    assert isinstance(opened, p.SessionOpened)
-    outbox, _, lifeline = client.descriptors
-    head_offset, ring_offset = 64, struct.unpack("<Q", os.pread(outbox, 8, 8))[0]
-    subscribe(client)
-    os.pwrite(outbox, struct.pack("<IHHII", 64, 999, 0, 0, 0), ring_offset)
-    os.pwrite(outbox, struct.pack("<Q", 64), head_offset)
-    with suppress(BrokenPipeError):  # it may have seen the record already, and ended the session
-        os.write(lifeline, b"!")
-    while True:
-        event = client.receive()[1]
-        if isinstance(event, p.Event) and event.kind == "session_ended":
-            break
-    assert event.session == opened.session
-    assert "unknown operation" in event.detail["reason"]
-    with good.allocate(4) as memory:
         memory.fill(1)
         assert memory.read(1) == b"\1"
 

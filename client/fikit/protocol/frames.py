@@ -1,0 +1,82 @@
+"""Frames: bytes to bodies and back, without I/O."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgpack
+import msgspec
+from msgspec import Struct
+
+MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+
+
+class ProtocolError(Exception):
+    """The peer broke the protocol; the message says how. The connection cannot go on."""
+
+
+def encode(identifier: int, body: Struct) -> bytes:
+    """One frame. Raises ProtocolError when it would exceed MAX_FRAME_BYTES."""
+    packed: bytes = msgpack.packb(
+        {"id": identifier, "body": msgspec.to_builtins(body, builtin_types=(bytes,))}
+    )
+    if len(packed) > MAX_FRAME_BYTES:
+        raise ProtocolError(f"frame of {len(packed)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
+    return packed
+
+
+class Decoder:
+    """Bytes in, ``(id, body)`` out. ``union`` is what the bodies may be (``AnyRequest`` or ``AnyReply``)."""
+
+    def __init__(self, union: Any) -> None:
+        self._union = union
+        self._unpacker = msgpack.Unpacker(
+            max_buffer_size=MAX_FRAME_BYTES,
+            max_str_len=MAX_FRAME_BYTES,
+            max_bin_len=MAX_FRAME_BYTES,
+            max_array_len=1 << 20,
+            max_map_len=1 << 16,
+            max_ext_len=0,
+            strict_map_key=True,
+        )
+
+    def feed(self, data: bytes) -> None:
+        """Add what was received. Raises ProtocolError when an unfinished frame grows too large."""
+        try:
+            self._unpacker.feed(data)
+        except msgpack.BufferFull:
+            raise ProtocolError(f"frame exceeds the limit of {MAX_FRAME_BYTES} bytes") from None
+
+    def frames(self) -> list[tuple[int, Any]]:
+        """The frames completed so far. Raises ProtocolError for the first that is not one.
+
+        A frame whose envelope is right but whose body is not yields InvalidBody with its id, so that
+        the peer can be told and the connection can go on.
+        """
+        complete = []
+        while (frame := self._next()) is not None:
+            complete.append(frame)
+        return complete
+
+    def _next(self) -> tuple[int, Any] | None:
+        try:
+            raw = self._unpacker.unpack()
+        except msgpack.OutOfData:
+            return None
+        except Exception as error:  # msgpack raises ValueError, its own classes and UnicodeDecodeError
+            raise ProtocolError(f"not a MessagePack frame: {error}") from None
+        if not isinstance(raw, dict) or raw.keys() != {"id", "body"}:
+            raise ProtocolError("a frame is a map of 'id' and 'body'")
+        identifier, body = raw["id"], raw["body"]
+        if not isinstance(identifier, int) or isinstance(identifier, bool) or not 0 <= identifier < 1 << 63:
+            raise ProtocolError("'id' is not an integer between 0 and 2^63")
+        try:
+            return identifier, msgspec.convert(body, self._union)
+        except msgspec.ValidationError as error:
+            return identifier, InvalidBody(str(error))
+
+
+class InvalidBody(Struct, frozen=True):
+    """Takes the place of a body that does not fit any struct; ``message`` names the field."""
+
+    message: str

@@ -1,0 +1,123 @@
+"""Jobs: submitted, listed, waited for, their output."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct, field
+
+from fikit.protocol.usage import Usage
+from fikit.protocol.words import PRIORITIES, Bytes, Identifier, Level, Name, Reply, Request
+
+
+class JobRecord(Struct, frozen=True, kw_only=True):
+    """One submitted command."""
+
+    job: Identifier
+    tenant: str
+    uid: int
+    name: str
+    command: list[str]
+    directory: str
+    priority: Level
+    gpu: int | None
+    memory_limit_bytes: Bytes
+    isolated: bool
+    state: Literal["queued", "running", "paused", "finished", "failed", "killed", "lost"]
+    pid: int | None
+    exit_code: int | None
+    """The command's own code; 128 + signal when a signal ended it."""
+    reason: str
+    """Why it is queued, failed or lost; empty otherwise."""
+    submitted_unix: float
+    started_unix: float | None
+    ended_unix: float | None
+    sessions: list[Identifier]
+    usage: Usage
+
+
+class Submit(Request, tag="submit", frozen=True):
+    """Run a command as a job, once there is room for it.
+
+    With ``foreground`` the caller starts the process itself: the daemon answers when it is admitted
+    and the caller reports with ``JobStarted``; the job ends with the connection.
+    """
+
+    command: Annotated[list[Annotated[str, Meta(max_length=131072)]], Meta(min_length=1)]
+    environment: dict[str, str]
+    directory: str
+    priority: Level = PRIORITIES["normal"]
+    gpu: int | None = None
+    memory_limit_bytes: Bytes = 0
+    name: Name | None = None
+    isolated: bool = False
+    foreground: bool = False
+    output_limit_bytes: Bytes = 0
+    """0: the configured limit."""
+    measured: bool = False
+    """Measure every launch of its sessions, at some cost to each."""
+
+
+class JobStarted(Request, tag="job_started", frozen=True):
+    """A foreground job's process runs."""
+
+    job: Identifier
+    pid: Annotated[int, Meta(ge=1)]
+
+
+class JobFinished(Request, tag="job_finished", frozen=True):
+    """A foreground job's process has ended."""
+
+    job: Identifier
+    exit_code: Annotated[int, Meta(ge=0, le=255)]
+
+
+class Submitted(Reply, tag="submitted", frozen=True):
+    """The job, and for a foreground job the environment its process must have."""
+
+    job: JobRecord
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+class ListJobs(Request, tag="list_jobs", frozen=True):
+    """The jobs the peer may see; ``ended`` includes those that are over."""
+
+    ended: bool = True
+
+
+class Jobs(Reply, tag="jobs", frozen=True):
+    """Answer to ``ListJobs``."""
+
+    jobs: list[JobRecord]
+
+
+class ReadLogs(Request, tag="read_logs", frozen=True):
+    """A piece of a job's output from ``offset``; with ``follow``, wait up to ``wait_ms`` for more."""
+
+    job: Identifier
+    stream: Literal["stdout", "stderr"] = "stdout"
+    offset: Bytes = 0
+    follow: bool = False
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 10_000
+
+
+class Logs(Reply, tag="logs", frozen=True):
+    """``end``: the job is over and this was the last of its output."""
+
+    data: bytes
+    offset: Bytes
+    end: bool
+    truncated: bool
+
+
+class Wait(Request, tag="wait", frozen=True):
+    """Answer when the job has ended, or after ``wait_ms``."""
+
+    job: Identifier
+    wait_ms: Annotated[int, Meta(ge=0, le=60_000)] = 60_000
+
+
+class Waited(Reply, tag="waited", frozen=True):
+    """The job as it is now; look at its state."""
+
+    job: JobRecord

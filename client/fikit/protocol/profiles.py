@@ -1,0 +1,64 @@
+"""What is known of kernels."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from fikit.protocol.words import Bytes, Count, KernelKey, Reply, Request
+
+
+class KernelGap(Struct, frozen=True, array_like=True):
+    """From the launch of one kernel to that of another, its usual successor in a session."""
+
+    before: KernelKey
+    """The first of the two."""
+    samples: Count
+    median_ns: Count
+
+
+class ProfileRecord(Struct, frozen=True, kw_only=True):
+    """What is known of one kernel key: durations are of the latest measured launches."""
+
+    function: str
+    module: KernelKey
+    """Hash of the module's content."""
+    device: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: Bytes
+    samples: Count
+    median_ns: Count
+    p95_ns: Count
+    shortest_ns: Count = 0
+    """What it takes undisturbed: the lowest eighth."""
+    block_ns: Count = 0
+    """What one block takes: what it may delay others by."""
+    wrong: Count = 0
+    """Durations less than half or more than twice of what was known."""
+    key: str = ""
+    """Hash of module, function and shape: how gaps name it."""
+    gaps: list[KernelGap] = []
+
+
+class ListProfiles(Request, tag="list_profiles", frozen=True):
+    """Kernel profiles, the most sampled first."""
+
+    limit: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+
+
+class Profiles(Reply, tag="profiles", frozen=True):
+    """Answer to ``ListProfiles``."""
+
+    profiles: list[ProfileRecord]
+
+
+class ImportProfiles(Request, tag="import_profiles", frozen=True):
+    """Take over profiles that were exported elsewhere (administrator)."""
+
+    profiles: list[ProfileRecord]
+
+
+class ClearProfiles(Request, tag="clear_profiles", frozen=True):
+    """Forget every profile (administrator)."""

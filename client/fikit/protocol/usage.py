@@ -1,0 +1,61 @@
+"""What was used, and what the gate did."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from fikit.protocol.words import Bytes, Count, Identifier
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """What a session, job or tenant has used so far. Times in nanoseconds of device time."""
+
+    gpu_ns: Count = 0
+    launches: Count = 0
+    operations: Count = 0
+    bytes_copied: Bytes = 0
+    gate_wait_ns: Count = 0
+    gate_waits: Count = 0
+    memory_bytes: Bytes = 0
+    memory_peak_bytes: Bytes = 0
+    queued: Count = 0
+    unsupported: dict[str, Count] = {}
+    """Calls of the CUDA driver API that an unmodified program made and fikitd does not serve, by name."""
+
+
+class GateStatistics(Struct, frozen=True, kw_only=True):
+    """What the gate did for or because of a session since it was opened. Nanoseconds of device time.
+
+    A session that the gate holds back has the first fields, one of the highest priority those from ``steps``
+    on, and both have what concerns delays: it suffered them, or it caused them.
+    """
+
+    filled: Count = 0
+    """Operations issued beside high-priority work, on the whole GPU; what they take is ``filled_ns``."""
+    filled_ns: Count = 0
+    confined: Count = 0
+    """Likewise, confined to a part of the multiprocessors."""
+    confined_ns: Count = 0
+    refused: dict[str, Count] = {}
+    """Operations that had to wait, by why: level, unknown, too_long, bound, in_flight."""
+    steps: Count = 0
+    """A step ends when the program waits for what it had issued."""
+    step_ns: Count = 0
+    """What one takes, at present."""
+    bound_ns: Count = 0
+    """On the delay of one step, at present."""
+    over_bound: Count = 0
+    """Steps that were delayed by more than that."""
+    predicted: Count = 0
+    """Launches whose time was predicted; ``met``: those that came as predicted."""
+    met: Count = 0
+    idle_ns: Count = 0
+    """Nothing of it was on the GPU."""
+    delays: Count = 0
+    delay_ns: Count = 0
+    worst_delay_ns: Count = 0
+    delayed_by: Identifier | None = None
+    """The session that caused the worst delay."""
+    measured: Count = 0
+    """Launches measured by timing events, which add ``measuring_ns`` in all."""
+    measuring_ns: Count = 0

@@ -1,0 +1,46 @@
+// Calls that have to wait at the head of their session: for an idle GPU, or for memory on its way back.
+#include <calls.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "core.hpp"
+
+namespace fikit {
+
+// Code reaches the GPU only while no kernel runs: the driver waits for that, and holds every launch of the
+// process up meanwhile (57 ms behind a 60 ms kernel, measured on the H200). So gated work is held back until
+// what is in flight has ended, though not for ever, and while the code is loaded.
+bool Core::may_load(Session& session) {
+    constexpr Nanoseconds patience = 100'000'000;
+    if (session.waits_since == 0) session.waits_since = now_;
+    if (in_flight_ > 0 && now_ - session.waits_since < patience) {
+        hold_gate_ = true;
+        return false;
+    }
+    session.waits_since = 0;
+    return true;
+}
+
+// What is on its way back counts against the quota until it is back. As behind cuMemFree, an allocation that
+// would exceed the quota waits for that, though not for ever (it may be behind an endless kernel). One for
+// which the device had no room also waits until nobody keeps any.
+bool Core::may_allocate(Session& session) {
+    constexpr Nanoseconds patience = 1'000'000'000;
+    fikit_request_memory_allocate request;
+    std::memcpy(&request, session.head->payload(), sizeof request);
+    const uint64_t limit = memory_limit_of(session);
+    memory_wanted_ |= session.short_of_memory;
+    const bool fits = !session.short_of_memory &&
+                      (limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit);
+    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+        return other->state != Session::State::running || other->freeing.load() || !other->frees.empty() ||
+               (session.short_of_memory && other->kept_bytes.load() > 0);
+    });
+    if (session.waits_since == 0) session.waits_since = now_;
+    if (!fits && returning && now_ - session.waits_since < patience) return false;
+    session.waits_since = 0;
+    return true;
+}
+
+}  // namespace fikit

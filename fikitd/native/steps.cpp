@@ -1,0 +1,88 @@
+// The driver calls of copies, fills, events and host functions.
+#include "core.hpp"
+
+namespace fikit {
+
+CUresult Core::issue_copy(Session& session, CUstream stream) {
+    const auto& copy = session.head->as<fikit_copy>();
+    if (!session.owns(copy.device, copy.size)) return CUDA_ERROR_INVALID_VALUE;
+    session.usage.bytes_copied += copy.size;
+    if (copy.kind == FIKIT_COPY_ON_DEVICE) {
+        if (!session.owns(copy.other, copy.size)) return CUDA_ERROR_INVALID_VALUE;
+        return driver_.cuMemcpyDtoDAsync_(copy.device, copy.other, copy.size, stream);
+    }
+    uint8_t* host = session.host_memory(copy.host_buffer, settings_.staging_bytes, copy.other, copy.size);
+    if (host == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (copy.kind == FIKIT_COPY_TO_DEVICE)
+        return driver_.cuMemcpyHtoDAsync_(copy.device, host, copy.size, stream);
+    return driver_.cuMemcpyDtoHAsync_(host, copy.device, copy.size, stream);
+}
+
+CUresult Core::issue_fill(Session& session, CUstream stream) {
+    const auto& fill = session.head->as<fikit_fill>();
+    if (!session.owns(fill.device, fill.count * fill.width)) return CUDA_ERROR_INVALID_VALUE;
+    switch (fill.width) {
+        case 1:
+            return driver_.cuMemsetD8Async_(fill.device, static_cast<unsigned char>(fill.value), fill.count,
+                                            stream);
+        case 2:
+            return driver_.cuMemsetD16Async_(fill.device, static_cast<unsigned short>(fill.value), fill.count,
+                                             stream);
+        default:
+            return driver_.cuMemsetD32Async_(fill.device, fill.value, fill.count, stream);
+    }
+}
+
+CUresult Core::issue_event(Session& session, CUstream stream) {
+    const auto& record = session.head->as<fikit_event>();
+    if (record.record.op == FIKIT_OP_EVENT_WAIT) {
+        if (record.event >= session.events.size() || !session.events[record.event].recorded)
+            return CUDA_SUCCESS;  // waiting for an event never recorded waits for nothing
+        return driver_.cuStreamWaitEvent_(stream, session.events[record.event].event, 0);
+    }
+    if (record.event >= session.events.size()) session.events.resize(record.event + 1);
+    SessionEvent& event = session.events[record.event];
+    const bool timing = (record.flags & FIKIT_EVENT_TIMING) != 0;
+    if (event.event != nullptr && event.timing != timing) {
+        driver_.cuEventDestroy_(event.event);
+        event.event = nullptr;
+    }
+    if (event.event == nullptr) {
+        const unsigned flags = timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING;
+        const CUresult result = driver_.cuEventCreate_(&event.event, flags);
+        if (result != CUDA_SUCCESS) return result;
+        event.timing = timing;
+    }
+    event.recorded = true;
+    return driver_.cuEventRecord_(event.event, stream);
+}
+
+// The step is marked when the function may run; the stream then waits for a word that only this process
+// writes, once the tenant says that the function has returned (or the session ends).
+CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint32_t handle) {
+    const uint64_t step = stream.issued + 1;
+    const CUstream lane = stream.lane->stream;
+    if (stream.held.empty() || stream.held.back() != stream.lane) {
+        clear_lane(session, stream.lane);
+        stream.held.push_back(stream.lane);
+        stream.lane->hold(session.index);
+    }
+    CUresult result =
+        driver_.cuStreamWriteValue64_(lane, session.mark_device(handle), step, CU_STREAM_WRITE_VALUE_DEFAULT);
+    const CUdeviceptr gate = session.host_gate_device + handle * sizeof(HostGate);
+    if (result == CUDA_SUCCESS)
+        result = driver_.cuStreamWaitValue64_(lane, gate + offsetof(HostGate, open), step,
+                                              CU_STREAM_WAIT_VALUE_GEQ);
+    // Only this tells that the stream has gone through: until then the words and the inbox must stay.
+    if (result == CUDA_SUCCESS)
+        result = driver_.cuStreamWriteValue64_(lane, gate + offsetof(HostGate, passed), step,
+                                               CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result == CUDA_SUCCESS) {
+        stream.functions = step;
+        stream.marked = step;
+        stream.await(step);
+    }
+    return result;
+}
+
+}  // namespace fikit
