@@ -69,6 +69,7 @@ void a_graph_is_one_operation() {
             found |= each.name.function == "graph of 3 operations" && each.samples != 0;
     });
     CHECK(found);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(graph), 0); });
 }
 
 void what_replaces_a_graph_is_launched() {
