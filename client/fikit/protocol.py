@@ -26,6 +26,7 @@ Level = Annotated[int, Meta(ge=0, le=9)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 KernelKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}$")]
+GpuUuid = Annotated[str, Meta(pattern=r"^GPU-[0-9a-f-]{1,36}$")]
 Microseconds = Annotated[int, Meta(ge=0, le=1 << 62)]
 
 PRIORITIES: Final[dict[str, int]] = {"high": 0, "normal": 5, "low": 9}
@@ -251,11 +252,14 @@ class Welcome(Reply, tag="welcome", frozen=True):
 
 
 class OpenSession(Request, tag="open_session", frozen=True):
-    """Open a session for this connection's process. ``memory_limit_bytes`` 0: the tenant's own limit."""
+    """Open a session for this connection's process. ``memory_limit_bytes`` 0: the tenant's own limit.
+
+    ``gpu`` is a GPU's index, or how its UUID begins.
+    """
 
     name: Name
     priority: Level = PRIORITIES["normal"]
-    gpu: int | None = None
+    gpu: int | GpuUuid | None = None
     memory_limit_bytes: Bytes = 0
     isolated: bool = False
     job: Identifier | None = None
