@@ -16,8 +16,10 @@ from fikitctl.demonstration.workloads import Operation, Workload
 POLICIES: Final = ("fikit", "fifo", "streams", "strict", "exclusive")
 PARTITIONS: Final = {"fikit": (120, 104, 88, 64, 32), "strict": (96,)}
 """What there is when nothing is said; the others have none."""
-ALONE_SECONDS: Final = 2.0
-BOUND_SECONDS: Final = 3.0
+REFERENCE_SECONDS: Final = 2.0
+REFERENCE_ITERATIONS: Final = 40
+"""How long the runs last that a policy's is compared to, at most: they repeat. As long as so many iterations
+of the longest workload, where that is more."""
 _UNITS: Final = {"gpu_memset": "on_device", "to_device": "to_device", "to_host": "to_host"}
 _REFUSALS: Final = ("level", "unknown", "too_long", "bound", "in_flight")
 _MULTIPROCESSORS: Final = 132
@@ -51,6 +53,9 @@ class Setup:
     delay_least_us: float = 10.0
     pace: float = 1.0
     """The low side's blocks last so many times as long as recorded."""
+    padded: bool = False
+    """The high side's steps last as long as recorded at least, pause included; else the pause is no part of a
+    step, and both sides make it."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""
@@ -80,7 +85,9 @@ class Replayer:
     """Workloads, and runs of them."""
 
     def __init__(self, workloads: Iterable[Workload]) -> None:
+        workloads = list(workloads)
         self._names = {workload.name: f"w{number}" for number, workload in enumerate(workloads)}
+        self._longest = max(workload.iter_ms for workload in workloads) / 1e3
         self._programs = "".join(_program(self._names[each.name], each) for each in workloads)
         self._program = program()
 
@@ -94,7 +101,7 @@ class Replayer:
                 self._side(high), self._side(low), setup.policy, setup.seconds, setup.warmup, setup.seed,
                 round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3),
                 rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
-                ",".join(map(str, setup.sizes())) or "-", setup.pace,
+                ",".join(map(str, setup.sizes())) or "-", setup.pace, int(setup.padded),
             ]  # fmt: skip
             lines.append("run " + " ".join(map(str, words)) + "\n")
         done = subprocess.run(
@@ -113,12 +120,14 @@ class Replayer:
 
     def compare(self, high: Sequence[str], low: Sequence[str], setup: Setup) -> dict[str, Any]:
         """What the policy does to both sides."""
-        short = replace(
-            setup, policy="streams", seconds=min(setup.seconds, ALONE_SECONDS), warmup=min(setup.warmup, 0.2),
+        enough = max(REFERENCE_SECONDS, REFERENCE_ITERATIONS * self._longest)
+        reference = replace(
+            setup, policy="streams", seconds=min(setup.seconds, enough), warmup=min(setup.warmup, 0.2),
             rule=Rule(), partitions=None,
         )  # fmt: skip
-        bound = replace(short, seconds=min(setup.seconds, BOUND_SECONDS))
-        own = self.run([(high, low, setup), (high, [], short), ([], low, short), (high, low, bound)])
+        own = self.run([(high, low, setup), *((*sides, reference) for sides in (
+            (high, []), ([], low), (high, low)
+        ))])  # fmt: skip
         return {
             "policy": setup.policy,
             "hp": list(high),
@@ -148,6 +157,8 @@ def ratios(
     def work(run: dict[str, Any]) -> float:
         return sum(float(tenant["work"]) for tenant in run["low"])
 
+    if not (work(low) and work(bound)):
+        raise ReplayError("no operation of a low-priority workload ended in time: use more --seconds")
     refused = [sum(counts) for counts in zip(*(tenant["refused"] for tenant in both["low"]), strict=True)]
     decisions: dict[str, Any] = {
         kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("filled", "confined")
@@ -190,7 +201,8 @@ def program() -> Path:
 def _program(name: str, workload: Workload) -> str:
     keys: dict[object, int] = {}
     streams: dict[int, int] = {}
-    lines = [f"program {name} {round(workload.iter_ms * 1e6)} {len(workload.operations)}\n"]
+    times = f"{round(workload.iter_ms * 1e6)} {round(workload.pause_us * 1e3)}"
+    lines = [f"program {name} {times} {len(workload.operations)}\n"]
     for each in workload.operations:
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = streams.setdefault(each.stream, len(streams))

@@ -1,8 +1,9 @@
 // Replays recorded programs on the simulated GPU (replay_gpu.hpp) in virtual time.
 //
 // A program is one iteration of a recorded workload: its operations with the host time of each launch. A
-// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them, and
-// starts over; a high-priority one not before the iteration's recorded length is over.
+// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them, pauses
+// as the recorded program did, and starts over. A step lasts to the end of that wait (native/play.cpp does the same
+// on a device).
 #pragma once
 
 #include <string>
@@ -24,7 +25,8 @@ struct Operation {
 
 struct Program {
     std::string name;
-    Nanoseconds iteration = 0;  // recorded
+    Nanoseconds pause = 0;  // from the end of one iteration to the beginning of the next
+    Nanoseconds least = 0;  // how long an iteration lasts at least
     std::vector<Operation> operations;
     uint32_t streams = 1;
 };

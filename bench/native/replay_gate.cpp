@@ -67,13 +67,14 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
                 KernelEntry* entry = nullptr;
                 if (operation.shape.unit == Shape::Unit::multiprocessors) {
                     bool fresh = false;
-                    entry = profile_.find(mix(session.index + 1, operation.key), fresh);
-                    if (entry == nullptr) throw std::invalid_argument("more kernels than a profile holds");
-                    entry->work.key = entry->key;
-                    entry->work.blocks = operation.shape.blocks;
-                    entry->work.per_sm = operation.shape.per_sm;
-                    entry->shape.grid[0] = operation.shape.blocks;
-                    entry->waves = entry->waves_on(model::sm_count);
+                    entry = profile_.find(mix(mix(0, session.index + 1), operation.key), fresh);
+                    if (entry != nullptr) {  // else the profile is full
+                        entry->work.key = entry->key;
+                        entry->work.blocks = operation.shape.blocks;
+                        entry->work.per_sm = operation.shape.per_sm;
+                        entry->shape.grid[0] = operation.shape.blocks;
+                        entry->waves = entry->waves_on(model::sm_count);
+                    }
                 }
                 session.kernels.push_back(entry);
             }
@@ -84,23 +85,29 @@ void Gate::begin(Session& session, Nanoseconds at) {
     session.begun = session.enqueued_at = at;
     session.next = 0;
     session.awaited = false;
+    look_ahead(session);
 }
 
-// When the tenant's next record is in its ring.
-Nanoseconds Gate::head_at(const Session& session) const {
+// Sets when the tenant's next record is in its ring; whatever that depends on has changed.
+void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
     if (session.next == operations.size())
-        return session.awaited ? Gpu::never : session.enqueued_at + enqueue;
-    if (session.waits || session.in_flight >= steps_limit) return Gpu::never;
-    return std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
+        session.head_at = session.awaited ? Gpu::never : session.enqueued_at + enqueue;
+    else if (session.waits || session.in_flight >= steps_limit)
+        session.head_at = Gpu::never;
+    else
+        session.head_at =
+            std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
 }
 
 Work Gate::work_of(const Session& session) const {
     const Operation& operation = session.program->operations[session.next];
     const KernelEntry* kernel = session.kernels[session.next];
     Work work;
-    if (kernel != nullptr) {
-        work = kernel->work;
+    if (operation.shape.unit == Shape::Unit::multiprocessors) {
+        if (kernel != nullptr) work = kernel->work;
+        work.blocks = operation.shape.blocks;
+        work.per_sm = operation.shape.per_sm;
         work.whole = operation.whole;
         work.expected =
             work.expected > 0 ? std::max(work.expected, least_duration) : settings_.bounds.in_flight;
@@ -140,6 +147,7 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     ++session.in_flight;
     ++session.next;
     ++session.unmarked;
+    look_ahead(session);
     policy_->issued(session.index, step.work, now + cost);
     asked_ = false;
     return cost;
@@ -162,6 +170,7 @@ Nanoseconds Gate::mark(Session& session) {
 // The tenant waits: it gets a mark in any case.
 Nanoseconds Gate::synchronise(Session& session) {
     session.awaited = true;
+    look_ahead(session);
     if (session.unmarked > 0) return mark(session);
     Stream& stream = session.streams.front();
     stream.marks.push(0);
@@ -170,13 +179,19 @@ Nanoseconds Gate::synchronise(Session& session) {
     return host::write_value;
 }
 
+// When what has no mark yet gets one: with nothing more to issue, unless more of it may be in flight.
+Nanoseconds Gate::mark_due(const Session& session) const {
+    const bool often = !session.high && policy_->in_flight(session.last_issue) <= settings_.bounds.in_flight;
+    return often ? 0 : session.last_issue + mark_delay;
+}
+
 // When the dispatch thread has something to do next.
 Nanoseconds Gate::due() const {
     Nanoseconds at = notices_.empty() ? Gpu::never : notices_.top().at;
     for (const Session& session : sessions_) {
-        at = std::min(at, head_at(session));
+        at = std::min(at, session.head_at);
         if (session.waits) at = std::min(at, asked_ ? again_at_ : 0);
-        if (session.unmarked > 0) at = std::min(at, session.high ? session.last_issue + mark_delay : 0);
+        if (session.unmarked > 0) at = std::min(at, mark_due(session));
     }
     return std::max(at, free_at_);
 }
@@ -184,7 +199,7 @@ Nanoseconds Gate::due() const {
 // One thing that is due, and how long it takes: what a turn of the loop does first, first.
 Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
-        if (!session.high || head_at(session) > now) continue;
+        if (!session.high || session.head_at > now) continue;
         if (session.next < session.program->operations.size()) return issue(session, now, 0);
         policy_->awaited(session.index, now);
         return synchronise(session);
@@ -196,10 +211,11 @@ Nanoseconds Gate::serve(Nanoseconds now) {
         return look;
     }
     for (Session& session : sessions_) {
-        if (session.high || head_at(session) > now) continue;
+        if (session.high || session.head_at > now) continue;
         asked_ = false;
         if (session.next < session.program->operations.size()) {
             session.waits = true;
+            look_ahead(session);
             policy_->arrived(session.index, work_of(session), now);
             return look;
         }
@@ -217,14 +233,13 @@ Nanoseconds Gate::gate(Nanoseconds now) {
             Session& session = sessions_[decision.session];
             const Nanoseconds cost = issue(
                 session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
-            return session.unmarked_work >= settings_.bounds.in_flight / 4 ? cost + mark(session) : cost;
+            return session.unmarked_work >= policy_->in_flight(now) / 4 ? cost + mark(session) : cost;
         }
         asked_ = true;
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }
     for (Session& session : sessions_)
-        if (session.unmarked > 0 && (!session.high || now - session.last_issue >= mark_delay))
-            return mark(session);
+        if (session.unmarked > 0 && mark_due(session) <= now) return mark(session);
     return look;
 }
 
@@ -245,6 +260,7 @@ void Gate::observe(const Notice& notice) {
         --stream.over;
         --session.in_flight;
     }
+    look_ahead(session);
     asked_ = false;
 }
 
@@ -257,13 +273,10 @@ void Gate::complete(const Completion& completion) {
         notices_.push({seen, number, place});
         --session.marks;
         if (!session.awaited || session.marks > 0 || session.unmarked > 0) return;
-        Nanoseconds over = seen;
-        if (session.high) {
-            over = std::max(over, session.begun + session.program->iteration);
-            if (over >= settings_.warmup && over < end_)
-                session.result.iterations.push_back(over - session.begun);
-        }
-        begin(session, over);
+        const Nanoseconds over = std::max(seen, session.begun + session.program->least);
+        if (session.high && over >= settings_.warmup && over < end_)
+            session.result.iterations.push_back(over - session.begun);
+        begin(session, over + session.program->pause);
         return;
     }
     Step& step = stream.steps[stream.over++];
@@ -277,11 +290,13 @@ void Gate::run(Result& result) {
     for (Session& session : sessions_) begin(session, static_cast<Nanoseconds>(random_.uniform() * 1e6));
     std::vector<Completion> completions;
     bool warm = false;
+    Nanoseconds mine = due();
     for (;;) {
-        const Nanoseconds mine = due(), next = gpu_.next();
+        const Nanoseconds next = gpu_.next();
         if (std::min(mine, next) >= end_) break;
         if (mine < next) {
             free_at_ = mine + serve(mine);
+            mine = due();
             continue;
         }
         if (!warm && next >= settings_.warmup) {
@@ -291,6 +306,7 @@ void Gate::run(Result& result) {
         completions.clear();
         gpu_.step(completions);
         for (const Completion& completion : completions) complete(completion);
+        if (!completions.empty()) mine = due();
     }
     for (Session& session : sessions_) {
         session.result.work = session.work / static_cast<double>(settings_.seconds);

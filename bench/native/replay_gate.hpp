@@ -5,6 +5,7 @@
 #pragma once
 
 #include <memory>
+#include <queue>
 
 #include "profile.hpp"
 #include "replay_host.hpp"
@@ -41,6 +42,7 @@ class Gate {
         std::vector<KernelEntry*> kernels;  // by operation
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
+        Nanoseconds head_at = 0;  // when the tenant's next record is in its ring
         size_t next = 0, in_flight = 0;
         uint32_t unmarked = 0, marks = 0;  // marks: on their way
         Nanoseconds unmarked_work = 0;
@@ -54,7 +56,8 @@ class Gate {
     };
 
     void begin(Session& session, Nanoseconds at);
-    Nanoseconds head_at(const Session& session) const;
+    Nanoseconds mark_due(const Session& session) const;
+    void look_ahead(Session& session) const;
     Nanoseconds due() const;
     Nanoseconds serve(Nanoseconds now);
     Nanoseconds gate(Nanoseconds now);

@@ -1,17 +1,16 @@
-// The simulated GPU for replays: kernels of known block time on the SMs of simcuda/machine.hpp, with the
-// figures of simcuda/model.hpp, made for speed (a hundred simulated kernels take some ten microseconds).
+// The simulated GPU for replays: kernels of known block time, with the figures of simcuda/model.hpp, made for
+// speed (a hundred simulated kernels take some ten microseconds).
 //
-// As in simcuda/device.hpp: blocks are given out strictly by priority, then in order of readiness; a kernel
-// that still has blocks to place closes its SMs for all behind it; nothing is preempted. SMs in equal state
-// are kept as one group. Partitions are nested, so a set of SMs is a number: the first so many.
+// As in simcuda/compute.hpp: blocks are given out strictly by priority, then in order of readiness; a kernel
+// that still has blocks to place closes its SMs for all behind it; nothing is preempted. Partitions are
+// nested, so a set of SMs is a number: the first so many.
 #pragma once
 
 #include <array>
 #include <cstdint>
-#include <queue>
 #include <vector>
 
-#include "machine.hpp"
+#include "replay_multiprocessors.hpp"
 
 namespace fikit::replay {
 
@@ -24,12 +23,12 @@ struct Shape {
         to_device,
         to_host,
         alone,  // neither SMs nor a copy engine of the link: copies on the device
-        mark,   // a stream write: costs its stream a little time, and is nobody's work
+        mark,   // a stream write: takes no time, and is nobody's work
     };
     Unit unit = Unit::alone;
     uint32_t blocks = 0;
     uint16_t per_sm = 1;
-    sim::BlockShape block{};
+    Resources block{};
     Nanoseconds duration = 0;  // of one block; of the whole operation where it does not use SMs
 };
 
@@ -74,6 +73,26 @@ class Ring {
     size_t head_ = 0, tail_ = 0;
 };
 
+// What happens when, the soonest last: few at a time, and most that are added come soon, so nothing is
+// faster.
+class Agenda {
+  public:
+    using Event = uint64_t;  // a time, and in the lowest bits what happens then
+
+    bool empty() const { return events_.empty(); }
+    Event top() const { return events_.back(); }
+    void pop() { events_.pop_back(); }
+    void push(Event event) {
+        size_t at = events_.size();
+        events_.push_back(event);
+        for (; at > 0 && events_[at - 1] < event; --at) events_[at] = events_[at - 1];
+        events_[at] = event;
+    }
+
+  private:
+    std::vector<Event> events_;
+};
+
 // xorshift64*: the same numbers everywhere.
 class Random {
   public:
@@ -92,8 +111,13 @@ class Random {
 
 class Gpu {
   public:
-    // `partitions`: numbers of SMs of the partitions there are.
-    Gpu(const std::vector<uint16_t>& partitions, uint64_t seed);
+    // Blocks of one kernel last differently long, by up to so much either way: with none, tenants fall into
+    // step.
+    static constexpr double usual_spread = 0.02;
+
+    // `partitions`: numbers of SMs of the partitions there are. Without a spread, blocks end to the
+    // nanosecond.
+    Gpu(const std::vector<uint16_t>& partitions, uint64_t seed, double spread = usual_spread);
 
     // A lower number is a higher priority. `high`: whose idle time use() tells.
     uint16_t add_stream(int priority, bool high);
@@ -101,7 +125,7 @@ class Gpu {
     bool idle(uint16_t stream) const { return !streams_[stream].running && streams_[stream].queue.empty(); }
 
     static constexpr Nanoseconds never = INT64_MAX;
-    Nanoseconds next() const { return events_.empty() ? never : events_.top().time; }
+    Nanoseconds next() const { return events_.empty() ? never : time_of(events_.top()); }
     // Does all that is due at next(). A completion can lie a little (model::kernel_end) ahead.
     void step(std::vector<Completion>& completions);
 
@@ -115,16 +139,14 @@ class Gpu {
     uint64_t steps() const { return steps_; }
 
   private:
-    enum class Kind : uint16_t { begin, wave_end, engine_end };
-    struct Event {
-        Nanoseconds time;
-        uint32_t sequence;
-        Kind kind;
-        uint16_t index;  // stream or wave
-        bool operator>(const Event& other) const {
-            return time != other.time ? time > other.time : sequence > other.sequence;
-        }
-    };
+    // A time, and in the lowest bits what happens then: what happens first in one instant has the lower
+    // number.
+    using Event = uint64_t;
+    enum class Kind : uint8_t { begin, wave_end, engine_end };
+    static constexpr unsigned index_bits = 14, kind_bits = 2;
+    static Nanoseconds time_of(Event event) {
+        return static_cast<Nanoseconds>(event >> (index_bits + kind_bits));
+    }
     struct Stream {
         int priority = 0;
         bool high = false, running = false;
@@ -137,41 +159,31 @@ class Gpu {
     };
     struct Wave {
         uint16_t stream = 0;
+        unsigned deepest = 0;  // so many blocks are on the fullest SM
         uint32_t blocks = 0;
-        uint16_t groups = 0;  // of SMs that hold blocks of it
-        uint32_t ahead = 0;   // so many more like it follow at once on the same SMs
+        uint32_t ahead = 0;  // so many more like it follow at once on the same SMs
         Nanoseconds began = 0, each = 0, end = 0;
-        uint64_t mark = 0;  // a random number: the sum over an SM's blocks tells what is on it
-    };
-    struct Resident {
-        uint16_t wave = 0, blocks = 0;
-    };
-    struct Group {
-        uint64_t marks = 0;
-        uint16_t count = 0, area = 0, residents = 0;
-        uint16_t threads = 0, registers = 0, shared = 0, blocks = 0;  // free, in allocation units
-        std::array<Resident, sim::model::blocks_per_sm> on{};
+        uint64_t mark = 0;
     };
 
     void account(const Stream& stream, int change, Nanoseconds time);
     void schedule(Nanoseconds time, Kind kind, uint16_t index) {
-        events_.push({time, ++sequence_, kind, index});
+        events_.push(static_cast<Event>(time) << (index_bits + kind_bits) |
+                     static_cast<Event>(kind) << index_bits | index);
     }
-    void start_next(uint16_t stream);
+    bool more_at(Nanoseconds time) const { return !events_.empty() && time_of(events_.top()) == time; }
+    void start_next(uint16_t stream, std::vector<Completion>* completions);
     void finish(uint16_t stream, Nanoseconds at, std::vector<Completion>& completions);
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
+    void end_engine(uint16_t stream, Nanoseconds time, std::vector<Completion>& completions);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
-    void run_ahead(uint16_t wave, Nanoseconds time);
+    void start_wave(uint16_t wave, Nanoseconds time);
     void stop_ahead(Nanoseconds time);
     void claim(uint16_t stream);
     void place_all(Nanoseconds time);
-    uint32_t place(const Shape& shape, uint16_t from, uint16_t to, uint32_t pending, uint16_t wave);
-    void put(Group& group, const Shape& shape, uint16_t wave, unsigned blocks);
-    void take_off(uint16_t wave, const Shape& shape);
 
-    std::vector<uint16_t> borders_;  // of the areas that partitions cut the SMs into
-    std::vector<Group> groups_;
+    Multiprocessors multiprocessors_;
     std::vector<Stream> streams_;
     std::vector<uint16_t> pending_;  // streams whose kernel has blocks to place, in the order of their claim
     std::vector<Wave> waves_;
@@ -182,13 +194,14 @@ class Gpu {
         int running = -1;
     };
     std::array<CopyEngine, 2> engines_;
-    std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
-    std::array<unsigned, 256> rooms_{};
-    uint32_t sequence_ = 0, orders_ = 0;
+    Agenda events_;
+    double spread_;
+    uint32_t orders_ = 0;
     uint64_t steps_ = 0;
     Random random_;
     Use use_;
     std::array<unsigned, 2> at_work_{};  // streams with work on the GPU: others', high ones
+    unsigned confined_ = 0;              // of them, those on a partition
     Nanoseconds use_until_ = 0;
     bool place_due_ = false;
 };

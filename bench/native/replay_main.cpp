@@ -1,12 +1,12 @@
 // Replays recorded workloads; bench/replay.py writes its input and reads its output.
 //
 // Standard input, one item a line, times in nanoseconds:
-//   program NAME ITERATION OPERATIONS            then so many lines
+//   program NAME ITERATION PAUSE OPERATIONS            then so many lines
 //   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
-//   SIZES PACE
-// HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
-// JSON.
+//   SIZES PACE PADDED
+// HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". PADDED: the high side's iterations
+// last as long as recorded at least, and there are no pauses. Each run answers with one line of JSON.
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -37,8 +37,9 @@ Shape timed(uint64_t blocks, unsigned threads, unsigned registers, unsigned shar
     Shape shape;
     shape.unit = Shape::Unit::multiprocessors;
     shape.blocks = static_cast<uint32_t>(std::min<uint64_t>(blocks, UINT32_MAX));
-    shape.block = sim::block_shape(each, 16, held);
-    shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(shape.block));
+    const sim::BlockShape block = sim::block_shape(each, 16, held);
+    shape.block = Resources(block);
+    shape.per_sm = static_cast<uint16_t>(sim::blocks_per_sm(block));
     const auto waves =
         static_cast<Nanoseconds>(std::ceil(static_cast<double>(blocks) / (model::sm_count * resident)));
     constexpr Nanoseconds around = 1000, shortest = 200;
@@ -146,7 +147,7 @@ void read(std::istream& input) {
         if (what == "program") {
             size_t count = 0;
             Program program;
-            words >> program.name >> program.iteration >> count;
+            words >> program.name >> program.least >> program.pause >> count;
             for (; count > 0 && std::getline(input, line); --count) {
                 std::istringstream operation(line);
                 program.operations.push_back(read_operation(operation));
@@ -157,10 +158,12 @@ void read(std::istream& input) {
         }
         Settings settings;
         double seconds = 0, warmup = 0, pace = 1;
-        if (what != "run" || !(words >> high >> low >> settings.policy >> seconds >> warmup >>
-                               settings.seed >> settings.in_flight >> settings.long_block >>
-                               settings.long_partition >> settings.all_partition >>
-                               settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >> pace))
+        bool padded = false;
+        if (what != "run" ||
+            !(words >> high >> low >> settings.policy >> seconds >> warmup >> settings.seed >>
+              settings.in_flight >> settings.long_block >> settings.long_partition >>
+              settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >>
+              pace >> padded))
             throw std::invalid_argument("cannot read: " + line);
         settings.seconds = static_cast<Nanoseconds>(seconds * 1e9);
         settings.warmup = static_cast<Nanoseconds>(warmup * 1e9);
@@ -175,12 +178,17 @@ void read(std::istream& input) {
         } else if (settings.in_flight > 0) {
             settings.bounds.in_flight = settings.in_flight;
         }
-        std::vector<Program> slower = chosen(programs, low);
+        std::vector<Program> urgent = chosen(programs, high), slower = chosen(programs, low);
         for (Program& program : slower)
             for (Operation& operation : program.operations)
                 operation.shape.duration =
                     static_cast<Nanoseconds>(static_cast<double>(operation.shape.duration) * pace);
-        const Result result = run(settings, chosen(programs, high), slower);
+        for (auto* side : {&urgent, &slower})
+            for (Program& program : *side) {
+                if (!padded || side == &slower) program.least = 0;
+                if (padded) program.pause = 0;
+            }
+        const Result result = run(settings, urgent, slower);
         Output out;
         std::vector<Output> highs, lows;
         for (const TenantResult& tenant : result.high) highs.push_back(describe(tenant));

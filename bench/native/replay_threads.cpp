@@ -105,12 +105,10 @@ void Threads::complete(const Completion& completion) {
         thread.work += static_cast<double>(operation.duration);
     thread.retired += operation.duration;
     if (++thread.completed < thread.program->operations.size()) return;
-    Nanoseconds over = std::max(thread.free_at, seen);
-    if (thread.high) {
-        over = std::max(over, thread.begun + thread.program->iteration);
-        if (over >= settings_.warmup && over < end_) thread.result.iterations.push_back(over - thread.begun);
-    }
-    begin(number, over);
+    const Nanoseconds over = std::max({thread.free_at, seen, thread.begun + thread.program->least});
+    if (thread.high && over >= settings_.warmup && over < end_)
+        thread.result.iterations.push_back(over - thread.begun);
+    begin(number, over + thread.program->pause);
 }
 
 void Threads::run(Result& result) {

@@ -125,7 +125,7 @@ bool Core::gate() {
         if (waited > 1000) ++session.usage.gate_waits;
         const bool confined = decision.verdict == scheduling::Decision::Verdict::partition;
         issue(session, confined ? static_cast<uint8_t>(decision.partition + 1) : whole_gpu);
-        if (session.unmarked_work >= settings_.bounds.in_flight / 4) flush_marks(session, now, true);
+        if (session.unmarked_work >= policy_->in_flight(now) / 4) flush_marks(session, now, true);
         serve(session);
         serve_high();
         progress = true;

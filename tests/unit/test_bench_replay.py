@@ -112,9 +112,9 @@ def test_a_trace_of_kernels_copies_and_streams(tmp_path: Path, capsys: pytest.Ca
 
 def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "traces.json.gz"
-    path.write_bytes(b"not gzip")
+    path.write_bytes(b"not a trace")
     assert replay.main([str(path), "--hp", "a", "--lp", "b"]) == 2
-    assert "cannot read the traces" in capsys.readouterr().err
+    assert "is no trace file" in capsys.readouterr().err
 
 
 def test_made_workloads_are_the_same_every_time() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,22 @@ from fikitctl.demonstration.workloads import (
     workload_names,
     workload_of,
 )
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 NAMES = ["resnet50_inf", "bert_inf", "llama1b_decode", "resnet50_train", "gpt2_train", "bert_train"]
 OPERATIONS = [342, 177, 946, 999, 1260, 1231]
 
 
-def kernel(launch_us: float | None, start_us: float, dur_us: float = 2.0) -> Row:
-    return Row("kernel", 0, (4, 2, 1), (64, 1, 1), 128, 40, 7, launch_us, start_us, dur_us, None, 12)
+COLUMNS = list(Row.__struct_fields__)
 
 
-def recording(*rows: Row, iterations: int, iter_ms: float) -> Recording:
-    return Recording(iter_ms, iterations, ["work"], list(Row.__struct_fields__), list(rows))
+def kernel(launch_us: float | None, start_us: float, dur_us: float = 2.0) -> list[Any]:
+    return ["kernel", 0, (4, 2, 1), (64, 1, 1), 128, 40, 7, launch_us, start_us, dur_us, None, 12]
+
+
+def recording(*rows: list[Any], iterations: int, iter_ms: float) -> Recording:
+    return Recording(iter_ms, iterations, ["work"], COLUMNS, list(rows))
 
 
 def test_the_shipped_traces() -> None:
@@ -89,7 +95,7 @@ def document(**changes: Any) -> dict[str, Any]:
         "iter_ms_unprofiled": 1.0,
         "iters": 1,
         "names": ["Memcpy ???"],
-        "columns": list(Row.__struct_fields__),
+        "columns": COLUMNS,
         "ops": [ROW],
     }
     return {"device": "some GPU", "workloads": {"w": workload | changes}}
@@ -120,16 +126,19 @@ def changed(place: int, value: Any) -> list[Any]:
     ("changes", "said"),
     [
         ({"iter_ms_unprofiled": 0}, r"`float` > 0.*iter_ms_unprofiled"),
-        ({"iters": 2}, "1 operations do not make 2 equal iterations"),
         ({"ops": []}, "length >= 1"),
-        ({"columns": ["kind"]}, r"its columns are \['kind'\]"),
-        ({"ops": [ROW[:5]]}, "`array` of at least length 12"),
-        ({"ops": [changed(0, "dance")]}, "Invalid enum value 'dance'"),
-        ({"ops": [changed(1, 1)]}, "an operation has name 1 of 1"),
-        ({"ops": [changed(2, None)]}, "has no grid"),
-        ({"ops": [changed(2, [4, 0, 1])]}, "`int` >= 1"),
-        ({"ops": [changed(9, -1.0)]}, "`float` >= 0"),
-        ({"ops": [changed(0, "gpu_memset")]}, "has no bytes"),
+        ({"columns": ["kind"]}, r"ops\[0\] has 12 values for 1 columns"),
+        ({"columns": [*COLUMNS[:11], "kind"]}, "column kind is there twice"),
+        ({"columns": [*COLUMNS[:11], "other"], "ops": [[*ROW]], "iters": 0}, "`int` >= 1"),
+        ({"columns": ["sort", *COLUMNS[1:]]}, "there is no column kind among sort, name"),
+        ({"ops": [ROW, ROW[:5]]}, r"ops\[1\] has 5 values for 12 columns"),
+        ({"ops": [ROW, changed(0, "dance")]}, r"ops\[1\], column kind: Invalid enum value 'dance'"),
+        ({"ops": [changed(1, 1)]}, r"ops\[0\], column name: 1, of 1 names"),
+        ({"ops": [ROW, ROW, changed(2, [4, -1, 1])]}, r"ops\[2\], column grid: Expected `int` >= 0"),
+        ({"ops": [changed(2, [4, 1])]}, r"ops\[0\], column grid: Expected `array` of length 3"),
+        ({"ops": [changed(3, [64, 64, 1])]}, r"ops\[0\], column block: 4096 threads"),
+        ({"ops": [changed(9, -1.0)]}, r"ops\[0\], column dur_us: Expected `float` >= 0"),
+        ({"ops": [changed(8, 1e300)]}, r"ops\[0\], column start_us: Expected `float` <= 1000000000000.0"),
         ({"ops": [[*changed(0, "gpu_memcpy")[:10], 64, None]]}, "does not say where it copies"),
     ],
 )
@@ -138,6 +147,77 @@ def test_a_malformed_workload(tmp_path: Path, changes: dict[str, Any], said: str
     with pytest.raises(WorkloadError, match=said) as raised:
         load_workload("w", path)
     assert f"workload w in {path} is malformed" in str(raised.value)
+
+
+def test_columns_in_another_order_without_the_optional_ones_and_with_others(tmp_path: Path) -> None:
+    columns = ["dur_us", "name", "comment", "kind", "start_us"]
+    ops = [[3.0, 0, "hello", "kernel", 10.0], [4.0, 0, None, "gpu_memset", 20.0]]
+    path = written(tmp_path / "traces", document(columns=columns, ops=ops))
+    first, second = load_workload("w", path).operations
+    assert (first.kind, first.dur_us, first.at_us, first.stream) == ("kernel", 3.0, 0.0, 0)
+    assert prod(first.grid) * prod(first.block) * first.regs == 132 * 65536  # it fills a GPU
+    assert (second.kind, second.dur_us, second.at_us, second.bytes) == ("gpu_memset", 4.0, 10.0, 1)
+
+
+@pytest.mark.parametrize("place", [2, 3])
+@pytest.mark.parametrize("shape", [None, [0, 0, 0]])
+def test_a_kernel_of_unknown_shape_fills_the_gpu(tmp_path: Path, place: int, shape: Any) -> None:
+    path = written(tmp_path / "traces", document(ops=[changed(place, shape)]))
+    (only,) = load_workload("w", path).operations
+    assert (only.grid, only.block) == ((132, 1, 1), (1024, 1, 1))
+
+
+def test_what_does_not_part_into_equal_iterations_is_one(tmp_path: Path) -> None:
+    path = written(tmp_path / "traces", document(iters=2, ops=[kernel(at, at) for at in (0, 10, 1000)]))
+    workload = load_workload("w", path)
+    assert workload.iter_ms == 2.0
+    assert [each.at_us for each in workload.operations] == [0, 10, 1000]
+
+
+def test_a_file_that_is_not_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "traces.json"
+    path.write_text(json.dumps(document()))
+    assert load_workload("w", path).operations
+
+
+def complaint(path: Path) -> str:
+    try:
+        load_workload("w", path)
+    except WorkloadError as error:
+        return str(error)
+    return ""
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=6,
+)
+
+
+@given(
+    row=st.integers(0, 2),
+    place=st.integers(0, 12),
+    value=JSON,
+    columns=st.permutations(COLUMNS),
+    iters=st.integers(1, 4),
+)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_value_is_read_or_named(
+    tmp_path: Path, row: int, place: int, value: Any, columns: list[str], iters: int
+) -> None:
+    """Whatever one cell holds, in whatever order of columns: a workload, or an error that names the place."""
+    ops = [[ROW[COLUMNS.index(column)] for column in columns] for _ in range(3)]
+    ops[row][place:] = [value, *ops[row][place + 1 :]]
+    path = written(tmp_path / "traces", document(columns=columns, ops=ops, iters=iters))
+    said = complaint(path)
+    if said:
+        assert f"workload w in {path} is malformed: ops[{row}]" in said
+        assert place == len(columns) or columns[place] in said
+        return
+    workload = load_workload("w", path)
+    assert len(workload.operations) == (3 if iters in (1, 2, 4) else 1)
+    assert all(isfinite(each.at_us) and prod(each.grid) > 0 for each in workload.operations)
 
 
 @pytest.mark.parametrize("content", [b"plain", gzip.compress(b"{}")[:-9], gzip.compress(b"{"), b""])

@@ -1,10 +1,13 @@
 """Recorded workloads: the trace file, read and checked.
 
-The file is JSON, compressed with gzip: ``device`` is where it was recorded, ``workloads`` has by name what
-``Recording`` declares. It holds every operation of a few iterations, in microseconds from the first one,
-with the host time of each launch. A profiler slowed the host down while it recorded, but not the GPU; so
-host times are scaled here until an iteration lasts as long as it did without the profiler. They are never
-stretched: an iteration that was longer than what its host did was waiting for the GPU, and will be again.
+The file is JSON, plain or compressed with gzip: ``workloads`` has by name what ``Recording`` declares. It
+holds every operation of a few iterations, in microseconds from the first one, with the host time of each
+launch. A profiler slowed the host down while it recorded, but not the GPU; so host times are scaled here
+until an iteration lasts as long as it did without the profiler. They are never stretched: an iteration that
+was longer than what its host did was waiting for the GPU, and will be again.
+
+Columns may come in any order, those of ``OPTIONAL`` may be missing, and unknown ones are ignored. Operations
+that do not part into equal iterations count as one long iteration.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
+from math import prod
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -24,11 +28,25 @@ from msgspec import Meta, Struct
 Kind = Literal["kernel", "gpu_memcpy", "gpu_memset"]
 Copy = Literal["to_device", "to_host", "on_device"]
 
-_DIRECTIONS: Final[dict[str, Copy]] = {"HtoD": "to_device", "DtoH": "to_host", "DtoD": "on_device"}
-_Count = Annotated[int, Meta(ge=0)]
-_Axis = Annotated[int, Meta(ge=1)]
-_Axes = tuple[_Axis, _Axis, _Axis]
-_Duration = Annotated[float, Meta(ge=0)]
+_DIRECTIONS: Final[dict[str, Copy]] = {
+    "HtoD": "to_device",
+    "DtoH": "to_host",
+    "DtoD": "on_device",
+    "PtoP": "on_device",
+}
+_GZIP: Final = b"\x1f\x8b"
+_Index = Annotated[int, Meta(ge=0)]
+_Count = Annotated[int, Meta(ge=0, le=2**62)]
+_Axis = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_ShortAxis = Annotated[int, Meta(ge=0, le=65535)]
+_Axes = tuple[_Axis, _ShortAxis, _ShortAxis]
+_THREADS_PER_BLOCK: Final = 1024
+_Moment = Annotated[float, Meta(ge=-1e12, le=1e12)]
+_Duration = Annotated[float, Meta(ge=0, le=1e10)]
+_UNKNOWN_GRID: Final = (132, 1, 1)
+_UNKNOWN_BLOCK: Final = (_THREADS_PER_BLOCK, 1, 1)
+_UNKNOWN_REGS: Final = 64
+"""A kernel whose shape was not recorded counts as one that fills the GPU, a block on each multiprocessor."""
 
 
 class WorkloadError(Exception):
@@ -39,36 +57,42 @@ class WorkloadError(Exception):
         self.hint = hint
 
 
-class Row(Struct, array_like=True, frozen=True):
-    """One operation in the file; ``columns`` there repeats these names."""
+class Row(Struct, frozen=True):
+    """One operation in the file: a value for each name in ``columns`` there."""
 
     kind: Kind
-    name: _Count
+    name: _Index
     """Index into the recording's names."""
     grid: _Axes | None
+    """None, or 0 somewhere: not known."""
     block: _Axes | None
-    shared_bytes: _Count | None
-    regs: _Count | None
-    stream: _Count
-    launch_us: float | None
-    start_us: float
+    shared_bytes: Annotated[int, Meta(ge=0, le=2**20)] | None
+    regs: Annotated[int, Meta(ge=0, le=1024)] | None
+    stream: _Count | None
+    launch_us: _Moment | None
+    start_us: _Moment
     dur_us: _Duration
     bytes: _Count | None
     occupancy_pct: float | None
 
 
+OPTIONAL: Final = frozenset(
+    ("grid", "block", "shared_bytes", "regs", "stream", "launch_us", "bytes", "occupancy_pct")
+)
+"""Columns that a file need not have: as if every row had null there."""
+
+
 class Recording(Struct, frozen=True):
     """One workload in the file."""
 
-    iter_ms_unprofiled: Annotated[float, Meta(gt=0)]
+    iter_ms_unprofiled: Annotated[float, Meta(gt=0, le=1e7)]
     iters: Annotated[int, Meta(ge=1)]
     names: list[str]
     columns: list[str]
-    ops: Annotated[list[Row], Meta(min_length=1)]
+    ops: Annotated[list[list[Any]], Meta(min_length=1)]
 
 
 class _File(Struct, frozen=True):
-    device: str
     workloads: dict[str, msgspec.Raw]
 
 
@@ -131,7 +155,9 @@ def load_workload(name: str, path: Path | None = None) -> Workload:
 
 def _read(path: Path) -> _File:
     try:
-        return msgspec.json.decode(gzip.decompress(path.read_bytes()), type=_File)
+        content = path.read_bytes()
+        packed = content.startswith(_GZIP)
+        return msgspec.json.decode(gzip.decompress(content) if packed else content, type=_File)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise WorkloadError(f"cannot read the traces {path}: {error}") from error
     except msgspec.DecodeError as error:
@@ -140,23 +166,67 @@ def _read(path: Path) -> _File:
 
 def workload_of(name: str, recording: Recording) -> Workload:
     """The last recorded iteration, scaled. Raises ValueError where the recording contradicts itself."""
-    if tuple(recording.columns) != Row.__struct_fields__:
-        raise ValueError(f"its columns are {recording.columns}, not {list(Row.__struct_fields__)}")
-    if len(recording.ops) % recording.iters:
-        raise ValueError(f"{len(recording.ops)} operations do not make {recording.iters} equal iterations")
-    rows = sorted(recording.ops, key=_launched)
-    size = len(rows) // recording.iters
+    rows = sorted(rows_of(recording), key=_launched)
+    iters, iter_ms = recording.iters, recording.iter_ms_unprofiled
+    if len(rows) % iters:
+        iters, iter_ms = 1, iter_ms * iters
+    size = len(rows) // iters
     iterations = [rows[start : start + size] for start in range(0, len(rows), size)]
-    scale = host_scale(iterations, recording.iter_ms_unprofiled)
+    scale = host_scale(iterations, iter_ms)
     origin = _launched(iterations[-1][0])
     return Workload(
         name=name,
-        iter_ms=recording.iter_ms_unprofiled,
+        iter_ms=iter_ms,
         operations=tuple(
             _operation(row, recording.names, (_launched(row) - origin) * scale) for row in iterations[-1]
         ),
         pause_us=_pause(iterations) * scale,
     )
+
+
+def rows_of(recording: Recording) -> list[Row]:
+    """The operations by name of column. Raises ValueError, which names the row and the column."""
+    columns, rows = recording.columns, recording.ops
+    for column in columns:
+        if columns.count(column) > 1:
+            raise ValueError(f"column {column} is there twice")
+    for number, row in enumerate(rows):
+        if len(row) != len(columns):
+            raise ValueError(f"ops[{number}] has {len(row)} values for {len(columns)} columns")
+    found: list[Sequence[Any]] = []
+    for field in msgspec.structs.fields(Row):
+        if field.name in columns:
+            place = columns.index(field.name)
+            found.append(_checked(field.name, [row[place] for row in rows], field.type))
+        elif field.name in OPTIONAL:
+            found.append([None] * len(rows))
+        else:
+            raise ValueError(f"there is no column {field.name} among {', '.join(columns) or 'none'}")
+    made = [Row(*values) for values in zip(*found, strict=True)]
+    for number, each in enumerate(made):
+        if problem := _problem(each, recording.names):
+            raise ValueError(f"ops[{number}], {problem}")
+    return made
+
+
+def _checked(column: str, values: list[Any], kind: Any) -> list[Any]:
+    try:
+        return msgspec.convert(values, list[kind])
+    except msgspec.ValidationError as error:
+        message, _, path = str(error).partition(" - at ")
+        row = path.partition("[")[2].partition("]")[0]
+        raise ValueError(f"ops[{row}], column {column}: {message}") from None
+
+
+def _problem(row: Row, names: Sequence[str]) -> str | None:
+    """What contradicts the rest, by column."""
+    if row.name >= len(names):
+        return f"column name: {row.name}, of {len(names)} names"
+    if row.kind == "kernel" and row.block is not None and prod(row.block) > _THREADS_PER_BLOCK:
+        return f"column block: {prod(row.block)} threads, {_THREADS_PER_BLOCK} is the most"
+    if row.kind == "gpu_memcpy" and _direction(names[row.name]) is None:
+        return f"column name: {names[row.name]!r} does not say where it copies ({', '.join(_DIRECTIONS)})"
+    return None
 
 
 def host_scale(iterations: Sequence[Sequence[Row]], iter_ms: float) -> float:
@@ -186,32 +256,24 @@ def _end(iteration: Sequence[Row]) -> float:
 
 
 def _operation(row: Row, names: Sequence[str], at_us: float) -> Operation:
-    if row.name >= len(names):
-        raise ValueError(f"an operation has name {row.name} of {len(names)}")
-    name = names[row.name]
-    if row.kind == "kernel":
-        if row.grid is None or row.block is None:
-            raise ValueError(f"kernel {name} has no grid or no block")
-        return Operation(
-            kind=row.kind,
-            name=name,
-            stream=row.stream,
-            at_us=at_us,
-            dur_us=row.dur_us,
-            grid=row.grid,
-            block=row.block,
-            shared_bytes=row.shared_bytes or 0,
-            regs=row.regs or 0,
-            occupancy=row.occupancy_pct or 0.0,
-        )
-    if not row.bytes:
-        raise ValueError(f"{name} has no bytes")
-    copy = _direction(name) if row.kind == "gpu_memcpy" else None
-    return Operation(row.kind, name, row.stream, at_us, row.dur_us, bytes=row.bytes, copy=copy)
+    name, stream = names[row.name], row.stream or 0
+    if row.kind != "kernel":
+        copy = _direction(name) if row.kind == "gpu_memcpy" else None
+        return Operation(row.kind, name, stream, at_us, row.dur_us, bytes=max(1, row.bytes or 0), copy=copy)
+    kernel = Operation(
+        kind=row.kind,
+        name=name,
+        stream=stream,
+        at_us=at_us,
+        dur_us=row.dur_us,
+        shared_bytes=row.shared_bytes or 0,
+        regs=row.regs or 0,
+        occupancy=row.occupancy_pct or 0.0,
+    )
+    if row.grid is None or row.block is None or not all((*row.grid, *row.block)):
+        return replace(kernel, grid=_UNKNOWN_GRID, block=_UNKNOWN_BLOCK, regs=_UNKNOWN_REGS)
+    return replace(kernel, grid=row.grid, block=row.block)
 
 
-def _direction(name: str) -> Copy:
-    for mark, direction in _DIRECTIONS.items():
-        if mark in name:
-            return direction
-    raise ValueError(f"{name!r} does not say where it copies ({', '.join(_DIRECTIONS)})")
+def _direction(name: str) -> Copy | None:
+    return next((direction for mark, direction in _DIRECTIONS.items() if mark in name), None)

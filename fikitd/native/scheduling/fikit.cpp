@@ -55,20 +55,17 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         foreseen.longest = sessions_[session].head.longest;
         foreseen.block = sessions_[session].head.block;
     }
-    const Plan made = plan(foreseen, sms, now);
+    Plan made = plan(foreseen, sms, now);
+    const Nanoseconds longest = made.end - made.start;
     const Nanoseconds length =
-        (made.end - made.start) * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
-    if (runs_ < operations)
-        running_[runs_++] = {static_cast<uint8_t>(session),
-                             work.known,
-                             charge(work),
-                             length,
-                             work.known && work.block > 0 ? work.block : length,
-                             made.end - made.start,
-                             made.start};
+        longest * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
+    made.end = made.start + length;
+    if (!work.known || made.block == 0) made.block = length;
+    if (runs_ == operations) return;  // nobody is near whom it could delay
+    running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
-    busy_until_ = made.start + length;
+    busy_until_ = made.end;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -77,12 +74,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
         if (runs_ > 0) suspect(high, running_[runs_ - 1]);
-        const auto number = static_cast<unsigned>(std::countr_zero(left));
-        if (!foreseen_) excess(high, made, now, expected_late_[number]);
-        high.committed = expected_late_[number];
-        high.until = made.end;
     }
-    foreseen_ = false;
 }
 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
@@ -92,7 +84,7 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         while (at < runs_ && running_[at].session != session) ++at;
         if (at == runs_) return;
         if (!running_[at].known && work.engine == Engine::kernel) --unknowns_;
-        const Nanoseconds lasted = now - std::max(running_[at].start, last_over_);
+        const Nanoseconds lasted = now - std::max(running_[at].plan.start, last_over_);
         if (work.known && work.key != 0 && lasted > 4 * running_[at].longest + 200'000)
             surprised(session, work, running_[at], lasted);
         last_over_ = now;
@@ -107,10 +99,31 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Sequence::Launch& launch = high->sequence->at(high->sequence->size() - high->outstanding);
     --high->outstanding;
     high->notice = std::min(high->notice + 5, std::max<Nanoseconds>(0, now - launch.alone));
+    learn_drag(*high, launch, now - high->notice);
     high->end = now - high->notice;
     high->alone = launch.alone;
-    if (launch.at >= high->until) high->committed = 0;
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
+}
+
+// Launches that were all waiting on the GPU since the last look took its time until this one: what is not
+// their own durations, nor the delays that are foreseen of what ran beside them, is drag.
+void Fikit::learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds at) {
+    if (at != high.seen) {
+        if (high.batch > 0 && high.behind) {
+            const Nanoseconds each = (high.seen - high.seen_before - high.foreseen) / high.batch;
+            high.drag += (std::clamp<Nanoseconds>(each, 0, most_drag) - high.drag) / 8;
+        }
+        high.seen_before = high.seen;
+        high.seen = at;
+        high.foreseen = high.batch = 0;
+        // Where all SMs are held for long, what is foreseen is too rough to tell the rest.
+        high.behind = runs_ > 0 && (running_[0].plan.sms < bounds_.multiprocessors ||
+                                    running_[0].plan.block <= bounds_.delay_least);
+    }
+    high.behind = high.behind && launch.at + Sequence::latency <= high.seen_before;
+    if (!high.behind) return;
+    ++high.batch;
+    high.foreseen += launch.duration + Sequence::between + stall(running_[0].plan, launch, most_drag);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -134,7 +147,7 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
         }
     }
     Levels::arrived(session, head, now);
-    guests_[session].refused = false;
+    guests_[session] = {};
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -160,7 +173,6 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
     high.suspect_block = 0;
     for (unsigned at = 0; at < runs_; ++at) suspect(high, running_[at]);
     high.awaits = false;
-    high.committed = 0;
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
     if (high.sequence->size() - high.step_from >= period) close_step(session, high, now);
 }
@@ -173,8 +185,8 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     statistics.step_time = high.step_time;
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
-        high.trust = std::max(0.05, high.trust * 0.85);
-        high.margin = std::min(16.0, high.margin * 1.15);
+        high.trust = std::max(least_trust, high.trust * 0.85);
+        high.margin = std::min(most_margin, high.margin * 1.15);
     } else {
         high.trust = std::min(0.9, high.trust + 0.0012);
         high.margin = std::max(1.0, high.margin * 0.997);
@@ -188,7 +200,7 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
 }
 
 Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
-    Plan plan{&work, sms, 1, 1.0, std::max(now + Sequence::latency, busy_until_), 0};
+    Plan plan{work.engine, sms, 1, 1.0, work.block, std::max(now + Sequence::latency, busy_until_), 0};
     Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
         const uint32_t slots = sms * work.per_sm, all = bounds_.multiprocessors * work.per_sm;
@@ -196,17 +208,15 @@ Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
         length = length * plan.waves / ((work.blocks + all - 1) / all);
         if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
     }
-    plan.end = plan.start + length + between;
+    plan.end = plan.start + length + Sequence::between;
     return plan;
 }
 
-// How much later a launch of a high session that is ready at `at` ends because of the candidate.
-Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds at) const {
-    if (at < plan.start || at >= plan.end) return 0;
-    const Nanoseconds left = plan.end - at;
-    if (plan.work->engine != Engine::kernel || launch.engine != Engine::kernel)
-        return plan.work->engine == launch.engine ? left : 0;
-    const Nanoseconds block = std::min(left, plan.work->block > 0 ? plan.work->block : left);
+// How much later a launch of a high session ends that starts when a gated operation still has `left` to go.
+Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
+    if (plan.engine != Engine::kernel || launch.engine != Engine::kernel)
+        return plan.engine == launch.engine ? left : 0;
+    const Nanoseconds block = std::min(left, plan.block > 0 ? plan.block : left);
     const auto beside = static_cast<uint32_t>((1 - plan.taken) * launch.per_sm);
     const uint32_t room =
         (bounds_.multiprocessors - plan.sms) * launch.per_sm + (plan.waves == 1 ? plan.sms * beside : 0);
@@ -217,23 +227,45 @@ Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanos
     return std::min(block, more * launch.block);
 }
 
+// A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
+struct Fikit::Course {
+    const Fikit& policy;
+    const Plan& candidate;
+    Nanoseconds drag, alone, end;
+    unsigned run = 0;  // what is on the GPU at `end`
+    Nanoseconds until = 0;
+
+    Course(const Fikit& all, const High& high, const Plan& plan, Nanoseconds now)
+        : policy(all), candidate(plan), drag(high.drag), alone(high.alone), end(high.end) {
+        if (policy.runs_ > 0) until = std::max(now, policy.running_[0].plan.end);
+    }
+
+    void launch(const Sequence::Launch& next, Nanoseconds at) {
+        alone = std::max(at, alone + Sequence::between) + next.duration;
+        const Nanoseconds start = std::max(at, end + Sequence::between);
+        end = start + next.duration;
+        while (run < policy.runs_ && start >= until)
+            if (++run < policy.runs_) until += policy.running_[run].length;
+        if (run < policy.runs_)
+            end += drag + policy.stall(policy.running_[run].plan, next, until - start);
+        else if (start < candidate.end)
+            end += drag + policy.stall(candidate, next, candidate.end - std::max(start, candidate.start));
+    }
+};
+
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
-// delayed more than is allowed, at the worst of its waits? `late`: what it is late by at the candidate's end.
-Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, Nanoseconds& late) const {
+// delayed more than is allowed, at the worst of its waits?
+Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) const {
     const Sequence& sequence = *high.sequence;
-    late = 0;
     if (sequence.size() == 0) return 0;
     const bool known = sequence.known();
-    Nanoseconds alone = high.alone, end = high.end;
-    end = std::max(end, alone + high.committed);
+    Course course(*this, high, plan, now);
     const Nanoseconds bound = step_bound(high);
     Nanoseconds allowed = bound - high.spent, worst = -bound;
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
-        const Nanoseconds at = launch.at + Sequence::latency, start = std::max(at, end);
-        alone = std::max(at, alone) + launch.duration;
-        end = start + launch.duration + stall(plan, launch, start);
+        course.launch(launch, launch.at + Sequence::latency);
     }
     Sequence::Launch typical;
     typical.duration = typical.block = high.duration;
@@ -245,53 +277,47 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now, N
     for (unsigned seen = 0;; ++seen, ++position) {
         const Sequence::Launch& launch = known ? sequence.at(position) : typical;
         issued = std::max(issued + launch.gap, now);
-        const Nanoseconds at = issued + Sequence::latency;
+        const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            const double expected = static_cast<double>(end - alone) * high.margin;
+            const double expected = static_cast<double>(late) * high.margin;
             worst = std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
-            if (end > alone) issued += end - alone;
+            issued += late;
             step = launch.step;
             allowed = bound;
-            end = alone;
+            course.alone = course.end;
         }
+        const Nanoseconds at = issued + Sequence::latency;
         if (at >= plan.end) break;
         if (known && seen == sequence.period()) break;  // from here on it repeats
-        if (seen == foresight) return end > alone ? bound : worst;
-        alone = std::max(at, alone) + launch.duration;
-        const Nanoseconds start = std::max(at, end);
-        end = start + launch.duration + stall(plan, launch, start);
+        if (seen == foresight) return late > 0 ? bound : worst;
+        course.launch(launch, at);
         if (worst > 0) return worst;
     }
-    late = std::max<Nanoseconds>(0, end - alone);
-    if (late == 0) return worst;
-    const Nanoseconds slack = known ? sequence.slack(position) : 0;
+    const Nanoseconds late = course.end - course.alone;
+    if (late <= 0) return worst;
+    const Nanoseconds slack = known ? sequence.slack(position, high.drag) : 0;
     const double expected = static_cast<double>(late) * high.margin - static_cast<double>(slack) * high.trust;
     return std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
 }
 
-// Most candidates need no walk: they cannot delay by more than they last, and that the slack absorbs.
-bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds& late) const {
+// Most candidates need no walk: they cannot delay by more than lies before their end, and that the slack
+// absorbs.
+bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const {
     const Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
-    const Nanoseconds before = std::max(high.committed, high.end - high.alone);
-    const Nanoseconds most = std::max<Nanoseconds>(0, before) + plan.end - plan.start;
-    const Nanoseconds slack = sequence.slack(sequence.next());
-    if (static_cast<double>(most) * high.margin > static_cast<double>(slack) * high.trust) return false;
-    late = std::max<Nanoseconds>(0, before) + std::min(plan.end - plan.start, plan.work->block);
-    return true;
+    const Nanoseconds most = std::max<Nanoseconds>(0, high.end - high.alone) + plan.end - now;
+    const Nanoseconds slack = sequence.slack(sequence.next(), high.drag);
+    return static_cast<double>(most) * high.margin <= static_cast<double>(slack) * high.trust;
 }
 
-bool Fikit::fits(const Plan& plan, Nanoseconds now) {
+bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
-        plan.work->block > bounds_.delay_least)
+        plan.block > bounds_.delay_least)
         return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
-        const auto number = static_cast<unsigned>(std::countr_zero(left));
-        const High& high = highs_[number];
-        if (plainly_fits(high, plan, expected_late_[number])) continue;
-        if (excess(high, plan, now, expected_late_[number]) > 0) return false;
+        const High& high = highs_[std::countr_zero(left)];
+        if (!plainly_fits(high, plan, now) && excess(high, plan, now) > 0) return false;
     }
-    foreseen_ = true;
     return true;
 }
 
@@ -309,15 +335,16 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
     const bool unknown = work.engine == Engine::kernel && !work.known;
     refusal = Refusal::in_flight;
-    if (runs_ == operations) return {Verdict::wait, number};
+    if (beside && runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
-        if (unknown && (!beside || unknowns_ > 0)) return {Verdict::wait, number};
-        if (gated_in_flight_ - running_[0].charge >= bounds_.in_flight ||
-            busy_until_ - now >= bounds_.in_flight)
+        if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
+        const Nanoseconds most = in_flight(now);
+        if (gated_in_flight_ - running_[0].charge >= most || busy_until_ - now >= most)
             return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
+    Nanoseconds ready_at = 0;  // then a smaller partition will do
     const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
     if (unknown) {
         if (can_confine) return {Verdict::partition, number, smallest};
@@ -327,12 +354,19 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         if (fits(everywhere, now)) return {Verdict::whole, number};
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
+        if (guests_[session].since == 0) guests_[session].since = now;
         if (can_confine) {
             uint32_t waves = 0;
+            Nanoseconds least = 0;
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
                 const Plan confined = plan(work, bounds_.partitions[index], now);
                 if (waves != 0 && confined.waves > waves) break;
+                const Nanoseconds length = confined.end - confined.start;
+                if (least == 0) least = length;
+                // What takes long on a small partition rather waits a while for room on a larger one.
+                ready_at = guests_[session].since + (length - least) / patience;
+                if (ready_at > now) break;
                 if (waves == 0 && !fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
@@ -345,15 +379,16 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
     }
-    const Nanoseconds forgotten = high_at_ + bounds_.high_memory;
-    return {Verdict::wait, number, 0, again == 0 ? forgotten : std::min(again, forgotten)};
+    Nanoseconds when = high_at_ + bounds_.high_memory;
+    for (const Nanoseconds other : {again, ready_at})
+        if (other > now) when = std::min(when, other);
+    return {Verdict::wait, number, 0, when};
 }
 
 Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;
-    foreseen_ = false;
     for (int number = highest_level + 1; left != 0; ++number) {
         const Level& level = levels_[number];
         uint64_t candidates = level.members & left;

@@ -5,7 +5,8 @@
 // there for as long as the keys agree, and found again by its last keys when they do not. Each position
 // carries the gap before the launch and how much that varied (both smoothed over the iterations), what it
 // occupies, and the idle time of the GPU between it and its predecessor as it would be with the GPU to
-// itself.
+// itself. Gaps and idle times grow by an eighth an iteration at most: a program that once stood still will
+// not again.
 //
 // That gives: when the next launches come and what SMs they need; and the slack: the idle time until the
 // session waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
@@ -38,6 +39,8 @@ class Sequence {
 
     // From the issue of a launch to its start on an idle GPU.
     static constexpr Nanoseconds latency = 4200;
+    // From one kernel's end to the start of the next that waits behind it on the stream.
+    static constexpr Nanoseconds between = 1000;
 
     void forget() {
         head_ = 0;
@@ -60,22 +63,27 @@ class Sequence {
         entry.block = entry.duration / std::max<uint32_t>(1, (work.blocks + slots - 1) / slots);
         entry.at = now;
         const Nanoseconds ready = now + latency;
-        entry.idle = before == nullptr ? 0 : before->idle + std::max<Nanoseconds>(0, ready - before->alone);
-        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone)) + entry.duration;
+        Nanoseconds idle = before == nullptr ? 0 : std::max<Nanoseconds>(0, ready - before->alone);
+        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone + between)) + entry.duration;
         entry.blocks = work.blocks;
         entry.per_sm = std::max<uint16_t>(1, work.per_sm);
         entry.engine = work.engine;
         entry.step = step_;
         if (known()) {
             const Launch& old = slot(cursor_);
-            entry.gap = old.gap + (gap - old.gap) / 4;
+            entry.gap = old.gap + std::min((gap - old.gap) / 4, old.gap / 8 + 1000);
+            if (kept(cursor_ - 1)) {
+                const Nanoseconds before_it = old.idle - at(cursor_ - 1).idle;
+                idle = std::min(idle, before_it + before_it / 8 + 1000);
+            }
             entry.deviation = old.deviation + (std::abs(gap - old.gap) - old.deviation) / 4;
             period_ = head_ - cursor_;
         } else {
             entry.gap = gap;
             entry.deviation = gap / 2;
         }
-        ends_[step_ % ends_.size()] = {step_, entry.idle};
+        entry.idle = before == nullptr ? 0 : before->idle + idle;
+        ends_[step_ % ends_.size()] = {step_, entry.idle, head_};
         index_[recent_hash() % index_.size()] = head_;
         ++head_;
     }
@@ -93,11 +101,13 @@ class Sequence {
     uint32_t next() const { return cursor_ + 1; }
     uint32_t period() const { return period_; }  // launches from one iteration to the next; 0: none seen
 
-    // Idle time from the given position until the session waits, as it was the last time.
-    Nanoseconds slack(uint32_t position) const {
+    // Idle time from the given position until the session waits, as it was the last time, when each launch
+    // until then takes so much longer.
+    Nanoseconds slack(uint32_t position, Nanoseconds longer) const {
         const Launch& from = at(position);
         const End& end = ends_[from.step % ends_.size()];
-        return end.step == from.step ? std::max<Nanoseconds>(0, end.idle - from.idle) : 0;
+        if (end.step != from.step) return 0;
+        return std::max<Nanoseconds>(0, end.idle - from.idle - (end.last - position) * longer);
     }
 
     uint16_t multiprocessors = 132;
@@ -107,6 +117,7 @@ class Sequence {
     struct End {
         uint32_t step = nowhere;
         Nanoseconds idle = 0;
+        uint32_t last = 0;  // position of the step's last launch
     };
 
     Launch& slot(uint32_t position) { return entries_[position % capacity]; }

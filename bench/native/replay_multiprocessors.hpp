@@ -1,0 +1,95 @@
+// The SMs of the replay's GPU: which blocks are where, as in simcuda/machine.hpp, made for speed.
+//
+// SMs that hold the same blocks are one group. Partitions are nested, so the SMs fall into areas, each
+// between one partition's border and the next; a group knows how many SMs of each area it has, and is split
+// by a border only when a kernel that is confined to a partition arrives.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "machine.hpp"
+
+namespace fikit::replay {
+
+// What a block takes of an SM, or what is free on one: threads, registers, shared memory and blocks, each in
+// the unit in which it is allocated, side by side in one word. None reaches the highest bit of its 16.
+class Resources {
+  public:
+    constexpr Resources() = default;
+    constexpr Resources(unsigned threads, unsigned registers, unsigned shared, unsigned blocks)
+        : lanes_(threads | uint64_t{registers / sim::model::register_allocation_unit} << 16 |
+                 uint64_t{shared / sim::model::shared_allocation_unit} << 32 | uint64_t{blocks} << 48) {}
+    constexpr explicit Resources(const sim::BlockShape& shape)
+        : Resources(shape.threads, shape.registers, shape.shared, 1) {}
+
+    bool holds(const Resources& block) const { return holds(block.lanes_); }
+    // So many blocks like `block` fit, of which an empty SM holds `most`.
+    unsigned room(const Resources& block, unsigned most) const;
+    void take(const Resources& block, unsigned times) { lanes_ -= block.lanes_ * times; }
+    void give(const Resources& block, unsigned times) { lanes_ += block.lanes_ * times; }
+
+  private:
+    bool holds(uint64_t lanes) const { return (((lanes_ | borrows) - lanes) & borrows) == borrows; }
+
+    static constexpr uint64_t borrows = 0x8000'8000'8000'8000;
+    uint64_t lanes_ = 0;
+};
+
+class Multiprocessors {
+  public:
+    static constexpr unsigned areas = 8;
+
+    // `partitions`: numbers of SMs of the partitions there are, each less than all; at most areas - 1.
+    explicit Multiprocessors(std::vector<uint16_t> partitions);
+
+    // What is placed together: the number of its wave, and a random number that tells it from all others.
+    struct Wave {
+        uint16_t number = 0;
+        uint64_t mark = 0;
+    };
+    struct Placed {
+        uint32_t blocks = 0;
+        unsigned deepest = 0;  // so many of them are on the fullest SM
+    };
+    // Places up to `pending` blocks on the SMs from `from` to `to`, the borders of partitions, breadth first.
+    Placed place(const Wave& wave, const Resources& block, unsigned per_sm, uint16_t from, uint16_t to,
+                 uint32_t pending);
+    // Frees what the wave holds, and joins the groups that have become equal.
+    void release(const Wave& wave, const Resources& block);
+
+    unsigned groups() const { return size_; }
+
+  private:
+    static constexpr unsigned most = sim::model::sm_count;
+    struct Resident {
+        uint16_t wave = 0;
+        uint16_t blocks = 0;  // on each SM of the group
+    };
+    struct Residents {
+        unsigned size = 0;
+        std::array<Resident, sim::model::blocks_per_sm> items;
+    };
+
+    static unsigned sum(uint64_t counts) {
+        return static_cast<unsigned>(counts * 0x0101'0101'0101'0101u >> 56);
+    }
+    static uint64_t bit(uint16_t wave) { return uint64_t{1} << (wave % 64); }
+    static uint64_t first_of(uint64_t counts, unsigned number);
+    unsigned part(unsigned group, uint64_t counts);
+    void put(unsigned group, const Wave& wave, const Resources& block, unsigned blocks);
+    void remove(unsigned group);
+
+    std::array<uint64_t, most + 1> below_{};  // by a border: all bits of the areas below it
+    unsigned size_ = 1;
+    // By group.
+    std::array<uint64_t, most> counts_{};  // SMs, a byte for each area
+    std::array<uint64_t, most> marks_{};   // the sum over the blocks on an SM: equal where these are
+    std::array<uint64_t, most> waves_{};   // those on it may be, a bit for each number modulo 64
+    std::array<Resources, most> free_{};
+    std::array<Residents, most> residents_{};
+    std::array<uint8_t, most> rooms_{}, eligible_{};  // place()'s own
+};
+
+}  // namespace fikit::replay
