@@ -57,7 +57,7 @@ class Producer {
                   int64_t deadline = forever);
     // The same, with parameters that `pack` writes where it is told.
     template <class Pack>
-    Status launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
+    [[gnu::always_inline]] Status launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
                        int64_t deadline = forever);
     Status copy_on_device(uint32_t stream, uint64_t to, uint64_t from, uint64_t bytes);
     // Host memory may be pinned (asynchronous) or not. From pageable memory: on return the source has been
@@ -177,7 +177,7 @@ inline uint64_t Producer::finish(fikit_record& record, bool mark) {
 }
 
 template <class Pack>
-Status Producer::launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
+inline Status Producer::launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
                              int64_t deadline) {
     if (shape.stream >= FIKIT_MAX_STREAMS || shape.parameter_bytes > FIKIT_MAX_PARAMETERS ||
         shape.attributes > FIKIT_MAX_ATTRIBUTES) [[unlikely]]

@@ -155,6 +155,21 @@ CUresult unload(Module* module) {
     return CUDA_SUCCESS;
 }
 
+// Parameters by their size, as Function::places has them.
+void sort_places(Function& function, const fikit_parameter* layout, Function::Place* places) {
+    function.places = places;
+    const auto put = [&](auto wanted) {
+        const Function::Place* const first = places;
+        for (uint32_t i = 0; i < function.parameters; ++i)
+            if (wanted(layout[i].size))
+                *places++ = {static_cast<uint16_t>(layout[i].offset), static_cast<uint16_t>(i)};
+        return static_cast<uint32_t>(places - first);
+    };
+    function.eights = put([](uint32_t size) { return size == 8; });
+    function.fours = put([](uint32_t size) { return size == 4; });
+    put([](uint32_t size) { return size != 8 && size != 4; });
+}
+
 // Asks the executor for a kernel. The module's mutex is held.
 CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& function) {
     struct Answer {
@@ -170,7 +185,8 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
     if (result == CUDA_SUCCESS) {
         const uint32_t parameters = answer->head.parameters;
         const size_t layout_bytes = parameters * sizeof(fikit_parameter);
-        void* const memory = malloc(sizeof(Function) + layout_bytes + name_bytes + 1);
+        void* const memory =
+            malloc(sizeof(Function) + layout_bytes + parameters * sizeof(Function::Place) + name_bytes + 1);
         if (memory == nullptr || sizeof answer->head + layout_bytes > reply.size) {
             free(memory);
             producer().function_forget(number);
@@ -182,7 +198,9 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
             function->parameters = parameters;
             auto* const layout = reinterpret_cast<fikit_parameter*>(function + 1);
             memcpy(layout, answer->parameter, layout_bytes);
-            char* const copy = reinterpret_cast<char*>(layout + parameters);
+            auto* const places = reinterpret_cast<Function::Place*>(layout + parameters);
+            sort_places(*function, layout, places);
+            char* const copy = reinterpret_cast<char*>(places + parameters);
             memcpy(copy, name, name_bytes + 1);
             function->layout = layout;
             function->name = copy;
