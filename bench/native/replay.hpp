@@ -1,9 +1,9 @@
 // Replays recorded programs on the simulated GPU (replay_gpu.hpp) in virtual time.
 //
 // A program is one iteration of a recorded workload: its operations with the host time of each launch. A
-// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them, pauses
-// as the recorded program did, and starts over. A step lasts to the end of that wait (native/play.cpp does the same
-// on a device).
+// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them,
+// pauses as the recorded program did, and starts over. A step lasts to the end of that wait (native/play.cpp
+// does the same on a device).
 #pragma once
 
 #include <string>
