@@ -187,7 +187,8 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
         const size_t layout_bytes = parameters * sizeof(fikit_parameter);
         void* const memory =
             malloc(sizeof(Function) + layout_bytes + parameters * sizeof(Function::Place) + name_bytes + 1);
-        if (memory == nullptr || sizeof answer->head + layout_bytes > reply.size) {
+        if (memory == nullptr || sizeof answer->head + layout_bytes > reply.size ||
+            answer->head.parameter_bytes > FIKIT_MAX_PARAMETERS) {
             free(memory);
             producer().function_forget(number);
             result = CUDA_ERROR_OUT_OF_MEMORY;
