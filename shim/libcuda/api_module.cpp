@@ -301,44 +301,61 @@ CUresult enumerate_functions(Handle* handles, unsigned count, Module* module) {
     return result;
 }
 
+// A module and a library are one thing, and so are a function and a kernel: only the handle's type differs.
+template <class Handle, class Load>
+CUresult give_module(Handle* handle, const Load& load_it) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Module* module = nullptr;
+    const CUresult result = load_it(module);
+    if (result == CUDA_SUCCESS) *handle = reinterpret_cast<Handle>(module);
+    return result;
+}
+
 template <class Handle>
-CUresult give(Handle* handle, CUresult result, void* object) {
-    if (result == CUDA_SUCCESS) *handle = static_cast<Handle>(object);
+CUresult give_image(Handle* handle, const void* image, unsigned count, const CUjit_option* options,
+                    void** values) {
+    return give_module(handle, [&](Module*& module) { return load(module, image, count, options, values); });
+}
+
+template <class Handle>
+CUresult give_file(Handle* handle, const char* path, unsigned count, const CUjit_option* options,
+                   void** values) {
+    return give_module(handle,
+                       [&](Module*& module) { return load_file(module, path, count, options, values); });
+}
+
+template <class Handle>
+CUresult give_function(Handle* handle, Module* module, const char* name) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Function* function = nullptr;
+    const CUresult result = find_function(module, name, function);
+    if (result == CUDA_SUCCESS) *handle = reinterpret_cast<Handle>(function);
     return result;
 }
 
 }  // namespace
 
 CUresult cuModuleLoad(CUmodule* handle, const char* path) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load_file(module, path, 0, nullptr, nullptr);
-    return give(handle, result, module);
+    return give_file(handle, path, 0, nullptr, nullptr);
 }
 
 CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
-    return fikit::shim::cuModuleLoadDataEx(handle, image, 0, nullptr, nullptr);
+    return give_image(handle, image, 0, nullptr, nullptr);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int count, CUjit_option* options,
                             void** values) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load(module, image, count, options, values);
-    return give(handle, result, module);
+    return give_image(handle, image, count, options, values);
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) {
-    return fikit::shim::cuModuleLoadDataEx(handle, image, 0, nullptr, nullptr);
+    return give_image(handle, image, 0, nullptr, nullptr);
 }
 
 CUresult cuModuleUnload(CUmodule handle) { return unload(module_of(handle)); }
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Function* function = nullptr;
-    const CUresult result = find_function(module_of(module), name, function);
-    return give(handle, result, function);
+    return give_function(handle, module_of(module), name);
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
@@ -355,18 +372,12 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, C
 
 CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option* options, void** values,
                            unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load(module, image, count, options, values);
-    return give(handle, result, module);
+    return give_image(handle, image, count, options, values);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option* options, void** values,
                                unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load_file(module, path, count, options, values);
-    return give(handle, result, module);
+    return give_file(handle, path, count, options, values);
 }
 
 CUresult cuLibraryUnload(CUlibrary handle) { return unload(module_of(handle)); }
@@ -379,10 +390,7 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* name) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Function* function = nullptr;
-    const CUresult result = find_function(module_of(library), name, function);
-    return give(handle, result, function);
+    return give_function(handle, module_of(library), name);
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
