@@ -1,5 +1,4 @@
-// Arrays: plain ones of one to three dimensions. No layers, cube maps, mipmaps or sparse ones, and nothing
-// that textures or surfaces could be made of.
+// Arrays: plain ones of one to three dimensions. No layers, cube maps, mipmaps or sparse ones.
 #include "array.hpp"
 
 using namespace fikit::sim;

@@ -7,6 +7,13 @@
 
 using namespace fikit::sim;
 
+namespace {
+
+// Of the modelled driver, CUDA 13.0's; the header may know more.
+constexpr int last_attribute = CU_DEVICE_ATTRIBUTE_ONLY_PARTIAL_HOST_NATIVE_ATOMIC_SUPPORTED;
+
+}  // namespace
+
 extern "C" {
 
 CUresult cuInit(unsigned int flags) {
@@ -88,7 +95,7 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice&) -> CUresult {
-        if (value == nullptr || attribute <= 0 || attribute >= CU_DEVICE_ATTRIBUTE_MAX)
+        if (value == nullptr || attribute <= 0 || attribute > last_attribute)
             return CUDA_ERROR_INVALID_VALUE;
         *value = device_attribute(attribute);
         if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = device + 1;

@@ -100,6 +100,8 @@ Image& add_image(Driver& driver, LoadedImage loaded, Context* context) {
         function->dynamic_shared_limit =
             model::shared_per_block - std::min(kernel.static_shared, model::shared_per_block);
         // Owned by the image; the registry only knows the handle.
+        for (unsigned dimension = 0; dimension < 3; ++dimension)
+            function->required_cluster[dimension] = static_cast<int>(function->kernel->cluster[dimension]);
         driver.functions.add(std::shared_ptr<Function>(function.get(), [](Function*) {}));
         image->functions.emplace(kernel.name, std::move(function));
     }

@@ -62,14 +62,23 @@ CUresult check_shape(const Function& function, const LaunchShape& shape, unsigne
     return CUDA_SUCCESS;
 }
 
-CUresult check_cluster(const Function& function, const LaunchShape& shape, const LaunchOptions& options) {
+// What the launch asks for, or what the function demands.
+std::array<unsigned, 3> cluster_of(const Function& function, const LaunchOptions& options) {
+    std::array<unsigned, 3> cluster = options.cluster;
+    for (unsigned dimension = 0; dimension < 3 && options.cluster == std::array{1U, 1U, 1U}; ++dimension)
+        cluster[dimension] = static_cast<unsigned>(std::max(function.required_cluster[dimension], 1));
+    return cluster;
+}
+
+CUresult check_cluster(const Function& function, const LaunchShape& shape,
+                       const std::array<unsigned, 3>& cluster) {
     std::uint64_t blocks = 1;
-    for (const unsigned size : options.cluster) blocks *= std::min(size, 1024U);
+    for (const unsigned size : cluster) blocks *= std::min(size, 1024U);
     const unsigned limit =
         function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
     if (blocks == 0 || blocks > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     for (unsigned dimension = 0; dimension < 3; ++dimension) {
-        if (shape.grid[dimension] % options.cluster[dimension] != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (shape.grid[dimension] % cluster[dimension] != 0) return CUDA_ERROR_INVALID_VALUE;
     }
     return CUDA_SUCCESS;
 }
@@ -168,8 +177,9 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     const Context* home = context.owner != nullptr ? context.owner : &context;
     if (function->image->context != nullptr && function->image->context != home)
         return CUDA_ERROR_INVALID_CONTEXT;
+    const std::array<unsigned, 3> cluster = cluster_of(*function, options);
     CUresult result = check_shape(*function, shape, shared);
-    if (result == CUDA_SUCCESS) result = check_cluster(*function, shape, options);
+    if (result == CUDA_SUCCESS) result = check_cluster(*function, shape, cluster);
     if (result != CUDA_SUCCESS) return result;
     if (options.cooperative) {
         const std::uint64_t sms = partition != nullptr ? partition->count() : model::sm_count;
@@ -181,9 +191,10 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     command.shape = shape;
     command.shape.dynamic_shared = shared;
     command.shape.cooperative = options.cooperative;
-    command.shape.cluster = options.cluster;
+    command.shape.cluster = cluster;
     command.shared = shared;
     command.options = options;
+    command.options.cluster = cluster;
     return gather(*function->kernel, parameters, extra, command.parameters);
 }
 

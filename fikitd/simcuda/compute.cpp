@@ -220,6 +220,7 @@ void Compute::ran(Kernel& kernel, Nanoseconds time) {
     switch (progress.state) {
         case Execution::State::running:
         case Execution::State::waiting:
+        case Execution::State::for_peers:
             schedule(std::max(progress.until - lag_, time), Step::run, &kernel);
             return;
         case Execution::State::faulted:

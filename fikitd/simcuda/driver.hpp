@@ -63,6 +63,13 @@ struct SimulatedDevice {
     std::uint64_t graph_used_high = 0, graph_reserved_high = 0;  // bytes
 };
 
+// What a texture or surface object was made of.
+struct TextureObject {
+    CUDA_RESOURCE_DESC resource;
+    CUDA_TEXTURE_DESC manner;
+    bool surface;
+};
+
 // A call that the program makes: how long the real driver would keep its caller.
 class Call {
   public:
@@ -106,6 +113,7 @@ class Driver {
     Registry<Array, CUarray> arrays;
     Registry<LinkState, CUlinkState> links;
     std::map<std::uint64_t, Block> blocks;
+    std::map<CUtexObject, TextureObject> textures;           // and surfaces
     std::vector<std::shared_ptr<MemoryPool>> retired_pools;  // destroyed, with allocations left
     MemoryPool* host_pool = nullptr;                         // made when first asked for
     std::map<std::uint64_t, std::size_t> reservations;

@@ -220,6 +220,13 @@
     X(cuArrayGetDescriptor_v2, 3020)                              \
     X(cuArray3DGetDescriptor_v2, 3020)                            \
     X(cuArrayDestroy, 2000)                                       \
+    X(cuTexObjectCreate, 5000)                                    \
+    X(cuTexObjectDestroy, 5000)                                   \
+    X(cuTexObjectGetResourceDesc, 5000)                           \
+    X(cuTexObjectGetTextureDesc, 5000)                            \
+    X(cuSurfObjectCreate, 5000)                                   \
+    X(cuSurfObjectDestroy, 5000)                                  \
+    X(cuSurfObjectGetResourceDesc, 5000)                          \
     /* Stream capture */                                          \
     X(cuStreamBeginCapture_v2, 10010)                             \
     X(cuStreamBeginCapture, 10000)                                \

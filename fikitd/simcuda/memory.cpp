@@ -290,6 +290,21 @@ void AddressSpace::protect(std::uint64_t address, std::size_t bytes, Access acce
     }
 }
 
+const Texture* AddressSpace::texture(std::uint64_t handle) {
+    const auto found = textures_.find(handle);
+    return found != textures_.end() ? &found->second : nullptr;
+}
+
+void AddressSpace::add_texture(std::uint64_t handle, const Texture& texture) {
+    const Change change(*this);
+    textures_.emplace(handle, texture);
+}
+
+void AddressSpace::remove_texture(std::uint64_t handle) {
+    const Change change(*this);
+    textures_.erase(handle);
+}
+
 DeviceHeap::Slab* DeviceHeap::add_slab(std::size_t bytes, std::uint64_t& address) {
     bytes = round_up(bytes, model::page);
     auto extents = physical_.allocate(bytes);

@@ -104,6 +104,9 @@ class AddressSpace final : public GlobalMemory {
   public:
     std::byte* at(std::uint64_t address, std::size_t bytes, bool write) override;
     Stretch stretch(std::uint64_t address) override;
+    const Texture* texture(std::uint64_t handle) override;
+    void add_texture(std::uint64_t handle, const Texture& texture);
+    void remove_texture(std::uint64_t handle);
     // Mappings stay as they are while somebody holds this and does not give way.
     std::shared_lock<std::shared_mutex> in_use();
     bool give_way() override;
@@ -119,6 +122,7 @@ class AddressSpace final : public GlobalMemory {
     class Change;
     const Segment* find(std::uint64_t address) const;
     std::map<std::uint64_t, Segment> segments_;
+    std::map<std::uint64_t, Texture> textures_;
     std::shared_mutex users_;
     std::mutex turnstile_;  // where who comes back to users_ waits behind who changes something
     std::atomic<unsigned> changes_{0};

@@ -23,18 +23,18 @@ class Levels : public Policy {
         sessions_[session].level = level;
         sessions_[session].inverse_weight = 1.0 / weight;
         sessions_[session].virtual_time = levels_[level].floor;
-        levels_[level].members |= bit(session);
+        join(session, level);
         levels_[level].since = now;
     }
 
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
         Session& entry = sessions_[session];
-        levels_[entry.level].members &= ~bit(session);
+        leave(session, entry.level);
         levels_[entry.level].in_flight -= entry.in_flight;
         if (level != entry.level) entry.virtual_time = levels_[level].floor;
         entry.level = level;
         entry.inverse_weight = 1.0 / weight;
-        levels_[level].members |= bit(session);
+        join(session, level);
         levels_[level].in_flight += entry.in_flight;
         if (level == highest_level) waiting_ &= ~bit(session);
         levels_[level].since = now;
@@ -43,7 +43,7 @@ class Levels : public Policy {
     void closed(unsigned session, Nanoseconds) override {
         Session& entry = sessions_[session];
         waiting_ &= ~bit(session);
-        levels_[entry.level].members &= ~bit(session);
+        leave(session, entry.level);
         levels_[entry.level].in_flight -= entry.in_flight;
         entry = Session{};
     }
@@ -152,9 +152,21 @@ class Levels : public Policy {
         return missing <= 0;
     }
 
+    void join(unsigned session, int level) {
+        levels_[level].members |= bit(session);
+        inhabited_ |= 1u << level;
+    }
+    void leave(unsigned session, int level) {
+        levels_[level].members &= ~bit(session);
+        if (levels_[level].members == 0) inhabited_ &= ~(1u << level);
+    }
+    // Of the levels that have sessions, all but the highest.
+    unsigned lower_levels() const { return inhabited_ & ~(1u << highest_level); }
+
     Bounds bounds_;
     std::array<Session, max_sessions> sessions_{};
     std::array<Level, lowest_level + 1> levels_{};
+    unsigned inhabited_ = 0;  // levels that have sessions
     uint64_t waiting_ = 0;
     Nanoseconds gated_in_flight_ = 0;
     uint32_t gated_operations_ = 0;

@@ -33,14 +33,13 @@ class Sequence {
         Nanoseconds alone = 0;                // when it would have ended with the GPU to itself
         Nanoseconds idle = 0;                 // idle time before it, summed since the session began
         uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
+        uint32_t hash = 0;                    // of its key and the three before
         uint16_t per_sm = 1;
         Engine engine = Engine::kernel;
     };
 
     // From the issue of a launch to its start on an idle GPU.
     static constexpr Nanoseconds latency = 4200;
-    // From one kernel's end to the start of the next that waits behind it on the stream.
-    static constexpr Nanoseconds between = 1000;
 
     void forget() {
         head_ = 0;
@@ -59,12 +58,11 @@ class Sequence {
         const Launch* before = head_ == 0 ? nullptr : &last();
         entry.key = key;
         entry.duration = std::max<Nanoseconds>(work.shortest > 0 ? work.shortest : work.expected, 1);
-        const uint32_t slots = std::max<uint32_t>(1, work.per_sm * multiprocessors);
-        entry.block = entry.duration / std::max<uint32_t>(1, (work.blocks + slots - 1) / slots);
+        entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
         entry.at = now;
         const Nanoseconds ready = now + latency;
         Nanoseconds idle = before == nullptr ? 0 : std::max<Nanoseconds>(0, ready - before->alone);
-        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone + between)) + entry.duration;
+        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone)) + entry.duration;
         entry.blocks = work.blocks;
         entry.per_sm = std::max<uint16_t>(1, work.per_sm);
         entry.engine = work.engine;
@@ -84,7 +82,9 @@ class Sequence {
         }
         entry.idle = before == nullptr ? 0 : before->idle + idle;
         ends_[step_ % ends_.size()] = {step_, entry.idle, head_};
-        index_[recent_hash() % index_.size()] = head_;
+        // The keys up to here are those up to the cursor, and so is their hash.
+        entry.hash = known() ? slot(cursor_).hash : recent_hash();
+        index_[entry.hash % index_.size()] = head_;
         ++head_;
     }
 
@@ -110,7 +110,6 @@ class Sequence {
         return std::max<Nanoseconds>(0, end.idle - from.idle - (end.last - position) * longer);
     }
 
-    uint16_t multiprocessors = 132;
     uint64_t predicted = 0, met = 0;
 
   private:
@@ -122,10 +121,10 @@ class Sequence {
 
     Launch& slot(uint32_t position) { return entries_[position % capacity]; }
     bool kept(uint32_t position) const { return position < head_ && head_ - position < capacity; }
-    uint64_t recent_hash() const {
+    uint32_t recent_hash() const {
         uint64_t hash = 0;
         for (const uint64_t key : recent_) hash = (hash ^ key) * 0x9e3779b97f4a7c15u;
-        return hash ^ (hash >> 32);
+        return static_cast<uint32_t>(hash ^ (hash >> 32));
     }
 
     void follow(uint64_t key, Nanoseconds gap) {

@@ -27,8 +27,8 @@ class Strict final : public Levels {
         if (waiting_ == 0) return answer;
         bool blocked = levels_[highest_level].in_flight > 0 || high_elsewhere_;
         uint64_t left = waiting_;
-        for (int number = highest_level + 1; left != 0; ++number) {
-            const Level& level = levels_[number];
+        for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
+            const Level& level = levels_[std::countr_zero(levels)];
             const uint64_t candidates = level.members & left;
             if (candidates != 0) {
                 left &= ~candidates;

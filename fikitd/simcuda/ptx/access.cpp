@@ -42,8 +42,10 @@ std::byte* BlockRun::resolve_one(Space space, std::uint64_t address, std::size_t
             if (launch.accesses != nullptr) launch.accesses->note(kind, address, bytes);
         }
     } else if (high == window::shared) {
-        const std::uint64_t offset = address & window::mask;
-        if (offset >= shared_start) place = inside(shared_, offset, bytes);
+        const std::uint64_t rank = (address & window::mask) >> window::rank_shift;
+        const std::uint64_t offset = address & ((std::uint64_t{1} << window::rank_shift) - 1);
+        std::vector<std::byte>* memory = rank == 0 ? &shared_ : shared_of(rank - 1);
+        if (memory != nullptr && offset >= shared_start) place = inside(*memory, offset, bytes);
     } else if (high == window::local) {
         const std::uint64_t offset = address & window::mask;
         std::vector<std::byte>& local = context.warp->local[lane];
@@ -60,6 +62,12 @@ std::byte* BlockRun::resolve_one(Space space, std::uint64_t address, std::size_t
     }
     if (place == nullptr) context.fault = CUDA_ERROR_ILLEGAL_ADDRESS;
     return place;
+}
+
+const Texture* BlockRun::texture(std::uint64_t handle, Context& context) const {
+    const Texture* found = memory_->texture(handle);
+    if (found == nullptr) context.fault = CUDA_ERROR_ILLEGAL_ADDRESS;
+    return found;
 }
 
 bool BlockRun::resolve(Context& context, const Op& op, Mask mask, unsigned bytes, AccessKind kind,

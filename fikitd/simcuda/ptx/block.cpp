@@ -27,6 +27,14 @@ BlockRun::BlockRun(KernelRun& run, std::uint64_t block, unsigned on)
         shared_.resize(shared_start + fixed + launch.shape.dynamic_shared);
     }
     start_warps();
+    if (launch.cluster_blocks() > 1) {
+        cluster_ = launch.cluster_of(position);
+        cluster_->blocks[cluster_rank()] = this;
+    }
+}
+
+BlockRun::~BlockRun() {
+    if (cluster_) cluster_->blocks[cluster_rank()] = nullptr;
 }
 
 void BlockRun::start_warps() {
@@ -92,10 +100,16 @@ Progress BlockRun::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t i
         if (std::exchange(round_began_, retired_) != retired_) continue;
         // Nobody could run: who sleeps shortest is next.
         Nanoseconds soonest = std::numeric_limits<Nanoseconds>::max();
+        bool for_peers = false;
         for (const Warp& warp : warps_) {
             for (const Group& group : warp.groups) {
                 if (group.state == Group::State::sleeping) soonest = std::min(soonest, group.wake);
+                for_peers = for_peers || group.state == Group::State::cluster;
             }
+        }
+        if (for_peers) {
+            resting_since_ = now;
+            return {Progress::State::for_peers, soonest};
         }
         if (soonest != std::numeric_limits<Nanoseconds>::max()) {
             resting_since_ = now;

@@ -34,7 +34,7 @@ struct Frame {
 };
 
 struct Group {
-    enum class State : std::uint8_t { ready, gathering, barrier, sleeping };
+    enum class State : std::uint8_t { ready, gathering, barrier, cluster, sleeping };
     Mask mask = 0;
     std::uint32_t pc = 0;
     Frame* frame = nullptr;
@@ -49,7 +49,8 @@ struct Warp {
     std::uint32_t index = 0;
     Mask exists = 0;
     Mask exited = 0;
-    Mask carry = 0;  // the condition code of add.cc and its like
+    Mask carry = 0;       // the condition code of add.cc and its like
+    Mask arrived_in = 0;  // of each lane: the phase of the cluster's barrier in which it arrived last
     std::vector<Group> groups;
     std::vector<std::unique_ptr<Frame>> frames;
     std::size_t frame_bytes = 0;
@@ -63,10 +64,27 @@ struct Barrier {
     bool all = true, any = false;
 };
 
+// The blocks of a cluster, which begin together, and their barrier: its phase ends when all threads that have
+// not exited have arrived.
+struct Cluster {
+    std::vector<BlockRun*> blocks;  // by rank; null: not begun, or ended
+    std::uint64_t threads = 0;      // that have not exited
+    std::uint64_t arrived = 0;
+    bool phase = false;
+    void settle() {
+        if (arrived < threads) return;
+        arrived = 0;
+        phase = !phase;
+    }
+};
+
 // One thread block; see execution.hpp, BlockExecution.
 class BlockRun {
   public:
     BlockRun(KernelRun& launch, std::uint64_t block, unsigned sm);
+    ~BlockRun();
+    BlockRun(const BlockRun&) = delete;
+    BlockRun& operator=(const BlockRun&) = delete;
     Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions);
 
     // --- for handlers
@@ -75,9 +93,12 @@ class BlockRun {
                  std::byte** places);
     std::byte* resolve_one(Space space, std::uint64_t address, std::size_t bytes, AccessKind kind,
                            Context& context, unsigned lane);
+    // A texture or surface object; null, with a fault, for none.
+    const Texture* texture(std::uint64_t handle, Context& context) const;
     Nanoseconds clock() const;
     std::uint64_t clock_cycles() const;
     std::uint64_t retired() const { return retired_; }
+    std::uint32_t cluster_rank() const;
     std::uint32_t shared_bytes() const { return static_cast<std::uint32_t>(shared_.size()); }
 
     KernelRun& launch;
@@ -109,7 +130,12 @@ class BlockRun {
     bool wait_for_clock(Warp& warp, std::size_t group, Context& context, std::uint32_t first,
                         std::uint32_t last);
     bool leaves_at(Context& context, std::uint32_t first, std::uint32_t last, Nanoseconds time);
-    // barrier.cpp
+    // cluster.cpp
+    std::vector<std::byte>* shared_of(std::uint64_t rank);
+    void arrive_in_cluster(Warp& warp, Mask mask);
+    void leave_cluster(Mask mask);
+    bool waits_for_cluster(const Warp& warp, Mask mask) const;
+    // block.cpp
     void arrive(Warp& warp, std::size_t group, const Op& op, Context& context);
     void complete(std::uint32_t barrier);
     void recheck_barriers();
@@ -118,7 +144,8 @@ class BlockRun {
     std::vector<std::byte> shared_;
     std::vector<Warp> warps_;
     std::size_t next_warp_ = 0;
-    std::array<Barrier, 17> barriers_{};  // the last: of the cluster
+    std::array<Barrier, 16> barriers_{};
+    std::shared_ptr<Cluster> cluster_;  // null: it is a block by itself
     std::uint32_t live_threads_ = 0;
     std::uint64_t retired_ = 0;      // warp instructions
     std::uint64_t round_began_ = 0;  // what was retired when it was the first warp's turn

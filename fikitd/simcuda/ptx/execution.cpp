@@ -88,8 +88,10 @@ bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds n
     const std::uint64_t before = live.block.retired();
     progress = live.block.resume(memory, now, std::min(instructions, block_turn));
     retired_ += live.block.retired() - before;
-    if (progress.state == State::waiting) live.until = progress.until;
-    if (progress.state != State::finished) return progress.state == State::running;
+    const bool ran = live.block.retired() != before;
+    live.for_peers = progress.state == State::for_peers;
+    if (live.for_peers || progress.state == State::waiting) live.until = progress.until;
+    if (progress.state != State::finished) return ran;
     const BlockWork& work = live.block.work();
     for (std::size_t kind = 0; kind < work.instructions.size(); ++kind) {
         sum_.instructions[kind] += work.instructions[kind];
@@ -110,14 +112,17 @@ Progress Execution::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t 
     const std::size_t most = std::max<std::size_t>(live_bytes / state, model::sm_count);
     const std::uint64_t end = instructions == unbounded ? unbounded : retired_ + instructions;
     for (unsigned turn = 0; turn < launch_turns; ++turn) {
-        while (at_ < live_.size() || (next_block_ < blocks && live_.size() < most)) {
+        const auto may_begin = [&] {
+            return next_block_ < blocks && (live_.size() < most || next_block_ % run_.cluster_blocks() != 0);
+        };
+        while (at_ < live_.size() || may_begin()) {
             if (retired_ >= end) return {State::running, now};
             if (at_ == live_.size()) {
                 const auto sm = static_cast<unsigned>(next_block_ % model::sm_count);
-                live_.push_back({BlockExecution(run_, next_block_++, sm), now});
+                live_.push_back({BlockExecution(run_, run_.in_order(next_block_++), sm), now});
             }
             const std::size_t before = live_.size();
-            if (live_[at_].until <= now) {
+            if (live_[at_].until <= now || live_[at_].for_peers) {
                 Progress progress{};
                 ran_ = run_block(at_, memory, now, end - retired_, progress) || ran_;
                 if (progress.state == State::faulted) {
@@ -135,7 +140,10 @@ Progress Execution::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t 
         if (!std::exchange(ran_, false)) {
             Nanoseconds soonest = std::numeric_limits<Nanoseconds>::max();
             for (const Live& live : live_) soonest = std::min(soonest, live.until);
-            return {State::waiting, soonest};
+            if (soonest != std::numeric_limits<Nanoseconds>::max()) return {State::waiting, soonest};
+            // Blocks of a cluster that wait for each other for ever; see BlockRun::resume().
+            run_.flush();
+            return {State::faulted, now, CUDA_ERROR_LAUNCH_TIMEOUT};
         }
     }
     return {State::waiting, now + spin_pause};

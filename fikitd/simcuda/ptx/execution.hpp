@@ -11,6 +11,7 @@
 
 #include <array>
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "ptx/accesses.hpp"
 #include "ptx/module.hpp"
 #include "ptx/program.hpp"
+#include "ptx/texture.hpp"
 
 namespace fikit::sim {
 
@@ -39,6 +41,8 @@ class GlobalMemory {
     virtual std::byte* at(std::uint64_t address, std::size_t bytes, bool write) = 0;
     // What is mapped around `address`; an empty one sends every access to at().
     virtual Stretch stretch(std::uint64_t) { return {}; }
+    // What a texture or surface object stands for; null for none.
+    virtual const Texture* texture(std::uint64_t) { return nullptr; }
     // Lets others change what is mapped, if they wait to; true: then nothing known of it holds any more.
     virtual bool give_way() { return false; }
 };
@@ -54,12 +58,18 @@ struct LaunchShape {
 };
 
 struct Progress {
-    // running: it used up its instructions and goes on at once; waiting: nothing to do before `until`.
-    enum class State { running, waiting, finished, faulted };
+    // running: it used up its instructions and goes on at once; waiting: nothing to do before `until`;
+    // for_peers: nor before another block of its cluster got further (blocks only).
+    enum class State { running, waiting, for_peers, finished, faulted };
     State state;
-    Nanoseconds until = 0;          // waiting: when to resume; running, finished: its own time
+    Nanoseconds until = 0;          // waiting, for_peers: when to resume; running, finished: its own time
     CUresult fault = CUDA_SUCCESS;  // faulted
 };
+
+namespace ptx {
+class BlockRun;
+struct Cluster;
+}  // namespace ptx
 
 class KernelRun {
   public:
@@ -78,6 +88,11 @@ class KernelRun {
 
     // A function's constants, with the addresses of variables.
     const std::byte* constants(const ptx::Function& function);
+    unsigned cluster_blocks() const { return shape.cluster[0] * shape.cluster[1] * shape.cluster[2]; }
+    // The block that begins so many after the first: those of a cluster follow each other.
+    std::uint64_t in_order(std::uint64_t index) const;
+    // The cluster of the block there.
+    std::shared_ptr<ptx::Cluster> cluster_of(const std::array<std::uint32_t, 3>& position);
     // What printf wrote; goes to standard output with flush().
     std::string output;
     void flush();
@@ -85,11 +100,8 @@ class KernelRun {
   private:
     std::vector<std::uint64_t> variables_;
     std::vector<std::pair<const ptx::Function*, std::vector<std::byte>>> bound_;
+    std::map<std::uint64_t, std::weak_ptr<ptx::Cluster>> clusters_;  // whose blocks have begun
 };
-
-namespace ptx {
-class BlockRun;
-}
 
 // One thread block.
 class BlockExecution {
@@ -133,6 +145,7 @@ class Execution {
     struct Live {
         BlockExecution block;
         Nanoseconds until;
+        bool for_peers = false;
     };
     KernelRun run_;
     BlockWork sum_;  // of the blocks that have ended

@@ -123,6 +123,8 @@ void Lexer::advance() {
     }
     if (starts_word(letter)) {
         while (position_ < text_.size()) {
+            // Directives may stand together: .reg.b16.
+            if (letter == '.' && text_[position_] == '.' && position_ > start) break;
             if (continues_word(text_[position_])) {
                 ++position_;
             } else if (text_.substr(position_, 2) == "::") {

@@ -22,16 +22,10 @@ void lower_barrier(Lowering& lowering) {
     if (lowering.accept(".warp")) return lower_warp_barrier(lowering);
     lowering.accept_any({".cta", ".aligned"});
     if (lowering.accept(".cluster")) {
-        // A cluster of one block has nobody else to wait for.
-        if (lowering.accept(".arrive")) {
-            lowering.accept_any({".release", ".relaxed"});
-            return;
-        }
-        if (!lowering.accept(".wait")) lowering.refuse();
-        lowering.accept(".acquire");
-        Op& op = lowering.emit(nullptr, Work::barrier);
-        op.kind = Kind::barrier;
-        op.a = lowering.constant(16, 4);
+        const bool arrive = lowering.accept(".arrive");
+        if (!arrive && !lowering.accept(".wait")) lowering.refuse();
+        lowering.accept_any({".release", ".relaxed", ".acquire"});
+        lowering.emit(nullptr, Work::barrier).kind = arrive ? Kind::cluster_arrive : Kind::cluster_wait;
         return;
     }
     const bool arrive = lowering.accept(".arrive");

@@ -186,10 +186,7 @@ u64 uniform_value(const Context& context, Special special) {
         case Special::cluster_size_z:
             return shape.cluster[axis(Special::cluster_size_x)];
         case Special::cluster_rank:
-            return block.position[0] % shape.cluster[0] +
-                   std::uint64_t{shape.cluster[0]} *
-                       (block.position[1] % shape.cluster[1] +
-                        std::uint64_t{shape.cluster[1]} * (block.position[2] % shape.cluster[2]));
+            return block.cluster_rank();
         case Special::cluster_size:
             return std::uint64_t{shape.cluster[0]} * shape.cluster[1] * shape.cluster[2];
         case Special::explicit_cluster:
@@ -389,8 +386,10 @@ void test_space(Context& context, const Op& op, Mask mask) {
     Mask value = 0;
     each_lane(mask, [&](unsigned lane) {
         const u64 high = a[lane] >> window::shift;
-        const bool same =
+        bool same =
             op.extra != 0 ? high == op.extra : high == 0 || high >= (window::workspace >> window::shift);
+        // Not in another block of the cluster.
+        if (op.width != 0) same = same && (a[lane] & window::mask) >> window::rank_shift == 0;
         value |= static_cast<Mask>(same) << lane;
     });
     Mask& d = context.predicate(op.d);
@@ -398,6 +397,7 @@ void test_space(Context& context, const Op& op, Mask mask) {
 }
 
 void lower_isspacep(Lowering& lowering) {
+    const bool own_block = lowering.instruction().name.find(".shared::cluster") == std::string_view::npos;
     const auto space = space_of(lowering);
     if (!space || *space == Space::constant) lowering.refuse();
     lowering.expect_operands(2);
@@ -405,6 +405,7 @@ void lower_isspacep(Lowering& lowering) {
     const Place d = lowering.target(0, Type::pred);
     Op& op = lowering.emit(&test_space);
     op.extra = static_cast<std::uint32_t>(window_of(*space) >> window::shift);
+    op.width = *space == Space::shared && own_block ? 1 : 0;
     op.d = d;
     op.a = a;
 }

@@ -13,9 +13,9 @@ namespace {
 const Families& families() {
     static const Families all = [] {
         Families made;
-        for (const auto add :
-             {add_integer, add_products, add_bits, add_float, add_approximate, add_compare, add_convert,
-              add_move, add_memory, add_atomic, add_control, add_barrier, add_warp, add_matrix, add_async}) {
+        for (const auto add : {add_integer, add_products, add_bits, add_float, add_approximate, add_compare,
+                               add_convert, add_move, add_memory, add_atomic, add_control, add_barrier,
+                               add_cluster, add_texture, add_warp, add_matrix, add_async}) {
             add(made);
         }
         return made;

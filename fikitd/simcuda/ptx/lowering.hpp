@@ -133,6 +133,8 @@ void add_memory(Families& families);
 void add_atomic(Families& families);
 void add_control(Families& families);
 void add_barrier(Families& families);
+void add_cluster(Families& families);
+void add_texture(Families& families);
 void add_warp(Families& families);
 void add_matrix(Families& families);
 void add_async(Families& families);

@@ -45,6 +45,8 @@ enum class Kind : std::uint8_t {
     breakpoint,
     gather,  // needs all lanes of the member mask in `c`; then the handler
     barrier,
+    cluster_arrive,
+    cluster_wait,
     sleep,
 };
 
@@ -129,7 +131,8 @@ inline constexpr std::uint64_t code = std::uint64_t{4} << shift;
 inline constexpr std::uint64_t workspace = std::uint64_t{5} << shift;  // of a cooperative launch
 inline constexpr std::uint64_t heap = std::uint64_t{6} << shift;       // of malloc
 inline constexpr std::uint64_t mask = (std::uint64_t{1} << shift) - 1;
-// In the shared window, the rank of the block in its cluster.
+// In shared memory, from here on: one more than the rank in its cluster of the block that is meant; 0 is
+// one's own block.
 inline constexpr unsigned rank_shift = 24;
 }  // namespace window
 

@@ -93,6 +93,10 @@ Group* BlockRun::pick(Warp& warp) {
     Group* best = nullptr;
     for (Group& group : groups) {
         if (group.state == Group::State::sleeping && group.wake <= clock()) group.state = Group::State::ready;
+        if (group.state == Group::State::cluster && !waits_for_cluster(warp, group.mask)) {
+            group.state = Group::State::ready;
+            ++group.pc;
+        }
         if (group.state != Group::State::ready) continue;
         const bool better = best == nullptr || group.turns < best->turns ||
                             (group.turns == best->turns &&
@@ -165,7 +169,7 @@ void BlockRun::run_group(Warp& warp, std::size_t index) {
         const Group& group = warp.groups[index];
         for (const Group& other : warp.groups) {
             if (&other == &group || other.frame != group.frame || other.pc <= group.pc) continue;
-            if (other.state == Group::State::barrier || other.state == Group::State::sleeping) continue;
+            if (other.state != Group::State::ready && other.state != Group::State::gathering) continue;
             limit = std::min(limit, other.pc);
         }
         bind(context, group);
@@ -292,6 +296,16 @@ void BlockRun::run_group(Warp& warp, std::size_t index) {
                 return;
             case Kind::barrier:
                 arrive(warp, index, op, context);
+                return;
+            case Kind::cluster_arrive:
+                ++group.pc;
+                arrive_in_cluster(warp, mask);
+                return;
+            case Kind::cluster_wait:
+                if (waits_for_cluster(warp, mask))
+                    group.state = Group::State::cluster;
+                else
+                    ++group.pc;
                 return;
             case Kind::sleep: {
                 u32 longest = 0;
@@ -426,6 +440,7 @@ void BlockRun::exit_lanes(Warp& warp, std::size_t index) {
     }
     warp.exited |= mask;
     live_threads_ -= static_cast<std::uint32_t>(std::popcount(mask));
+    leave_cluster(mask);
     warp.groups.erase(warp.groups.begin() + static_cast<std::ptrdiff_t>(index));
     // Whoever waited for these lanes looks again.
     for (Group& group : warp.groups) {

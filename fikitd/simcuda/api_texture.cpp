@@ -1,0 +1,163 @@
+// Texture and surface objects, over arrays of one to three dimensions and over plain memory.
+#include <algorithm>
+
+#include "array.hpp"
+
+using namespace fikit::sim;
+
+namespace {
+
+constexpr unsigned known_flags =
+    CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION;
+
+bool is_wide_integer(CUarray_format format) {
+    return format == CU_AD_FORMAT_UNSIGNED_INT32 || format == CU_AD_FORMAT_SIGNED_INT32;
+}
+bool is_real(CUarray_format format) { return format == CU_AD_FORMAT_FLOAT || format == CU_AD_FORMAT_HALF; }
+
+CUresult of_array(Driver& driver, CUarray handle, Texture& texture) {
+    const Array* array = driver.arrays.find(handle);
+    if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    texture.address = array->address;
+    texture.pitch = array->pitch;
+    texture.slice = array->pitch * array->rows();
+    texture.size = {static_cast<std::uint32_t>(array->shape.Width), static_cast<std::uint32_t>(array->rows()),
+                    static_cast<std::uint32_t>(array->slices())};
+    texture.element = static_cast<std::uint32_t>(array->element);
+    texture.channels = array->shape.NumChannels;
+    texture.format = array->shape.Format;
+    return CUDA_SUCCESS;
+}
+
+// Plain memory: a line, or rows of a pitch.
+CUresult of_memory(Texture& texture, CUdeviceptr address, CUarray_format format, unsigned channels) {
+    texture.element = static_cast<std::uint32_t>(element_bytes(format, channels));
+    texture.address = address;
+    texture.channels = channels;
+    texture.format = format;
+    if (texture.element == 0 || address == 0 || address % texture.element != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Texture& texture) {
+    if (resource.flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    switch (resource.resType) {
+        case CU_RESOURCE_TYPE_ARRAY:
+            return of_array(driver, resource.res.array.hArray, texture);
+        case CU_RESOURCE_TYPE_LINEAR: {
+            const auto& linear = resource.res.linear;
+            const CUresult result = of_memory(texture, linear.devPtr, linear.format, linear.numChannels);
+            if (result != CUDA_SUCCESS) return result;
+            texture.linear_memory = true;
+            const std::size_t count = linear.sizeInBytes / texture.element;
+            if (count == 0 || count > std::size_t{1} << 28) return CUDA_ERROR_INVALID_VALUE;
+            texture.size[0] = static_cast<std::uint32_t>(count);
+            return CUDA_SUCCESS;
+        }
+        case CU_RESOURCE_TYPE_PITCH2D: {
+            const auto& rows = resource.res.pitch2D;
+            const CUresult result = of_memory(texture, rows.devPtr, rows.format, rows.numChannels);
+            if (result != CUDA_SUCCESS) return result;
+            if (rows.width == 0 || rows.height == 0 || rows.width > 131072 || rows.height > 65000 ||
+                rows.pitchInBytes < rows.width * texture.element)
+                return CUDA_ERROR_INVALID_VALUE;
+            texture.size = {static_cast<std::uint32_t>(rows.width), static_cast<std::uint32_t>(rows.height),
+                            1};
+            texture.pitch = rows.pitchInBytes;
+            return CUDA_SUCCESS;
+        }
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
+}
+
+CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
+    if ((manner.flags & ~known_flags) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    // Integers of 32 bits are always read as such.
+    texture.integers = (manner.flags & CU_TRSF_READ_AS_INTEGER) != 0 || is_wide_integer(texture.format);
+    texture.normalised = (manner.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
+    texture.filtered = manner.filterMode == CU_TR_FILTER_MODE_LINEAR && !texture.linear_memory;
+    if (texture.filtered && texture.integers && !is_real(texture.format)) return CUDA_ERROR_INVALID_VALUE;
+    std::copy_n(manner.addressMode, 3, texture.modes.begin());
+    std::copy_n(manner.borderColor, 4, texture.border.begin());
+    return CUDA_SUCCESS;
+}
+
+CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
+                      const CUDA_TEXTURE_DESC* manner) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        if (handle == nullptr || resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        TextureObject object{*resource, {}, manner == nullptr};
+        Texture texture;
+        CUresult result = find_elements(driver, *resource, texture);
+        if (result == CUDA_SUCCESS && manner != nullptr) {
+            object.manner = *manner;
+            result = find_manner(*manner, texture);
+        }
+        if (result != CUDA_SUCCESS) return result;
+        *handle = driver.next_id++;
+        driver.textures.emplace(*handle, object);
+        driver.space.add_texture(*handle, texture);
+        return CUDA_SUCCESS;
+    });
+}
+
+// Calls `body` with a texture's or a surface's object.
+template <typename Body>
+CUresult with_object(CUtexObject handle, bool surface, Body body) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        const auto found = driver.textures.find(handle);
+        if (found == driver.textures.end() || found->second.surface != surface)
+            return CUDA_ERROR_INVALID_VALUE;
+        return body(driver, found->second);
+    });
+}
+
+CUresult destroy(CUtexObject handle, bool surface) {
+    return with_object(handle, surface, [&](Driver& driver, const TextureObject&) {
+        driver.space.remove_texture(handle);
+        driver.textures.erase(handle);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult describe(CUDA_RESOURCE_DESC* resource, CUtexObject handle, bool surface) {
+    return with_object(handle, surface, [&](Driver&, const TextureObject& object) {
+        if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *resource = object.resource;
+        return CUDA_SUCCESS;
+    });
+}
+
+}  // namespace
+
+extern "C" {
+
+CUresult cuTexObjectCreate(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
+                           const CUDA_TEXTURE_DESC* manner, const CUDA_RESOURCE_VIEW_DESC* view) {
+    if (manner == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return view != nullptr ? CUDA_ERROR_NOT_SUPPORTED : make_texture(handle, resource, manner);
+}
+CUresult cuTexObjectDestroy(CUtexObject handle) { return destroy(handle, false); }
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* resource, CUtexObject handle) {
+    return describe(resource, handle, false);
+}
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* manner, CUtexObject handle) {
+    return with_object(handle, false, [&](Driver&, const TextureObject& object) {
+        if (manner == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *manner = object.manner;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuSurfObjectCreate(CUsurfObject* handle, const CUDA_RESOURCE_DESC* resource) {
+    if (resource == nullptr || resource->resType != CU_RESOURCE_TYPE_ARRAY) return CUDA_ERROR_INVALID_VALUE;
+    return make_texture(handle, resource, nullptr);
+}
+CUresult cuSurfObjectDestroy(CUsurfObject handle) { return destroy(handle, true); }
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* resource, CUsurfObject handle) {
+    return describe(resource, handle, true);
+}
+
+}  // extern "C"
