@@ -78,6 +78,8 @@ def test_a_killed_executor_is_an_error_of_each_program(start: Start, daemon: Ser
         progress(program, 1 + chance.randrange(2))
     for pid in executors(daemon):
         os.kill(pid, signal.SIGKILL)
+    for program in programs:
+        program.wait(timeout=60)  # by itself
     said = [last_word(program) for program in programs]
     assert all(name.startswith("CUDA_ERROR_") for name in said), said
     assert [program.returncode for program in programs] == [0, 0]
