@@ -21,7 +21,7 @@ from fikitd.jobs.jobs import Jobs
 from fikitd.jobs.model import Job
 from fikitd.jobs.running import JobProcesses
 from fikitd.mps import Mps
-from fikitd.placement import Ask, Claim, memory_limit, place
+from fikitd.placement import Ask, Claim, index_of, memory_limit, place
 from fikitd.profiles import Profiles
 from fikitd.session import Opening, Session, new_identifier
 from fikitd.sessions import Sessions
@@ -196,7 +196,8 @@ class Daemon:
         else:
             self.check_open()
             self.check_priority(peer, request.priority)
-        ask = Ask(peer.uid, request.gpu, request.memory_limit_bytes, granted)
+        gpu = index_of(request.gpu, self.devices)
+        ask = Ask(peer.uid, gpu, request.memory_limit_bytes, granted)
         others = self.claims() if job is None else self._claims_besides(job)
         device = place(ask, self.devices, others, self.configuration.device)
         session = new_identifier()

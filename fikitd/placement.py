@@ -54,7 +54,17 @@ class Ask:
     allowance: Allowance
 
 
-def no_such_gpu(gpu: int, devices: Iterable[int]) -> NotFound:
+def index_of(gpu: int | str | None, devices: Mapping[int, DeviceSpec]) -> int | None:
+    """The index that is meant by an index or by the beginning of a UUID. Raises NotFound."""
+    if not isinstance(gpu, str):
+        return gpu
+    meant = [index for index, device in devices.items() if device.uuid.lower().startswith(gpu.lower())]
+    if len(meant) != 1:
+        raise no_such_gpu(gpu, devices)
+    return meant[0]
+
+
+def no_such_gpu(gpu: int | str, devices: Iterable[int]) -> NotFound:
     """The refusal of a GPU that this daemon does not serve."""
     known = ", ".join(str(index) for index in devices)
     return NotFound(f"there is no GPU {gpu}", f"the daemon serves GPU {known}")

@@ -59,7 +59,7 @@ class Channel {
 
     // Room for a record of `bytes` (a multiple of FIKIT_RECORD_ALIGN). On success the ring's lock is held:
     // the caller fills the record in, without blocking or failing, and calls commit().
-    Status reserve(uint32_t bytes, void*& record, int64_t deadline = forever) {
+    [[gnu::always_inline]] Status reserve(uint32_t bytes, void*& record, int64_t deadline = forever) {
         if (const Status status = usable()) [[unlikely]]
             return status;
         lock_.lock();
@@ -106,7 +106,7 @@ class Channel {
     }
 
     // success, or why the session can no longer be used.
-    Status usable() const {
+    [[gnu::always_inline]] Status usable() const {
         if (load_relaxed(guard_->alive) == 0) [[unlikely]]
             return status::not_initialized;
         if ((load_relaxed(failure_) | static_cast<int>(load_acquire(inbox_->ended))) != 0) [[unlikely]]

@@ -62,6 +62,9 @@ void Producer::end() {
 
 Status Producer::launch(const LaunchShape& shape, const fikit_attribute* attributes, const void* parameters,
                         int64_t deadline) {
+    if (shape.stream >= FIKIT_MAX_STREAMS || shape.parameter_bytes > FIKIT_MAX_PARAMETERS ||
+        shape.attributes > FIKIT_MAX_ATTRIBUTES)
+        return status::invalid_value;
     const auto pack = [&](uint8_t* to) {
         if (shape.parameter_bytes != 0) memcpy(to, parameters, shape.parameter_bytes);
     };

@@ -55,10 +55,10 @@ class Producer {
     // Stream operations. With a deadline in the past, not_ready instead of waiting for room in the ring.
     Status launch(const LaunchShape& shape, const fikit_attribute* attributes, const void* parameters,
                   int64_t deadline = forever);
-    // The same, with parameters that `pack` writes where it is told.
+    // The same, unchecked, with parameters that `pack` writes where it is told.
     template <class Pack>
-    Status launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
-                       int64_t deadline = forever);
+    [[gnu::always_inline]] Status launch_with(const LaunchShape& shape, const fikit_attribute* attributes,
+                                              const Pack& pack, int64_t deadline = forever);
     Status copy_on_device(uint32_t stream, uint64_t to, uint64_t from, uint64_t bytes);
     // Host memory may be pinned (asynchronous) or not. From pageable memory: on return the source has been
     // read. To pageable memory: on return the data are there. `pinned`, if given, says which it was.
@@ -177,11 +177,8 @@ inline uint64_t Producer::finish(fikit_record& record, bool mark) {
 }
 
 template <class Pack>
-Status Producer::launch_with(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack,
-                             int64_t deadline) {
-    if (shape.stream >= FIKIT_MAX_STREAMS || shape.parameter_bytes > FIKIT_MAX_PARAMETERS ||
-        shape.attributes > FIKIT_MAX_ATTRIBUTES) [[unlikely]]
-        return status::invalid_value;
+inline Status Producer::launch_with(const LaunchShape& shape, const fikit_attribute* attributes,
+                                    const Pack& pack, int64_t deadline) {
     const auto attribute_bytes = static_cast<uint32_t>(shape.attributes * sizeof(fikit_attribute));
     const auto bytes = whole_lines(sizeof(fikit_launch) + attribute_bytes + shape.parameter_bytes);
     void* room;

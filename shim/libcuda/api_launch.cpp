@@ -13,24 +13,31 @@
 namespace fikit::shim {
 namespace {
 
+// By value: what an uncaptured launch is made of stays in registers.
 template <class Pack>
-CUresult issue(const Function& function, const LaunchShape& shape, const fikit_attribute* attributes,
-               const Pack& pack) {
-    if (captures.capturing(shape.stream)) [[unlikely]] {
-        return captures.add(shape.stream, CU_GRAPH_NODE_TYPE_KERNEL, [&](Node& node) {
-            node.function = reinterpret_cast<CUfunction>(const_cast<Function*>(&function));
-            node.shape = shape;
-            if (!make_room(node, function)) return false;
-            if (shape.attributes != 0) memcpy(node.packed, attributes, shape.attributes * sizeof *attributes);
-            pack(node.parameters());
-            return true;
-        });
-    }
+[[gnu::noinline]] CUresult capture(const Function& function, LaunchShape shape,
+                                   const fikit_attribute* attributes, Pack pack) {
+    return captures.add(shape.stream, CU_GRAPH_NODE_TYPE_KERNEL, [&](Node& node) {
+        node.function = reinterpret_cast<CUfunction>(const_cast<Function*>(&function));
+        node.shape = shape;
+        if (!make_room(node, function)) return false;
+        if (shape.attributes != 0) memcpy(node.packed, attributes, shape.attributes * sizeof *attributes);
+        pack(node.parameters());
+        return true;
+    });
+}
+
+template <class Pack>
+[[gnu::always_inline]] inline CUresult issue(const Function& function, const LaunchShape& shape,
+                                             const fikit_attribute* attributes, const Pack& pack) {
+    if (captures.capturing(shape.stream)) [[unlikely]]
+        return capture(function, shape, attributes, pack);
     return result_of(producer().launch_with(shape, attributes, pack));
 }
 
-CUresult launch(const Function& function, LaunchShape& shape, const fikit_attribute* attributes,
-                void** parameters, void** extra) {
+[[gnu::always_inline]] inline CUresult launch(const Function& function, LaunchShape& shape,
+                                              const fikit_attribute* attributes, void** parameters,
+                                              void** extra) {
     if (!possible(shape, function)) [[unlikely]]
         return CUDA_ERROR_INVALID_VALUE;
     shape.function = function.number;

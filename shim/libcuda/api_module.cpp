@@ -155,6 +155,21 @@ CUresult unload(Module* module) {
     return CUDA_SUCCESS;
 }
 
+// Parameters by their size, as Function::places has them.
+void sort_places(Function& function, const fikit_parameter* layout, Function::Place* places) {
+    function.places = places;
+    const auto put = [&](auto wanted) {
+        const Function::Place* const first = places;
+        for (uint32_t i = 0; i < function.parameters; ++i)
+            if (wanted(layout[i].size))
+                *places++ = {static_cast<uint16_t>(layout[i].offset), static_cast<uint16_t>(i)};
+        return static_cast<uint32_t>(places - first);
+    };
+    function.eights = put([](uint32_t size) { return size == 8; });
+    function.fours = put([](uint32_t size) { return size == 4; });
+    put([](uint32_t size) { return size != 8 && size != 4; });
+}
+
 // Asks the executor for a kernel. The module's mutex is held.
 CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& function) {
     struct Answer {
@@ -170,8 +185,10 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
     if (result == CUDA_SUCCESS) {
         const uint32_t parameters = answer->head.parameters;
         const size_t layout_bytes = parameters * sizeof(fikit_parameter);
-        void* const memory = malloc(sizeof(Function) + layout_bytes + name_bytes + 1);
-        if (memory == nullptr || sizeof answer->head + layout_bytes > reply.size) {
+        void* const memory =
+            malloc(sizeof(Function) + layout_bytes + parameters * sizeof(Function::Place) + name_bytes + 1);
+        if (memory == nullptr || sizeof answer->head + layout_bytes > reply.size ||
+            answer->head.parameter_bytes > FIKIT_MAX_PARAMETERS) {
             free(memory);
             producer().function_forget(number);
             result = CUDA_ERROR_OUT_OF_MEMORY;
@@ -182,7 +199,9 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
             function->parameters = parameters;
             auto* const layout = reinterpret_cast<fikit_parameter*>(function + 1);
             memcpy(layout, answer->parameter, layout_bytes);
-            char* const copy = reinterpret_cast<char*>(layout + parameters);
+            auto* const places = reinterpret_cast<Function::Place*>(layout + parameters);
+            sort_places(*function, layout, places);
+            char* const copy = reinterpret_cast<char*>(places + parameters);
             memcpy(copy, name, name_bytes + 1);
             function->layout = layout;
             function->name = copy;
@@ -282,44 +301,61 @@ CUresult enumerate_functions(Handle* handles, unsigned count, Module* module) {
     return result;
 }
 
+// A module and a library are one thing, and so are a function and a kernel: only the handle's type differs.
+template <class Handle, class Load>
+CUresult give_module(Handle* handle, const Load& load_it) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Module* module = nullptr;
+    const CUresult result = load_it(module);
+    if (result == CUDA_SUCCESS) *handle = reinterpret_cast<Handle>(module);
+    return result;
+}
+
 template <class Handle>
-CUresult give(Handle* handle, CUresult result, void* object) {
-    if (result == CUDA_SUCCESS) *handle = static_cast<Handle>(object);
+CUresult give_image(Handle* handle, const void* image, unsigned count, const CUjit_option* options,
+                    void** values) {
+    return give_module(handle, [&](Module*& module) { return load(module, image, count, options, values); });
+}
+
+template <class Handle>
+CUresult give_file(Handle* handle, const char* path, unsigned count, const CUjit_option* options,
+                   void** values) {
+    return give_module(handle,
+                       [&](Module*& module) { return load_file(module, path, count, options, values); });
+}
+
+template <class Handle>
+CUresult give_function(Handle* handle, Module* module, const char* name) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Function* function = nullptr;
+    const CUresult result = find_function(module, name, function);
+    if (result == CUDA_SUCCESS) *handle = reinterpret_cast<Handle>(function);
     return result;
 }
 
 }  // namespace
 
 CUresult cuModuleLoad(CUmodule* handle, const char* path) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load_file(module, path, 0, nullptr, nullptr);
-    return give(handle, result, module);
+    return give_file(handle, path, 0, nullptr, nullptr);
 }
 
 CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
-    return fikit::shim::cuModuleLoadDataEx(handle, image, 0, nullptr, nullptr);
+    return give_image(handle, image, 0, nullptr, nullptr);
 }
 
 CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int count, CUjit_option* options,
                             void** values) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load(module, image, count, options, values);
-    return give(handle, result, module);
+    return give_image(handle, image, count, options, values);
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) {
-    return fikit::shim::cuModuleLoadDataEx(handle, image, 0, nullptr, nullptr);
+    return give_image(handle, image, 0, nullptr, nullptr);
 }
 
 CUresult cuModuleUnload(CUmodule handle) { return unload(module_of(handle)); }
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Function* function = nullptr;
-    const CUresult result = find_function(module_of(module), name, function);
-    return give(handle, result, function);
+    return give_function(handle, module_of(module), name);
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
@@ -336,18 +372,12 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, C
 
 CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option* options, void** values,
                            unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load(module, image, count, options, values);
-    return give(handle, result, module);
+    return give_image(handle, image, count, options, values);
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option* options, void** values,
                                unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Module* module = nullptr;
-    const CUresult result = load_file(module, path, count, options, values);
-    return give(handle, result, module);
+    return give_file(handle, path, count, options, values);
 }
 
 CUresult cuLibraryUnload(CUlibrary handle) { return unload(module_of(handle)); }
@@ -360,10 +390,7 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* name) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Function* function = nullptr;
-    const CUresult result = find_function(module_of(library), name, function);
-    return give(handle, result, function);
+    return give_function(handle, module_of(library), name);
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {

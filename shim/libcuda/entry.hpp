@@ -15,7 +15,7 @@
 namespace fikit::shim {
 
 // As in entry_points.txt.
-enum class Needs { anytime, initialised, session, context };
+enum class Needs { anytime, initialised, launch, session, context };
 
 // A row of the table behind cuGetProcAddress.
 struct EntryPoint {
@@ -38,11 +38,12 @@ extern const unsigned error_name_count;
 CUresult not_served(unsigned number);
 
 template <Needs needs>
-inline CUresult ready() {
+[[gnu::always_inline]] inline CUresult ready() {
     if constexpr (needs == Needs::anytime) return CUDA_SUCCESS;
     Producer* const producer = process.producer();
     if (producer == nullptr) [[unlikely]]
         return CUDA_ERROR_NOT_INITIALIZED;
+    if constexpr (needs == Needs::launch) return CUDA_SUCCESS;
     if constexpr (needs == Needs::initialised)
         return producer->channel().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
     if (const Status status = producer->channel().usable()) [[unlikely]]
@@ -60,14 +61,21 @@ inline uint64_t bits(const Argument& argument) {
 }
 
 template <Needs needs, auto function, class... Arguments>
-inline CUresult enter(unsigned number, Arguments... arguments) {
-    if (call_log.on()) [[unlikely]]
-        call_log.entered(number, {bits(arguments)...});
+[[gnu::noinline]] CUresult enter_logged(unsigned number, Arguments... arguments) {
+    call_log.entered(number, {bits(arguments)...});
     CUresult result = ready<needs>();
     if (result == CUDA_SUCCESS) result = function(arguments...);
-    if (call_log.on()) [[unlikely]]
-        call_log.left(number, result);
+    call_log.left(number, result);
     return result;
+}
+
+template <Needs needs, auto function, class... Arguments>
+inline CUresult enter(unsigned number, Arguments... arguments) {
+    if (call_log.on()) [[unlikely]]
+        return enter_logged<needs, function>(number, arguments...);
+    if (const CUresult result = ready<needs>(); result != CUDA_SUCCESS) [[unlikely]]
+        return result;
+    return function(arguments...);
 }
 
 template <class Function, class... Arguments>

@@ -24,7 +24,7 @@ NUMBERED = re.compile(r"_v\d+$")
 OTHER_HEADERS = ("cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
 PROFILER = ("cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop")  # their header is not shipped
 MARK = "fikit_shim"  # tells a stand-in from the genuine driver
-NEEDS = ("anytime", "initialised", "session", "context", "genuine")
+NEEDS = ("anytime", "initialised", "launch", "session", "context", "genuine")
 
 
 @dataclass
@@ -94,7 +94,8 @@ def wrapper(symbol: Symbol, number: int) -> list[str]:
         call = f"enter_genuine<decltype(&::{symbol.name})>({number}{arguments})"
     else:
         call = f"enter<Needs::{symbol.needs}, fikit::shim::{symbol.name}>({number}{arguments})"
-    lines = [f'extern "C" CUresult CUDAAPI {symbol.name}({parameters}) {{ return {call}; }}']
+    whole = "[[gnu::flatten]] " if symbol.needs == "launch" else ""
+    lines = [f'extern "C" {whole}CUresult CUDAAPI {symbol.name}({parameters}) {{ return {call}; }}']
     if symbol.variant:
         lines.append(
             f'extern "C" CUresult CUDAAPI {symbol.name}{symbol.variant}({parameters}) {{\n'

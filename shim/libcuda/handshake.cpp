@@ -10,6 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <charconv>
+
 #include "channel.hpp"
 #include "messages.hpp"
 
@@ -165,7 +167,7 @@ uint64_t priority_level() {
 
 }  // namespace
 
-bool open_session(int gpu, Opened& opened, char (&reason)[256]) {
+bool open_session(std::string_view gpu, Opened& opened, char (&reason)[256]) {
     Greeting greeting(reason);
     if (!greeting.connect()) return false;
     MessageReader reply(nullptr, 0);
@@ -187,16 +189,22 @@ bool open_session(int gpu, Opened& opened, char (&reason)[256]) {
     open.text("priority");
     open.number(priority_level());
     open.text("gpu");
-    if (gpu < 0)
+    uint64_t index = 0;
+    if (gpu.empty())
         open.nothing();
+    else if (std::from_chars(gpu.data(), gpu.data() + gpu.size(), index).ec == std::errc())
+        open.number(index);
     else
-        open.number(static_cast<uint64_t>(gpu));
+        open.text(gpu);
     open.text("job");
     if (job == nullptr || *job == '\0')
         open.nothing();
     else
         open.text(job);
-    if (!greeting.exchange(open, "session_opened", reply)) return false;
+    if (!greeting.exchange(open, "session_opened", reply)) {
+        opened.no_such_gpu = !gpu.empty() && reply.at("code").text() == "not_found";
+        return false;
+    }
     reply.at("memory_limit_bytes").number(opened.memory_limit);
     opened.nvidia_driver = reply.at("nvidia_driver").boolean();
     return greeting.hand_over(opened);

@@ -33,23 +33,19 @@ inline AttributeUse use_of(CUlaunchAttributeID id) {
     }
 }
 
-inline void copy_parameter(uint8_t* to, const void* from, uint32_t bytes) {
-    if (bytes == 8)
-        memcpy(to, from, 8);
-    else if (bytes == 4)
-        memcpy(to, from, 4);
-    else
-        memcpy(to, from, bytes);
-}
-
 // The parameters as a program gives them: a pointer to each,
 struct FromPointers {
     const Function& function;
     void* const* parameters;
     void operator()(uint8_t* to) const {
-        const fikit_parameter* const layout = function.layout;
-        for (uint32_t i = 0; i < function.parameters; ++i)
-            copy_parameter(to + layout[i].offset, parameters[i], layout[i].size);
+        const Function::Place* each = function.places;
+        const Function::Place* end = each + function.eights;
+        for (; each != end; ++each) memcpy(to + each->offset, parameters[each->index], 8);
+        end += function.fours;
+        for (; each != end; ++each) memcpy(to + each->offset, parameters[each->index], 4);
+        end = function.places + function.parameters;
+        for (; each != end; ++each)
+            memcpy(to + each->offset, parameters[each->index], function.layout[each->index].size);
     }
 };
 
@@ -80,10 +76,10 @@ inline bool possible(const LaunchShape& shape, const Function& function) {
     const auto at_most = [&](CUfunction_attribute id) {
         return static_cast<uint32_t>(function.attribute[id]);
     };
-    const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+    const uint64_t plane = uint64_t{shape.block[0]} * shape.block[1];
     return shape.grid[0] - 1 < INT32_MAX && shape.grid[1] - 1 < 65535 && shape.grid[2] - 1 < 65535 &&
-           shape.block[0] <= 1024 && shape.block[1] <= 1024 && shape.block[2] <= 64 &&
-           threads - 1 < at_most(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) &&
+           plane - 1 < 1024 && shape.block[2] - 1 < 64 &&
+           plane * shape.block[2] <= at_most(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) &&
            shape.shared_bytes <= at_most(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 }
 

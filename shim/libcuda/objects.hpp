@@ -45,7 +45,13 @@ struct Function {
     uint32_t number = 0;
     uint32_t parameter_bytes = 0;
     uint32_t parameters = 0;
-    const fikit_parameter* layout = nullptr;  // behind this, then the name
+    const fikit_parameter* layout = nullptr;  // behind this, then how they are copied, then the name
+    // The parameters again, those of 8 bytes first, then those of 4: each kind is a short loop of a launch.
+    struct Place {
+        uint16_t offset, index;
+    };
+    const Place* places = nullptr;
+    uint32_t eights = 0, fours = 0;
     const char* name = nullptr;
     Module* module = nullptr;
     Function* next = nullptr;
@@ -62,6 +68,8 @@ struct Function {
     Occupancy occupancy[remembered] = {};
     unsigned occupancies = 0;
 };
+
+static_assert(FIKIT_MAX_PARAMETERS <= UINT16_MAX);
 
 // A variable of a module that was asked for.
 struct Variable {

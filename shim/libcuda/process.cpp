@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <string_view>
+
 #include "entry.hpp"
 #include "handshake.hpp"
 
@@ -16,16 +18,17 @@ namespace {
 
 uint32_t exiting = 0;
 
-// CUDA_VISIBLE_DEVICES, as far as one GPU per process goes: its first entry. -1: any; -2: none at all.
-int wished_gpu() {
+// CUDA_VISIBLE_DEVICES, as far as one GPU per process goes: its first entry, an index or the beginning of a
+// UUID. Empty: any. False: no GPU is to be seen (CUDA C++ Programming Guide, "Environment Variables").
+bool wished_gpu(std::string_view& gpu) {
     const char* text = getenv("CUDA_VISIBLE_DEVICES");
-    if (text == nullptr) return -1;
-    if (*text == '\0' || strncmp(text, "-1", 2) == 0 || strcmp(text, "NoDevFiles") == 0) return -2;
-    char* end = nullptr;
-    const long number = strtol(text, &end, 10);
-    return end != text && (*end == '\0' || *end == ',') && number >= 0 && number < 1024
-               ? static_cast<int>(number)
-               : -1;
+    gpu = {};
+    if (text == nullptr) return true;
+    gpu = std::string_view(text, strcspn(text, ","));
+    const bool uuid = gpu.substr(0, 4) == "GPU-";
+    const size_t length = gpu.size() - (uuid ? 4 : 0);
+    return length != 0 && length <= (uuid ? 36 : 3) &&
+           gpu.find_first_not_of(uuid ? "0123456789abcdef-" : "0123456789", uuid ? 4 : 0) == gpu.npos;
 }
 
 }  // namespace
@@ -42,13 +45,13 @@ CUresult Process::initialise() {
 }
 
 CUresult Process::open() {
-    const int gpu = wished_gpu();
-    if (gpu == -2) return CUDA_ERROR_NO_DEVICE;
+    std::string_view gpu;
+    if (!wished_gpu(gpu)) return CUDA_ERROR_NO_DEVICE;
     Opened opened;
     char reason[256];
     if (!open_session(gpu, opened, reason)) {
         call_log.say("%s", reason);
-        return CUDA_ERROR_SYSTEM_NOT_READY;
+        return opened.no_such_gpu ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_SYSTEM_NOT_READY;
     }
     Producer* producer = nullptr;
     Status status = Producer::attach(opened.outbox, opened.inbox, opened.lifeline, producer);

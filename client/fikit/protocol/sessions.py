@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from fikit.protocol.usage import GateStatistics, Usage
-from fikit.protocol.words import PRIORITIES, Bytes, Count, Identifier, Level, Name, Reply, Request
+from fikit.protocol.words import PRIORITIES, Bytes, Count, GpuUuid, Identifier, Level, Name, Reply, Request
 
 
 class SessionRecord(Struct, frozen=True, kw_only=True):
@@ -32,11 +32,14 @@ class SessionRecord(Struct, frozen=True, kw_only=True):
 
 
 class OpenSession(Request, tag="open_session", frozen=True):
-    """Open a session for this connection's process. ``memory_limit_bytes`` 0: the tenant's own limit."""
+    """Open a session for this connection's process. ``memory_limit_bytes`` 0: the tenant's own limit.
+
+    ``gpu`` is a GPU's index, or how its UUID begins.
+    """
 
     name: Name
     priority: Level = PRIORITIES["normal"]
-    gpu: int | None = None
+    gpu: int | GpuUuid | None = None
     memory_limit_bytes: Bytes = 0
     isolated: bool = False
     job: Identifier | None = None

@@ -14,6 +14,7 @@ Level = Annotated[int, Meta(ge=0, le=9)]
 Bytes = Annotated[int, Meta(ge=0, le=1 << 62)]
 Count = Annotated[int, Meta(ge=0, le=1 << 62)]
 KernelKey = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}$")]
+GpuUuid = Annotated[str, Meta(pattern=r"^GPU-[0-9a-f-]{1,36}$")]
 
 PRIORITIES: Final[dict[str, int]] = {"high": 0, "normal": 5, "low": 9}
 

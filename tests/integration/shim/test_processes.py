@@ -70,10 +70,28 @@ def test_without_a_daemon_the_system_is_not_ready(shared: Runner) -> None:
     assert "no fikitd answers at /no/such/socket" in errors
 
 
-def test_no_visible_device_is_no_device(shared: Runner) -> None:
-    assert (
-        run(shared, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES="")[1] == "CUDA_ERROR_NO_DEVICE\n"
-    )
+@pytest.mark.parametrize(
+    ("visible", "answer"),
+    [
+        ("", "NO_DEVICE"),
+        ("-1", "NO_DEVICE"),
+        ("-1,0", "NO_DEVICE"),
+        ("NoDevFiles", "NO_DEVICE"),
+        ("7", "NO_DEVICE"),
+        ("0", "SUCCESS"),
+        ("0,1", "SUCCESS"),
+        ("0,-1", "SUCCESS"),
+        ("GPU-fedcba98", "NO_DEVICE"),
+        ("GPU-{uuid}", "SUCCESS"),
+        ("GPU-{uuid:.4},7", "SUCCESS"),
+    ],
+)
+def test_the_program_says_which_device_it_sees(
+    shared: Runner, client: Client, visible: str, answer: str
+) -> None:
+    uuid = client.ask(protocol.ListGpus()).gpus[0].uuid.removeprefix("GPU-")
+    output = run(shared, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES=visible.format(uuid=uuid))[1]
+    assert output in (f"CUDA_{answer}\n", f"CUDA_ERROR_{answer}\n")
 
 
 @pytest.mark.parametrize(

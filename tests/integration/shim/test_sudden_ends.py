@@ -1,0 +1,96 @@
+"""kill -9 of either side, at any moment, leaves the other unharmed."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+from fikit.unmodified import variables
+
+from tests.integration.end_to_end.conftest import Served
+from tests.integration.shim.conftest import PROGRAMS
+from tests.integration.shim.test_processes import executors
+
+Program = subprocess.Popen[str]
+Start = Callable[[], Program]
+SEEDS = range(3)
+
+
+@pytest.fixture
+def start(daemon: Served) -> Iterator[Start]:
+    """Start the busy program under the daemon."""
+    running: list[Program] = []
+
+    def begin() -> Program:
+        running.append(
+            subprocess.Popen(
+                [sys.executable, str(PROGRAMS / "busy.py")],
+                env={**os.environ, "PYTHONPATH": str(PROGRAMS), **variables(str(daemon.socket), os.environ)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return running[-1]
+
+    yield begin
+    for program in running:
+        program.kill()
+        program.communicate()
+
+
+def progress(program: Program, lines: int) -> None:
+    """Wait until it has got on."""
+    assert program.stdout is not None
+    for _ in range(lines):
+        assert program.stdout.readline().strip().isdigit()
+
+
+def last_word(program: Program) -> str:
+    """Let it end. Returns what it says at last."""
+    return program.communicate("", timeout=60)[0].splitlines()[-1]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_program_harms_no_other(start: Start, seed: int) -> None:
+    chance = random.Random(seed)
+    others = [start() for _ in range(2)]
+    for _ in range(3):
+        victim = start()
+        progress(victim, chance.randrange(3))
+        progress(chance.choice(others), chance.randrange(3))
+        victim.kill()
+    for other in others:
+        progress(other, 1)
+        assert last_word(other) == "right"
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_killed_executor_is_an_error_of_each_program(start: Start, daemon: Served, seed: int) -> None:
+    chance = random.Random(seed)
+    programs = [start() for _ in range(2)]
+    for program in programs:
+        progress(program, 1 + chance.randrange(2))
+    for pid in executors(daemon):
+        os.kill(pid, signal.SIGKILL)
+    for program in programs:
+        program.wait(timeout=60)  # by itself
+    said = [last_word(program) for program in programs]
+    assert all(name.startswith("CUDA_ERROR_") for name in said), said
+    assert [program.returncode for program in programs] == [0, 0]
+    another = start()
+    progress(another, 1)
+    assert last_word(another) == "right"
+
+
+def test_a_killed_daemon_ends_no_program(start: Start, daemon: Served) -> None:
+    program = start()
+    progress(program, 1)
+    daemon.stop(signal.SIGKILL)
+    progress(program, 2)
+    assert last_word(program) == "right"
