@@ -15,15 +15,11 @@ namespace {
 // The ends of a kernel's blocks are rounded to this part of their length, so that those which end at nearly
 // the same time are one event, and their SMs become equal again.
 constexpr Nanoseconds grains = 8, finest = 256;
-// How much later a kernel starts beside another stream's: launch + synchronise takes 8.5 us beside a flood
-// that is confined to 16 SMs, and 7.2 alone. Kernels recorded with 1 to 2 us last 1.8 to 3.2 us more beside
-// gated work and 0.9 more alone.
-constexpr Nanoseconds beside = 1300;
 
 }  // namespace
 
-Gpu::Gpu(const std::vector<uint16_t>& partitions, uint64_t seed, double spread)
-    : multiprocessors_(partitions), spread_(spread), random_(seed) {}
+Gpu::Gpu(const std::vector<uint16_t>& partitions, uint64_t seed, const Beyond& beyond)
+    : multiprocessors_(partitions), beyond_(beyond), random_(seed) {}
 
 uint16_t Gpu::add_stream(int priority, bool high) {
     if (streams_.size() == size_t{1} << index_bits) throw std::invalid_argument("too many streams");
@@ -55,7 +51,7 @@ void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
         const Shape::Unit unit = stream.current.shape->unit;
         if (unit != Shape::Unit::mark) {
             const bool kernel = unit == Shape::Unit::multiprocessors;
-            const Nanoseconds shared = confined_ > 0 ? beside : 0;
+            const Nanoseconds shared = confined_ > 0 ? beyond_.beside : 0;
             schedule(stream.started + (kernel ? model::kernel_start + shared : 0), Kind::begin, number);
             return;
         }
@@ -174,8 +170,8 @@ void Gpu::start_wave(uint16_t number, Nanoseconds time) {
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
     Nanoseconds length = stream.current.shape->duration + wave.deepest * model::block_launch;
-    if (spread_ > 0) {
-        const double factor = 1 + spread_ * (2 * random_.uniform() - 1);
+    if (beyond_.spread > 0) {
+        const double factor = 1 + beyond_.spread * (2 * random_.uniform() - 1);
         const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(length));
         const auto grain = static_cast<Nanoseconds>(
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));
