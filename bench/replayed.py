@@ -161,7 +161,7 @@ def ratios(
         raise ReplayError("no operation of a low-priority workload ended in time: use more --seconds")
     refused = [sum(counts) for counts in zip(*(tenant["refused"] for tenant in both["low"]), strict=True)]
     decisions: dict[str, Any] = {
-        kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("filled", "confined")
+        kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("whole", "confined", "waited")
     }
     decisions["refused"] = dict(zip(_REFUSALS, refused, strict=True))
     suffered = both["high"]

@@ -1,9 +1,9 @@
 // Replays recorded programs on the simulated GPU (replay_gpu.hpp) in virtual time.
 //
 // A program is one iteration of a recorded workload: its operations with the host time of each launch. A
-// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them, pauses
-// as the recorded program did, and starts over. A step lasts to the end of that wait (native/play.cpp does the same
-// on a device).
+// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them,
+// pauses as the recorded program did, and starts over. A step lasts to the end of that wait (native/play.cpp
+// does the same on a device).
 #pragma once
 
 #include <string>
@@ -42,9 +42,16 @@ struct Settings {
     uint16_t all_partition = 0, long_partition = 0;
 };
 
+// Of a low-priority tenant's operations, over the whole run.
+struct Decisions {
+    uint64_t whole = 0, confined = 0;  // where they were launched
+    uint64_t waited = 0;               // the gate said no to them at first
+};
+
 struct TenantResult {
     std::vector<Nanoseconds> iterations;  // lengths of those that ended within the time
     double work = 0;                      // recorded durations of completed operations, per nanosecond
+    Decisions decisions;
     scheduling::SessionStatistics statistics;
 };
 

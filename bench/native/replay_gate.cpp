@@ -143,7 +143,8 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
     session.last_issue = now + cost;
     session.unmarked_work += step.work.expected;
-    session.waits = false;
+    session.waits = session.refused = false;
+    ++(partition == 0 ? session.result.decisions.whole : session.result.decisions.confined);
     ++session.in_flight;
     ++session.next;
     ++session.unmarked;
@@ -229,6 +230,8 @@ Nanoseconds Gate::gate(Nanoseconds now) {
                 session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
             return session.unmarked_work >= settings_.bounds.in_flight / 4 ? cost + mark(session) : cost;
         }
+        for (Session& session : sessions_)
+            if (session.waits && !std::exchange(session.refused, true)) ++session.result.decisions.waited;
         asked_ = true;
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }

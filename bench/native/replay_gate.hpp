@@ -39,6 +39,7 @@ class Gate {
         const Program* program = nullptr;
         unsigned index = 0;
         bool high = false, waits = false, awaited = false;
+        bool refused = false;               // its head was
         std::vector<KernelEntry*> kernels;  // by operation
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;

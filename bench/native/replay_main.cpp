@@ -114,7 +114,9 @@ Output describe(const TenantResult& tenant) {
     const auto number = [](auto value) { return static_cast<double>(value); };
     Output out;
     out.field("iterations_ns", tenant.iterations).field("work", tenant.work);
-    out.field("filled", number(of.filled)).field("confined", number(of.confined));
+    const Decisions& decided = tenant.decisions;
+    out.field("whole", number(decided.whole)).field("confined", number(decided.confined));
+    out.field("waited", number(decided.waited));
     out.field("refused", std::vector<uint64_t>(of.refused.begin(), of.refused.end()));
     out.field("steps", number(of.steps)).field("bound_ns", number(of.bound));
     out.field("over_bound", number(of.over_bound)).field("delays", number(of.delays.count));

@@ -75,6 +75,8 @@ void Threads::launch(unsigned number, Nanoseconds now) {
         thread.free_at = due +
                          (entry.multiprocessors == model::sm_count ? host::launch : host::green_launch) +
                          host::delay(random_);
+        Decisions& decisions = thread.result.decisions;
+        ++(entry.multiprocessors == model::sm_count ? decisions.whole : decisions.confined);
         thread.issued += operation.duration;
         thread.since_mark += operation.duration;
         thread.marked[thread.next] = bounded && thread.since_mark > settings_.in_flight / 3;

@@ -50,7 +50,7 @@ def test_prediction_fills_where_a_fixed_rule_cannot(capsys: pytest.CaptureFixtur
     pair = ("--hp", "resnet50_inf", "--lp", "resnet50_train")
     streams, fikit = (replayed(capsys, *pair, "--policy", policy) for policy in ("streams", "fikit"))
     assert streams["hp_p99_ratio"] > fikit["hp_p99_ratio"]
-    assert fikit["decisions"]["filled"] > 1000
+    assert fikit["decisions"]["whole"] > 1000
     assert fikit["prediction_hit_rate"] > 0.95
 
 
