@@ -31,7 +31,7 @@ extern "C" {
 #define FIKIT_STATIC_ASSERT _Static_assert
 #endif
 
-#define FIKIT_ABI_VERSION 2u
+#define FIKIT_ABI_VERSION 3u
 #define FIKIT_OUTBOX_MAGIC 0x584f464bu /* "KFOX" */
 #define FIKIT_INBOX_MAGIC 0x5849464bu  /* "KFIX" */
 
@@ -45,6 +45,7 @@ enum {
     FIKIT_MAX_MODULES = 4096,      /* module handles */
     FIKIT_MAX_FUNCTIONS = 65536,   /* function handles */
     FIKIT_MAX_HOST_BUFFERS = 4096, /* pinned host memory handles; 0 is the staging area */
+    FIKIT_MAX_GRAPHS = 16384,      /* handles of instantiated graphs */
     FIKIT_MAX_MEMORIES = 65536,    /* handles of physical memory that the program maps itself */
     FIKIT_MAX_CALL_BYTES = 16384,  /* request payload of a call */
     FIKIT_MAX_REPLY_BYTES = 65536, /* reply payload of a call */
@@ -117,18 +118,19 @@ typedef struct {
 typedef enum {
     FIKIT_OP_PAD = 0,    /* fills the ring up to its end */
     FIKIT_OP_LAUNCH = 1, /* the first of the stream operations */
-    FIKIT_OP_COPY = 2,
-    FIKIT_OP_FILL = 3,
-    FIKIT_OP_EVENT_RECORD = 4,
-    FIKIT_OP_EVENT_WAIT = 5,
-    FIKIT_OP_SYNC = 6,          /* nothing but its mark */
-    FIKIT_OP_HOST_FUNCTION = 7, /* the last of them; its step is marked when it may run */
-    FIKIT_OP_STREAM_CREATE = 8,
-    FIKIT_OP_STREAM_DESTROY = 9,
-    FIKIT_OP_EVENT_DESTROY = 10,
-    FIKIT_OP_FREE = 11, /* device memory, once everything issued before has completed */
-    FIKIT_OP_HOST_FREE = 12,
-    FIKIT_OP_CALL = 13,
+    FIKIT_OP_GRAPH = 2,  /* a whole graph (call graph_create) */
+    FIKIT_OP_COPY = 3,
+    FIKIT_OP_FILL = 4,
+    FIKIT_OP_EVENT_RECORD = 5,
+    FIKIT_OP_EVENT_WAIT = 6,
+    FIKIT_OP_SYNC = 7,          /* nothing but its mark */
+    FIKIT_OP_HOST_FUNCTION = 8, /* the last of them; its step is marked when it may run */
+    FIKIT_OP_STREAM_CREATE = 9,
+    FIKIT_OP_STREAM_DESTROY = 10,
+    FIKIT_OP_EVENT_DESTROY = 11,
+    FIKIT_OP_FREE = 12, /* device memory, once everything issued before has completed */
+    FIKIT_OP_HOST_FREE = 13,
+    FIKIT_OP_CALL = 14,
     FIKIT_OP_COUNT
 } fikit_op;
 
@@ -160,6 +162,12 @@ typedef struct {
     uint32_t reserved;
     uint8_t value[64]; /* CUlaunchAttributeValue */
 } fikit_attribute;
+
+typedef struct {
+    fikit_record record;
+    uint32_t graph;
+    uint32_t reserved;
+} fikit_graph;
 
 enum { FIKIT_COPY_TO_DEVICE = 0, FIKIT_COPY_TO_HOST = 1, FIKIT_COPY_ON_DEVICE = 2 };
 

@@ -38,7 +38,9 @@
     X(18, memory_release)                                                         \
     X(19, memory_map) /* the one at the other */                                  \
     X(20, memory_unmap)                                                           \
-    X(21, memory_access) /* makes what is mapped there usable */
+    X(21, memory_access) /* makes what is mapped there usable */                  \
+    X(22, graph_create)  /* a graph that is launched as one operation */          \
+    X(23, graph_destroy)
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -252,5 +254,31 @@ typedef struct {
 typedef struct {
     uint64_t reserved;
 } fikit_reply_memory_access;
+
+/* An image of nodes, each after those that it depends on: fikit_graph_node, the dependencies' indices
+ * (uint32_t, padded to 8 bytes), then the record (abi.h) of a launch, a copy on the device, a fill, or a
+ * SYNC: nothing. A handle in use gets the new graph. Host memory and functions have no place in it: the
+ * tenant's side issues such a graph node by node. */
+typedef struct {
+    uint32_t dependencies;
+    uint32_t record_bytes;
+} fikit_graph_node;
+typedef struct {
+    uint32_t handle;      /* 1..FIKIT_MAX_GRAPHS-1 */
+    uint32_t host_buffer; /* where the image is: a pinned buffer, or 0, the staging area */
+    uint64_t offset;      /* in it */
+    uint64_t size;        /* bytes */
+} fikit_request_graph_create;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_graph_create;
+
+typedef struct {
+    uint32_t handle;
+    uint32_t reserved;
+} fikit_request_graph_destroy;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_graph_destroy;
 
 #endif

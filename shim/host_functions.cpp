@@ -25,7 +25,7 @@ void HostFunctions::stop() {
     if (pthread_equal(thread_, pthread_self()) != 0) return;
     pthread_join(thread_, nullptr);
     const Locked queue(mutex_);
-    running_ = false;
+    store_relaxed(running_, false);
     // Streams must not wait for functions that will never run: what they hold is to be freed.
     while (first_ != nullptr) {
         Entry* const entry = first_;
@@ -49,7 +49,7 @@ Status HostFunctions::prepare(HostFunction function, void* argument, Entry*& ent
         sigset_t all, before;
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &before);  // the program's signals are for its own threads
-        running_ = pthread_create(&thread_, nullptr, &run, this) == 0;
+        store_relaxed(running_, pthread_create(&thread_, nullptr, &run, this) == 0);
         pthread_sigmask(SIG_SETMASK, &before, nullptr);
         if (!running_) return status::operating_system;
     }

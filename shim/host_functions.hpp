@@ -37,6 +37,8 @@ class HostFunctions {
     static void discard(Entry* entry);
     // Returns once no function runs any more, and none will. Not from within one.
     void stop();
+    // The calling thread is within a function: to wait for a stream there would be to wait for itself.
+    bool within() const { return load_relaxed(running_) && pthread_equal(thread_, pthread_self()) != 0; }
     void abandon() { abandoned_ = true; }  // in a forked child: no such thread, and locks held by it for ever
 
   private:

@@ -79,6 +79,15 @@ Status Producer::fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t
     return status::success;
 }
 
+Status Producer::graph_launch(uint32_t graph, uint32_t stream) {
+    fikit_graph* record;
+    if (const Status status = begin(FIKIT_OP_GRAPH, stream, record)) return status;
+    record->graph = graph;
+    record->reserved = 0;
+    finish(record->record, false);
+    return status::success;
+}
+
 Status Producer::host_function(uint32_t stream, HostFunction function, void* argument) {
     HostFunctions::Entry* entry = nullptr;
     if (const Status status = host_functions_.prepare(function, argument, entry)) return status;
@@ -120,6 +129,7 @@ Status Producer::ask_for_mark(uint32_t stream, uint64_t& step) {
 }
 
 Status Producer::wait_for(uint32_t stream, uint64_t step, int64_t deadline) {
+    if (!reached(stream, step) && host_functions_.within()) return status::not_permitted;
     return channel_.wait_until([&] { return reached(stream, step); }, deadline);
 }
 

@@ -68,6 +68,8 @@ class Producer {
     Status fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width);
     Status host_function(uint32_t stream, HostFunction function, void* argument);
 
+    Status graph_launch(uint32_t graph, uint32_t stream);
+
     Status stream_create(uint32_t flags, int32_t priority, uint32_t& stream);
     Status stream_destroy(uint32_t stream);
     // not_ready while work is left; never waits.
@@ -89,6 +91,11 @@ class Producer {
     Status host_free(uint32_t handle);
     // The pinned buffer in which the range lies, or 0.
     uint32_t find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const;
+
+    // A graph from an image of its nodes (calls.h); what has the number `graph` already is replaced, 0: it
+    // gets one.
+    Status graph_create(const void* image, uint64_t bytes, uint32_t& graph);
+    Status graph_destroy(uint32_t graph);
 
     // `log` gets the JIT's words when the load fails.
     Status module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log);
@@ -126,7 +133,8 @@ class Producer {
                         uint64_t bytes, bool mark, uint64_t& step);
     Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
     Status acquire_image(uint64_t bytes, Piece& piece);
-    Status load_large_image(fikit_request_module_load& request, const void* image, Reply& log);
+    template <class Request>
+    Status call_with_image(uint32_t number, Request request, const void* image, Reply& reply);
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
 
     Channel channel_;
@@ -152,6 +160,7 @@ class Producer {
     Handles<FIKIT_MAX_HOST_BUFFERS> host_buffer_handles_;
     Handles<FIKIT_MAX_MODULES> module_handles_;
     Handles<FIKIT_MAX_FUNCTIONS> function_handles_;
+    Handles<FIKIT_MAX_GRAPHS> graph_handles_;
 };
 
 inline uint64_t Producer::finish(fikit_record& record, bool mark) {

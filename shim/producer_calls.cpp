@@ -159,36 +159,57 @@ Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
     return got ? status::success : status;
 }
 
-// An image that the staging area has no room for travels in pinned memory of its own.
+// What is too large for the staging area travels in pinned memory of its own.
+template <class Request>
+Status Producer::call_with_image(uint32_t number, Request request, const void* image, Reply& reply) {
+    if (request.size > staging_.largest_run()) {
+        HostBuffer buffer;
+        if (const Status status = host_allocate(request.size, request.host_buffer, buffer)) return status;
+        memcpy(buffer.address, image, request.size);
+        const Status status = call(number, bytes_of(request), reply);
+        host_free(request.host_buffer);
+        return status;
+    }
+    Piece piece;
+    if (const Status status = acquire_image(request.size, piece)) return status;
+    memcpy(channel_.staging() + piece.offset, image, request.size);
+    request.offset = piece.offset;
+    const Status status = call(number, bytes_of(request), reply);
+    staging_.release(piece);
+    return status;
+}
+
 Status Producer::module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log) {
     if (bytes == 0) return status::invalid_value;
     module = module_handles_.take();
     if (module == 0) return status::out_of_memory;
-    fikit_request_module_load request = {.handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
-    Status status;
-    if (bytes > staging_.largest_run()) {
-        status = load_large_image(request, image, log);
-    } else {
-        Piece piece;
-        status = acquire_image(bytes, piece);
-        if (status == status::success) {
-            memcpy(channel_.staging() + piece.offset, image, bytes);
-            request.offset = piece.offset;
-            status = call(fikit_call_module_load, bytes_of(request), log);
-            staging_.release(piece);
-        }
-    }
+    const fikit_request_module_load request = {
+        .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
+    const Status status = call_with_image(fikit_call_module_load, request, image, log);
     if (status != status::success && status != status::interrupted) module_handles_.give_back(module);
     return status;
 }
 
-// Through a pinned buffer of its own: it does not fit into the staging area.
-Status Producer::load_large_image(fikit_request_module_load& request, const void* image, Reply& log) {
-    HostBuffer buffer;
-    if (const Status status = host_allocate(request.size, request.host_buffer, buffer)) return status;
-    memcpy(buffer.address, image, request.size);
-    const Status status = call(fikit_call_module_load, bytes_of(request), log);
-    host_free(request.host_buffer);
+Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph) {
+    const bool fresh = graph == 0;
+    if (fresh) graph = graph_handles_.take();
+    if (graph == 0) return status::out_of_memory;
+    const fikit_request_graph_create request = {
+        .handle = graph, .host_buffer = 0, .offset = 0, .size = bytes};
+    Reply reply;
+    const Status status = call_with_image(fikit_call_graph_create, request, image, reply);
+    if (fresh && status != status::success) {
+        if (status != status::interrupted) graph_handles_.give_back(graph);
+        graph = 0;
+    }
+    return status;
+}
+
+Status Producer::graph_destroy(uint32_t graph) {
+    const fikit_request_graph_destroy request = {graph, 0};
+    Reply reply;
+    const Status status = call(fikit_call_graph_destroy, bytes_of(request), reply);
+    if (status != status::interrupted) graph_handles_.give_back(graph);
     return status;
 }
 

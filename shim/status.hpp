@@ -17,6 +17,7 @@ inline constexpr Status invalid_handle = 400;
 inline constexpr Status not_ready = 600;
 inline constexpr Status context_is_destroyed = 709;
 inline constexpr Status launch_failed = 719;
+inline constexpr Status not_permitted = 800;
 }  // namespace status
 
 }  // namespace fikit

@@ -67,7 +67,7 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
                 KernelEntry* entry = nullptr;
                 if (operation.shape.unit == Shape::Unit::multiprocessors) {
                     bool fresh = false;
-                    entry = profile_.find(mix(session.index + 1, operation.key), fresh);
+                    entry = profile_.find(mix(mix(0, session.index + 1), operation.key), fresh);
                     if (entry != nullptr) {  // else the profile is full
                         entry->work.key = entry->key;
                         entry->work.blocks = operation.shape.blocks;
@@ -180,13 +180,19 @@ Nanoseconds Gate::synchronise(Session& session) {
     return host::write_value;
 }
 
+// When what has no mark yet gets one: with nothing more to issue, unless more of it may be in flight.
+Nanoseconds Gate::mark_due(const Session& session) const {
+    const bool often = !session.high && policy_->in_flight(session.last_issue) <= settings_.bounds.in_flight;
+    return often ? 0 : session.last_issue + mark_delay;
+}
+
 // When the dispatch thread has something to do next.
 Nanoseconds Gate::due() const {
     Nanoseconds at = notices_.empty() ? Gpu::never : notices_.top().at;
     for (const Session& session : sessions_) {
         at = std::min(at, session.head_at);
         if (session.waits) at = std::min(at, asked_ ? again_at_ : 0);
-        if (session.unmarked > 0) at = std::min(at, session.high ? session.last_issue + mark_delay : 0);
+        if (session.unmarked > 0) at = std::min(at, mark_due(session));
     }
     return std::max(at, free_at_);
 }
@@ -228,7 +234,7 @@ Nanoseconds Gate::gate(Nanoseconds now) {
             Session& session = sessions_[decision.session];
             const Nanoseconds cost = issue(
                 session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
-            return session.unmarked_work >= settings_.bounds.in_flight / 4 ? cost + mark(session) : cost;
+            return session.unmarked_work >= policy_->in_flight(now) / 4 ? cost + mark(session) : cost;
         }
         for (Session& session : sessions_)
             if (session.waits && !std::exchange(session.refused, true)) ++session.result.decisions.waited;
@@ -236,8 +242,7 @@ Nanoseconds Gate::gate(Nanoseconds now) {
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }
     for (Session& session : sessions_)
-        if (session.unmarked > 0 && (!session.high || now - session.last_issue >= mark_delay))
-            return mark(session);
+        if (session.unmarked > 0 && mark_due(session) <= now) return mark(session);
     return look;
 }
 

@@ -57,6 +57,7 @@ class Gate {
     };
 
     void begin(Session& session, Nanoseconds at);
+    Nanoseconds mark_due(const Session& session) const;
     void look_ahead(Session& session) const;
     Nanoseconds due() const;
     Nanoseconds serve(Nanoseconds now);

@@ -16,7 +16,7 @@ inline Nanoseconds delay(Random& random) {
     return static_cast<Nanoseconds>(-250.0 * std::log(1 - random.uniform()));
 }
 
-// A stream write takes its stream no time that shows (simcuda/device.hpp has it so too).
-inline constexpr Shape mark{Shape::Unit::mark, 0, 1, {}, 0};
+// Between two kernels of a stream that is behind a stream write takes about 2 us.
+inline constexpr Shape mark{Shape::Unit::mark, 0, 1, {}, 2000};
 
 }  // namespace fikit::replay::host

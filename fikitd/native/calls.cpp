@@ -255,6 +255,7 @@ class CallHandler {
         const CUmodule module = module_of(request.handle);
         if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         session_.modules[request.handle] = nullptr;
+        program_calls_.forget_graphs_of(static_cast<uint16_t>(request.handle));
         for (SessionFunction& function : session_.functions)
             if (function.module == request.handle) function.function = nullptr;
         std::erase_if(session_.buffers,
@@ -349,7 +350,7 @@ class CallHandler {
                                 fikit_reply_function_occupancy& reply) {
         SessionFunction* function = function_of(request.function);
         if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (request.block_threads == 0 || request.block_threads > 1024) return CUDA_ERROR_INVALID_VALUE;
+        if (request.block_threads == 0 || request.block_threads > INT32_MAX) return CUDA_ERROR_INVALID_VALUE;
         return driver_.cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags_(
             &reply.blocks_per_multiprocessor, function->function, static_cast<int>(request.block_threads),
             request.shared_bytes, request.flags);

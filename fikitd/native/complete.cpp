@@ -41,15 +41,16 @@ void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t 
 
 // Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
 // completion. But a mark holds the stream up for about as long as a short kernel takes, so a stream that has
-// one under way gets the next when that is reached, and a high-priority session that launches without pause
-// is not marked after each launch either.
+// one under way gets the next when that is reached, and a session that launches without pause is not marked
+// after each launch either if it is of high priority, or if no such one has worked lately.
 bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     if (session.unmarked_steps == 0) return false;
     force = force || session.unmarked_steps >= mark_every || session.state != Session::State::running ||
             session.in_flight >= settings_.in_flight_limit || !session.frees.empty() ||
             session.call_pending.load(std::memory_order_relaxed);
-    if (!force && session.level == scheduling::highest_level &&
-        (session.ring.has_record() || now - session.last_issue < mark_delay))
+    const bool unhurried =
+        session.level == scheduling::highest_level || policy_->in_flight(now) > settings_.bounds.in_flight;
+    if (!force && unhurried && (session.ring.has_record() || now - session.last_issue < mark_delay))
         return false;
     bool wrote = false, left = false;
     for (const uint32_t handle : session.active) {

@@ -4,6 +4,7 @@
 //
 //   dispatch.cpp   the loop: reading rings, the gate, parking
 //   issue.cpp      one operation to the GPU
+//   graphs.cpp     graphs: made by a call, launched as one operation
 //   place.cpp      the lane that it goes to
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
@@ -179,6 +180,7 @@ class Core {
     bool prepare_launch(Session& session);
     KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape);
     void prepare_copy(Session& session);
+    bool prepare_graph(Session& session);
     bool start_call(Session& session);
     bool resume_call(Session& session);
     bool allocate_at_once(Session& session);
@@ -189,6 +191,7 @@ class Core {
     CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
                                     void** parameters);
     CUresult issue_other(Session& session, SessionStream& stream, CUstream lane);
+    CUresult issue_graph(Session& session, CUstream stream);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);

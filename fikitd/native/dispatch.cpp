@@ -79,7 +79,9 @@ inline bool Core::serve_ring(Session& session) {
         } else if (const auto& slot = session.streams[session.head->record().stream];
                    (slot == nullptr || !slot->created) && !stream_exists(session)) {
             return progress;
-        } else if (op == FIKIT_OP_LAUNCH ? prepare_launch(session) : (prepare_copy(session), true)) {
+        } else if (op == FIKIT_OP_LAUNCH  ? prepare_launch(session)
+                   : op == FIKIT_OP_GRAPH ? prepare_graph(session)
+                                          : (prepare_copy(session), true)) {
             if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {
                 issue(session, whole_gpu);
             } else {
@@ -123,7 +125,7 @@ bool Core::gate() {
         if (waited > 1000) ++session.usage.gate_waits;
         const bool confined = decision.verdict == scheduling::Decision::Verdict::partition;
         issue(session, confined ? static_cast<uint8_t>(decision.partition + 1) : whole_gpu);
-        if (session.unmarked_work >= settings_.bounds.in_flight / 4) flush_marks(session, now, true);
+        if (session.unmarked_work >= policy_->in_flight(now) / 4) flush_marks(session, now, true);
         serve(session);
         serve_high();
         progress = true;

@@ -55,6 +55,16 @@ namespace fikit {
     X(cuOccupancyMaxPotentialClusterSize)                   \
     X(cuLaunchKernel)                                       \
     X(cuLaunchKernelEx)                                     \
+    X(cuGraphCreate)                                        \
+    X(cuGraphDestroy)                                       \
+    X(cuGraphAddKernelNode)                                 \
+    X(cuGraphKernelNodeSetAttribute)                        \
+    X(cuGraphAddMemcpyNode)                                 \
+    X(cuGraphAddMemsetNode)                                 \
+    X(cuGraphAddEmptyNode)                                  \
+    X(cuGraphInstantiateWithFlags)                          \
+    X(cuGraphExecDestroy)                                   \
+    X(cuGraphLaunch)                                        \
     X(cuStreamCreateWithPriority)                           \
     X(cuStreamDestroy)                                      \
     X(cuStreamQuery)                                        \

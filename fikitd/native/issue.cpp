@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "core.hpp"
+#include "launches.hpp"
 
 namespace fikit {
 namespace {
@@ -14,42 +15,6 @@ constexpr Nanoseconds least_duration = 1000;
 scheduling::Engine engine_of(uint32_t copy_kind) {
     if (copy_kind == FIKIT_COPY_ON_DEVICE) return scheduling::Engine::on_device;
     return copy_kind == FIKIT_COPY_TO_HOST ? scheduling::Engine::to_host : scheduling::Engine::to_device;
-}
-
-enum class AttributeUse { pass, drop, refuse };
-
-// Launch attributes a tenant may set. Its priority is the session's, so that one is ignored.
-AttributeUse attribute_use(uint32_t id) {
-    switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return AttributeUse::pass;
-        case CU_LAUNCH_ATTRIBUTE_IGNORE:
-        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-            return AttributeUse::drop;
-        default:
-            return AttributeUse::refuse;
-    }
-}
-
-// What is impossible about a launch's shape (CUDA C++ Programming Guide, technical specifications), or
-// nullptr.
-const char* check_shape(const fikit_launch& launch, const SessionFunction& function) {
-    const uint64_t threads = uint64_t{launch.block[0]} * launch.block[1] * launch.block[2];
-    if (launch.grid[0] == 0 || launch.grid[1] == 0 || launch.grid[2] == 0) return "a grid dimension is 0";
-    if (launch.grid[0] > INT32_MAX || launch.grid[1] > 65535 || launch.grid[2] > 65535)
-        return "the grid is too large";
-    if (threads == 0) return "a block dimension is 0";
-    if (launch.block[0] > 1024 || launch.block[1] > 1024 || launch.block[2] > 64 ||
-        threads > function.max_threads)
-        return "the block has more threads than the kernel can have";
-    if (launch.parameter_bytes != function.parameter_bytes) return "the parameters have the wrong size";
-    return nullptr;
 }
 
 }  // namespace
@@ -344,7 +309,7 @@ void Core::begin_trace(const Session& session, const InFlight& entry, TraceRecor
     trace.arrived = entry.work.gated ? session.head_arrived : now_;
     trace.issued = now_;
     trace.multiprocessors = entry.multiprocessors;
-    if (record.op == FIKIT_OP_LAUNCH && entry.kernel != nullptr) {
+    if (entry.kernel != nullptr) {
         trace.name = entry.kernel->name;
         trace.blocks = entry.kernel->shape.blocks();
     } else if (record.op == FIKIT_OP_COPY) {
@@ -358,7 +323,7 @@ void Core::begin_trace(const Session& session, const InFlight& entry, TraceRecor
 // The operation just issued failed.
 void Core::report(Session& session, CUresult result) {
     static constexpr const char* names[] = {
-        "", "launch", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
+        "", "launch", "graph", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
     const fikit_record& record = session.head->record();
     std::string what = names[record.op];
     if (record.op == FIKIT_OP_LAUNCH) {
@@ -371,6 +336,8 @@ void Core::report(Session& session, CUresult result) {
 CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lane) {
     const fikit_record& record = session.head->record();
     switch (record.op) {
+        case FIKIT_OP_GRAPH:
+            return issue_graph(session, lane);
         case FIKIT_OP_COPY:
             return issue_copy(session, lane);
         case FIKIT_OP_FILL:

@@ -21,7 +21,12 @@ class ProgramCalls {
     FIKIT_PROGRAM_CALLS(FIKIT_DECLARE)
 #undef FIKIT_DECLARE
 
+    // A module's kernels are no more, and so are the graphs that launch them.
+    void forget_graphs_of(uint16_t module);
+
   private:
+    void destroy_graph(SessionGraph& graph);
+
     CUfunction function_of(uint32_t handle) const {
         return handle < session_.functions.size() ? session_.functions[handle].function : nullptr;
     }

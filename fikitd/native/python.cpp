@@ -78,7 +78,7 @@ const char* operation_name(const TraceRecord& record) {
         static constexpr const char* kinds[] = {"copy to device", "copy to host", "copy on device"};
         return kinds[record.detail];
     }
-    return record.op == FIKIT_OP_FILL ? "fill" : "launch";
+    return record.op == FIKIT_OP_FILL ? "fill" : record.op == FIKIT_OP_GRAPH ? "graph" : "launch";
 }
 
 std::string hexadecimal(uint64_t value) {

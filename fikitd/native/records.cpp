@@ -67,6 +67,9 @@ const char* check_call(const Operation& operation, uint32_t bytes) {
 [[gnu::noinline]] const char* check_other(const Operation& operation) {
     const fikit_record& record = operation.record();
     switch (record.op) {
+        case FIKIT_OP_GRAPH:
+            return operation.as<fikit_graph>().graph < FIKIT_MAX_GRAPHS ? nullptr
+                                                                        : "graph handle out of range";
         case FIKIT_OP_COPY:
             return check_copy(operation);
         case FIKIT_OP_FILL:
@@ -104,6 +107,8 @@ inline const char* check_record(const Operation& operation) {
 }
 
 }  // namespace
+
+const char* what_is_wrong(const Operation& operation) { return check_record(operation); }
 
 // Looks how far the tenant has written.
 RingReader::Result RingReader::look() {

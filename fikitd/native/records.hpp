@@ -29,6 +29,9 @@ struct Operation {
 
 inline bool is_step(uint16_t op) { return op >= FIKIT_OP_LAUNCH && op <= FIKIT_OP_HOST_FUNCTION; }
 
+// What is wrong with a record that lies in an image, or nullptr; its own size is the caller's to check.
+const char* what_is_wrong(const Operation& operation);
+
 // The executor's side of one ring.
 class RingReader {
   public:

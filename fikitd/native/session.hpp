@@ -113,6 +113,15 @@ struct alignas(64) SessionFunction {
 };
 static_assert(sizeof(SessionFunction) == 64 && FIKIT_MAX_MODULES <= UINT16_MAX);
 
+// A graph that the session may launch (graphs.cpp).
+struct SessionGraph {
+    CUgraphExec executable = nullptr;
+    KernelEntry* kernel = nullptr;  // what is known of its launches; found at the first of them
+    uint64_t hash = 0;              // of its name, in which are its nodes: functions, shapes, bytes
+    uint32_t name = 0;              // index into Core::names_
+    std::vector<uint16_t> modules;  // of its kernels
+};
+
 // What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
 struct HostGate {
     uint64_t open = 0, passed = 0;
@@ -212,6 +221,7 @@ struct Session {
     std::vector<uint32_t> used;              // streams that have had a step
     std::vector<SessionEvent> events;        // by handle, as far as used
     std::vector<SessionFunction> functions;  // likewise (worker)
+    std::vector<SessionGraph> graphs;        // likewise (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch

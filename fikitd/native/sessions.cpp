@@ -282,6 +282,9 @@ void Core::release(Session& session) {
     for (PendingFree& pending : session.frees)
         if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
     session.frees.clear();
+    for (SessionGraph& graph : session.graphs)
+        if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
+    session.graphs.clear();
     release_mappings(driver_, session);
     session.arena->clear();
     for (auto& [handle, buffer] : session.host_buffers)
@@ -463,7 +466,7 @@ std::vector<NamedTrace> Core::read_trace(uint64_t& cursor, size_t limit, uint64_
         for (const TraceRecord& record : trace_.read(cursor, limit, dropped)) {
             const auto name = ids_.find(record.session);
             taken.push_back({record, name != ids_.end() ? name->second : "",
-                             record.op == FIKIT_OP_LAUNCH ? names_[record.name].function : ""});
+                             record.op <= FIKIT_OP_GRAPH ? names_[record.name].function : ""});
         }
     });
     return taken;

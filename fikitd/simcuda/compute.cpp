@@ -7,6 +7,13 @@
 
 namespace fikit::sim {
 
+namespace {
+
+// Warp instructions of a kernel that run at once, before it goes into the background.
+constexpr std::uint64_t foreground = 8192;
+
+}  // namespace
+
 struct Compute::Kernel {
     OperationPtr operation;  // null: spare
     int priority = 0;
@@ -15,7 +22,9 @@ struct Compute::Kernel {
     BlockShape block;
     std::optional<BlockCost> cost;  // of a block; known once the first has run
     std::unique_ptr<Execution> execution;
-    Nanoseconds started_at = 0;
+    Execution::Progress progress{};  // as of its last run
+    bool in_background = false;
+    Nanoseconds ready_at = 0, started_at = 0;
     std::vector<Wave*> waves;  // placed before the cost was known
     unsigned moving = 0;       // waves that move data
 
@@ -31,8 +40,9 @@ struct Wave {
     Nanoseconds started_at = 0;
 };
 
-Compute::Compute(GlobalMemory& memory, Nanoseconds timer_base, double interference)
-    : memory_(memory), timer_base_(timer_base), interference_(interference) {}
+Compute::Compute(GlobalMemory& memory, Nanoseconds timer_base, double interference,
+                 const Background* background)
+    : memory_(memory), timer_base_(timer_base), interference_(interference), background_(background) {}
 
 Compute::~Compute() = default;
 
@@ -117,6 +127,7 @@ void Compute::process(const Event& event) {
             const Launch& launch = kernel.launch();
             kernel.priority = kernel.operation->priority;
             kernel.arrival = ++sequence_;
+            kernel.ready_at = event.time;
             kernel.pending = launch.shape.blocks();
             kernel.block = launch.block;
             if (launch.kernel == nullptr) {
@@ -136,6 +147,9 @@ void Compute::process(const Event& event) {
         case Step::run:
             run(kernel, event.time);
             break;
+        case Step::ran:
+            ran(kernel, event.time);
+            break;
         case Step::wave_end:
             if (--event.wave->parts == 0) end_wave(*event.wave, event.time);
             break;
@@ -154,7 +168,8 @@ void Compute::place(Nanoseconds now) {
         Kernel& kernel = *waiting_[index];
         const SmSet& own = kernel.operation->partition ? *kernel.operation->partition : whole;
         const bool first = kernel.pending == kernel.launch().shape.blocks();
-        Wave& wave = make_wave(kernel, time);
+        const Nanoseconds begin = std::max(time, kernel.ready_at);
+        Wave& wave = make_wave(kernel, begin);
         wave.blocks = machine_.place(&wave, kernel.block, own & ~closed, kernel.pending,
                                      kernel.launch().cluster, wave.deepest);
         if (wave.blocks == 0) {
@@ -162,12 +177,12 @@ void Compute::place(Nanoseconds now) {
         } else {
             kernel.pending -= wave.blocks;
             kernel.running += wave.blocks;
-            if (first) kernel.started_at = time;
+            if (first) kernel.started_at = begin;
             if (kernel.cost) {
                 set_off(wave);
             } else {
                 kernel.waves.push_back(&wave);
-                if (first) schedule(time, Step::run, &kernel);
+                if (first) schedule(begin, Step::run, &kernel);
             }
         }
         if (kernel.pending == 0) {
@@ -179,9 +194,29 @@ void Compute::place(Nanoseconds now) {
     }
 }
 
-// Runs the kernel's code until it waits for a clock or is done.
+// Runs the kernel's code until it waits for a clock or is done; here, if it is short.
 void Compute::run(Kernel& kernel, Nanoseconds time) {
-    const Execution::Progress progress = kernel.execution->resume(memory_, time + lag_);
+    const Nanoseconds now = time + lag_;
+    const bool offered = background_ != nullptr && *background_;
+    kernel.progress = kernel.execution->resume(memory_, now, offered ? foreground : Execution::unbounded);
+    if (kernel.progress.state != Execution::State::running) {
+        ran(kernel, time);
+        return;
+    }
+    kernel.in_background = true;
+    (*background_)([this, &kernel, now] { kernel.progress = kernel.execution->resume(memory_, now); },
+                   [this, &kernel, time] {
+                       kernel.in_background = false;
+                       if (fault_ == CUDA_SUCCESS)
+                           schedule(time, Step::ran, &kernel);
+                       else
+                           kernel.operation.reset();
+                   });
+}
+
+// What follows from the kernel's last run, which was due at `time`.
+void Compute::ran(Kernel& kernel, Nanoseconds time) {
+    const Execution::Progress& progress = kernel.progress;
     switch (progress.state) {
         case Execution::State::running:
         case Execution::State::waiting:
@@ -281,7 +316,9 @@ void Compute::clear() {
     movers_ = {};
     waiting_.clear();
     ended_.clear();
-    for (const auto& kernel : kernels_) kernel->operation.reset();
+    for (const auto& kernel : kernels_) {
+        if (!kernel->in_background) kernel->operation.reset();  // its code is the operation's
+    }
     live_ = 0;
 }
 

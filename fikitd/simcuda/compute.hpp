@@ -9,10 +9,15 @@
 // kernel draws from a full memory is its share of the requests in flight), at most what one thread can keep
 // in flight. So one counter, the bytes served to each thread so far, tells every wave's end.
 //
+// A kernel whose code is long runs elsewhere (Background) if somebody offers that. What follows from it is
+// then processed later than it was due, beside what happened meanwhile, and still with the times at which it
+// was due.
+//
 // Pure in time. While suspended (another context has its turn) nothing here moves; all times inside are
 // without the time spent suspended (`lag_`).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <queue>
@@ -22,10 +27,15 @@
 
 namespace fikit::sim {
 
+// Calls `work` on another thread, which may take long, then `finish` as one calls everything here.
+using Background = std::function<void(std::function<void()> work, std::function<void()> finish)>;
+
 class Compute {
   public:
-    // `interference`: the share of the bandwidth that is lost while several kernels move data.
-    Compute(GlobalMemory& memory, Nanoseconds timer_base, double interference);
+    // `interference`: the share of the bandwidth that is lost while several kernels move data; `background`:
+    // null where all code runs in advance_to().
+    Compute(GlobalMemory& memory, Nanoseconds timer_base, double interference,
+            const Background* background = nullptr);
     ~Compute();
     Compute(const Compute&) = delete;
     Compute& operator=(const Compute&) = delete;
@@ -55,7 +65,7 @@ class Compute {
     struct Kernel;
 
   private:
-    enum class Step : std::uint8_t { start, run, wave_end, end };
+    enum class Step : std::uint8_t { start, run, ran, wave_end, end };
     struct Event {
         Nanoseconds time;
         std::uint64_t sequence;
@@ -78,6 +88,7 @@ class Compute {
     void schedule(Nanoseconds time, Step step, Kernel* kernel, Wave* wave = nullptr);
     void process(const Event& event);
     void run(Kernel& kernel, Nanoseconds time);
+    void ran(Kernel& kernel, Nanoseconds time);
     void set_off(Wave& wave);
     void end_wave(Wave& wave, Nanoseconds time);
     void start_moving(Wave& wave, double bytes, Nanoseconds time);
@@ -92,6 +103,7 @@ class Compute {
     GlobalMemory& memory_;
     Nanoseconds timer_base_;
     double interference_;
+    const Background* background_;
     Machine machine_;
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     std::vector<Kernel*> waiting_;                  // with blocks to place, the most urgent first

@@ -12,7 +12,8 @@ Compute& Device::compute(unsigned context) {
     if (computes_.size() <= context) computes_.resize(context + 1);
     std::unique_ptr<Compute>& found = computes_[context];
     if (!found) {
-        found = std::make_unique<Compute>(memory_, options_.timer_base, options_.interference);
+        found = std::make_unique<Compute>(memory_, options_.timer_base, options_.interference,
+                                          &options_.background);
         for (const SmSet& partition : partitions_) found->machine().add_partition(partition);
     }
     return *found;
@@ -109,6 +110,8 @@ void Device::collect(Compute& compute, Nanoseconds time) {
 }
 
 void Device::take_turns(Nanoseconds time) {
+    // What comes out of the background may be of a time before.
+    time = turns_at_ = std::max(turns_at_, time);
     if (computes_.size() == 1 || suspended_) {
         turn_due_.reset();
         for (const auto& compute : computes_) {

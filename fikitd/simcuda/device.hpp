@@ -31,6 +31,7 @@ struct DeviceOptions {
     FaultPlan faults;
     Nanoseconds timer_base = 0;  // what %globaltimer reads at time 0
     double interference = 0;     // see Compute
+    Background background = {};  // see Compute
 };
 
 class Device {
@@ -109,6 +110,7 @@ class Device {
     std::vector<SmSet> partitions_;
     Turns turns_;
     std::optional<Nanoseconds> turn_due_;
+    Nanoseconds turns_at_ = 0;  // when they were looked at last
     bool suspended_ = false;
     Engine engines_[3];
     std::vector<OperationPtr> waiting_values_;

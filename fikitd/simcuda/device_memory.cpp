@@ -164,7 +164,7 @@ void Device::poll(Nanoseconds time) {
             continue;
         }
         waiting_values_.erase(waiting_values_.begin() + static_cast<std::ptrdiff_t>(index));
-        complete(operation, time);
+        complete(operation, std::max(time, operation->ready_at));
     }
 }
 

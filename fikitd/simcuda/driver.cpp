@@ -1,10 +1,7 @@
 // See driver.hpp.
 #include "driver.hpp"
 
-#include <pthread.h>
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -22,19 +19,6 @@ Nanoseconds unix_now() {
 
 constexpr Nanoseconds virtual_epoch = 1'700'000'000'000'000'000;  // the same in every run
 
-// A driver's threads take no signals of the program.
-template <typename Body>
-void start_thread(Body body) {
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    std::thread(body).detach();
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
-// While a stream wait is pending: how often to look, in wall time at least.
-constexpr std::chrono::microseconds poll_wall{50};
-
 }  // namespace
 
 SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSpace& space,
@@ -43,7 +27,15 @@ SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSp
       shared(std::move(with_others)),
       physical(settings.memory, shared.get()),
       heap(physical, space),
-      engine(space, {settings.faults, timer_base, settings.interference}) {}
+      engine(space, {settings.faults, timer_base, settings.interference, background(settings)}) {}
+
+// Under the virtual clock no time may pass while a kernel's code runs; else it runs on a thread of its own.
+Background SimulatedDevice::background(const Settings& settings) {
+    if (settings.virtual_clock) return {};
+    return [this](std::function<void()> work, std::function<void()> finish) {
+        Driver::instance().run_in_background(*this, {std::move(work), std::move(finish)});
+    };
+}
 
 unsigned SimulatedDevice::take_turn() {
     const auto free = std::find(turns.begin(), turns.end(), false);
@@ -274,64 +266,6 @@ const Block* Driver::block_of(std::uint64_t address) const {
     if (next == blocks.begin()) return nullptr;
     const Block& block = std::prev(next)->second;
     return address - block.address < block.bytes ? &block : nullptr;
-}
-
-void Driver::start(SimulatedDevice& device) {
-    if (device.started) return;
-    device.started = true;
-    if (!clock.is_virtual()) start_thread([this, &device] { run_device(device); });
-    start_thread([this, &device] { run_calls(device); });
-    if (device.shared && !settings.mps) start_thread([this, &device] { run_turns(device); });
-}
-
-// Sleeps until the next event is due, for ever when there is none.
-void Driver::run_device(SimulatedDevice& device) {
-    prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);
-    constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
-    Lock lock(mutex);
-    for (;;) {
-        advance(device);
-        const auto next = next_due(device);
-        device.sleeps_until = next.value_or(never);
-        device.polling = device.engine.polls();
-        if (device.polling) {
-            const auto soon =
-                std::max(Clock::Wall::now() + poll_wall, clock.wall(clock.now() + model::wait_poll));
-            device.due.wait_until(lock, next ? std::min(soon, clock.wall(*next)) : soon);
-        } else if (next) {
-            device.due.wait_until(lock, clock.wall(*next));
-        } else {
-            device.due.wait(lock);
-        }
-        device.sleeps_until = 0;
-    }
-}
-
-// Looks when another process took or gave up a turn.
-void Driver::run_turns(SimulatedDevice& device) {
-    for (;;) {
-        device.shared->wait_for_change();
-        const Lock lock(mutex);
-        advance(device);
-    }
-}
-
-// Runs cuLaunchHostFunc's functions, one after the other, without the lock.
-void Driver::run_calls(SimulatedDevice& device) {
-    Lock lock(mutex);
-    for (;;) {
-        device.calls_due.wait(lock, [&] { return !device.calls.empty(); });
-        const OperationPtr call = device.calls.front();
-        const auto function = std::move(std::get<HostCall>(call->work).function);
-        lock.unlock();
-        function();
-        lock.lock();
-        advance(device);
-        device.engine.host_call_returned(call, clock.now());
-        advance(device);
-        device.calls.pop_front();
-        if (clock.is_virtual()) progress_.notify_all();
-    }
 }
 
 CUresult current_context(Driver& driver, Context*& context) {

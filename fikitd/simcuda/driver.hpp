@@ -39,6 +39,16 @@ struct SimulatedDevice {
     bool polling = false;          // it looks at stream waits by itself
     std::condition_variable calls_due;
     std::deque<OperationPtr> calls;  // host functions to run; the first runs
+    struct Kernel {                  // see Background
+        std::function<void()> work, finish;
+    };
+    struct {
+        std::deque<Kernel> waiting;  // for a thread
+        unsigned count = 0;          // those that run, too
+        unsigned threads = 0, idle = 0;
+        std::condition_variable due;
+    } kernels;
+    Background background(const Settings& settings);
     bool started = false;
     // As of the last look at the other processes' turns.
     struct {
@@ -139,6 +149,8 @@ class Driver {
     // Under the virtual clock: lets time pass, and all that is due happen.
     void let_pass(Lock& lock, Nanoseconds until);
     void start(SimulatedDevice& device);
+    // Runs a kernel's code without the lock.
+    void run_in_background(SimulatedDevice& device, SimulatedDevice::Kernel kernel);
     // What the next operation of a stream comes after.
     std::vector<Dependency> order(Stream& stream);
     // When what the current call submits leaves the host.
@@ -154,6 +166,7 @@ class Driver {
   private:
     void run_device(SimulatedDevice& device);
     void run_calls(SimulatedDevice& device);
+    void run_kernels(SimulatedDevice& device);
     void run_turns(SimulatedDevice& device);
     void take_turn(SimulatedDevice& device, Nanoseconds now);
     std::optional<Nanoseconds> next_due(const SimulatedDevice& device) const;

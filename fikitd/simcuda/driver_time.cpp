@@ -156,8 +156,12 @@ CUresult Driver::stand_still(Lock& lock) {
         for (;;) {
             advance(*device);
             const auto next = device->engine.next_event_time();
-            if (sticky() != CUDA_SUCCESS || !device->engine.computing() || !next) break;
-            if (clock.is_virtual())
+            if (sticky() != CUDA_SUCCESS || !device->engine.computing()) break;
+            if (device->kernels.count > 0)
+                progress_.wait(lock);
+            else if (!next)
+                break;
+            else if (clock.is_virtual())
                 let_pass(lock, *next);
             else
                 progress_.wait_until(lock, clock.wall(*next));

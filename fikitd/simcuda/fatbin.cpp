@@ -1,6 +1,8 @@
 // See fatbin.hpp.
 #include "fatbin.hpp"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -41,6 +43,55 @@ constexpr unsigned device_target = 90;
 // Machine code runs on its own minor version and later ones; PTX on every later device.
 bool fits(const Entry& entry) {
     return entry.kind == kind_ptx ? entry.target <= device_target : entry.target == device_target;
+}
+
+// The system's zstd library: loaded when the first image needs it, as it comes with no headers where only a
+// compiler is installed.
+struct Zstd {
+    std::size_t (*decompress)(void* out, std::size_t room, const void* packed, std::size_t bytes) = nullptr;
+    unsigned (*is_error)(std::size_t result) = nullptr;
+    bool known() const { return decompress != nullptr && is_error != nullptr; }
+    static const Zstd& library() {
+        static const Zstd zstd = [] {
+            Zstd found;
+            void* handle = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
+            if (handle == nullptr) return found;
+            found.decompress = reinterpret_cast<decltype(found.decompress)>(dlsym(handle, "ZSTD_decompress"));
+            found.is_error = reinterpret_cast<decltype(found.is_error)>(dlsym(handle, "ZSTD_isError"));
+            return found;
+        }();
+        return zstd;
+    }
+};
+
+// Undoes zstd's frame format (RFC 8878); false unless exactly `expected` bytes come out.
+bool expand_zstd(Bytes packed, std::size_t expected, std::vector<std::byte>& out) {
+    // A block gives at most 128 KiB and takes 4 bytes: no small file claims much memory.
+    if (expected / 32768 > packed.size()) return false;
+    out.resize(expected);
+    const Zstd& zstd = Zstd::library();
+    const std::size_t got = zstd.decompress(out.data(), out.size(), packed.data(), packed.size());
+    return zstd.is_error(got) == 0 && got == expected;
+}
+
+// An entry's image; false, with a reason, where it cannot be had.
+bool unpack(const Entry& entry, Bytes content, std::vector<std::byte>& out, std::string& problem) {
+    if ((entry.flags & (flag_lz4 | flag_zstd)) == 0) {
+        out.assign(content.begin(), content.end());
+        return true;
+    }
+    const bool zstd = (entry.flags & flag_zstd) != 0;
+    if (zstd && !Zstd::library().known()) {
+        problem = "an image is packed with zstd, and libzstd.so.1 is not on this machine";
+        return false;
+    }
+    problem = "a packed image of the fat binary is damaged";
+    if (entry.packed_bytes > content.size() || entry.expanded_bytes > expanded_most) return false;
+    const Bytes packed = content.first(entry.packed_bytes);
+    const bool fine =
+        zstd ? expand_zstd(packed, entry.expanded_bytes, out) : expand_lz4(packed, entry.expanded_bytes, out);
+    if (fine) problem.clear();
+    return fine;
 }
 
 }  // namespace
@@ -139,21 +190,8 @@ bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem) {
         // The newest PTX, else the machine code.
         const unsigned rank = entry.kind == kind_ptx ? 1000 + entry.target : entry.target;
         if (rank <= best) continue;
-        if ((entry.flags & flag_zstd) != 0) {
-            problem =
-                "an image is packed with zstd, which is not read here (nvcc --compress-mode=speed or =none)";
-            continue;
-        }
         std::vector<std::byte> expanded;
-        if ((entry.flags & flag_lz4) != 0) {
-            if (entry.packed_bytes > content.size() || entry.expanded_bytes > expanded_most ||
-                !expand_lz4(content.first(entry.packed_bytes), entry.expanded_bytes, expanded)) {
-                problem = "a packed image of the fat binary is damaged";
-                return false;
-            }
-        } else {
-            expanded.assign(content.begin(), content.end());
-        }
+        if (!unpack(entry, content, expanded, problem)) return false;
         best = rank;
         choice.kind = entry.kind == kind_ptx ? FatbinChoice::Kind::ptx : FatbinChoice::Kind::cubin;
         choice.image = std::move(expanded);

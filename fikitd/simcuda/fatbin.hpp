@@ -22,8 +22,8 @@ bool is_fatbin(Bytes image);
 // The length of the fat binary by its own header; 0 where `head` is none.
 std::uint64_t fatbin_length(Bytes head);
 
-// Chooses among the images for compute capability 9.0. False where the file is damaged; `problem`
-// then says how, and also why an image that would do was passed over.
+// Chooses among the images for compute capability 9.0, plain or packed with LZ4 or zstd. False, with a reason
+// in `problem`, where the file is damaged or an image cannot be unpacked.
 bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem);
 
 // A fat binary with one image, PTX for sm_90.

@@ -148,7 +148,7 @@ CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log) {
         case FatbinChoice::Kind::cubin:
             return load_cubin(choice.image, loaded, log);
         default:
-            log = problem.empty() ? "no image for sm_90 in the fat binary\n" : problem + "\n";
+            log = "no image for sm_90 in the fat binary\n";
             return CUDA_ERROR_NO_BINARY_FOR_GPU;
     }
 }

@@ -207,6 +207,41 @@ const Segment* AddressSpace::find(std::uint64_t address) const {
     return address - segment.address < segment.bytes ? &segment : nullptr;
 }
 
+// Keeps all users away for as long as it lives.
+class AddressSpace::Change {
+  public:
+    explicit Change(AddressSpace& space) : space_(space) {
+        space_.changes_.fetch_add(1, std::memory_order_relaxed);
+        space_.turnstile_.lock();
+        space_.users_.lock();
+    }
+    ~Change() {
+        space_.users_.unlock();
+        space_.turnstile_.unlock();
+        space_.changes_.fetch_sub(1, std::memory_order_relaxed);
+    }
+    Change(const Change&) = delete;
+    Change& operator=(const Change&) = delete;
+
+  private:
+    AddressSpace& space_;
+};
+
+std::shared_lock<std::shared_mutex> AddressSpace::in_use() {
+    const std::lock_guard turn(turnstile_);
+    return std::shared_lock(users_);
+}
+
+// Who changes something holds the driver's mutex. So a caller that sees a change waiting is not under that
+// mutex, and holds in_use().
+bool AddressSpace::give_way() {
+    if (changes_.load(std::memory_order_relaxed) == 0) return false;
+    users_.unlock_shared();
+    const std::lock_guard turn(turnstile_);
+    users_.lock_shared();
+    return true;
+}
+
 std::byte* AddressSpace::at(std::uint64_t address, std::size_t bytes, bool write) {
     const Segment* segment = find(address);
     if (segment == nullptr || segment->bytes - (address - segment->address) < bytes) return nullptr;
@@ -236,12 +271,19 @@ bool AddressSpace::overlaps(std::uint64_t address, std::size_t bytes) const {
     return next != segments_.end() && next->first - address < bytes;
 }
 
+void AddressSpace::map(const Segment& segment) {
+    const Change change(*this);
+    segments_[segment.address] = segment;
+}
+
 void AddressSpace::unmap(std::uint64_t address, std::size_t bytes) {
+    const Change change(*this);
     auto next = segments_.lower_bound(address);
     while (next != segments_.end() && next->first - address < bytes) next = segments_.erase(next);
 }
 
 void AddressSpace::protect(std::uint64_t address, std::size_t bytes, Access access) {
+    const Change change(*this);
     for (auto next = segments_.lower_bound(address); next != segments_.end() && next->first - address < bytes;
          ++next) {
         next->second.access = access;

@@ -5,15 +5,19 @@
 // faults as on real hardware, and no device pointer equals a host pointer. Every access of the
 // device is translated by AddressSpace, so an extent can be mapped at several addresses and mapped
 // again, at the price of a look-up and not of system calls. Host memory that is pinned or
-// registered appears at its own address. All of it is under the driver's mutex.
+// registered appears at its own address. All of it is under the driver's mutex, but kernels in the
+// background follow addresses without it: they hold AddressSpace::in_use().
 #pragma once
 
 #include <cuda.h>
 
+#include <atomic>
 #include <cstddef>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
+#include <shared_mutex>
 #include <vector>
 
 #include "ptx/execution.hpp"
@@ -100,17 +104,24 @@ class AddressSpace final : public GlobalMemory {
   public:
     std::byte* at(std::uint64_t address, std::size_t bytes, bool write) override;
     Stretch stretch(std::uint64_t address) override;
+    // Mappings stay as they are while somebody holds this and does not give way.
+    std::shared_lock<std::shared_mutex> in_use();
+    bool give_way() override;
     // Whether every byte is mapped.
     bool covers(std::uint64_t address, std::size_t bytes) const;
     bool overlaps(std::uint64_t address, std::size_t bytes) const;
-    void map(const Segment& segment) { segments_[segment.address] = segment; }
+    void map(const Segment& segment);
     // Removes, or changes the access of, the segments that begin inside the range.
     void unmap(std::uint64_t address, std::size_t bytes);
     void protect(std::uint64_t address, std::size_t bytes, Access access);
 
   private:
+    class Change;
     const Segment* find(std::uint64_t address) const;
     std::map<std::uint64_t, Segment> segments_;
+    std::shared_mutex users_;
+    std::mutex turnstile_;  // where who comes back to users_ waits behind who changes something
+    std::atomic<unsigned> changes_{0};
 };
 
 // cuMemAlloc: small blocks share pages, large ones have their own.

@@ -12,9 +12,16 @@
 namespace fikit::shim {
 namespace {
 
-bool on_device(uint64_t address) {
+enum class Place { host, device, wrong };
+
+// Where a range lies. Beyond the end of an allocation nothing may be touched; what a program has mapped side
+// by side is the executor's to judge.
+Place place_of(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
-    return ranges.find(address, range) && range.on_device();
+    if (!ranges.find(address, range)) return gpu ? Place::wrong : Place::host;
+    if (range.kind != Range::Kind::mapped && bytes > range.bytes - (address - range.address))
+        return Place::wrong;
+    return range.on_device() ? Place::device : Place::host;
 }
 
 // The host's own address of what the GPU may know by another one.
@@ -22,20 +29,28 @@ void* host_address(uint64_t address) { return reinterpret_cast<void*>(address); 
 
 }  // namespace
 
-CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait) {
+CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait, Sides sides) {
     if (bytes == 0) return CUDA_SUCCESS;
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
+    const Place target = place_of(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
+    const Place source = place_of(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
+    if (target == Place::wrong || source == Place::wrong) return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream)) {
         if (wait) return captures.forbid(stream);
-        Captured call = {};
-        call.kind = Captured::Kind::copy;
-        call.to = to;
-        call.from = from;
-        call.count = bytes;
-        Captured* added = nullptr;
-        return captures.add(stream, call, nullptr, 0, added, 0);
+        return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
+            const auto type = [](Place place) {
+                return place == Place::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+            };
+            node.copy.dstMemoryType = type(target);
+            node.copy.srcMemoryType = type(source);
+            node.copy.dstHost = host_address(node.copy.dstDevice = to);
+            node.copy.srcHost = host_address(node.copy.srcDevice = from);
+            node.copy.dstPitch = node.copy.srcPitch = node.copy.WidthInBytes = bytes;
+            node.copy.dstHeight = node.copy.srcHeight = node.copy.Height = node.copy.Depth = 1;
+            return true;
+        });
     }
-    const bool to_device = on_device(to), from_device = on_device(from);
+    const bool to_device = target == Place::device, from_device = source == Place::device;
     Status status = status::success;
     if (to_device && from_device) {
         status = producer().copy_on_device(stream, to, from, bytes);
@@ -56,33 +71,40 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
 
 namespace {
 
-CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait) {
+CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait,
+                 Sides sides = Sides::any) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
-    return copy_memory(to, from, bytes, stream, wait);
+    return copy_memory(to, from, bytes, stream, wait, sides);
 }
-
-// One side of a copy of rows: where its first byte is, and how far apart rows and slices are.
-struct Side {
-    uint64_t address;
-    uint64_t pitch, slice;
-};
 
 CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t x, uint64_t y, uint64_t z,
                  uint64_t pitch, uint64_t height, uint64_t width, Side& side) {
     if (type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
     if (pitch == 0) pitch = width + x;
+    if (pitch < width + x) return CUDA_ERROR_INVALID_VALUE;
     if (height == 0) height = 1;
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
     side = {base + z * pitch * height + y * pitch + x, pitch, pitch * height};
     return CUDA_SUCCESS;
 }
 
+}  // namespace
+
+CUresult sides_of(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
+    const CUresult result = side_of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstXInBytes, c.dstY, c.dstZ,
+                                    c.dstPitch, c.dstHeight, c.WidthInBytes, to);
+    return result != CUDA_SUCCESS ? result
+                                  : side_of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcXInBytes, c.srcY,
+                                            c.srcZ, c.srcPitch, c.srcHeight, c.WidthInBytes, from);
+}
+
+namespace {
+
 CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t width, uint64_t rows,
                    uint64_t slices, bool wait) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
-    if (wait && captures.capturing(stream)) return captures.forbid(stream);
     uint64_t bytes = width;
     if (to.pitch == width && from.pitch == width) {  // no gaps between rows
         bytes = width * rows;
@@ -98,28 +120,50 @@ CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t w
     return wait ? result_of(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
 }
 
-CUresult copy_2d(CUstream stream, const CUDA_MEMCPY2D* c, bool wait) {
-    if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Side to, from;
-    CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, 0,
-                              c->dstPitch, 0, c->WidthInBytes, to);
-    if (result == CUDA_SUCCESS)
-        result = side_of(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, 0, c->srcPitch,
-                         0, c->WidthInBytes, from);
-    if (result != CUDA_SUCCESS) return result;
-    return copy_rows(stream, to, from, c->WidthInBytes, c->Height, 1, wait);
+// Any description of rows as CUDA_MEMCPY3D has it.
+template <class Description>
+CUDA_MEMCPY3D rows_of(const Description& c) {
+    CUDA_MEMCPY3D rows = {};
+    rows.dstMemoryType = c.dstMemoryType;
+    rows.dstHost = c.dstHost;
+    rows.dstDevice = c.dstDevice;
+    rows.dstXInBytes = c.dstXInBytes;
+    rows.dstY = c.dstY;
+    rows.dstPitch = c.dstPitch;
+    rows.srcMemoryType = c.srcMemoryType;
+    rows.srcHost = c.srcHost;
+    rows.srcDevice = c.srcDevice;
+    rows.srcXInBytes = c.srcXInBytes;
+    rows.srcY = c.srcY;
+    rows.srcPitch = c.srcPitch;
+    rows.WidthInBytes = c.WidthInBytes;
+    rows.Height = c.Height;
+    rows.Depth = 1;
+    if constexpr (requires { c.Depth; }) {
+        rows.dstZ = c.dstZ;
+        rows.dstHeight = c.dstHeight;
+        rows.srcZ = c.srcZ;
+        rows.srcHeight = c.srcHeight;
+        rows.Depth = c.Depth;
+    }
+    return rows;
 }
 
-CUresult copy_3d(CUstream stream, const CUDA_MEMCPY3D* c, bool wait) {
+template <class Description>
+CUresult copy_described(CUstream handle, const Description* c, bool wait) {
     if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_MEMCPY3D rows = rows_of(*c);
     Side to, from;
-    CUresult result = side_of(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstZ,
-                              c->dstPitch, c->dstHeight, c->WidthInBytes, to);
-    if (result == CUDA_SUCCESS)
-        result = side_of(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcZ,
-                         c->srcPitch, c->srcHeight, c->WidthInBytes, from);
-    if (result != CUDA_SUCCESS) return result;
-    return copy_rows(stream, to, from, c->WidthInBytes, c->Height, c->Depth, wait);
+    if (const CUresult result = sides_of(rows, to, from); result != CUDA_SUCCESS) return result;
+    uint32_t stream = 0;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (!captures.capturing(stream))
+        return copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
+    if (wait) return captures.forbid(stream);
+    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
+        node.copy = rows;
+        return true;
+    });
 }
 
 template <class Value>
@@ -128,21 +172,23 @@ void fill_host(uint64_t address, Value value, uint64_t count) {
         memcpy(reinterpret_cast<char*>(address) + i * sizeof value, &value, sizeof value);
 }
 
+CUresult capture_fill(uint32_t stream, const CUDA_MEMSET_NODE_PARAMS& rows) {
+    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMSET, [&](Node& node) {
+        node.fill = rows;
+        return true;
+    });
+}
+
 template <class Value>
 CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
     if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
+    if (range.kind != Range::Kind::mapped && count > (range.bytes - (address - range.address)) / sizeof value)
+        return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream)) {
         if (!range.on_device()) return captures.forbid(stream);
-        Captured call = {};
-        call.kind = Captured::Kind::fill;
-        call.to = address;
-        call.count = count;
-        call.value = value;
-        call.width = sizeof value;
-        Captured* added = nullptr;
-        return captures.add(stream, call, nullptr, 0, added, 0);
+        return capture_fill(stream, {address, 0, value, sizeof value, count, 1});
     }
     if (range.on_device()) return result_of(producer().fill(stream, address, count, value, sizeof value));
     if (const Status status = producer().stream_synchronize(stream)) return result_of(status);
@@ -163,6 +209,8 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
     if (pitch == width * sizeof value) return fill(address, value, width * height, stream);
+    if (captures.capturing(stream))
+        return capture_fill(stream, {address, pitch, value, sizeof value, width, height});
     for (uint64_t y = 0; y < height; ++y)
         if (const CUresult result = fill(address + y * pitch, value, width, stream); result != CUDA_SUCCESS)
             return result;
@@ -172,6 +220,14 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
 uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
 
 }  // namespace
+
+bool is_device_memory(uint64_t address) { return place_of(address, 0, true) == Place::device; }
+
+CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream) {
+    if (width == 1) return fill(address, static_cast<uint8_t>(value), count, stream);
+    if (width == 2) return fill(address, static_cast<uint16_t>(value), count, stream);
+    return fill(address, value, count, stream);
+}
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return copy_on(nullptr, to, from, bytes, true);
@@ -187,32 +243,58 @@ CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontex
     return copy_on(stream, to, from, bytes, false);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {
-    return copy_on(nullptr, to, number(from), bytes, true);
+    return copy_on(nullptr, to, number(from), bytes, true, Sides::to_gpu);
 }
 CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr to, const void* from, size_t bytes, CUstream stream) {
-    return copy_on(stream, to, number(from), bytes, false);
+    return copy_on(stream, to, number(from), bytes, false, Sides::to_gpu);
 }
 CUresult cuMemcpyDtoH_v2(void* to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, number(to), from, bytes, true);
+    return copy_on(nullptr, number(to), from, bytes, true, Sides::from_gpu);
 }
 CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_on(stream, number(to), from, bytes, false);
+    return copy_on(stream, number(to), from, bytes, false, Sides::from_gpu);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, to, from, bytes, false);
+    return copy_on(nullptr, to, from, bytes, false, Sides::on_gpu);
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_on(stream, to, from, bytes, false);
+    return copy_on(stream, to, from, bytes, false, Sides::on_gpu);
 }
 
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_2d(nullptr, what, true); }
+CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_described(nullptr, what, true); }
+CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_described(nullptr, what, true); }
 CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
-    return copy_2d(stream, what, false);
+    return copy_described(stream, what, false);
 }
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_3d(nullptr, what, true); }
+CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_described(nullptr, what, true); }
 CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
-    return copy_3d(stream, what, false);
+    return copy_described(stream, what, false);
+}
+
+// One GPU is all there is: a peer is the device itself.
+CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) { return copy_described(nullptr, what, true); }
+CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
+    return copy_described(stream, what, false);
+}
+
+// The attributes are hints about where a side lies and when its source is read; both hold in any case.
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
+                               CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
+                               CUstream stream) {
+    if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
+        first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i)
+        if (const CUresult result = copy_on(stream, to[i], from[i], bytes[i], false); result != CUDA_SUCCESS)
+            return result;
+    return CUDA_SUCCESS;
+}
+CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
+                            CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
+                            size_t* failed, CUstream stream) {
+    if (failed != nullptr) *failed = SIZE_MAX;
+    return fikit::shim::cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, first, attribute_count,
+                                              stream);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {

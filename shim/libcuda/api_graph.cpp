@@ -1,49 +1,42 @@
-// CUDA graphs, as far as they come from capture.
-#include <stdlib.h>
-#include <string.h>
-
+// CUDA graphs: capture, and what a graph consists of.
 #include <new>
 
 #include "capture.hpp"
-#include "copies.hpp"
 #include "entry.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
 namespace {
 
-Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_magic); }
-Executable* executable_of(CUgraphExec handle) { return object_of<Executable>(handle, executable_magic); }
+CUgraphNode handle_of(const Node* node) { return reinterpret_cast<CUgraphNode>(const_cast<Node*>(node)); }
 
-CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle) {
-    const Graph* const graph = graph_of(graph_handle);
-    if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    auto* const executable = new (std::nothrow) Executable();
-    if (executable == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    executable->recording = graph->recording;
-    __atomic_add_fetch(&graph->recording->references, 1u, __ATOMIC_RELAXED);
-    *handle = reinterpret_cast<CUgraphExec>(executable);
+// As many as there is room for, with nothing behind them; without an array only how many there are.
+CUresult give(CUgraphNode* into, size_t* count, const List<Node*>& nodes) {
+    if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (into == nullptr) {
+        *count = nodes.size();
+        return CUDA_SUCCESS;
+    }
+    size_t given = 0;
+    for (const Node* const node : nodes)
+        if (given < *count) into[given++] = handle_of(node);
+    for (size_t i = given; i < *count; ++i) into[i] = nullptr;
+    *count = given;
     return CUDA_SUCCESS;
 }
 
-CUresult replay(Captured& call, uint32_t stream) {
-    switch (call.kind) {
-        case Captured::Kind::launch: {
-            LaunchShape shape = call.shape;
-            shape.stream = stream;
-            const auto* attributes = reinterpret_cast<const fikit_attribute*>(call.bytes());
-            const uint8_t* parameters = call.bytes() + shape.attributes * sizeof(fikit_attribute);
-            return result_of(producer().launch(shape, attributes, parameters));
-        }
-        case Captured::Kind::copy:
-            return copy_memory(call.to, call.from, call.count, stream, false);
-        case Captured::Kind::fill:
-            return result_of(producer().fill(stream, call.to, call.count, call.value, call.width));
-        case Captured::Kind::function:
-            return result_of(producer().host_function(stream, reinterpret_cast<HostFunction>(call.to),
-                                                      reinterpret_cast<void*>(call.from)));
-    }
-    return CUDA_ERROR_UNKNOWN;
+// Edges that carry anything but full completion are those of programmatic launches.
+bool plain(const CUgraphEdgeData* edges, size_t count) {
+    for (size_t i = 0; i < count && edges != nullptr; ++i)
+        if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
+    return true;
+}
+
+CUresult dependents(const Node& node, List<Node*>& found) {
+    for (Node* const other : node.graph->nodes)
+        if (other->before.contains(const_cast<Node*>(&node)) && !found.add(other))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -81,11 +74,13 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* statu
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
     cuuint64_t number = 0;
     Graph* graph = nullptr;
-    const CUresult result = captures.information(stream, *status, number, graph);
+    CUgraphNode const* last = nullptr;
+    size_t last_count = 0;
+    const CUresult result = captures.information(stream, *status, number, graph, last, last_count);
     if (id != nullptr) *id = number;
     if (graph_handle != nullptr) *graph_handle = reinterpret_cast<CUgraph>(graph);
-    if (dependencies != nullptr) *dependencies = nullptr;
-    if (count != nullptr) *count = 0;
+    if (dependencies != nullptr) *dependencies = last;
+    if (count != nullptr) *count = last_count;
     return result;
 }
 
@@ -94,6 +89,22 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
                                    const CUgraphEdgeData** edges, size_t* count) {
     if (edges != nullptr) *edges = nullptr;
     return fikit::shim::cuStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, count);
+}
+
+CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count,
+                                           unsigned int flags) {
+    uint32_t stream = 0;
+    if ((nodes == nullptr && count != 0) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    return captures.depend(stream, nodes, count, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
+}
+
+CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode* nodes,
+                                              const CUgraphEdgeData* edges, size_t count,
+                                              unsigned int flags) {
+    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
+    return fikit::shim::cuStreamUpdateCaptureDependencies(handle, nodes, count, flags);
 }
 
 // The mode forbids nothing (capture.hpp); a program may still ask what it has set.
@@ -108,82 +119,158 @@ CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
 
 // --- graphs ---
 
+CUresult cuGraphCreate(CUgraph* handle, unsigned int flags) {
+    if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    auto* const graph = new (std::nothrow) Graph();
+    *handle = reinterpret_cast<CUgraph>(graph);
+    return graph != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuGraphClone(CUgraph* handle, CUgraph original) {
+    const Graph* const graph = graph_of(original);
+    if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *handle = reinterpret_cast<CUgraph>(graph->clone());
+    return *handle != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 CUresult cuGraphDestroy(CUgraph handle) {
     Graph* const graph = graph_of(handle);
     if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    let_go(graph->recording);
-    graph->magic = 0;
     delete graph;
     return CUDA_SUCCESS;
 }
 
-// A node is a captured call.
+CUresult cuGraphNodeFindInClone(CUgraphNode* found, CUgraphNode original, CUgraph handle) {
+    const Graph* const graph = graph_of(handle);
+    if (found == nullptr || node_of(original) == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *found = handle_of(graph->copy_of(node_of(original)));
+    return *found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
     const Graph* const graph = graph_of(handle);
-    if (graph == nullptr || count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (nodes == nullptr) {
-        *count = graph->recording->count;
-        return CUDA_SUCCESS;
-    }
-    size_t given = 0;
-    for (Captured* call = graph->recording->first; call != nullptr && given < *count; call = call->next)
-        nodes[given++] = reinterpret_cast<CUgraphNode>(call);
-    for (size_t i = given; i < *count; ++i) nodes[i] = nullptr;
-    *count = given;
+    return graph != nullptr ? give(nodes, count, graph->nodes) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
+    const Graph* const graph = graph_of(handle);
+    if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    List<Node*> roots;
+    for (Node* const node : graph->nodes)
+        if (node->before.size() == 0 && !roots.add(node)) return CUDA_ERROR_OUT_OF_MEMORY;
+    return give(nodes, count, roots);
+}
+
+CUresult cuGraphGetEdges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, size_t* count) {
+    const Graph* const graph = graph_of(handle);
+    if (graph == nullptr || count == nullptr || (from == nullptr) != (to == nullptr))
+        return CUDA_ERROR_INVALID_VALUE;
+    size_t there = 0;
+    for (const Node* const node : graph->nodes)
+        for (const Node* const before : node->before) {
+            if (from != nullptr && there < *count) {
+                from[there] = handle_of(before);
+                to[there] = handle_of(node);
+            }
+            ++there;
+        }
+    for (size_t i = there; i < *count && from != nullptr; ++i) from[i] = to[i] = nullptr;
+    if (from == nullptr || there < *count) *count = there;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeGetType(CUgraphNode node, CUgraphNodeType* type) {
-    if (node == nullptr || type == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    constexpr CUgraphNodeType types[] = {CU_GRAPH_NODE_TYPE_KERNEL, CU_GRAPH_NODE_TYPE_MEMCPY,
-                                         CU_GRAPH_NODE_TYPE_MEMSET, CU_GRAPH_NODE_TYPE_HOST};
-    *type = types[static_cast<unsigned>(reinterpret_cast<const Captured*>(node)->kind)];
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphInstantiate(CUgraphExec* handle, CUgraph graph, CUgraphNode*, char*, size_t) {
-    return instantiate(handle, graph);
-}
-
-CUresult cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode*, char*, size_t) {
-    return instantiate(handle, graph);
-}
-
-CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph, unsigned long long flags) {
-    return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0 ? CUDA_ERROR_NOT_SUPPORTED
-                                                                    : instantiate(handle, graph);
-}
-
-CUresult cuGraphInstantiateWithParams(CUgraphExec* handle, CUgraph graph,
-                                      CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
-    if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = fikit::shim::cuGraphInstantiateWithFlags(handle, graph, parameters->flags);
-    parameters->result_out =
-        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* edges,
+                            size_t* count) {
+    const CUresult result = fikit::shim::cuGraphGetEdges(handle, from, to, count);
+    if (result == CUDA_SUCCESS && edges != nullptr && from != nullptr)
+        memset(edges, 0, *count * sizeof *edges);
     return result;
 }
 
-CUresult cuGraphUpload(CUgraphExec handle, CUstream) {
-    return executable_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
-    const Executable* const executable = executable_of(handle);
-    uint32_t stream = 0;
-    if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = number_of(stream_handle, stream); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(stream)) return captures.forbid(stream);  // a graph within a graph
-    for (Captured* call = executable->recording->first; call != nullptr; call = call->next)
-        if (const CUresult result = replay(*call, stream); result != CUDA_SUCCESS) return result;
+CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
+    const Node* const node = node_of(handle);
+    if (node == nullptr || type == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *type = node->type;
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphExecDestroy(CUgraphExec handle) {
-    Executable* const executable = executable_of(handle);
-    if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    let_go(executable->recording);
-    executable->magic = 0;
-    delete executable;
+CUresult cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode* nodes, size_t* count) {
+    const Node* const node = node_of(handle);
+    return node != nullptr ? give(nodes, count, node->before) : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode* nodes, CUgraphEdgeData* edges,
+                                       size_t* count) {
+    const CUresult result = fikit::shim::cuGraphNodeGetDependencies(handle, nodes, count);
+    if (result == CUDA_SUCCESS && edges != nullptr && nodes != nullptr)
+        memset(edges, 0, *count * sizeof *edges);
+    return result;
+}
+
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode* nodes, size_t* count) {
+    const Node* const node = node_of(handle);
+    if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    List<Node*> found;
+    const CUresult result = dependents(*node, found);
+    return result == CUDA_SUCCESS ? give(nodes, count, found) : result;
+}
+
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode* nodes, CUgraphEdgeData* edges,
+                                         size_t* count) {
+    const CUresult result = fikit::shim::cuGraphNodeGetDependentNodes(handle, nodes, count);
+    if (result == CUDA_SUCCESS && edges != nullptr && nodes != nullptr)
+        memset(edges, 0, *count * sizeof *edges);
+    return result;
+}
+
+CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
+                                size_t count) {
+    const Graph* const graph = graph_of(handle);
+    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i) {
+        Node* const before = node_of(from[i]);
+        Node* const after = node_of(to[i]);
+        if (before == nullptr || after == nullptr || before == after || before->graph != graph ||
+            after->graph != graph || after->before.contains(before))
+            return CUDA_ERROR_INVALID_VALUE;
+        if (!after->before.add(before)) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                   const CUgraphEdgeData* edges, size_t count) {
+    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
+    return fikit::shim::cuGraphAddDependencies(graph, from, to, count);
+}
+
+CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
+                                   size_t count) {
+    const Graph* const graph = graph_of(handle);
+    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)))
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i) {
+        Node* const before = node_of(from[i]);
+        Node* const after = node_of(to[i]);
+        if (before == nullptr || after == nullptr || after->graph != graph || !after->before.contains(before))
+            return CUDA_ERROR_INVALID_VALUE;
+        after->before.remove(before);
+    }
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                      const CUgraphEdgeData*, size_t count) {
+    return fikit::shim::cuGraphRemoveDependencies(graph, from, to, count);
+}
+
+CUresult cuGraphDestroyNode(CUgraphNode handle) {
+    Node* const node = node_of(handle);
+    if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (Node* const other : node->graph->nodes) other->before.remove(node);
+    node->graph->nodes.remove(node);
+    delete node;
     return CUDA_SUCCESS;
 }
 

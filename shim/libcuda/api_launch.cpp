@@ -7,103 +7,39 @@
 
 #include "capture.hpp"
 #include "entry.hpp"
-#include "objects.hpp"
+#include "launches.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
 namespace {
 
-// What a launch attribute is to us: the executor's business, a hint without effect on results, or refused.
-enum class Use { sent, hint, refused };
-
-Use use_of(CUlaunchAttributeID id) {
-    switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return Use::sent;
-        case CU_LAUNCH_ATTRIBUTE_IGNORE:
-        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-            return Use::hint;
-        default:
-            return Use::refused;
-    }
-}
-
-inline void copy_parameter(uint8_t* to, const void* from, uint32_t bytes) {
-    if (bytes == 8)
-        memcpy(to, from, 8);
-    else if (bytes == 4)
-        memcpy(to, from, 4);
-    else
-        memcpy(to, from, bytes);
-}
-
-struct FromPointers {
-    const Function& function;
-    void* const* parameters;
-    void operator()(uint8_t* to) const {
-        const fikit_parameter* const layout = function.layout;
-        for (uint32_t i = 0; i < function.parameters; ++i)
-            copy_parameter(to + layout[i].offset, parameters[i], layout[i].size);
-    }
-};
-
-struct FromBuffer {
-    const void* data;
-    size_t bytes, room;
-    void operator()(uint8_t* to) const {
-        memcpy(to, data, bytes < room ? bytes : room);
-        if (bytes < room) memset(to + bytes, 0, room - bytes);
-    }
-};
-
-CUresult find_buffer(void** extra, FromBuffer& buffer) {
-    for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
-        if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
-            buffer.data = extra[1];
-        else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
-            buffer.bytes = *static_cast<const size_t*>(extra[1]);
-        else
-            return CUDA_ERROR_INVALID_VALUE;
-    }
-    return buffer.data != nullptr || buffer.bytes == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
 template <class Pack>
-CUresult issue(const LaunchShape& shape, const fikit_attribute* attributes, const Pack& pack) {
+CUresult issue(const Function& function, const LaunchShape& shape, const fikit_attribute* attributes,
+               const Pack& pack) {
     if (captures.capturing(shape.stream)) [[unlikely]] {
-        Captured call = {};
-        call.kind = Captured::Kind::launch;
-        call.shape = shape;
-        Captured* added = nullptr;
-        const size_t attribute_bytes = shape.attributes * sizeof(fikit_attribute);
-        const CUresult result =
-            captures.add(shape.stream, call, attributes, attribute_bytes, added, shape.parameter_bytes);
-        if (result == CUDA_SUCCESS) pack(added->bytes() + attribute_bytes);
-        return result;
+        return captures.add(shape.stream, CU_GRAPH_NODE_TYPE_KERNEL, [&](Node& node) {
+            node.function = reinterpret_cast<CUfunction>(const_cast<Function*>(&function));
+            node.shape = shape;
+            if (!make_room(node, function)) return false;
+            if (shape.attributes != 0) memcpy(node.packed, attributes, shape.attributes * sizeof *attributes);
+            pack(node.parameters());
+            return true;
+        });
     }
     return result_of(producer().launch_with(shape, attributes, pack));
 }
 
 CUresult launch(const Function& function, LaunchShape& shape, const fikit_attribute* attributes,
                 void** parameters, void** extra) {
+    if (!possible(shape, function)) [[unlikely]]
+        return CUDA_ERROR_INVALID_VALUE;
     shape.function = function.number;
     shape.parameter_bytes = function.parameter_bytes;
     if (parameters != nullptr || function.parameters == 0) [[likely]]
-        return issue(shape, attributes, FromPointers{function, parameters});
-    if (extra == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    FromBuffer buffer = {nullptr, 0, function.parameter_bytes};
-    const CUresult result = find_buffer(extra, buffer);
-    if (result != CUDA_SUCCESS) return result;
-    return issue(shape, attributes, buffer);
+        return issue(function, shape, attributes, FromPointers{function, parameters});
+    FromBuffer buffer;
+    if (const CUresult result = buffer.find(function, extra); result != CUDA_SUCCESS) return result;
+    return issue(function, shape, attributes, buffer);
 }
 
 fikit_attribute cooperative_attribute() {
@@ -169,9 +105,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         const CUlaunchAttribute& given = config->attrs[i];
-        const Use use = use_of(given.id);
-        if (use == Use::hint) continue;
-        if (use == Use::refused || shape.attributes == FIKIT_MAX_ATTRIBUTES) {
+        const AttributeUse use = use_of(given.id);
+        if (use == AttributeUse::hint) continue;
+        if (use == AttributeUse::refused || shape.attributes == FIKIT_MAX_ATTRIBUTES) {
             call_log.say("launch attribute %d is not supported", static_cast<int>(given.id));
             return CUDA_ERROR_NOT_SUPPORTED;
         }
@@ -189,12 +125,10 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
     if (captures.capturing(number)) {
-        Captured call = {};
-        call.kind = Captured::Kind::function;
-        call.to = reinterpret_cast<uintptr_t>(function);
-        call.from = reinterpret_cast<uintptr_t>(argument);
-        Captured* added = nullptr;
-        return captures.add(number, call, nullptr, 0, added, 0);
+        return captures.add(number, CU_GRAPH_NODE_TYPE_HOST, [&](Node& node) {
+            node.host = {function, argument};
+            return true;
+        });
     }
     return result_of(producer().host_function(number, function, argument));
 }

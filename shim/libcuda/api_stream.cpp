@@ -61,8 +61,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int) 
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
-    if (const uint64_t capture = load_acquire(event->capture); capture != 0)
-        return captures.join(number, capture);
+    if (load_acquire(event->capture) != 0) return captures.join(number, *event);
     // Within a capture, an event from outside would be a dependency that no launch could repeat.
     if (captures.capturing(number)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
     return result_of(producer().event_wait(event->number, number));
@@ -142,7 +141,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int) {
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    const uint64_t capture = captures.capture_of(number);
+    const uint64_t capture = captures.record(number, *event);
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;
     const bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;

@@ -1,23 +1,10 @@
 #include "capture.hpp"
 
-#include <stdlib.h>
-#include <string.h>
-
 #include <new>
 
 namespace fikit::shim {
 
 constinit Captures captures;
-
-void let_go(Recording* recording) {
-    if (recording == nullptr || __atomic_sub_fetch(&recording->references, 1u, __ATOMIC_ACQ_REL) != 0) return;
-    for (Captured* call = recording->first; call != nullptr;) {
-        Captured* const next = call->next;
-        free(call);
-        call = next;
-    }
-    delete recording;
-}
 
 CUresult Captures::begin(uint32_t stream, CUstreamCaptureMode mode) {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
@@ -26,96 +13,141 @@ CUresult Captures::begin(uint32_t stream, CUstreamCaptureMode mode) {
     if (stream == 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     auto* const capture = new (std::nothrow) Capture();
     auto* const graph = new (std::nothrow) Graph();
-    auto* const recording = new (std::nothrow) Recording();
+    auto* const branch = new (std::nothrow) Branch();
     const Locked lock(mutex_);
-    if (capture == nullptr || graph == nullptr || recording == nullptr || of_[stream] != nullptr) {
+    if (capture == nullptr || graph == nullptr || branch == nullptr || of_[stream] != nullptr) {
         const bool twice = of_[stream] != nullptr;
         delete capture;
         delete graph;
-        delete recording;
+        delete branch;
         return twice ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_OUT_OF_MEMORY;
     }
-    graph->recording = recording;
     *capture = {graph, ++ids_, stream, false};
-    store_release(of_[stream], capture);
+    branch->capture = capture;
+    store_release(of_[stream], branch);
     store_release(active_, active_ + 1);
     return CUDA_SUCCESS;
 }
 
 CUresult Captures::end(uint32_t stream, Graph*& graph) {
     const Locked lock(mutex_);
-    Capture* const capture = of_[stream];
-    if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (of_[stream] == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    Capture* const capture = of_[stream]->capture;
     if (capture->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
-    for (Capture*& joined : of_)
-        if (joined == capture) store_release(joined, static_cast<Capture*>(nullptr));
+    const bool joined = all_joined(*of_[stream]);
+    for (uint32_t each = 0; each < FIKIT_MAX_STREAMS; ++each)
+        if (of_[each] != nullptr && of_[each]->capture == capture) leave(each);
     store_release(active_, active_ - 1);
     graph = capture->graph;
     const bool spoilt = capture->spoilt;
     delete capture;
-    if (!spoilt) return CUDA_SUCCESS;
-    let_go(graph->recording);
+    if (!spoilt && joined) return CUDA_SUCCESS;
     delete graph;
     graph = nullptr;
-    return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    return spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 }
 
-CUresult Captures::information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id,
-                               Graph*& graph) {
+void Captures::leave(uint32_t stream) {
+    Branch* const branch = of_[stream];
+    store_release(of_[stream], static_cast<Branch*>(nullptr));
+    delete branch;
+}
+
+// Does the origin come after all that was captured? A capture's nodes stand after what they depend on.
+bool Captures::all_joined(const Branch& origin) const {
+    const List<Node*>& nodes = origin.capture->graph->nodes;
+    for (Node* const node : nodes) node->visit = 0;
+    for (Node* const node : origin.last) node->visit = 1;
+    for (size_t i = nodes.size(); i-- > 0;) {
+        if (nodes[i]->visit == 0) return false;
+        for (Node* const before : nodes[i]->before) before->visit = 1;
+    }
+    return true;
+}
+
+CUresult Captures::information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
+                               CUgraphNode const*& last, size_t& count) {
     status = CU_STREAM_CAPTURE_STATUS_NONE;
     id = 0;
     graph = nullptr;
+    last = nullptr;
+    count = 0;
     if (none()) return CUDA_SUCCESS;
     const Locked lock(mutex_);
-    const Capture* const capture = of_[stream];
-    if (capture == nullptr) return CUDA_SUCCESS;
-    status = capture->spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-    id = capture->id;
-    graph = capture->graph;
+    const Branch* const branch = of_[stream];
+    if (branch == nullptr) return CUDA_SUCCESS;
+    const Capture& capture = *branch->capture;
+    status = capture.spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    id = capture.id;
+    graph = capture.graph;
+    last = reinterpret_cast<CUgraphNode const*>(branch->last.begin());
+    count = branch->last.size();
     return CUDA_SUCCESS;
 }
 
-CUresult Captures::add(uint32_t stream, const Captured& call, const void* attributes, size_t attribute_bytes,
-                       Captured*& added, size_t more_bytes) {
-    void* const memory = malloc(sizeof(Captured) + attribute_bytes + more_bytes);
-    if (memory == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    added = new (memory) Captured(call);
-    added->next = nullptr;
-    if (attribute_bytes != 0) memcpy(added->bytes(), attributes, attribute_bytes);
-    const Locked lock(mutex_);
-    Capture* const capture = of_[stream];
-    if (capture == nullptr || capture->spoilt) {
-        free(memory);
-        return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    }
-    Recording& recording = *capture->graph->recording;
-    *recording.last = added;
-    recording.last = &added->next;
-    ++recording.count;
-    return CUDA_SUCCESS;
+// The mutex is held.
+Node* Captures::begin_node(uint32_t stream, CUgraphNodeType type) {
+    Branch& branch = *of_[stream];
+    Node* const node = branch.capture->graph->add(type, branch.last.begin(), branch.last.size());
+    branch.last.clear();
+    return node != nullptr && branch.last.add(node) ? node : nullptr;
 }
 
-uint64_t Captures::capture_of(uint32_t stream) const {
+uint64_t Captures::record(uint32_t stream, Event& event) {
     if (none()) return 0;
     const Locked lock(mutex_);
-    return of_[stream] != nullptr ? of_[stream]->id : 0;
+    const Branch* const branch = of_[stream];
+    if (branch == nullptr) return 0;
+    // Without memory for it nobody could wait for the event: as a capture that is over.
+    free(event.captured);
+    event.captured_count = 0;
+    const size_t bytes = branch->last.size() * sizeof(Node*);
+    event.captured = bytes != 0 ? static_cast<Node**>(malloc(bytes)) : nullptr;
+    if (bytes != 0 && event.captured == nullptr) return UINT64_MAX;
+    if (bytes != 0) memcpy(static_cast<void*>(event.captured), branch->last.begin(), bytes);
+    event.captured_count = branch->last.size();
+    return branch->capture->id;
 }
 
-CUresult Captures::join(uint32_t stream, uint64_t wanted) {
+CUresult Captures::join(uint32_t stream, const Event& event) {
     const Locked lock(mutex_);
-    for (Capture* const capture : of_) {
-        if (capture == nullptr || capture->id != wanted) continue;  // one that is over cannot be joined
-        if (of_[stream] == capture) return CUDA_SUCCESS;
-        if (of_[stream] != nullptr) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
-        store_release(of_[stream], capture);
+    for (const Branch* const each : of_) {
+        if (each == nullptr || each->capture->id != event.capture) continue;  // what is over cannot be joined
+        Branch* branch = of_[stream];
+        if (branch != nullptr && branch->capture != each->capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+        if (branch == nullptr) {
+            branch = new (std::nothrow) Branch();
+            if (branch == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+            branch->capture = each->capture;
+            store_release(of_[stream], branch);
+        }
+        for (size_t i = 0; i < event.captured_count; ++i)
+            if (!branch->last.contains(event.captured[i]) && !branch->last.add(event.captured[i]))
+                return CUDA_ERROR_OUT_OF_MEMORY;
         return CUDA_SUCCESS;
     }
     return CUDA_ERROR_CAPTURED_EVENT;
 }
 
+CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace) {
+    const Locked lock(mutex_);
+    Branch* const branch = of_[stream];
+    if (branch == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    for (size_t i = 0; i < count; ++i) {
+        const Node* const node = node_of(nodes[i]);
+        if (node == nullptr || node->graph != branch->capture->graph) return CUDA_ERROR_INVALID_VALUE;
+    }
+    if (replace) branch->last.clear();
+    for (size_t i = 0; i < count; ++i) {
+        Node* const node = node_of(nodes[i]);
+        if (!branch->last.contains(node) && !branch->last.add(node)) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult Captures::forbid(uint32_t stream) {
     const Locked lock(mutex_);
-    if (of_[stream] != nullptr) of_[stream]->spoilt = true;
+    if (of_[stream] != nullptr) of_[stream]->capture->spoilt = true;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
 }
 

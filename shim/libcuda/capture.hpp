@@ -1,50 +1,13 @@
-// Stream capture. What a program does on a capturing stream is written down here, in the order of the calls,
-// and given to the executor when the graph is launched. So a capture is the program's own affair: nothing of
-// it reaches the context that others share, and its mode forbids nobody anything.
-//
-// The order of the calls is one that the graph's dependencies allow, and a launch runs it on one stream:
-// branches that the program captured side by side run one after the other.
+// Stream capture. What a program does on a capturing stream becomes a node of the graph, after what the
+// stream did before. So a capture is the program's own affair: nothing of it reaches the context that others
+// share, and its mode forbids nobody anything.
 #pragma once
 
 #include <cstdint>
 
-#include "objects.hpp"
+#include "graph.hpp"
 
 namespace fikit::shim {
-
-inline constexpr uint32_t graph_magic = 0x46475250, executable_magic = 0x46475845;
-
-// One captured call; its bytes (attributes, then parameters) lie behind it.
-struct Captured {
-    enum class Kind : uint8_t { launch, copy, fill, function };
-    Kind kind;
-    uint32_t width;     // fill: of an element
-    LaunchShape shape;  // launch
-    uint64_t to, from;  // copy, fill; function: its address and argument
-    uint64_t count;     // copy: bytes; fill: elements
-    uint32_t value;     // fill
-    Captured* next;
-
-    uint8_t* bytes() { return reinterpret_cast<uint8_t*>(this + 1); }
-};
-
-// The calls of one graph; shared by the graph and what was instantiated from it.
-struct Recording {
-    uint32_t references = 1;
-    uint32_t count = 0;
-    Captured* first = nullptr;
-    Captured** last = &first;
-};
-
-struct Graph {
-    uint32_t magic = graph_magic;
-    Recording* recording = nullptr;
-};
-
-struct Executable {
-    uint32_t magic = executable_magic;
-    Recording* recording = nullptr;
-};
 
 class Captures {
   public:
@@ -54,14 +17,17 @@ class Captures {
 
     CUresult begin(uint32_t stream, CUstreamCaptureMode mode);
     CUresult end(uint32_t stream, Graph*& graph);
-    CUresult information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph);
+    CUresult information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
+                         CUgraphNode const*& last, size_t& count);
 
-    // The stream is capturing: writes the call down.
-    CUresult add(uint32_t stream, const Captured& call, const void* attributes, size_t attribute_bytes,
-                 Captured*& added, size_t more_bytes);
-    // An event recorded on a capturing stream stands for the capture; a stream that waits for it joins.
-    uint64_t capture_of(uint32_t stream) const;  // its number; 0: none
-    CUresult join(uint32_t stream, uint64_t capture);
+    // The stream is capturing: a node for what it does next. `fill_in` completes it, and may fail.
+    template <class FillIn>
+    CUresult add(uint32_t stream, CUgraphNodeType type, const FillIn& fill_in);
+    // An event recorded on a capturing stream stands for what the stream did so far; who waits for it joins.
+    uint64_t record(uint32_t stream, Event& event);  // the capture's number; 0: none
+    CUresult join(uint32_t stream, const Event& event);
+    // Adds to what the stream's next node depends on, or replaces it.
+    CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
     // A call that no capture allows; the capture is spoilt.
     CUresult forbid(uint32_t stream);
 
@@ -72,15 +38,34 @@ class Captures {
         uint32_t origin;
         bool spoilt;
     };
+    // A stream in a capture: what its next node depends on.
+    struct Branch {
+        Capture* capture;
+        List<Node*> last;
+    };
+
+    Node* begin_node(uint32_t stream, CUgraphNodeType type);
+    bool all_joined(const Branch& origin) const;
+    void leave(uint32_t stream);
 
     mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint32_t active_ = 0;
     uint64_t ids_ = 0;
-    Capture* of_[FIKIT_MAX_STREAMS] = {};
+    Branch* of_[FIKIT_MAX_STREAMS] = {};
 };
 
-extern Captures captures;
+template <class FillIn>
+CUresult Captures::add(uint32_t stream, CUgraphNodeType type, const FillIn& fill_in) {
+    const Locked lock(mutex_);
+    if (of_[stream] == nullptr || of_[stream]->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    Node* const node = begin_node(stream, type);
+    if (node == nullptr || !fill_in(*node)) {
+        of_[stream]->capture->spoilt = true;
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    return CUDA_SUCCESS;
+}
 
-void let_go(Recording* recording);
+extern Captures captures;
 
 }  // namespace fikit::shim

@@ -7,7 +7,37 @@
 
 namespace fikit::shim {
 
+// What the call's name says of a side; a side that may be anything is pageable memory where nothing is known.
+enum class Sides : uint8_t { any, to_gpu, from_gpu, on_gpu };
+
 // `wait`: until the data are there. On a capturing stream it is written down instead.
-CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait);
+CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait,
+                     Sides sides = Sides::any);
+
+bool is_device_memory(uint64_t address);
+CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream);
+
+// One side of a copy of rows: where its first byte is, and how far apart rows and slices are.
+struct Side {
+    uint64_t address;
+    uint64_t pitch, slice;
+};
+CUresult sides_of(const CUDA_MEMCPY3D& copy, Side& to, Side& from);
+
+// The rows of a copy, for whoever takes one after the other; false ends it.
+template <class Take>
+bool each_row(const CUDA_MEMCPY3D& copy, const Take& take) {
+    Side to, from;
+    if (sides_of(copy, to, from) != CUDA_SUCCESS) return false;
+    const uint64_t width = copy.WidthInBytes;
+    const bool flat = to.pitch == width && from.pitch == width;
+    const uint64_t rows = flat ? 1 : copy.Height, bytes = flat ? width * copy.Height : width;
+    for (uint64_t z = 0; z < copy.Depth; ++z)
+        for (uint64_t y = 0; y < rows; ++y)
+            if (!take(to.address + z * to.slice + y * to.pitch,
+                      from.address + z * from.slice + y * from.pitch, bytes))
+                return false;
+    return true;
+}
 
 }  // namespace fikit::shim

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <stdlib.h>
 
 #include "../producer.hpp"
 #include "cuda_interface.hpp"
@@ -22,11 +23,17 @@ struct Stream {
     Context* context = nullptr;
 };
 
+struct Node;
+
 struct Event {
     uint32_t magic = event_magic;
     uint32_t number = 0;
     unsigned flags = 0;
-    uint64_t capture = 0;  // in which it was recorded last, instead of on the GPU; 0: none
+    uint64_t capture = 0;       // in which it was recorded last, instead of on the GPU; 0: none
+    Node** captured = nullptr;  // what it stands for there
+    size_t captured_count = 0;
+
+    ~Event() { free(captured); }
 };
 
 struct Module;
@@ -93,6 +100,7 @@ inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(han
 // The session's number of a stream.
 inline CUresult number_of(CUstream handle, uint32_t& number) {
     if (is_default(handle)) [[unlikely]] {
+        if (thread.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;  // a default stream is the context's
         const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread.zero_is_own);
         number = 0;
         return own ? own_default_stream(number) : CUDA_SUCCESS;

@@ -56,7 +56,7 @@ def test_kernels_of_a_cubin(cuda: Cuda) -> None:
     cuda.cuModuleUnload(module)
 
 
-@pytest.mark.parametrize("name", ["text-none", "text-speed"])
+@pytest.mark.parametrize("name", ["text-none", "text-speed", "text-default"])
 def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     place = cuda.device_words()
     module = cuda.cuModuleLoadData((IMAGES / f"{name}.fatbin").read_bytes())
@@ -65,8 +65,9 @@ def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     cuda.cuModuleUnload(module)
 
 
-def test_a_fat_binary_with_a_cubin(cuda: Cuda) -> None:
-    module = cuda.cuModuleLoadData((IMAGES / "machine-none.fatbin").read_bytes())
+@pytest.mark.parametrize("name", ["machine-none", "machine-size"])
+def test_fat_binaries_with_a_cubin(cuda: Cuda, name: str) -> None:
+    module = cuda.cuModuleLoadData((IMAGES / f"{name}.fatbin").read_bytes())
     function = cuda.cuModuleGetFunction(module, b"count")
     assert cuda.cuFuncGetParamInfo(function, 0) == (0, 8)
     cuda.cuModuleUnload(module)

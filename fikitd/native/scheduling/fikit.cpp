@@ -61,8 +61,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         longest * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
     made.end = made.start + length;
     if (!work.known || made.block == 0) made.block = length;
-    if (runs_ < operations)
-        running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
+    if (runs_ == operations) return;  // nobody is near whom it could delay
+    running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
     busy_until_ = made.end;
@@ -105,8 +105,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
-// Launches that were all waiting on the GPU since the last look took its time until this one: what is not their
-// own durations, nor the delays that are foreseen of what ran beside them, is drag.
+// Launches that were all waiting on the GPU since the last look took its time until this one: what is not
+// their own durations, nor the delays that are foreseen of what ran beside them, is drag.
 void Fikit::learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds at) {
     if (at != high.seen) {
         if (high.batch > 0 && high.behind) {
@@ -147,7 +147,7 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
         }
     }
     Levels::arrived(session, head, now);
-    guests_[session].refused = false;
+    guests_[session] = {};
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -335,15 +335,16 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
     const bool unknown = work.engine == Engine::kernel && !work.known;
     refusal = Refusal::in_flight;
-    if (runs_ == operations) return {Verdict::wait, number};
+    if (beside && runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
-        if (unknown && (!beside || unknowns_ > 0)) return {Verdict::wait, number};
-        if (gated_in_flight_ - running_[0].charge >= bounds_.in_flight ||
-            busy_until_ - now >= bounds_.in_flight)
+        if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
+        const Nanoseconds most = in_flight(now);
+        if (gated_in_flight_ - running_[0].charge >= most || busy_until_ - now >= most)
             return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
+    Nanoseconds ready_at = 0;  // then a smaller partition will do
     const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
     if (unknown) {
         if (can_confine) return {Verdict::partition, number, smallest};
@@ -353,12 +354,19 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         if (fits(everywhere, now)) return {Verdict::whole, number};
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
+        if (guests_[session].since == 0) guests_[session].since = now;
         if (can_confine) {
             uint32_t waves = 0;
+            Nanoseconds least = 0;
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
                 const Plan confined = plan(work, bounds_.partitions[index], now);
                 if (waves != 0 && confined.waves > waves) break;
+                const Nanoseconds length = confined.end - confined.start;
+                if (least == 0) least = length;
+                // What takes long on a small partition rather waits a while for room on a larger one.
+                ready_at = guests_[session].since + (length - least) / patience;
+                if (ready_at > now) break;
                 if (waves == 0 && !fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
@@ -371,8 +379,10 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
     }
-    const Nanoseconds forgotten = high_at_ + bounds_.high_memory;
-    return {Verdict::wait, number, 0, again == 0 ? forgotten : std::min(again, forgotten)};
+    Nanoseconds when = high_at_ + bounds_.high_memory;
+    for (const Nanoseconds other : {again, ready_at})
+        if (other > now) when = std::min(when, other);
+    return {Verdict::wait, number, 0, when};
 }
 
 Decision Fikit::decide(Nanoseconds now) {

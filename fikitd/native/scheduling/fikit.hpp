@@ -20,11 +20,16 @@
 //               the others until a block of the candidate ends, or run in more waves on what is left. If
 //               the lateness that results, less the slack, stays within what is left of the step's
 //               bound, the candidate goes there. Equal speed on a smaller partition is preferred to a
-//               larger one.
+//               larger one; where it would be slower there, it first waits a `patience`-th of the loss
+//               for room on a larger one.
+//   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
+//               the walk passes it first.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
-//               for every operation, and only `in_flight` is ever beyond recall. Steps that were delayed
-//               by more than the bound make it trust slack less (`trust`) and expect more delay
-//               (`margin`).
+//               for every operation, and only `in_flight` is ever beyond recall. What launches of a high
+//               session take beside gated work on top of what is foreseen (other caches, fewer SMs, the
+//               way a GPU serves two contexts) is learnt (`drag`), and slack shrinks by it. Steps that
+//               were delayed by more than the bound make it trust slack less (`trust`) and expect more
+//               delay (`margin`), within limits, so that no accident shuts the low side out.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
@@ -87,25 +92,27 @@ class Fikit final : public Levels {
   private:
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
-    static constexpr unsigned operations = 64;    // gated ones in flight
+    static constexpr unsigned operations = 64;  // gated ones in flight
+    static constexpr Nanoseconds patience = 4;
     static constexpr Nanoseconds most_drag = 20'000;
     static constexpr double least_trust = 0.3, most_margin = 2.0;
-    static constexpr unsigned foresight = 1024;   // launches of a high session that are looked ahead
+    static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
     struct High {
         Sequence* sequence = nullptr;
-        uint32_t outstanding = 0;              // launches issued and not completed
-        Nanoseconds end = 0, alone = 0;        // of what has completed: as it was, as it would have been
-        Nanoseconds notice = 1'000'000;        // how late a completion is seen: the least so far
-        // What its launches take beside gated work on top of the delays that are foreseen, and of what that is
-        // being learnt: the launches that one look saw completed, which had all waited since the look before.
+        uint32_t outstanding = 0;        // launches issued and not completed
+        Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
+        Nanoseconds notice = 1'000'000;  // how late a completion is seen: the least so far
+        // What its launches take beside gated work on top of the delays that are foreseen, and of what that
+        // is being learnt: the launches that one look saw completed, which had all waited since the look
+        // before.
         Nanoseconds drag = 500;
         Nanoseconds seen_before = 0, seen = 0, foreseen = 0;
         uint32_t batch = 0;
         bool behind = false;
-        bool awaits = false, tells = false;    // tells: it has ever said that it waits
-        bool beside = false;                   // gated work was in flight since it last waited
-        Nanoseconds spent = 0;                 // delay of this step
+        bool awaits = false, tells = false;  // tells: it has ever said that it waits
+        bool beside = false;                 // gated work was in flight since it last waited
+        Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
         double trust = 0.5;   // share of the slack that is relied on
@@ -116,7 +123,8 @@ class Fikit final : public Levels {
         Nanoseconds suspect_block = 0;
     };
     struct Guest {
-        bool refused = false;  // its head was counted as refused
+        bool refused = false;   // its head was counted as refused
+        Nanoseconds since = 0;  // it would have gone if it had fitted; 0: it has not come to that
     };
     struct Surprise {
         uint64_t key = 0;

@@ -96,6 +96,11 @@ class Levels : public Policy {
         high_elsewhere_ = high_busy;
     }
 
+    Nanoseconds in_flight(Nanoseconds now) const override {
+        return beside_high(now) || levels_[highest_level].in_flight > 0 ? bounds_.in_flight
+                                                                        : quiet * bounds_.in_flight;
+    }
+
   protected:
     explicit Levels(const Bounds& bounds) : bounds_(bounds) {}
 
@@ -157,6 +162,7 @@ class Levels : public Policy {
     bool high_elsewhere_ = false;
 
   private:
+    static constexpr Nanoseconds quiet = 5;  // times as much may be in flight
     // How far behind its equals a session may fall without losing its claim: as much as short idle times
     // between operations cost it, not what it slept through.
     static constexpr double lag = 10e6;

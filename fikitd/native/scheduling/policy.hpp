@@ -48,7 +48,7 @@ struct Decision {
 
 // Bounds an operator sets, and what there is. Times in nanoseconds of device time.
 struct Bounds {
-    Nanoseconds in_flight = 200'000;       // gated work issued and not completed
+    Nanoseconds in_flight = 200'000;       // gated work issued and not completed, beside high work
     Nanoseconds partition_block = 20'000;  // strict: longer blocks go to the partition beside high work
     Nanoseconds high_memory = 50'000'000;  // a high session counts as active so long after its last work
     double starvation_share = 0.02;        // of the time, to each level that would get nothing
@@ -116,6 +116,11 @@ class Policy {
     virtual void awaited(unsigned, Nanoseconds) {}
     // High-priority work of another executor on this GPU is (not) under way.
     virtual void elsewhere(bool high_busy, Nanoseconds now) = 0;
+
+    // How much gated work may be in flight now (one operation may reach beyond): more than
+    // `Bounds::in_flight` while no high session has worked lately, so that who is alone hardly notices the
+    // gate.
+    virtual Nanoseconds in_flight(Nanoseconds now) const = 0;
 
     // Which waiting operation may be issued now, and where.
     virtual Decision decide(Nanoseconds now) = 0;

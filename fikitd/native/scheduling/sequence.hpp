@@ -5,8 +5,8 @@
 // there for as long as the keys agree, and found again by its last keys when they do not. Each position
 // carries the gap before the launch and how much that varied (both smoothed over the iterations), what it
 // occupies, and the idle time of the GPU between it and its predecessor as it would be with the GPU to
-// itself. Gaps and idle times grow by an eighth an iteration at most: a program that once stood still will not
-// again.
+// itself. Gaps and idle times grow by an eighth an iteration at most: a program that once stood still will
+// not again.
 //
 // That gives: when the next launches come and what SMs they need; and the slack: the idle time until the
 // session waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.

@@ -9,7 +9,8 @@
 //                      blocks last longer than `partition_block` are confined to the largest partition, where
 //                      there is one; otherwise unknown ones wait and long ones take their chance in a gap.
 //
-// An unknown operation is issued when no gated work is in flight, and counts as the whole bound.
+// Beside high work an unknown operation is issued when no gated work is in flight. It counts as the whole
+// bound.
 #pragma once
 
 #include "levels.hpp"
@@ -65,7 +66,7 @@ class Strict final : public Levels {
             }
             saved_up = true;
         }
-        if (gated_operations_ > 0 && (!work.known || gated_in_flight_ >= bounds_.in_flight))
+        if (gated_operations_ > 0 && ((!work.known && beside) || gated_in_flight_ >= in_flight(now)))
             return {Verdict::wait, number};
         return {confine && has_partition() ? Verdict::partition : Verdict::whole, number};
     }

@@ -74,23 +74,22 @@ std::uint64_t BlockRun::clock_cycles() const {
 
 Progress BlockRun::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions) {
     memory_ = &memory;
-    now_ = now;
+    // A block's clock never goes back, so it may be ahead of the launch's.
+    now_ = std::max(now, clock());
     if (resting_since_ >= 0) work.waited += now - std::exchange(resting_since_, -1);
     computed_before_ = block_cost(work).latency - work.waited;
     stretches_.fill({});
     const std::uint64_t end = retired_ + instructions;
     while (fault_ == CUDA_SUCCESS) {
-        const std::uint64_t before = retired_;
-        for (Warp& warp : warps_) {
-            run_warp(warp);
-            if (fault_ != CUDA_SUCCESS) break;
+        for (; next_warp_ < warps_.size() && fault_ == CUDA_SUCCESS; ++next_warp_) {
+            if (retired_ >= end) return {Progress::State::running, clock()};
+            run_warp(warps_[next_warp_]);
+            if (memory.give_way()) stretches_.fill({});
         }
         if (fault_ != CUDA_SUCCESS) break;
         if (live_threads_ == 0) return {Progress::State::finished, clock()};
-        if (retired_ != before) {
-            if (retired_ >= end) return {Progress::State::running, clock()};
-            continue;
-        }
+        next_warp_ = 0;
+        if (std::exchange(round_began_, retired_) != retired_) continue;
         // Nobody could run: who sleeps shortest is next.
         Nanoseconds soonest = std::numeric_limits<Nanoseconds>::max();
         for (const Warp& warp : warps_) {

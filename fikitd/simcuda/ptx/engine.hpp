@@ -77,6 +77,7 @@ class BlockRun {
                            Context& context, unsigned lane);
     Nanoseconds clock() const;
     std::uint64_t clock_cycles() const;
+    std::uint64_t retired() const { return retired_; }
     std::uint32_t shared_bytes() const { return static_cast<std::uint32_t>(shared_.size()); }
 
     KernelRun& launch;
@@ -116,9 +117,11 @@ class BlockRun {
     GlobalMemory* memory_ = nullptr;
     std::vector<std::byte> shared_;
     std::vector<Warp> warps_;
+    std::size_t next_warp_ = 0;
     std::array<Barrier, 17> barriers_{};  // the last: of the cluster
     std::uint32_t live_threads_ = 0;
-    std::uint64_t retired_ = 0;
+    std::uint64_t retired_ = 0;      // warp instructions
+    std::uint64_t round_began_ = 0;  // what was retired when it was the first warp's turn
     std::uint64_t allowance_ = 0;
     Nanoseconds now_ = 0;
     Nanoseconds computed_before_ = 0;

@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "ptx/engine.hpp"
 #include "ptx/limits.hpp"
@@ -72,6 +73,7 @@ BlockExecution& BlockExecution::operator=(BlockExecution&&) noexcept = default;
 Progress BlockExecution::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions) {
     return run_->resume(memory, now, instructions);
 }
+std::uint64_t BlockExecution::retired() const { return run_->retired(); }
 const BlockWork& BlockExecution::work() const { return run_->work; }
 
 Execution::Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
@@ -80,9 +82,12 @@ Execution::Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameter
 Execution::~Execution() { run_.flush(); }
 
 // Runs one of the live blocks for its turn; false: it only waits.
-bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds now, Progress& progress) {
+bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds now,
+                          std::uint64_t instructions, Progress& progress) {
     Live& live = live_[index];
-    progress = live.block.resume(memory, now, block_turn);
+    const std::uint64_t before = live.block.retired();
+    progress = live.block.resume(memory, now, std::min(instructions, block_turn));
+    retired_ += live.block.retired() - before;
     if (progress.state == State::waiting) live.until = progress.until;
     if (progress.state != State::finished) return progress.state == State::running;
     const BlockWork& work = live.block.work();
@@ -98,37 +103,40 @@ bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds n
 
 // All blocks begin with the first, as far as there is memory for them: each writes what it writes, and what
 // one costs is what the machine goes by.
-Progress Execution::resume(GlobalMemory& memory, Nanoseconds now) {
+Progress Execution::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions) {
     const std::uint64_t blocks = run_.kernel.uniform ? 1 : run_.shape.blocks();
     const std::size_t warps = (run_.shape.threads() + ptx::lanes - 1) / ptx::lanes;
     const std::size_t state = warps * (run_.kernel.body->frame_bytes + std::size_t{4096});
     const std::size_t most = std::max<std::size_t>(live_bytes / state, model::sm_count);
+    const std::uint64_t end = instructions == unbounded ? unbounded : retired_ + instructions;
     for (unsigned turn = 0; turn < launch_turns; ++turn) {
-        bool ran = false;
-        Nanoseconds soonest = std::numeric_limits<Nanoseconds>::max();
-        for (std::size_t index = 0; index < live_.size() || (next_block_ < blocks && live_.size() < most);) {
-            if (index == live_.size()) {
+        while (at_ < live_.size() || (next_block_ < blocks && live_.size() < most)) {
+            if (retired_ >= end) return {State::running, now};
+            if (at_ == live_.size()) {
                 const auto sm = static_cast<unsigned>(next_block_ % model::sm_count);
                 live_.push_back({BlockExecution(run_, next_block_++, sm), now});
             }
             const std::size_t before = live_.size();
-            if (live_[index].until <= now) {
+            if (live_[at_].until <= now) {
                 Progress progress{};
-                ran = run_block(index, memory, now, progress) || ran;
+                ran_ = run_block(at_, memory, now, end - retired_, progress) || ran_;
                 if (progress.state == State::faulted) {
                     run_.flush();
                     return progress;
                 }
             }
-            if (live_.size() < before) continue;
-            if (live_[index].until > now) soonest = std::min(soonest, live_[index].until);
-            ++index;
+            if (live_.size() == before) ++at_;
         }
+        at_ = 0;
         if (live_.empty() && next_block_ == blocks) {
             run_.flush();
             return {State::finished, now};
         }
-        if (!ran) return {State::waiting, soonest};
+        if (!std::exchange(ran_, false)) {
+            Nanoseconds soonest = std::numeric_limits<Nanoseconds>::max();
+            for (const Live& live : live_) soonest = std::min(soonest, live.until);
+            return {State::waiting, soonest};
+        }
     }
     return {State::waiting, now + spin_pause};
 }

@@ -39,6 +39,8 @@ class GlobalMemory {
     virtual std::byte* at(std::uint64_t address, std::size_t bytes, bool write) = 0;
     // What is mapped around `address`; an empty one sends every access to at().
     virtual Stretch stretch(std::uint64_t) { return {}; }
+    // Lets others change what is mapped, if they wait to; true: then nothing known of it holds any more.
+    virtual bool give_way() { return false; }
 };
 
 struct LaunchShape {
@@ -62,7 +64,7 @@ struct Progress {
 class KernelRun {
   public:
     // `variables` are the device addresses of the module's variables; `timer_base` is what
-    // %globaltimer reads at simulated time 0. The references must outlive this.
+    // %globaltimer reads at simulated time 0. The kernel must outlive this.
     KernelRun(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
               const std::vector<std::uint64_t>& variables, Nanoseconds timer_base);
 
@@ -81,7 +83,7 @@ class KernelRun {
     void flush();
 
   private:
-    const std::vector<std::uint64_t>& variables_;
+    std::vector<std::uint64_t> variables_;
     std::vector<std::pair<const ptx::Function*, std::vector<std::byte>>> bound_;
 };
 
@@ -98,8 +100,9 @@ class BlockExecution {
     BlockExecution(BlockExecution&&) noexcept;
     BlockExecution& operator=(BlockExecution&&) noexcept;
 
-    // Runs up to `instructions` warp instructions from the time `now` on.
+    // Runs about so many warp instructions, from the time `now` on.
     Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions);
+    std::uint64_t retired() const;  // warp instructions so far
     // Of the block so far; `waited` is the time in which no thread could run.
     const BlockWork& work() const;
 
@@ -117,13 +120,15 @@ class Execution {
               const std::vector<std::uint64_t>& variables, Nanoseconds timer_base);
     ~Execution();
 
-    // Returns waiting, finished or faulted.
-    Progress resume(GlobalMemory& memory, Nanoseconds now);
+    // Runs about so many warp instructions, or without a bound; then never returns running.
+    Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions = unbounded);
+    static constexpr std::uint64_t unbounded = ~std::uint64_t{0};
     // What one block did, the mean of all; once finished.
     BlockWork work() const;
 
   private:
-    bool run_block(std::size_t index, GlobalMemory& memory, Nanoseconds now, Progress& progress);
+    bool run_block(std::size_t index, GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions,
+                   Progress& progress);
 
     struct Live {
         BlockExecution block;
@@ -132,7 +137,10 @@ class Execution {
     KernelRun run_;
     BlockWork sum_;  // of the blocks that have ended
     std::vector<Live> live_;
+    std::size_t at_ = 0;  // whose turn it is among them
+    bool ran_ = false;    // whether one of them could run in this round
     std::uint64_t next_block_ = 0;
+    std::uint64_t retired_ = 0;
 };
 
 }  // namespace fikit::sim

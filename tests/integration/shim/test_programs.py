@@ -8,13 +8,29 @@ import sys
 from pathlib import Path
 
 import pytest
+from fikit import protocol
 
 import bench
+from tests.integration.conftest import Client
 from tests.integration.shim.conftest import PROGRAMS, Runner
 
 PYTHON = (sys.executable,)
 DRIVER_API = Path(bench.__file__).with_name("programs") / "driver_api.py"
-NAMES = ["contexts", "memory", "launches", "streams", "virtual_memory", "graphs", "pools"]
+NAMES = [
+    "contexts",
+    "memory",
+    "rows",
+    "launches",
+    "limits",
+    "streams",
+    "host_functions",
+    "many",
+    "virtual_memory",
+    "graphs",
+    "graphs_by_hand",
+    "pools",
+]
+LINKED = {"plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,17 +70,24 @@ def test_the_driver_s_tables_know_our_handles(shared: Runner, compiler: list[str
     assert output == f"3\n{kernels}\n0\n0 True\n" + "0 0\n" * 5 + "4 4\n400\n999\n"
 
 
+@pytest.mark.parametrize("name", LINKED)
 def test_a_program_that_is_linked_prints_the_same(
-    natively: Runner, shared: Runner, compiler: list[str], tmp_path: Path
+    natively: Runner, shared: Runner, compiler: list[str], tmp_path: Path, name: str
 ) -> None:
     import fikit
 
     folder = Path(fikit.__file__).with_name("libcuda")
     for kind in ((), ("-DCUDA_API_PER_THREAD_DEFAULT_STREAM",)):
-        program = tmp_path / f"plain{len(kind)}"
-        source = str(PROGRAMS / "plain.c")
-        command = [*compiler, *kind, source, "-o", str(program), f"-L{folder}", "-lcuda"]
+        program = tmp_path / f"{name}{len(kind)}"
+        source = str(PROGRAMS / f"{name}.c")
+        command = [*compiler, *kind, source, "-o", str(program), f"-L{folder}", "-lcuda", "-pthread"]
         subprocess.run(command, check=True)
         alone = natively(str(program))
-        assert alone == (0, "9 9 3\n201\n", "")
+        assert alone == (0, LINKED[name], "")
         assert shared(str(program)) == alone
+
+
+def test_a_graph_is_one_operation_with_its_own_profile(shared: Runner, client: Client) -> None:
+    assert shared(*PYTHON, str(PROGRAMS / "graphs.py"))[0] == 0
+    known = client.ask(protocol.ListProfiles()).profiles
+    assert "graph of 6 operations" in [profile.function for profile in known]

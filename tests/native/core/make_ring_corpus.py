@@ -23,6 +23,8 @@ CALLS = {
     "function_set_attribute": (9, struct.pack("<IiiI", 1, 8, 1024, 0)),
     "function_occupancy": (10, struct.pack("<IIQ", 1, 128, 0)),
     "event_elapsed": (11, struct.pack("<II", 1, 2)),
+    "graph_create": (22, struct.pack("<IIQQ", 1, 0, 0, 72)),
+    "graph_destroy": (23, struct.pack("<II", 1, 0)),
 }
 
 
@@ -43,7 +45,7 @@ def launch(function: int = 0, attributes: int = 0, parameters: int = 16, stream:
 def inputs() -> dict[str, bytes]:
     """The rings by name."""
     rings = {
-        f"call_{name}": record(13, struct.pack("<II", number, len(body)) + body)
+        f"call_{name}": record(14, struct.pack("<II", number, len(body)) + body)
         for name, (number, body) in CALLS.items()
     }
     copy = struct.pack("<IIQQQ", 0, 0, 1 << 40, 0, 4096)
@@ -51,24 +53,25 @@ def inputs() -> dict[str, bytes]:
         "launch": launch(),
         "launch_attributes": launch(attributes=2),
         "launch_largest": launch(parameters=32764),
-        "copy": record(2, copy),
-        "fill": record(3, struct.pack("<QQII", 1 << 40, 100, 0, 4)),
-        "event_record": record(4, struct.pack("<II", 1, 1)),
-        "event_wait": record(5, struct.pack("<II", 1, 0)),
-        "synchronise": record(6, flags=1),
-        "host_function": record(7) + record(6, flags=1),
-        "stream": record(8, struct.pack("<Ii", 0, -1), stream=3)
+        "copy": record(3, copy),
+        "graph": record(2, struct.pack("<II", 1, 0)),
+        "fill": record(4, struct.pack("<QQII", 1 << 40, 100, 0, 4)),
+        "event_record": record(5, struct.pack("<II", 1, 1)),
+        "event_wait": record(6, struct.pack("<II", 1, 0)),
+        "synchronise": record(7, flags=1),
+        "host_function": record(8) + record(7, flags=1),
+        "stream": record(9, struct.pack("<Ii", 0, -1), stream=3)
         + launch(stream=3)
-        + record(6, flags=1, stream=3)
-        + record(9, stream=3),
-        "events": b"".join(record(4, struct.pack("<II", 1 + i % 2, i % 2)) for i in range(8)),
-        "free": record(11, struct.pack("<Q", 1 << 40)) + record(12, struct.pack("<Q", 1)),
-        "many": b"".join(record(6, flags=i % 2) for i in range(600)),
+        + record(7, flags=1, stream=3)
+        + record(10, stream=3),
+        "events": b"".join(record(5, struct.pack("<II", 1 + i % 2, i % 2)) for i in range(8)),
+        "free": record(12, struct.pack("<Q", 1 << 40)) + record(13, struct.pack("<Q", 1)),
+        "many": b"".join(record(7, flags=i % 2) for i in range(600)),
         "pad": record(0),
         "unknown": record(99),
-        "size_zero": record(6, size=0),
-        "size_odd": record(6, size=65),
-        "size_beyond": record(6, size=1 << 20),
+        "size_zero": record(7, size=0),
+        "size_odd": record(7, size=65),
+        "size_beyond": record(7, size=1 << 20),
     }
     rings["allocate_and_use"] = (
         rings["call_memory_allocate"]

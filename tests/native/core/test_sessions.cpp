@@ -326,7 +326,7 @@ void an_end_leaves_nothing_behind() {
         const auto after = null_driver::live();
         return after.mappings == before.mappings && after.allocations == before.allocations &&
                after.registrations == before.registrations && after.modules == before.modules &&
-               after.events == before.events;
+               after.events == before.events && after.graphs == before.graphs;
     });
     stop = true;
 }

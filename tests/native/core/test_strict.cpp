@@ -147,20 +147,31 @@ void high_work_in_flight_holds_the_rest_back() {
     CHECK(policy->decide(3 * ms).verdict == Verdict::whole);
 }
 
+// A high session's operation comes and goes.
+void high_work(Policy& policy, unsigned session, Nanoseconds now) {
+    policy.issued(session, known(10 * us), now);
+    policy.completed(session, known(10 * us), 10 * us, now);
+}
+
 void work_in_flight_is_bounded() {
     Bounds bounds;
     bounds.in_flight = 100 * us;
-    const auto policy = make_policy("strict", bounds);
-    policy->opened(0, 5, 1, 0);
-    int issued = 0;
-    for (; issued < 50; ++issued) {
-        policy->arrived(0, known(30 * us), 1 * ms);
-        if (policy->decide(1 * ms).verdict == Verdict::wait) break;
-        policy->issued(0, gated(known(30 * us)), 1 * ms);
+    for (const bool beside : {false, true}) {
+        const auto policy = make_policy("strict", bounds);
+        policy->opened(0, 5, 1, 0);
+        policy->opened(1, 0, 1, 0);
+        if (beside) high_work(*policy, 1, 1 * ms);
+        int issued = 0;
+        for (; issued < 50; ++issued) {
+            policy->arrived(0, known(30 * us), 1 * ms);
+            if (policy->decide(1 * ms).verdict == Verdict::wait) break;
+            policy->issued(0, gated(known(30 * us)), 1 * ms);
+        }
+        CHECK_EQUAL(policy->in_flight(1 * ms), (beside ? 1 : 5) * bounds.in_flight);
+        CHECK_EQUAL(issued, beside ? 4 : 17);  // the last may reach beyond the bound
+        policy->completed(0, gated(known(30 * us)), 30 * us, 2 * ms);
+        CHECK(policy->decide(2 * ms).verdict == Verdict::whole);
     }
-    CHECK_EQUAL(issued, 4);  // the last may reach beyond the bound
-    policy->completed(0, gated(known(30 * us)), 30 * us, 2 * ms);
-    CHECK(policy->decide(2 * ms).verdict == Verdict::whole);
     // One operation always may, however long.
     const auto other = make_policy("strict", bounds);
     other->opened(0, 5, 1, 0);
@@ -168,17 +179,20 @@ void work_in_flight_is_bounded() {
     CHECK(other->decide(1 * ms).verdict == Verdict::whole);
 }
 
-void unknown_kernels_go_alone() {
+void unknown_kernels_go_alone_beside_high_work() {
     Bounds bounds;
+    bounds.partitions[0] = 96;
     const auto policy = make_policy("strict", bounds);
     policy->opened(0, 5, 1, 0);
     policy->opened(1, 5, 1, 0);
+    policy->opened(2, 0, 1, 0);
+    high_work(*policy, 2, 1 * ms);
     policy->arrived(0, known(10 * us), 1 * ms);
     policy->issued(0, gated(known(10 * us)), 1 * ms);
     policy->arrived(1, unknown(), 1 * ms);
     CHECK(policy->decide(1 * ms).verdict == Verdict::wait);
     policy->completed(0, gated(known(10 * us)), 10 * us, 2 * ms);
-    CHECK(policy->decide(2 * ms).verdict == Verdict::whole);
+    CHECK(policy->decide(2 * ms).verdict == Verdict::partition);
     policy->issued(1, gated(unknown()), 2 * ms);
     policy->arrived(0, known(10 * us), 2 * ms);
     CHECK(policy->decide(2 * ms).verdict == Verdict::wait);  // it counts as the whole bound
@@ -334,7 +348,7 @@ int main(int count, char** arguments) {
         CASE(lower_levels_wait_for_higher_ones),
         CASE(high_work_in_flight_holds_the_rest_back),
         CASE(work_in_flight_is_bounded),
-        CASE(unknown_kernels_go_alone),
+        CASE(unknown_kernels_go_alone_beside_high_work),
         CASE(beside_high_work),
         CASE(equals_share_by_weight),
         CASE(idleness_is_no_claim),

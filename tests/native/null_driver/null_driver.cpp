@@ -28,6 +28,13 @@ std::atomic<int64_t> mappings, allocations, registrations, modules, events, stre
 std::atomic<uint64_t> mapped_bytes;
 std::atomic<float> elapsed{0.01f};
 
+template <class Handle>
+Handle new_handle() {
+    return reinterpret_cast<Handle>(next_handle.fetch_add(1) * 64);
+}
+
+}  // namespace
+
 CUresult enter(Function function) {
     const auto index = static_cast<size_t>(function);
     const uint64_t number = counts[index].fetch_add(1, std::memory_order_relaxed);
@@ -35,13 +42,6 @@ CUresult enter(Function function) {
     if (number < injection.first.load(std::memory_order_acquire)) return CUDA_SUCCESS;
     return number <= injection.last.load(std::memory_order_relaxed) ? injection.error.load() : CUDA_SUCCESS;
 }
-
-template <class Handle>
-Handle new_handle() {
-    return reinterpret_cast<Handle>(next_handle.fetch_add(1) * 64);
-}
-
-}  // namespace
 
 void reset() {
     for (Injection& injection : injections) injection.first = injection.last = never;
@@ -64,7 +64,7 @@ uint64_t count(Function function) { return counts[static_cast<size_t>(function)]
 
 Live live() {
     return {mappings.load(), allocations.load(), registrations.load(), modules.load(),
-            events.load(),   streams.load(),     mapped_bytes.load()};
+            events.load(),   streams.load(),     graphs.load(),        mapped_bytes.load()};
 }
 
 void set_elapsed(float milliseconds) { elapsed = milliseconds; }
@@ -81,9 +81,6 @@ const char* name_of(Function function) {
 }  // namespace fikit::null_driver
 
 using namespace fikit::null_driver;
-
-#define ENTER(name) \
-    if (const CUresult injected = enter(Function::name##_); injected != CUDA_SUCCESS) return injected
 
 extern "C" {
 

@@ -28,6 +28,9 @@ struct Stream {
     bool listed = false;
 };
 
+// Counts the call; an error where one was asked for.
+CUresult enter(Function function);
+
 CUresult submit(CUstream stream, Item item);
 CUresult query(CUstream stream);
 CUresult query(CUevent event);
@@ -35,4 +38,12 @@ Event* event_of(CUevent event);
 CUevent new_event();
 void forget(CUstream stream);
 
+// How many graphs there are, instantiated or not.
+extern std::atomic<int64_t> graphs;
+
 }  // namespace fikit::null_driver
+
+#define ENTER(name)                                                                                 \
+    if (const CUresult injected = fikit::null_driver::enter(fikit::null_driver::Function::name##_); \
+        injected != CUDA_SUCCESS)                                                                   \
+    return injected

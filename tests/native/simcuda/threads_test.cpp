@@ -22,11 +22,20 @@ constexpr const char* text = R"(.version 8.0
 .target sm_90
 .address_size 64
 .visible .entry count(.param .u64 a) { .reg .b64 %rd1; ld.param.u64 %rd1, [a]; red.global.add.u32 [%rd1], 1; ret; }
+.visible .entry long(.param .u64 a) {
+  .reg .b64 %rd1; .reg .b32 %r<3>; .reg .pred %p;
+  ld.param.u64 %rd1, [a]; mov.u32 %r1, 0; mov.u32 %r2, %tid.x;
+L: mad.lo.u32 %r2, %r2, 5, 1; add.u32 %r1, %r1, 1; setp.lt.u32 %p, %r1, 4000; @%p bra L;
+  red.global.add.u32 [%rd1], 1; ret; }
 )";
 
 void note(void* data) { static_cast<std::atomic<int>*>(data)->fetch_add(1); }
 
-void work(CUcontext context, CUfunction count, CUdeviceptr place, std::atomic<int>* called) {
+struct Kernels {
+    CUfunction count, takes_long;
+};
+
+void work(CUcontext context, Kernels kernels, CUdeviceptr place, std::atomic<int>* called) {
     RUN(cuCtxSetCurrent(context));
     CUstream stream = nullptr;
     CUevent event = nullptr;
@@ -39,7 +48,8 @@ void work(CUcontext context, CUfunction count, CUdeviceptr place, std::atomic<in
     const auto address = reinterpret_cast<CUdeviceptr>(pinned);
     void* parameters[] = {&place};
     for (std::uint32_t round = 1; round <= 20; ++round) {
-        RUN(cuLaunchKernel(count, 3, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr));
+        const CUfunction kernel = round % 5 == 0 ? kernels.takes_long : kernels.count;
+        RUN(cuLaunchKernel(kernel, 3, 1, 1, 32, 1, 1, 0, stream, parameters, nullptr));
         RUN(cuStreamWaitValue32(stream, address + 8, round, CU_STREAM_WAIT_VALUE_GEQ));
         RUN(cuLaunchHostFunc(stream, note, called));
         RUN(cuStreamWriteValue32(stream, address, round, 0));
@@ -64,19 +74,20 @@ void work(CUcontext context, CUfunction count, CUdeviceptr place, std::atomic<in
 int main() {
     CUcontext context = nullptr;
     CUmodule module = nullptr;
-    CUfunction count = nullptr;
+    Kernels kernels{};
     CUdeviceptr place = 0;
     RUN(cuInit(0));
     RUN(cuDevicePrimaryCtxRetain(&context, 0));
     RUN(cuCtxSetCurrent(context));
     RUN(cuModuleLoadData(&module, text));
-    RUN(cuModuleGetFunction(&count, module, "count"));
+    RUN(cuModuleGetFunction(&kernels.count, module, "count"));
+    RUN(cuModuleGetFunction(&kernels.takes_long, module, "long"));
     RUN(cuMemAlloc(&place, 4));
     RUN(cuMemsetD32(place, 0, 1));
     RUN(cuCtxSynchronize());
     std::atomic<int> called{0};
     std::vector<std::thread> threads;
-    for (int index = 0; index < 4; ++index) threads.emplace_back(work, context, count, place, &called);
+    for (int index = 0; index < 4; ++index) threads.emplace_back(work, context, kernels, place, &called);
     for (std::thread& thread : threads) thread.join();
     std::uint32_t counted = 0;
     RUN(cuMemcpyDtoH(&counted, place, 4));

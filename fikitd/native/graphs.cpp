@@ -1,0 +1,233 @@
+// Graphs: made on a worker from the nodes that the tenant's side sends (calls.h, graph_create), launched by
+// the dispatch thread as one operation with a duration of its own.
+#include <algorithm>
+#include <cstring>
+
+#include "core.hpp"
+#include "launches.hpp"
+#include "program_calls.hpp"
+
+namespace fikit {
+namespace {
+
+// Builds one graph. Every record is copied and checked as one of the ring is.
+class GraphBuilder {
+  public:
+    GraphBuilder(const Driver& driver, CUcontext context, const Session& session)
+        : driver_(driver), context_(context), session_(session) {}
+    GraphBuilder(const GraphBuilder&) = delete;
+    ~GraphBuilder() {
+        if (graph_ != nullptr) driver_.cuGraphDestroy_(graph_);
+    }
+
+    CUresult build(const std::vector<uint8_t>& image) {
+        CUresult result = driver_.cuGraphCreate_(&graph_, 0);
+        for (size_t at = 0; at < image.size() && result == CUDA_SUCCESS;) result = add(image, at);
+        if (result == CUDA_SUCCESS)
+            result = driver_.cuGraphInstantiateWithFlags_(&made.executable, graph_, 0);
+        return result;
+    }
+    size_t size() const { return nodes_.size(); }
+
+    SessionGraph made;
+
+  private:
+    CUresult add(const std::vector<uint8_t>& image, size_t& at) {
+        fikit_graph_node head;
+        if (image.size() - at < sizeof head) return CUDA_ERROR_INVALID_VALUE;
+        std::memcpy(&head, image.data() + at, sizeof head);
+        at += sizeof head;
+        const size_t listed = (size_t{head.dependencies} * sizeof(uint32_t) + 7) & ~size_t{7};
+        if (head.dependencies > nodes_.size() || listed > image.size() - at) return CUDA_ERROR_INVALID_VALUE;
+        before_.clear();
+        for (uint32_t i = 0; i < head.dependencies; ++i) {
+            uint32_t index;
+            std::memcpy(&index, image.data() + at + i * sizeof index, sizeof index);
+            if (index >= nodes_.size()) return CUDA_ERROR_INVALID_VALUE;
+            before_.push_back(nodes_[index]);
+        }
+        at += listed;
+        if (head.record_bytes < FIKIT_RECORD_ALIGN || head.record_bytes > FIKIT_MAX_RECORD ||
+            head.record_bytes > image.size() - at)
+            return CUDA_ERROR_INVALID_VALUE;
+        std::memcpy(operation_->bytes, image.data() + at, head.record_bytes);
+        at += head.record_bytes;
+        const fikit_record& record = operation_->record();
+        if (record.bytes != head.record_bytes || what_is_wrong(*operation_) != nullptr)
+            return CUDA_ERROR_INVALID_VALUE;
+        made.hash = mix(made.hash, uint64_t{record.op} << 32 | head.dependencies);
+        CUgraphNode node = nullptr;
+        const CUresult result = add_record(record.op, node);
+        nodes_.push_back(node);
+        return result;
+    }
+
+    CUresult add_record(uint16_t op, CUgraphNode& node) {
+        switch (op) {
+            case FIKIT_OP_LAUNCH:
+                return add_launch(node);
+            case FIKIT_OP_COPY:
+                return add_copy(node);
+            case FIKIT_OP_FILL:
+                return add_fill(node);
+            case FIKIT_OP_SYNC:
+                return driver_.cuGraphAddEmptyNode_(&node, graph_, before_.data(), before_.size());
+            default:
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+    }
+
+    CUresult add_launch(CUgraphNode& node) {
+        const auto& launch = operation_->as<fikit_launch>();
+        if (launch.function >= session_.functions.size()) return CUDA_ERROR_INVALID_HANDLE;
+        const SessionFunction& function = session_.functions[launch.function];
+        if (function.function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (check_shape(launch, function) != nullptr) return CUDA_ERROR_INVALID_VALUE;
+        size_t bytes = launch.parameter_bytes;
+        void* extra[] = {CU_LAUNCH_PARAM_BUFFER_POINTER, const_cast<uint8_t*>(operation_->parameters()),
+                         CU_LAUNCH_PARAM_BUFFER_SIZE, &bytes, CU_LAUNCH_PARAM_END};
+        CUDA_KERNEL_NODE_PARAMS parameters{};
+        parameters.func = function.function;
+        parameters.gridDimX = launch.grid[0];
+        parameters.gridDimY = launch.grid[1];
+        parameters.gridDimZ = launch.grid[2];
+        parameters.blockDimX = launch.block[0];
+        parameters.blockDimY = launch.block[1];
+        parameters.blockDimZ = launch.block[2];
+        parameters.sharedMemBytes = launch.shared_bytes;
+        parameters.extra = bytes > 0 ? extra : nullptr;
+        CUresult result =
+            driver_.cuGraphAddKernelNode_(&node, graph_, before_.data(), before_.size(), &parameters);
+        for (uint32_t i = 0; i < launch.attributes && result == CUDA_SUCCESS; ++i) {
+            fikit_attribute given;
+            std::memcpy(&given, operation_->attributes() + i, sizeof given);
+            const AttributeUse use = attribute_use(given.id);
+            if (use == AttributeUse::refuse) return CUDA_ERROR_NOT_SUPPORTED;
+            if (use == AttributeUse::drop) continue;
+            CUlaunchAttributeValue value;
+            std::memcpy(&value, given.value, sizeof value);
+            result = driver_.cuGraphKernelNodeSetAttribute_(node, static_cast<CUlaunchAttributeID>(given.id),
+                                                            &value);
+        }
+        KernelShape shape;
+        std::memcpy(&shape, launch.grid, sizeof shape);
+        made.hash = mix(made.hash, Profile::key_of(function.hash, shape));
+        if (std::find(made.modules.begin(), made.modules.end(), function.module) == made.modules.end())
+            made.modules.push_back(function.module);
+        return result;
+    }
+
+    CUresult add_copy(CUgraphNode& node) {
+        const auto& copy = operation_->as<fikit_copy>();
+        if (copy.kind != FIKIT_COPY_ON_DEVICE || !session_.owns(copy.device, copy.size) ||
+            !session_.owns(copy.other, copy.size))
+            return CUDA_ERROR_INVALID_VALUE;
+        CUDA_MEMCPY3D rows{};
+        rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;
+        rows.srcDevice = copy.other;
+        rows.dstDevice = copy.device;
+        rows.srcPitch = rows.dstPitch = rows.WidthInBytes = copy.size;
+        rows.srcHeight = rows.dstHeight = rows.Height = rows.Depth = 1;
+        made.hash = mix(made.hash, copy.size);
+        return driver_.cuGraphAddMemcpyNode_(&node, graph_, before_.data(), before_.size(), &rows, context_);
+    }
+
+    CUresult add_fill(CUgraphNode& node) {
+        const auto& fill = operation_->as<fikit_fill>();
+        if (!session_.owns(fill.device, fill.count * fill.width)) return CUDA_ERROR_INVALID_VALUE;
+        CUDA_MEMSET_NODE_PARAMS row{};
+        row.dst = fill.device;
+        row.value = fill.value;
+        row.elementSize = fill.width;
+        row.width = fill.count;
+        row.height = 1;
+        made.hash = mix(made.hash, fill.count * fill.width);
+        return driver_.cuGraphAddMemsetNode_(&node, graph_, before_.data(), before_.size(), &row, context_);
+    }
+
+    const Driver& driver_;
+    CUcontext context_;
+    const Session& session_;
+    CUgraph graph_ = nullptr;
+    std::vector<CUgraphNode> nodes_, before_;
+    std::unique_ptr<Operation> operation_ = std::make_unique<Operation>();
+};
+
+}  // namespace
+
+CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, fikit_reply_graph_create&) {
+    const uint8_t* from = session_.host_memory(request.host_buffer, core_.settings_.staging_bytes,
+                                               request.offset, request.size);
+    if (request.handle == 0 || request.handle >= FIKIT_MAX_GRAPHS || request.size == 0 || from == nullptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    const std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
+    GraphBuilder builder(driver_, core_.context_, session_);
+    const CUresult result = builder.build(image);
+    if (result != CUDA_SUCCESS) return result;
+    SessionGraph& made = builder.made;
+    const KernelName name = {made.hash, "graph of " + std::to_string(builder.size()) + " operations"};
+    made.hash = KernelNames::hash_of(name);
+    made.name = core_.name_index(name);
+    if (request.handle >= session_.graphs.size()) session_.graphs.resize(request.handle + 1);
+    destroy_graph(session_.graphs[request.handle]);
+    session_.graphs[request.handle] = std::move(made);
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::graph_destroy(const fikit_request_graph_destroy& request, fikit_reply_graph_destroy&) {
+    if (request.handle >= session_.graphs.size() || session_.graphs[request.handle].executable == nullptr)
+        return CUDA_ERROR_INVALID_HANDLE;
+    destroy_graph(session_.graphs[request.handle]);
+    return CUDA_SUCCESS;
+}
+
+// What was launched of it runs on: the driver destroys an executable graph when it has ended (CUDA driver
+// API, cuGraphExecDestroy).
+void ProgramCalls::destroy_graph(SessionGraph& graph) {
+    if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
+    graph = {};
+}
+
+void ProgramCalls::forget_graphs_of(uint16_t module) {
+    for (SessionGraph& graph : session_.graphs)
+        if (std::find(graph.modules.begin(), graph.modules.end(), module) != graph.modules.end())
+            destroy_graph(graph);
+}
+
+// Fills head_work and head_kernel. False: there is no such graph. The policy sees one block that takes as
+// long as the whole.
+bool Core::prepare_graph(Session& session) {
+    const uint32_t handle = session.head->as<fikit_graph>().graph;
+    if (handle >= session.graphs.size() || session.graphs[handle].executable == nullptr)
+        return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
+                             "launch: graph " + std::to_string(handle) + " does not exist");
+    SessionGraph& graph = session.graphs[handle];
+    if (graph.kernel == nullptr) {
+        const KernelShape shape;
+        bool fresh = false;
+        KernelEntry* const entry = profile_.find(Profile::key_of(graph.hash, shape), fresh);
+        if (entry != nullptr && (fresh || entry->waves == 0)) {
+            entry->shape = shape;
+            entry->work.key = entry->key;
+            entry->work.blocks = entry->work.per_sm = 1;
+            entry->waves = 1;
+            entry->name = graph.name;
+            entry->tell();
+        }
+        graph.kernel = entry;
+    }
+    scheduling::Work& work = session.head_work;
+    work = graph.kernel != nullptr ? graph.kernel->work : scheduling::Work{};
+    work.whole = true;
+    if (work.expected <= 0) work.expected = settings_.bounds.in_flight;
+    session.head_kernel = graph.kernel;
+    return true;
+}
+
+CUresult Core::issue_graph(Session& session, CUstream stream) {
+    ++session.usage.launches;
+    const uint32_t handle = session.head->as<fikit_graph>().graph;
+    return driver_.cuGraphLaunch_(session.graphs[handle].executable, stream);
+}
+
+}  // namespace fikit

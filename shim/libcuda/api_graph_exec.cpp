@@ -1,0 +1,186 @@
+// Instantiated graphs: made, changed, launched.
+#include <new>
+
+#include "capture.hpp"
+#include "copies.hpp"
+#include "entry.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) {
+    const Graph* const graph = graph_of(graph_handle);
+    if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    auto* const executable = new (std::nothrow) Executable();
+    if (executable == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    executable->flags = flags;
+    CUresult result = executable->take(*graph);
+    if (result == CUDA_SUCCESS) result = executable->send();
+    if (result != CUDA_SUCCESS) {
+        delete executable;
+        return result;
+    }
+    *handle = reinterpret_cast<CUgraphExec>(executable);
+    return CUDA_SUCCESS;
+}
+
+CUresult issue(const Node& node, uint32_t stream) {
+    switch (node.type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL: {
+            LaunchShape shape = node.shape;
+            shape.stream = stream;
+            return result_of(producer().launch(shape, node.attributes(), node.parameters()));
+        }
+        case CU_GRAPH_NODE_TYPE_MEMCPY: {
+            CUresult result = CUDA_SUCCESS;
+            each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {
+                result = copy_memory(to, from, bytes, stream, false);
+                return result == CUDA_SUCCESS;
+            });
+            return result;
+        }
+        case CU_GRAPH_NODE_TYPE_MEMSET: {
+            CUresult result = CUDA_SUCCESS;
+            each_row(node.fill, [&](uint64_t to, uint64_t count) {
+                result = fill_memory(to, node.fill.value, node.fill.elementSize, count, stream);
+                return result == CUDA_SUCCESS;
+            });
+            return result;
+        }
+        case CU_GRAPH_NODE_TYPE_HOST:
+            return result_of(producer().host_function(stream, node.host.fn, node.host.userData));
+        default:
+            return CUDA_SUCCESS;
+    }
+}
+
+// The same kinds of nodes after the same ones?
+CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node*& where) {
+    where = nullptr;
+    if (old.nodes.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+    for (uint32_t i = 0; i < old.nodes.size(); ++i) old.nodes[i]->last = graph.nodes[i]->last = i;
+    for (uint32_t i = 0; i < old.nodes.size(); ++i) {
+        const Node& one = *old.nodes[i];
+        const Node& other = *graph.nodes[i];
+        where = &other;
+        if (one.type != other.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        for (size_t k = 0; k < one.before.size(); ++k)
+            if (one.before[k]->last != other.before[k]->last)
+                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        if (one.child != nullptr)
+            if (const auto result = compare(*one.child, *other.child, where);
+                result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+                return result;
+    }
+    where = nullptr;
+    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+}
+
+// The node of an instantiated graph that can be switched off: kernels, copies and fills.
+Node* switchable(Executable* executable, CUgraphNode original) {
+    const Node* const node = node_of(original);
+    if (executable == nullptr || node == nullptr || node->type > CU_GRAPH_NODE_TYPE_MEMSET) return nullptr;
+    return executable->graph->copy_of(node);
+}
+
+}  // namespace
+
+CUresult cuGraphInstantiate(CUgraphExec* handle, CUgraph graph, CUgraphNode*, char*, size_t) {
+    return instantiate(handle, graph, 0);
+}
+
+CUresult cuGraphInstantiate_v2(CUgraphExec* handle, CUgraph graph, CUgraphNode*, char*, size_t) {
+    return instantiate(handle, graph, 0);
+}
+
+CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph, unsigned long long flags) {
+    return (flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0 ? CUDA_ERROR_NOT_SUPPORTED
+                                                                    : instantiate(handle, graph, flags);
+}
+
+CUresult cuGraphInstantiateWithParams(CUgraphExec* handle, CUgraph graph,
+                                      CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
+    if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = fikit::shim::cuGraphInstantiateWithFlags(handle, graph, parameters->flags);
+    parameters->result_out =
+        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    return result;
+}
+
+CUresult cuGraphUpload(CUgraphExec handle, CUstream) {
+    return executable_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
+    Executable* const executable = executable_of(handle);
+    uint32_t stream = 0;
+    if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = number_of(stream_handle, stream); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(stream))  // a graph within a graph
+        return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH,
+                            [&](Node& node) { return (node.child = executable->graph->clone()) != nullptr; });
+    if (executable->changed)
+        if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
+    if (executable->whole) return result_of(producer().graph_launch(executable->number, stream));
+    for (const Node* const node : executable->order)
+        if (node->enabled)
+            if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecDestroy(CUgraphExec handle) {
+    Executable* const executable = executable_of(handle);
+    if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    executable->magic = 0;
+    if (executable->number != 0 && !process_is_exiting()) producer().graph_destroy(executable->number);
+    delete executable;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphExecUpdateResultInfo* answer) {
+    Executable* const executable = executable_of(handle);
+    const Graph* const graph = graph_of(graph_handle);
+    if (executable == nullptr || graph == nullptr || answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Node* where = nullptr;
+    *answer = {};
+    answer->result = compare(*executable->graph, *graph, where);
+    answer->errorNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where));
+    if (answer->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+    return executable->take(*graph);
+}
+
+CUresult cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* where,
+                           CUgraphExecUpdateResult* result) {
+    CUgraphExecUpdateResultInfo answer = {CU_GRAPH_EXEC_UPDATE_ERROR, nullptr, nullptr};
+    const CUresult done = fikit::shim::cuGraphExecUpdate_v2(handle, graph, &answer);
+    if (where != nullptr) *where = answer.errorNode;
+    if (result != nullptr) *result = answer.result;
+    return done;
+}
+
+CUresult cuGraphNodeSetEnabled(CUgraphExec handle, CUgraphNode original, unsigned int enabled) {
+    Executable* const executable = executable_of(handle);
+    Node* const node = switchable(executable, original);
+    if (node == nullptr || enabled > 1) return CUDA_ERROR_INVALID_VALUE;
+    node->enabled = enabled != 0;
+    executable->changed = true;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode original, unsigned int* enabled) {
+    const Node* const node = switchable(executable_of(handle), original);
+    if (node == nullptr || enabled == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *enabled = node->enabled ? 1 : 0;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
+    const Executable* const executable = executable_of(handle);
+    if (executable == nullptr || flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *flags = executable->flags;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,285 @@
+// The nodes of graphs that are built by hand, and their parameters, in a graph or in an instantiated one.
+#include "copies.hpp"
+#include "entry.hpp"
+#include "graph.hpp"
+#include "launches.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+// The node of an instantiated graph that was made from one of its graph's; nullptr: there is none.
+Node* node_in(CUgraphExec handle, CUgraphNode original, CUgraphNodeType type) {
+    Executable* const executable = executable_of(handle);
+    const Node* const node = node_of(original);
+    if (executable == nullptr || node == nullptr || node->type != type) return nullptr;
+    Node* const copy = executable->graph->copy_of(node);
+    if (copy != nullptr) executable->changed = true;
+    return copy;
+}
+
+Node* typed(CUgraphNode handle, CUgraphNodeType type) {
+    Node* const node = node_of(handle);
+    return node != nullptr && node->type == type ? node : nullptr;
+}
+
+CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
+    if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Function* const function =
+        given->func != nullptr ? function_of(given->func) : function_of(given->kern);
+    if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const uint32_t attributes = node->shape.attributes;
+    List<fikit_attribute> kept;
+    if (attributes != 0 && !kept.add(node->attributes(), attributes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const LaunchShape shape = {function->number,
+                               0,
+                               {given->gridDimX, given->gridDimY, given->gridDimZ},
+                               {given->blockDimX, given->blockDimY, given->blockDimZ},
+                               given->sharedMemBytes,
+                               function->parameter_bytes,
+                               attributes};
+    if (!possible(shape, *function)) return CUDA_ERROR_INVALID_VALUE;
+    // What is given may be the node's own.
+    List<uint8_t> packed;
+    const uint32_t bytes = function->parameter_bytes;
+    if (!packed.grow(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (given->kernelParams != nullptr) {
+        FromPointers{*function, given->kernelParams}(packed.begin());
+    } else if (function->parameters != 0) {
+        FromBuffer buffer;
+        if (const CUresult result = buffer.find(*function, given->extra); result != CUDA_SUCCESS)
+            return result;
+        buffer(packed.begin());
+    }
+    node->shape = shape;
+    node->function = reinterpret_cast<CUfunction>(const_cast<Function*>(function));
+    if (!make_room(*node, *function)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (attributes != 0) memcpy(node->packed, kept.begin(), attributes * sizeof(fikit_attribute));
+    if (bytes != 0) memcpy(node->parameters(), packed.begin(), bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult set(Node* node, const CUDA_MEMCPY3D* given) {
+    Side to, from;
+    if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = sides_of(*given, to, from); result != CUDA_SUCCESS) return result;
+    if (to.address == 0 || from.address == 0 || given->WidthInBytes == 0 || given->Height == 0 ||
+        given->Depth == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    node->copy = *given;
+    return CUDA_SUCCESS;
+}
+
+CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
+    if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const unsigned element = given->elementSize;
+    if ((element != 1 && element != 2 && element != 4) || given->width == 0 || given->height == 0 ||
+        given->dst % element != 0 || !is_device_memory(given->dst))
+        return CUDA_ERROR_INVALID_VALUE;
+    node->fill = *given;
+    return CUDA_SUCCESS;
+}
+
+CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
+    if (node == nullptr || given == nullptr || given->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    node->host = *given;
+    return CUDA_SUCCESS;
+}
+
+CUresult set(Node* node, const CUgraph* given) {
+    const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
+    if (node == nullptr || child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Graph* const copy = child->clone();
+    if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    delete node->child;
+    node->child = copy;
+    return CUDA_SUCCESS;
+}
+
+// A new node; `Parameters` of an empty one is void.
+template <class Parameters>
+CUresult add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* before, size_t count,
+             CUgraphNodeType type, const Parameters* parameters) {
+    Graph* const graph = graph_of(graph_handle);
+    if (handle == nullptr || graph == nullptr || (before == nullptr && count != 0))
+        return CUDA_ERROR_INVALID_VALUE;
+    List<Node*> nodes;
+    for (size_t i = 0; i < count; ++i) {
+        Node* const node = node_of(before[i]);
+        if (node == nullptr || node->graph != graph || nodes.contains(node)) return CUDA_ERROR_INVALID_VALUE;
+        if (!nodes.add(node)) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    Node* const node = graph->add(type, nodes.begin(), count);
+    if (node == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    if constexpr (!std::is_void_v<Parameters>)
+        if (const CUresult result = set(node, parameters); result != CUDA_SUCCESS) {
+            graph->nodes.remove(node);
+            delete node;
+            return result;
+        }
+    *handle = reinterpret_cast<CUgraphNode>(node);
+    return CUDA_SUCCESS;
+}
+
+template <class Value>
+CUresult give(Value* into, const Node* node, const Value& value) {
+    if (into == nullptr || node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *into = value;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+// --- kernels ---
+
+CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                 const CUDA_KERNEL_NODE_PARAMS* parameters) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_KERNEL, parameters);
+}
+
+CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS* parameters) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL);
+    if (node == nullptr || parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const LaunchShape& shape = node->shape;
+    *parameters = {};
+    parameters->func = node->function;
+    parameters->gridDimX = shape.grid[0];
+    parameters->gridDimY = shape.grid[1];
+    parameters->gridDimZ = shape.grid[2];
+    parameters->blockDimX = shape.block[0];
+    parameters->blockDimY = shape.block[1];
+    parameters->blockDimZ = shape.block[2];
+    parameters->sharedMemBytes = shape.shared_bytes;
+    parameters->kernelParams = node->pointers();
+    parameters->ctx = process.primary().handle;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_KERNEL), parameters);
+}
+
+CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
+                                           const CUDA_KERNEL_NODE_PARAMS* parameters) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_KERNEL), parameters);
+}
+
+CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
+                                       CUkernelNodeAttrValue* value) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL);
+    if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    memset(value, 0, sizeof *value);
+    for (uint32_t i = 0; i < node->shape.attributes; ++i)
+        if (node->attributes()[i].id == static_cast<uint32_t>(id))
+            memcpy(value, node->attributes()[i].value, sizeof *value);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
+                                       const CUkernelNodeAttrValue* value) {
+    Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL);
+    if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const AttributeUse use = use_of(id);
+    if (use == AttributeUse::hint) return CUDA_SUCCESS;
+    if (use == AttributeUse::refused) return CUDA_ERROR_NOT_SUPPORTED;
+    fikit_attribute attribute = {static_cast<uint32_t>(id), 0, {}};
+    memcpy(attribute.value, value, sizeof attribute.value);
+    for (uint32_t i = 0; i < node->shape.attributes; ++i)
+        if (node->attributes()[i].id == attribute.id) {
+            node->attributes()[i] = attribute;
+            return CUDA_SUCCESS;
+        }
+    if (node->shape.attributes == FIKIT_MAX_ATTRIBUTES) return CUDA_ERROR_NOT_SUPPORTED;
+    const Function* const function = function_of(node->function);
+    List<uint8_t> packed;
+    const size_t attribute_bytes = node->shape.attributes * sizeof attribute;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (!packed.add(node->packed, attribute_bytes + node->shape.parameter_bytes))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    ++node->shape.attributes;
+    if (!make_room(*node, *function)) return CUDA_ERROR_OUT_OF_MEMORY;
+    memcpy(node->packed, packed.begin(), attribute_bytes);
+    memcpy(node->packed + attribute_bytes, &attribute, sizeof attribute);
+    memcpy(node->parameters(), packed.begin() + attribute_bytes, node->shape.parameter_bytes);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
+    const Node* const source = typed(from, CU_GRAPH_NODE_TYPE_KERNEL);
+    if (source == nullptr || typed(to, CU_GRAPH_NODE_TYPE_KERNEL) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    for (uint32_t i = 0; i < source->shape.attributes; ++i) {
+        CUkernelNodeAttrValue value;
+        memcpy(&value, source->attributes()[i].value, sizeof value);
+        const auto id = static_cast<CUkernelNodeAttrID>(source->attributes()[i].id);
+        if (const CUresult result = fikit::shim::cuGraphKernelNodeSetAttribute(to, id, &value);
+            result != CUDA_SUCCESS)
+            return result;
+    }
+    return CUDA_SUCCESS;
+}
+
+// --- copies, fills, functions, children, nothing ---
+
+CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                              const CUDA_MEMCPY3D* parameters, CUcontext) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_MEMCPY, parameters);
+}
+CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D* parameters) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_MEMCPY);
+    return node != nullptr ? give(parameters, node, node->copy) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* parameters) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_MEMCPY), parameters);
+}
+CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                        const CUDA_MEMCPY3D* parameters, CUcontext) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_MEMCPY), parameters);
+}
+
+CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                              const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_MEMSET, parameters);
+}
+CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS* parameters) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_MEMSET);
+    return node != nullptr ? give(parameters, node, node->fill) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_MEMSET), parameters);
+}
+CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                        const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_MEMSET), parameters);
+}
+
+CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                            const CUDA_HOST_NODE_PARAMS* parameters) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_HOST, parameters);
+}
+CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS* parameters) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_HOST);
+    return node != nullptr ? give(parameters, node, node->host) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* parameters) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_HOST), parameters);
+}
+CUresult cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                      const CUDA_HOST_NODE_PARAMS* parameters) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_HOST), parameters);
+}
+
+CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                  CUgraph child) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_GRAPH, &child);
+}
+CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_GRAPH);
+    return node != nullptr ? give(graph, node, reinterpret_cast<CUgraph>(node->child))
+                           : CUDA_ERROR_INVALID_VALUE;
+}
+
+CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count) {
+    return add<void>(node, graph, before, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,260 @@
+#include "graph.hpp"
+
+#include <new>
+
+#include "../records.hpp"
+#include "copies.hpp"
+
+namespace fikit::shim {
+namespace {
+
+// A graph for the executor (calls.h, graph_create).
+class Image {
+  public:
+    // Room for a record that depends on the given ones; nullptr: no memory.
+    void* add(uint16_t op, uint32_t record_bytes, const List<uint32_t>& before) {
+        const size_t listed = (before.size() * sizeof(uint32_t) + 7) & ~size_t{7};
+        const size_t more = sizeof(fikit_graph_node) + listed + record_bytes;
+        if (!bytes_.grow(more)) return nullptr;
+        uint8_t* at = bytes_.end() - more;
+        memset(at, 0, more);
+        const fikit_graph_node head = {static_cast<uint32_t>(before.size()), record_bytes};
+        memcpy(at, &head, sizeof head);
+        if (before.size() != 0) memcpy(at + sizeof head, before.begin(), before.size() * sizeof(uint32_t));
+        at += sizeof head + listed;
+        const fikit_record record = {record_bytes, op, 0, 0, 0};
+        memcpy(at, &record, sizeof record);
+        ++count_;
+        return at;
+    }
+    uint32_t last() const { return count_ - 1; }
+    const uint8_t* bytes() const { return bytes_.begin(); }
+    size_t size() const { return bytes_.size(); }
+
+  private:
+    List<uint8_t> bytes_;
+    uint32_t count_ = 0;
+};
+
+bool write_kernel(const Node& node, Image& image, const List<uint32_t>& before) {
+    const size_t attribute_bytes = node.shape.attributes * sizeof(fikit_attribute);
+    const size_t bytes = sizeof(fikit_launch) + attribute_bytes + node.shape.parameter_bytes;
+    auto* const record = static_cast<fikit_launch*>(image.add(FIKIT_OP_LAUNCH, whole_lines(bytes), before));
+    if (record == nullptr) return false;
+    const LaunchShape& shape = node.shape;
+    record->function = shape.function;
+    memcpy(record->grid, shape.grid, sizeof record->grid);
+    memcpy(record->block, shape.block, sizeof record->block);
+    record->shared_bytes = shape.shared_bytes;
+    record->parameter_bytes = shape.parameter_bytes;
+    record->attributes = shape.attributes;
+    if (bytes > sizeof *record) memcpy(record + 1, node.packed, bytes - sizeof *record);
+    return true;
+}
+
+// Rows one after the other, each after the one before.
+template <class Write>
+bool write_rows(Image& image, List<uint32_t>& before, const Write& write) {
+    if (!write()) return false;
+    before.clear();
+    return before.add(image.last());
+}
+
+bool write_copy(const Node& node, Image& image, List<uint32_t>& before) {
+    return each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {
+        return write_rows(image, before, [&] {
+            auto* const record = static_cast<fikit_copy*>(image.add(FIKIT_OP_COPY, 64, before));
+            if (record == nullptr) return false;
+            record->kind = FIKIT_COPY_ON_DEVICE;
+            record->device = to;
+            record->other = from;
+            record->size = bytes;
+            return true;
+        });
+    });
+}
+
+bool write_fill(const Node& node, Image& image, List<uint32_t>& before) {
+    return each_row(node.fill, [&](uint64_t to, uint64_t count) {
+        return write_rows(image, before, [&] {
+            auto* const record = static_cast<fikit_fill*>(image.add(FIKIT_OP_FILL, 64, before));
+            if (record == nullptr) return false;
+            record->device = to;
+            record->count = count;
+            record->value = node.fill.value;
+            record->width = node.fill.elementSize;
+            return true;
+        });
+    });
+}
+
+bool does_nothing(const Node& node) {
+    return !node.enabled || node.type == CU_GRAPH_NODE_TYPE_EMPTY || node.type == CU_GRAPH_NODE_TYPE_GRAPH;
+}
+
+// Whether the executor can run it without this process.
+bool can_be_sent(const Node& node) {
+    if (does_nothing(node) || node.type == CU_GRAPH_NODE_TYPE_KERNEL) return true;
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET)
+        return node.fill.width != 0 && is_device_memory(node.fill.dst);
+    if (node.type != CU_GRAPH_NODE_TYPE_MEMCPY) return false;
+    return each_row(node.copy, [](uint64_t to, uint64_t from, uint64_t bytes) {
+        return bytes != 0 && is_device_memory(to) && is_device_memory(from);
+    });
+}
+
+// A child's nodes come after what the child depends on; who depends on the child comes after all of them.
+CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order);
+
+CUresult put_in_order(const Graph& graph, const List<Node*>& outer, List<Node*>& order) {
+    for (Node* const node : graph.nodes) node->visit = 0;
+    for (Node* const node : graph.nodes)
+        if (const CUresult result = put_in_order(*node, outer, order); result != CUDA_SUCCESS) return result;
+    return CUDA_SUCCESS;
+}
+
+CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order) {
+    if (node.visit == 2) return CUDA_SUCCESS;
+    if (node.visit == 1) return CUDA_ERROR_INVALID_VALUE;  // a cycle
+    node.visit = 1;
+    for (Node* const before : node.before)
+        if (const CUresult result = put_in_order(*before, outer, order); result != CUDA_SUCCESS)
+            return result;
+    if (!node.flat.assign(node.before.size() != 0 ? node.before : outer)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (node.child != nullptr) {
+        if (const CUresult result = put_in_order(*node.child, node.flat, order); result != CUDA_SUCCESS)
+            return result;
+        if (!node.flat.add(node.child->nodes.begin(), node.child->nodes.size()))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    node.visit = 2;
+    return order.add(&node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+}  // namespace
+
+Node::~Node() {
+    magic = 0;
+    free(packed);
+    delete child;
+}
+
+Graph::~Graph() {
+    magic = 0;
+    for (Node* const node : nodes) delete node;
+}
+
+Node* Graph::add(CUgraphNodeType type, Node* const* before, size_t count) {
+    auto* const node = new (std::nothrow) Node();
+    if (node == nullptr) return nullptr;
+    node->type = type;
+    node->graph = this;
+    if (node->before.add(before, count) && nodes.add(node)) return node;
+    delete node;
+    return nullptr;
+}
+
+Graph* Graph::clone() const {
+    auto* const copy = new (std::nothrow) Graph();
+    if (copy == nullptr) return nullptr;
+    bool whole = true;
+    // By index: what a node depends on may stand behind it.
+    for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i]->last = i;
+    for (const Node* const node : nodes) {
+        Node* const made = whole ? copy->add(node->type, nullptr, 0) : nullptr;
+        whole = made != nullptr;
+        if (!whole) break;
+        made->origin = node;
+        made->function = node->function;
+        made->shape = node->shape;
+        made->copy = node->copy;
+        made->fill = node->fill;
+        made->host = node->host;
+        made->enabled = node->enabled;
+        if (node->packed != nullptr) {
+            const Function* const function = function_of(node->function);
+            whole = function != nullptr && make_room(*made, *function);
+            if (whole)
+                memcpy(made->packed, node->packed,
+                       node->shape.attributes * sizeof(fikit_attribute) + node->shape.parameter_bytes);
+        }
+        if (node->child != nullptr) whole = (made->child = node->child->clone()) != nullptr && whole;
+    }
+    for (uint32_t i = 0; i < nodes.size() && whole; ++i)
+        for (const Node* const before : nodes[i]->before)
+            whole = whole && copy->nodes[i]->before.add(copy->nodes[before->last]);
+    if (whole) return copy;
+    delete copy;
+    return nullptr;
+}
+
+Node* Graph::copy_of(const Node* origin) const {
+    for (Node* const node : nodes)
+        if (node->origin == origin) return node;
+    return nullptr;
+}
+
+bool make_room(Node& node, const Function& function) {
+    const size_t attribute_bytes = node.shape.attributes * sizeof(fikit_attribute);
+    const size_t parameter_bytes = (size_t{node.shape.parameter_bytes} + 7) & ~size_t{7};
+    auto* const packed = static_cast<uint8_t*>(
+        malloc(attribute_bytes + parameter_bytes + (function.parameters + 1) * sizeof(void*)));
+    if (packed == nullptr) return false;
+    free(node.packed);
+    node.packed = packed;
+    auto** const pointers = reinterpret_cast<void**>(packed + attribute_bytes + parameter_bytes);
+    for (uint32_t i = 0; i < function.parameters; ++i)
+        pointers[i] = packed + attribute_bytes + function.layout[i].offset;
+    return true;
+}
+
+CUresult Executable::arrange() {
+    order.clear();
+    const List<Node*> none;
+    return put_in_order(*graph, none, order);
+}
+
+CUresult Executable::take(const Graph& wanted) {
+    Graph* const copy = wanted.clone();
+    if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    for (uint32_t i = 0; graph != nullptr && i < graph->nodes.size(); ++i) {
+        copy->nodes[i]->origin = graph->nodes[i]->origin;
+        copy->nodes[i]->enabled = graph->nodes[i]->enabled;
+    }
+    delete graph;
+    graph = copy;
+    changed = true;
+    return arrange();
+}
+
+CUresult Executable::send() {
+    changed = false;
+    whole = false;
+    for (const Node* const node : order)
+        if (!can_be_sent(*node)) return CUDA_SUCCESS;
+    Image image;
+    List<uint32_t> before;
+    for (Node* const node : order) {
+        before.clear();
+        bool written = true;
+        for (const Node* const each : node->flat) written = written && before.add(each->last);
+        if (!written)
+            return CUDA_ERROR_OUT_OF_MEMORY;
+        else if (does_nothing(*node))
+            written = image.add(FIKIT_OP_SYNC, 64, before) != nullptr;
+        else if (node->type == CU_GRAPH_NODE_TYPE_KERNEL)
+            written = write_kernel(*node, image, before);
+        else if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+            written = write_copy(*node, image, before);
+        else
+            written = write_fill(*node, image, before);
+        if (!written) return CUDA_ERROR_OUT_OF_MEMORY;
+        node->last = image.last();
+    }
+    if (image.size() == 0) return CUDA_SUCCESS;
+    // What the driver does not take as a graph still runs node by node.
+    whole = producer().graph_create(image.bytes(), image.size(), number) == status::success;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,152 @@
+// CUDA graphs as this process keeps them: nodes and what each depends on. Instantiated, a graph is a copy of
+// its own, and one operation of the executor's; one that needs this process for a node (host memory, a
+// function) is issued node by node instead.
+#pragma once
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <cstdint>
+
+#include "objects.hpp"
+
+namespace fikit::shim {
+
+inline constexpr uint32_t graph_magic = 0x46475250, executable_magic = 0x46475845, node_magic = 0x46474e44;
+
+// Plain values, one behind the other.
+template <class Value>
+class List {
+  public:
+    List() = default;
+    List(const List&) = delete;
+    List& operator=(const List&) = delete;
+    ~List() { free(values_); }
+
+    // So many more, of any value.
+    bool grow(size_t count) {
+        if (count > room_ - size_) {
+            const size_t room = size_ + count < 2 * room_ ? 2 * room_ : size_ + count;
+            void* const grown = realloc(static_cast<void*>(values_), room * sizeof(Value));
+            if (grown == nullptr) return false;
+            values_ = static_cast<Value*>(grown);
+            room_ = room;
+        }
+        size_ += count;
+        return true;
+    }
+    bool add(const Value* values, size_t count) {
+        if (!grow(count)) return false;
+        if (count != 0) memcpy(static_cast<void*>(values_ + size_ - count), values, count * sizeof(Value));
+        return true;
+    }
+    bool add(const Value& value) { return add(&value, 1); }
+    bool assign(const List& other) {
+        size_ = 0;
+        return add(other.values_, other.size_);
+    }
+    bool contains(const Value& value) const {
+        for (const Value& each : *this)
+            if (each == value) return true;
+        return false;
+    }
+    void remove(const Value& value) {
+        size_t kept = 0;
+        for (size_t i = 0; i < size_; ++i)
+            if (values_[i] != value) values_[kept++] = values_[i];
+        size_ = kept;
+    }
+    void clear() { size_ = 0; }
+
+    size_t size() const { return size_; }
+    Value* begin() const { return values_; }
+    Value* end() const { return values_ + size_; }
+    Value& operator[](size_t index) const { return values_[index]; }
+
+  private:
+    Value* values_ = nullptr;
+    size_t size_ = 0, room_ = 0;
+};
+
+struct Graph;
+
+struct Node {
+    uint32_t magic = node_magic;
+    CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
+    Graph* graph = nullptr;
+    const Node* origin = nullptr;  // what this one is a copy of
+    List<Node*> before;            // what it depends on
+    List<Node*> flat;  // the same with the nodes of children in place of these (Executable::arrange)
+    // What depends on the kind.
+    CUfunction function = nullptr;  // kernel: and
+    LaunchShape shape = {};
+    uint8_t* packed = nullptr;  // attributes, then parameters, then a pointer to each of these
+    CUDA_MEMCPY3D copy = {};
+    CUDA_MEMSET_NODE_PARAMS fill = {};
+    CUDA_HOST_NODE_PARAMS host = {};
+    Graph* child = nullptr;
+    // While the graph is looked at as a whole.
+    bool enabled = true;
+    uint8_t visit = 0;
+    uint32_t last = 0;  // index of its last record in an image
+
+    ~Node();
+    fikit_attribute* attributes() const { return reinterpret_cast<fikit_attribute*>(packed); }
+    void** pointers() const {
+        const size_t bytes = (size_t{shape.parameter_bytes} + 7) & ~size_t{7};
+        return reinterpret_cast<void**>(parameters() + bytes);
+    }
+    uint8_t* parameters() const { return packed + shape.attributes * sizeof(fikit_attribute); }
+};
+
+struct Graph {
+    uint32_t magic = graph_magic;
+    List<Node*> nodes;
+
+    ~Graph();
+    // A node that belongs to it; nullptr: no memory.
+    Node* add(CUgraphNodeType type, Node* const* before, size_t count);
+    // A copy whose nodes name theirs here as their origin; nullptr: no memory.
+    Graph* clone() const;
+    Node* copy_of(const Node* origin) const;  // nullptr: there is none
+};
+
+struct Executable {
+    uint32_t magic = executable_magic;
+    Graph* graph = nullptr;  // a copy of the one that it was made from
+    uint64_t flags = 0;
+    List<Node*> order;    // all that does something, after what it depends on, children's nodes too
+    uint32_t number = 0;  // of the executor's; 0: it has none
+    bool changed = true;  // since the executor got it
+    bool whole = false;   // it can be one operation
+
+    ~Executable() { delete graph; }
+    // Becomes a copy of the graph, whose nodes stand for the same ones as before if there were any.
+    CUresult take(const Graph& graph);
+    // Hands it to the executor where it can be one operation.
+    CUresult send();
+
+  private:
+    CUresult arrange();
+};
+
+inline Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_magic); }
+inline Node* node_of(CUgraphNode handle) { return object_of<Node>(handle, node_magic); }
+inline Executable* executable_of(CUgraphExec handle) {
+    return object_of<Executable>(handle, executable_magic);
+}
+
+// Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.
+bool make_room(Node& node, const Function& function);
+
+// The rows of a copy or fill, for whoever takes one after the other; false ends it.
+template <class Take>
+bool each_row(const CUDA_MEMSET_NODE_PARAMS& fill, const Take& take) {
+    const uint64_t width = fill.width * fill.elementSize;
+    if (fill.height <= 1 || fill.pitch == width) return take(fill.dst, fill.width * fill.height);
+    for (uint64_t y = 0; y < fill.height; ++y)
+        if (!take(fill.dst + y * fill.pitch, fill.width)) return false;
+    return true;
+}
+
+}  // namespace fikit::shim

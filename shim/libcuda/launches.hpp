@@ -1,0 +1,90 @@
+// What a launch is made of, whether it is issued, captured or becomes a node.
+#pragma once
+
+#include <string.h>
+
+#include <cstdint>
+
+#include "objects.hpp"
+
+namespace fikit::shim {
+
+// What a launch attribute is to us: the executor's business, a hint without effect on results, or refused.
+enum class AttributeUse { sent, hint, refused };
+
+inline AttributeUse use_of(CUlaunchAttributeID id) {
+    switch (id) {
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            return AttributeUse::sent;
+        case CU_LAUNCH_ATTRIBUTE_IGNORE:
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+            return AttributeUse::hint;
+        default:
+            return AttributeUse::refused;
+    }
+}
+
+inline void copy_parameter(uint8_t* to, const void* from, uint32_t bytes) {
+    if (bytes == 8)
+        memcpy(to, from, 8);
+    else if (bytes == 4)
+        memcpy(to, from, 4);
+    else
+        memcpy(to, from, bytes);
+}
+
+// The parameters as a program gives them: a pointer to each,
+struct FromPointers {
+    const Function& function;
+    void* const* parameters;
+    void operator()(uint8_t* to) const {
+        const fikit_parameter* const layout = function.layout;
+        for (uint32_t i = 0; i < function.parameters; ++i)
+            copy_parameter(to + layout[i].offset, parameters[i], layout[i].size);
+    }
+};
+
+// or one buffer.
+struct FromBuffer {
+    const void* data = nullptr;
+    size_t bytes = 0;
+    void operator()(uint8_t* to) const { memcpy(to, data, bytes); }
+
+    CUresult find(const Function& function, void* const* extra) {
+        if (extra == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        for (; *extra != CU_LAUNCH_PARAM_END; extra += 2) {
+            if (*extra == CU_LAUNCH_PARAM_BUFFER_POINTER)
+                data = extra[1];
+            else if (*extra == CU_LAUNCH_PARAM_BUFFER_SIZE)
+                bytes = *static_cast<const size_t*>(extra[1]);
+            else
+                return CUDA_ERROR_INVALID_VALUE;
+        }
+        if (data == nullptr || bytes < function.parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
+        bytes = function.parameter_bytes;
+        return CUDA_SUCCESS;
+    }
+};
+
+// What CUDA refuses at once (CUDA C++ Programming Guide, technical specifications).
+inline bool possible(const LaunchShape& shape, const Function& function) {
+    const auto at_most = [&](CUfunction_attribute id) {
+        return static_cast<uint32_t>(function.attribute[id]);
+    };
+    const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+    return shape.grid[0] - 1 < INT32_MAX && shape.grid[1] - 1 < 65535 && shape.grid[2] - 1 < 65535 &&
+           shape.block[0] <= 1024 && shape.block[1] <= 1024 && shape.block[2] <= 64 &&
+           threads - 1 < at_most(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) &&
+           shape.shared_bytes <= at_most(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+}
+
+}  // namespace fikit::shim

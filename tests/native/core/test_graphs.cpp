@@ -1,0 +1,142 @@
+// Graphs: one operation each, made from an image that is not believed.
+#include <cstring>
+
+#include "rig.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+using null_driver::Function;
+
+namespace {
+
+// An image of nodes (calls.h, graph_create).
+class Image {
+  public:
+    template <class Record>
+    Image& add(uint16_t op, Record record, const std::vector<uint32_t>& before = {}, uint32_t more = 0) {
+        const auto bytes = static_cast<uint32_t>((sizeof record + more + 63) / 64 * 64);
+        record.record = {.bytes = bytes, .op = op, .flags = 0, .stream = 0, .reserved = 0};
+        const fikit_graph_node head = {static_cast<uint32_t>(before.size()), bytes};
+        append(&head, sizeof head);
+        append(before.data(), before.size() * sizeof(uint32_t));
+        bytes_.resize((bytes_.size() + 7) / 8 * 8);
+        const size_t at = bytes_.size();
+        bytes_.resize(at + bytes);
+        std::memcpy(bytes_.data() + at, &record, sizeof record);
+        return *this;
+    }
+    Image& launch(uint32_t function, const std::vector<uint32_t>& before = {}, uint32_t threads = 128) {
+        fikit_launch record{};
+        record.function = function;
+        record.grid[0] = 132;
+        record.grid[1] = record.grid[2] = 1;
+        record.block[0] = threads;
+        record.block[1] = record.block[2] = 1;
+        record.parameter_bytes = null_driver::parameter_bytes;
+        return add(FIKIT_OP_LAUNCH, record, before, null_driver::parameter_bytes);
+    }
+    std::vector<uint8_t>& bytes() { return bytes_; }
+
+  private:
+    void append(const void* from, size_t size) {
+        const auto* at = static_cast<const uint8_t*>(from);
+        bytes_.insert(bytes_.end(), at, at + size);
+    }
+    std::vector<uint8_t> bytes_;
+};
+
+uint32_t create(Rig& rig, Tenant& tenant, Image& image, Status expected = 0, uint32_t graph = 0) {
+    rig.while_turning([&] {
+        CHECK_EQUAL(tenant->graph_create(image.bytes().data(), image.bytes().size(), graph), expected);
+    });
+    return graph;
+}
+
+void a_graph_is_one_operation() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 9);
+    Image image;
+    image.launch(tenant.function).launch(tenant.function, {0}).launch(tenant.function, {0, 1});
+    const uint32_t graph = create(rig, tenant, image);
+    const uint64_t launches = null_driver::count(Function::cuLaunchKernel_);
+    for (int i = 0; i < 3; ++i) CHECK_EQUAL(tenant->graph_launch(graph, 0), 0);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    CHECK_EQUAL(null_driver::count(Function::cuGraphLaunch_), 3u);
+    CHECK_EQUAL(null_driver::count(Function::cuLaunchKernel_), launches);
+    bool found = false;
+    rig.while_turning([&] {
+        for (const KernelMeasurement& each : rig.core().take_profiles())
+            found |= each.name.function == "graph of 3 operations" && each.samples != 0;
+    });
+    CHECK(found);
+}
+
+void what_replaces_a_graph_is_launched() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Image one, two;
+    one.launch(tenant.function);
+    two.launch(tenant.function).launch(tenant.function);
+    const auto before = null_driver::live();
+    const uint32_t graph = create(rig, tenant, one);
+    create(rig, tenant, two, 0, graph);
+    CHECK_EQUAL(null_driver::live().graphs, before.graphs + 1);
+    null_driver::record(true);
+    CHECK_EQUAL(tenant->graph_launch(graph, 0), 0);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    uint64_t nodes = 0;
+    for (const auto& call : null_driver::take_calls())
+        if (call.function == Function::cuGraphLaunch_) nodes = call.value;
+    CHECK_EQUAL(nodes, 2u);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(graph), 0); });
+    CHECK_EQUAL(null_driver::live().graphs, before.graphs);
+}
+
+void a_graph_ends_with_its_module() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Image image;
+    image.launch(tenant.function);
+    const uint32_t graph = create(rig, tenant, image);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->module_unload(1), 0); });
+    CHECK_EQUAL(tenant->graph_launch(graph, 0), 0);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_HANDLE), "launch: graph 1 does not exist");
+}
+
+void images_are_not_believed() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    const auto before = null_driver::live();
+    const auto refused = [&](Image& image, CUresult error = CUDA_ERROR_INVALID_VALUE) {
+        create(rig, tenant, image, error);
+    };
+    Image later, missing, threads, odd, foreign, cut, size;
+    refused(later.launch(tenant.function).launch(tenant.function, {1}));
+    refused(missing.launch(tenant.function + 1), CUDA_ERROR_INVALID_HANDLE);
+    refused(threads.launch(tenant.function, {}, null_driver::max_threads + 1));
+    refused(odd.add(FIKIT_OP_CALL, fikit_call_record{}));
+    fikit_fill fill{};
+    fill.device = uint64_t{1} << 40;
+    fill.count = fill.width = 4;
+    refused(foreign.add(FIKIT_OP_FILL, fill));
+    cut.launch(tenant.function).bytes().resize(100);
+    refused(cut);
+    size.launch(tenant.function);
+    size.bytes()[4] = 64;  // the record says otherwise
+    refused(size);
+    CHECK_EQUAL(null_driver::live().graphs, before.graphs);
+    CHECK_EQUAL(tenant->graph_launch(7, 0), 0);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_HANDLE), "launch: graph 7 does not exist");
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(a_graph_is_one_operation),
+        CASE(what_replaces_a_graph_is_launched),
+        CASE(a_graph_ends_with_its_module),
+        CASE(images_are_not_believed),
+    };
+    return run_cases(cases, count, arguments);
+}
