@@ -154,15 +154,23 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     return cost;
 }
 
-Nanoseconds Gate::mark(Session& session) {
+// A stream that has a mark under way gets the next when that is seen, unless it is forced.
+Nanoseconds Gate::mark(Session& session, bool force) {
     Nanoseconds cost = 0;
+    bool left = false;
     for (Stream& stream : session.streams) {
         if (stream.unmarked == 0) continue;
+        if (!force && !stream.marks.empty()) {
+            left = true;
+            continue;
+        }
         stream.marks.push(std::exchange(stream.unmarked, 0));
         ++session.marks;
         gpu_.submit(stream.on_gpu, {&host::mark, mark_tag, stream.multiprocessors, 0});
         cost += host::write_value;
     }
+    session.held = left;
+    if (left) return cost + look;
     session.unmarked = 0;
     session.unmarked_work = 0;
     return cost;
@@ -172,7 +180,7 @@ Nanoseconds Gate::mark(Session& session) {
 Nanoseconds Gate::synchronise(Session& session) {
     session.awaited = true;
     look_ahead(session);
-    if (session.unmarked > 0) return mark(session);
+    if (session.unmarked > 0) return mark(session, true);
     Stream& stream = session.streams.front();
     stream.marks.push(0);
     ++session.marks;
@@ -182,6 +190,7 @@ Nanoseconds Gate::synchronise(Session& session) {
 
 // When what has no mark yet gets one: with nothing more to issue, unless more of it may be in flight.
 Nanoseconds Gate::mark_due(const Session& session) const {
+    if (session.held) return Gpu::never;
     const bool often = !session.high && policy_->in_flight(session.last_issue) <= settings_.bounds.in_flight;
     return often ? 0 : session.last_issue + mark_delay;
 }
@@ -234,7 +243,7 @@ Nanoseconds Gate::gate(Nanoseconds now) {
             Session& session = sessions_[decision.session];
             const Nanoseconds cost = issue(
                 session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
-            return session.unmarked_work >= policy_->in_flight(now) / 4 ? cost + mark(session) : cost;
+            return session.unmarked_work >= policy_->in_flight(now) / 4 ? cost + mark(session, true) : cost;
         }
         for (Session& session : sessions_)
             if (session.waits && !std::exchange(session.refused, true)) ++session.result.decisions.waited;
@@ -242,7 +251,7 @@ Nanoseconds Gate::gate(Nanoseconds now) {
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }
     for (Session& session : sessions_)
-        if (session.unmarked > 0 && mark_due(session) <= now) return mark(session);
+        if (session.unmarked > 0 && mark_due(session) <= now) return mark(session, false);
     return look;
 }
 
@@ -264,7 +273,7 @@ void Gate::observe(const Notice& notice) {
         --session.in_flight;
     }
     look_ahead(session);
-    asked_ = false;
+    asked_ = session.held = false;
 }
 
 void Gate::complete(const Completion& completion) {

@@ -40,6 +40,7 @@ class Gate {
         unsigned index = 0;
         bool high = false, waits = false, awaited = false;
         bool refused = false;               // its head was
+        bool held = false;                  // what is unmarked waits for the marks under way
         std::vector<KernelEntry*> kernels;  // by operation
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
@@ -63,7 +64,7 @@ class Gate {
     Nanoseconds serve(Nanoseconds now);
     Nanoseconds gate(Nanoseconds now);
     Nanoseconds issue(Session& session, Nanoseconds now, unsigned partition);
-    Nanoseconds mark(Session& session);
+    Nanoseconds mark(Session& session, bool force);
     Nanoseconds synchronise(Session& session);
     scheduling::Work work_of(const Session& session) const;
     void observe(const Notice& notice);
