@@ -40,7 +40,7 @@ class Measured(NamedTuple):
 
 
 def _fixed(rule: Rule | None = None, policy: str = "streams") -> Setup:
-    return Setup(policy=policy, seconds=3.0, warmup=0.06, rule=rule or Rule(), padded=True)
+    return Setup(policy=policy, seconds=3.0, warmup=0.06, rule=rule or Rule())
 
 
 MEASURED: Final = (

@@ -53,9 +53,6 @@ class Setup:
     delay_least_us: float = 10.0
     pace: float = 1.0
     """The low side's blocks last so many times as long as recorded."""
-    padded: bool = False
-    """The high side's steps last as long as recorded at least, pause included; else the pause is no part of a
-    step, and both sides make it."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""
@@ -101,7 +98,7 @@ class Replayer:
                 self._side(high), self._side(low), setup.policy, setup.seconds, setup.warmup, setup.seed,
                 round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3),
                 rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
-                ",".join(map(str, setup.sizes())) or "-", setup.pace, int(setup.padded),
+                ",".join(map(str, setup.sizes())) or "-", setup.pace,
             ]  # fmt: skip
             lines.append("run " + " ".join(map(str, words)) + "\n")
         done = subprocess.run(
@@ -201,8 +198,7 @@ def program() -> Path:
 def _program(name: str, workload: Workload) -> str:
     keys: dict[object, int] = {}
     streams: dict[int, int] = {}
-    times = f"{round(workload.iter_ms * 1e6)} {round(workload.pause_us * 1e3)}"
-    lines = [f"program {name} {times} {len(workload.operations)}\n"]
+    lines = [f"program {name} {round(workload.pause_us * 1e3)} {len(workload.operations)}\n"]
     for each in workload.operations:
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = streams.setdefault(each.stream, len(streams))

@@ -26,7 +26,6 @@ struct Operation {
 struct Program {
     std::string name;
     Nanoseconds pause = 0;  // from the end of one iteration to the beginning of the next
-    Nanoseconds least = 0;  // how long an iteration lasts at least
     std::vector<Operation> operations;
     uint32_t streams = 1;
 };

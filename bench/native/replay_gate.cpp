@@ -285,10 +285,9 @@ void Gate::complete(const Completion& completion) {
         notices_.push({seen, number, place});
         --session.marks;
         if (!session.awaited || session.marks > 0 || session.unmarked > 0) return;
-        const Nanoseconds over = std::max(seen, session.begun + session.program->least);
-        if (session.high && over >= settings_.warmup && over < end_)
-            session.result.iterations.push_back(over - session.begun);
-        begin(session, over + session.program->pause);
+        if (session.high && seen >= settings_.warmup && seen < end_)
+            session.result.iterations.push_back(seen - session.begun);
+        begin(session, seen + session.program->pause);
         return;
     }
     Step& step = stream.steps[stream.over++];

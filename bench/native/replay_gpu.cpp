@@ -18,8 +18,8 @@ constexpr Nanoseconds grains = 8, finest = 256;
 
 }  // namespace
 
-Gpu::Gpu(const std::vector<uint16_t>& partitions, uint64_t seed, const Beyond& beyond)
-    : multiprocessors_(partitions), beyond_(beyond), random_(seed) {}
+Gpu::Gpu(const std::vector<uint16_t>& partitions, uint64_t seed, const Difference& difference)
+    : multiprocessors_(partitions), difference_(difference), random_(seed) {}
 
 uint16_t Gpu::add_stream(int priority, bool high) {
     if (streams_.size() == size_t{1} << index_bits) throw std::invalid_argument("too many streams");
@@ -36,7 +36,7 @@ void Gpu::submit(uint16_t number, const Entry& entry) {
     start_next(number, nullptr);
 }
 
-// Marks are over when what is before them is; one that finds nothing before it, at the next step.
+// A mark follows what is before it in the same step; one that finds nothing before it is an event of its own.
 void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
     Stream& stream = streams_[number];
     for (;;) {
@@ -51,16 +51,16 @@ void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
         const Shape::Unit unit = stream.current.shape->unit;
         if (unit != Shape::Unit::mark) {
             const bool kernel = unit == Shape::Unit::multiprocessors;
-            const Nanoseconds shared = confined_ > 0 ? beyond_.beside : 0;
+            const Nanoseconds shared = confined_ > 0 ? difference_.beside : 0;
             schedule(stream.started + (kernel ? model::kernel_start + shared : 0), Kind::begin, number);
             return;
         }
         if (completions == nullptr) {
-            schedule(stream.started, Kind::engine_end, number);
+            schedule(stream.started + stream.current.shape->duration, Kind::engine_end, number);
             return;
         }
-        completions->push_back({number, stream.current.tag, stream.started, stream.started});
-        stream.free_at = stream.started;
+        stream.free_at = stream.started + stream.current.shape->duration;
+        completions->push_back({number, stream.current.tag, stream.started, stream.free_at});
     }
 }
 
@@ -169,9 +169,9 @@ void Gpu::start_copy(unsigned number, Nanoseconds time) {
 void Gpu::start_wave(uint16_t number, Nanoseconds time) {
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
-    Nanoseconds length = stream.current.shape->duration + wave.deepest * model::block_launch;
-    if (beyond_.spread > 0) {
-        const double factor = 1 + beyond_.spread * (2 * random_.uniform() - 1);
+    Nanoseconds length = stream.current.shape->duration + wave.deepest * difference_.block_launch;
+    if (difference_.spread > 0) {
+        const double factor = 1 + difference_.spread * (2 * random_.uniform() - 1);
         const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(length));
         const auto grain = static_cast<Nanoseconds>(
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));

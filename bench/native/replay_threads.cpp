@@ -107,7 +107,7 @@ void Threads::complete(const Completion& completion) {
         thread.work += static_cast<double>(operation.duration);
     thread.retired += operation.duration;
     if (++thread.completed < thread.program->operations.size()) return;
-    const Nanoseconds over = std::max({thread.free_at, seen, thread.begun + thread.program->least});
+    const Nanoseconds over = std::max(thread.free_at, seen);
     if (thread.high && over >= settings_.warmup && over < end_)
         thread.result.iterations.push_back(over - thread.begun);
     begin(number, over + thread.program->pause);

@@ -55,7 +55,7 @@ std::vector<Kernel> launches(uint64_t seed, bool one, bool partitions) {
 }
 
 std::vector<Nanoseconds> on_replay(const std::vector<Kernel>& kernels) {
-    Gpu gpu({sizes.begin(), sizes.end()}, 1, {0.0, 0});
+    Gpu gpu({sizes.begin(), sizes.end()}, 1, {0.0, 0, sim::model::block_launch});
     std::vector<uint16_t> numbers;
     for (unsigned stream = 0; stream < streams; ++stream)
         numbers.push_back(gpu.add_stream(priority_of(stream), stream < 2));
