@@ -1,24 +1,27 @@
 """What a sharing benchmark says, for people: a table of all of it, and the README's.
 
-python -m bench.report RESULTS.json                     every pair and configuration
-python -m bench.report RESULTS.json --readme README.md  renews the part between the README's marks
+python -m bench.report RESULTS.json          every pair and configuration
+python -m bench.report --renew README.md     its tables, from the result that the mark above each names
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
-BEGIN: Final = "<!-- python -m bench.report {name} --readme {readme} -->"
-END: Final = "<!-- end -->"
+BLOCK: Final = re.compile(r"(<!-- table of (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
 NAMES: Final = {
-    "time-sliced": "two processes, time slicing",
+    "time-sliced": "time slicing",
     "mps": "MPS",
-    "mps-priority": "MPS, low side at client priority 1",
-    "streams": "stream priorities in one context (the bound)",
+    "mps-priority": "MPS, low at client priority 1",
+    "streams": "stream priorities in one context",
 }
 
 
@@ -58,58 +61,68 @@ def summary(measured: dict[str, Any]) -> str:
     return f"{measured['high']} : {measured['low']} ({times}); p99 and low of bound: {', '.join(rows)}"
 
 
+def shared(result: dict[str, Any]) -> list[str]:
+    """The configurations in which both sides play."""
+    names = dict.fromkeys(row["configuration"] for pair in result["pairs"] for row in pair["configurations"])
+    return [name for name in names if name not in ("alone", "control") and not name.endswith("-alone")]
+
+
 def markdown(result: dict[str, Any]) -> str:
-    """The README's table: a row for each configuration, over all pairs."""
-    lines = [
-        f"{len(result['pairs'])} pairs on one {result['device']}, driver {result['driver'] or 'none'}; mean "
-        "over the pairs, and the worst of them:",
-        "",
-        "| | high side's p99, of alone | low side's throughput, of alone | of the bound |",
-        "|---|---|---|---|",
+    """The README's table: every pair in every configuration in which both sides play."""
+    names = shared(result)
+    rows = [{row["configuration"]: row for row in pair["configurations"]} for pair in result["pairs"]]
+
+    def line(what: str, cells: Iterable[str]) -> str:
+        return f"| {what} | {' | '.join(cells)} |"
+
+    def over_pairs(
+        how: Callable[[list[float]], float], worst_low: Callable[[list[float]], float]
+    ) -> list[str]:
+        cells = []
+        for name in names:
+            mine = [row[name] for row in rows if name in row]
+            figures = ([row[key] for row in mine] for key in ("hp_p99_ratio", "lp_ratio", "lp_of_bound"))
+            tail, low, bound = figures
+            cells.append(f"{how(tail):.2f}, {worst_low(low):.2f} ({worst_low(bound):.2f} of the bound)")
+        return cells
+
+    table_lines = [
+        line(
+            "high : low", (NAMES.get(name) or f"fikitd, `{name.removeprefix('fikitd-')}`" for name in names)
+        ),
+        "|---" * (len(names) + 1) + "|",
     ]
-    shared = [
-        each["configuration"] for pair in result["pairs"] for each in pair["configurations"]
-        if each["configuration"] not in ("alone", "control") and not each["configuration"].endswith("-alone")
-    ]  # fmt: skip
-    for name in dict.fromkeys(shared):
-        rows = [each for pair in result["pairs"] for each in pair["configurations"]
-                if each["configuration"] == name]  # fmt: skip
-
-        def figures(key: str, worst: Any, rows: list[dict[str, Any]] = rows) -> str:
-            values = [row[key] for row in rows if row[key] is not None]
-            return f"{fmean(values):.2f}, {worst(values):.2f}" if values else "-"
-
-        told = NAMES.get(name) or f"fikitd, policy `{name.removeprefix('fikitd-')}`"
-        cells = [figures("hp_p99_ratio", max), figures("lp_ratio", min), figures("lp_of_bound", min)]
-        if len(rows) < len(result["pairs"]):
-            told += f" ({len(rows)} pairs)"
-        lines.append(f"| {told} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    for pair, row in zip(result["pairs"], rows, strict=True):
+        found = (row.get(name) for name in names)
+        cells = (f"{each['hp_p99_ratio']:.2f}, {each['lp_ratio']:.2f}" if each else "-" for each in found)
+        table_lines.append(line(f"{pair['high']} : {pair['low']}", cells))
+    table_lines += [line("mean", over_pairs(fmean, fmean)), line("worst", over_pairs(max, min))]
+    left_out = [f"Left out: {name} ({reason})." for name, reason in result["skipped"].items()]
+    return "\n".join([*table_lines, *(["", *left_out] if left_out else [])])
 
 
-def renewed(text: str, readme: str, name: str, table_text: str) -> str:
-    """The text with the part between the marks replaced. Raises ValueError where they are not there."""
-    begin = BEGIN.format(name=name, readme=readme)
-    head, found, rest = text.partition(BEGIN.partition("{")[0])
-    _, ended, tail = rest.partition(END)
-    if not found or not ended:
-        raise ValueError(f"{readme} has no lines {begin} and {END}")
-    return f"{head}{begin}\n{table_text}\n{END}{tail}"
+def renewed(text: str, folder: Path) -> str:
+    """The text with the tables between marks made anew; a mark names a result by its path from the folder."""
+
+    def block(found: re.Match[str]) -> str:
+        result = json.loads((folder / found[2]).read_text())
+        return f"{found[1]}{markdown(result)}\n{found[3]}"
+
+    return BLOCK.sub(block, text)
 
 
 def main() -> None:
     """Print, or renew."""
-    parser = argparse.ArgumentParser(description="What a sharing benchmark says.")
-    parser.add_argument("results", type=Path)
-    parser.add_argument("--readme", type=Path)
+    parser = argparse.ArgumentParser(prog="bench.report", description="What a sharing benchmark says.")
+    parser.add_argument("results", type=Path, nargs="?")
+    parser.add_argument("--renew", type=Path, metavar="README")
     options = parser.parse_args()
-    result = json.loads(options.results.read_text())
-    if options.readme is None:
-        print(table(result))
-        return
-    text = options.readme.read_text()
-    names = (str(options.readme), str(options.results))
-    options.readme.write_text(renewed(text, *names, markdown(result)))
+    if options.renew:
+        options.renew.write_text(renewed(options.renew.read_text(), options.renew.parent))
+    elif options.results:
+        print(table(json.loads(options.results.read_text())))
+    else:
+        parser.error("name a result to print, or --renew a file")
 
 
 if __name__ == "__main__":

@@ -88,10 +88,10 @@ def schedule(plays: Iterable[str], options: argparse.Namespace) -> list[list[str
     ]
 
 
-def affordable(bench: Bench, count: int, left: float) -> float:
-    """Device seconds for each of so many measurements, so that all of them end within so many seconds."""
-    each = (left / count - BETWEEN_SECONDS) / bench.scale / (1 + SETTLE_SHARE)
-    return min(float(bench.options.seconds), max(LEAST_SECONDS, each))
+def affordable(most: float, count: int, left: float, scale: float) -> float:
+    """Device seconds, at most so many, for each of a count of measurements that together have the time left."""
+    each = (left / count - BETWEEN_SECONDS) / scale / (1 + SETTLE_SHARE)
+    return min(most, max(LEAST_SECONDS, each))
 
 
 def measure(bench: Bench, high: str, low: str, within: float) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def measure(bench: Bench, high: str, low: str, within: float) -> dict[str, Any]:
         set_up = time.monotonic() - begin
         rounds = schedule(plays, bench.options)
         count = sum(len(plays[name]) for names in rounds for name in names)
-        seconds = affordable(bench, count, within - set_up)
+        seconds = affordable(bench.options.seconds, count, within - set_up, bench.scale)
         readings: dict[str, list[Reading]] = {name: [] for name in plays}
         for names in rounds:
             for name in names:
