@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 
-ABI_VERSION: int = 2
+ABI_VERSION: int = 3
 
 MAX_SESSIONS: int = 64
 

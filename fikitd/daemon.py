@@ -95,6 +95,9 @@ class Daemon:
         """Read the state of an earlier daemon. Raises Unavailable."""
         store = await Store.open(directories.state / "state.db")
         accounts, events = Accounts(await store.load_usage()), Events()
+        if store.aside is not None:
+            lost = "accounts, profiles and jobs that were over are lost"
+            events.tell("state_set_aside", file=str(store.aside), reason=f"damaged: {lost}", warning=True)
         sessions = Sessions(store, accounts, events, directories.runtime)
         by_index = {device.index: device for device in devices}
         daemon = cls(configuration, directories, by_index, store, accounts, events, sessions)

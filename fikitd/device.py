@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
 from fikitd.configuration import DeviceSection
@@ -51,13 +52,16 @@ class Reading:
     power_watts: float | None = None
 
 
-def choose(choice: str, settings: DeviceSection) -> list[DeviceSpec]:
-    """The GPUs to serve. Blocking. Raises DeviceUnavailableError."""
+def choose(choice: str, settings: DeviceSection, runtime: Path | None = None) -> list[DeviceSpec]:
+    """The GPUs to serve. Blocking. Raises DeviceUnavailableError.
+
+    ``runtime``: the directory of what processes share while they run; without it each simulates its own GPU.
+    """
     if choice == "sim":
-        return [simulated(settings)]
+        return [simulated(settings, runtime)]
     found = [with_library(spec, settings) for spec in nvidia()]
     if choice == "auto":
-        return found or [simulated(settings)]
+        return found or [simulated(settings, runtime)]
     asked = [spec for spec in found if str(spec.index) == choice]
     if not asked:
         raise DeviceUnavailableError(f"there is no GPU {choice}: the NVIDIA driver reports {len(found)} GPUs")
@@ -73,8 +77,8 @@ def with_library(spec: DeviceSpec, settings: DeviceSection) -> DeviceSpec:
     )
 
 
-def simulated(settings: DeviceSection) -> DeviceSpec:
-    """The simulated GPU."""
+def simulated(settings: DeviceSection, runtime: Path | None) -> DeviceSpec:
+    """The simulated GPU: one for all executors, like a real one."""
     try:
         library = settings.library or str(importlib.import_module("fikitd.simcuda").library_path())
     except (ImportError, AttributeError, FileNotFoundError):
@@ -83,6 +87,8 @@ def simulated(settings: DeviceSection) -> DeviceSpec:
     environment = {"FIKIT_SIM_SCALE": str(settings.time_scale), "FIKIT_SIM_MEMORY": str(memory_bytes)}
     if library:
         environment["FIKIT_LIBCUDA"] = library
+    if runtime is not None and os.environ.get("FIKIT_SIM_CLOCK") != "virtual":  # that is a single process's
+        environment["FIKIT_SIM_MACHINE"] = os.environ.get("FIKIT_SIM_MACHINE", str(runtime / "machine"))
     return DeviceSpec(
         index=0,
         name="fikit simulated GPU",

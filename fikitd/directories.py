@@ -6,15 +6,22 @@ Two daemons on one state directory or one socket would each undo the other's wor
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from fikit.place import listen_path, own_directory
 
 from fikitd.configuration import DaemonSection
 from fikitd.errors import AlreadyRunningError
+
+MOST_SOCKET_BYTES: Final = 107
+"""unix(7): sun_path has room for so many and a zero."""
+EXECUTOR_SOCKET: Final = "x-00000000.sock"
+"""As long as the names that executors' sockets get."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +34,10 @@ class Directories:
 
     def make(self) -> None:
         """Make what is missing. Blocking. Raises OSError."""
+        for path in (self.socket, self.runtime / EXECUTOR_SOCKET):
+            if len(os.fsencode(path)) > MOST_SOCKET_BYTES:
+                problem = f"a socket's path can have {MOST_SOCKET_BYTES} bytes"
+                raise OSError(errno.ENAMETOOLONG, problem, str(path))
         for directory in (self.state, self.state / "jobs", self.state / "logs", self.runtime):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
 

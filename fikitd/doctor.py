@@ -35,6 +35,8 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
         ok, detail = library_finding(device)
         yield Check(name=f"driver library of gpu {device.index}", ok=ok, detail=detail)
     yield from directory_checks(daemon.directories.state, "state directory")
+    damaged = list(daemon.directories.state.glob("state.db.damaged-*"))
+    yield Check(name="state file", ok=not damaged, detail=", ".join(f"set aside: {each}" for each in damaged))
     yield from directory_checks(daemon.directories.runtime, "runtime directory")
     settings = daemon.configuration.daemon
     if os.geteuid() == 0:

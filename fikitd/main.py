@@ -42,8 +42,8 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
     try:
         configuration = configuration_files.load(file)
         set_up(configuration.daemon.log_level)
-        devices = choose(device or configuration.device.choice, configuration.device)
         places = directories.choose(configuration.daemon, socket_path)
+        devices = choose(device or configuration.device.choice, configuration.device, places.runtime)
         places.make()
         passed = passed_sockets()
         directories.lock(places, with_socket=not passed)

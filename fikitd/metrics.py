@@ -59,6 +59,7 @@ EXECUTORS: Final = ("fikit_executors", "Executors.")
 EXECUTOR_BUSY: Final = ("fikit_executor_busy_seconds", "Time in which an executor had work in flight.")
 
 Key = tuple[int, int]
+Family = CounterMetricFamily | GaugeMetricFamily
 
 
 class State(Collector):
@@ -73,7 +74,7 @@ class State(Collector):
         usage, counts = self._usage()
         names = {uid: user_name(uid) for uid, _ in usage}
         for name, (attribute, unit, text) in USAGE_COUNTERS.items():
-            family: Metric = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
+            family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
             yield self._filled(
                 family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
             )
@@ -108,7 +109,7 @@ class State(Collector):
             parts[session.uid, session.executor.device.index].append(session.gate)
         gates = {key: total_gate(each) for key, each in parts.items() if self._sees(key[0])}
         for name, (attribute, unit, text) in GATE_COUNTERS.items():
-            family: Metric = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
+            family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
             yield self._filled(
                 family, names, {key: getattr(each, attribute) / unit for key, each in gates.items()}
             )
@@ -120,9 +121,9 @@ class State(Collector):
                 refused.add_metric([names[uid], str(gpu), reason], count)
         yield refused
 
-    def _filled(self, family: Metric, names: dict[int, str], values: dict[Key, float]) -> Metric:
+    def _filled(self, family: Family, names: dict[int, str], values: dict[Key, float]) -> Metric:
         for (uid, gpu), value in sorted(values.items()):
-            family.add_metric([names[uid], str(gpu)], value)  # type: ignore[attr-defined]
+            family.add_metric([names[uid], str(gpu)], value)
         return family
 
     def _jobs(self) -> Iterator[Metric]:

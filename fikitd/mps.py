@@ -32,6 +32,7 @@ START_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 10.0
 RETRY_SECONDS: Final = 1.0
+FIRST_RETRY_SECONDS, LAST_RETRY_SECONDS = 0.01, 0.2
 """After its end, before it is started again."""
 
 
@@ -132,15 +133,22 @@ class Mps:
                     nursery.cancel_scope.cancel()
 
                 nursery.start_soon(watch)
-                # It tells nobody when it listens.
-                while not await self._ask("get_server_list"):  # noqa: ASYNC110
-                    await trio.sleep(0.05)
+                await self._serving()
                 nursery.cancel_scope.cancel()
                 return process
         await process.end(STOP_SECONDS)
         process.close()
         self._unavailable(f"it did not serve within {START_SECONDS:g} s; see {log}")
         return None
+
+    async def _serving(self) -> None:
+        """Return once it serves, of which it tells nobody: ask at growing intervals."""
+        pause = FIRST_RETRY_SECONDS
+        while True:
+            if await self._ask("get_server_list"):
+                return
+            await trio.sleep(pause)
+            pause = min(2 * pause, LAST_RETRY_SECONDS)
 
     def _clear(self) -> None:
         shutil.rmtree(self._pipes, ignore_errors=True)

@@ -25,7 +25,7 @@ from fikitd.executor.messages import Attached, AttachedSessions, Change, End, Se
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
-from fikitd.store import Row, Store, pack, unpack
+from fikitd.store import Row, Store, pack
 from fikitd.tenants.accounts import Accounts
 from fikitd.wire import close_all
 
@@ -51,7 +51,7 @@ class Sessions:
         self._notes: dict[str, SessionNote] = {}
         self.living: dict[str, Session] = {}
         self.opening: dict[str, Opening] = {}
-        self.supervisor: Supervisor | None = None
+        self.supervisor: Supervisor  # set once it is there: it has these sessions as its listener
         self.on_opened: Callable[[Session], None] = lambda session: None
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
@@ -59,8 +59,7 @@ class Sessions:
 
     async def load(self) -> None:
         """Read what an earlier daemon noted."""
-        rows = await self._store.read("SELECT session, record FROM sessions")
-        self._notes = {session: unpack(data, SessionNote) for session, data in rows}
+        self._notes = dict(await self._store.records("SELECT session, record FROM sessions", SessionNote))
 
     async def settle(self) -> None:
         """Store the accounts. Raises Unavailable when the disk refuses.
@@ -82,7 +81,6 @@ class Sessions:
 
     async def close_left(self) -> None:
         """Close the accounts of sessions whose executors ended while no daemon ran; once, at start."""
-        assert self.supervisor is not None, "accounts are closed once executors are taken over"  # noqa: S101
         known = self._notes.keys() | self.living.keys() | self._forget
         await trio.to_thread.run_sync(final_accounts.keep_only, self._left, known)
         for session, note in list(self._notes.items()):
@@ -104,7 +102,6 @@ class Sessions:
 
     async def open(self, opening: Opening, tenant_pidfd: int) -> tuple[Session, list[int]]:
         """Attach a new session; the descriptors are for its process. Raises Unavailable, QuotaReached."""
-        assert self.supervisor is not None, "sessions are opened while the daemon serves"  # noqa: S101
         self.opening[opening.session] = opening
         try:
             for left in reversed(range(ATTACH_ATTEMPTS)):

@@ -3,16 +3,20 @@
 SQLite because it already does what a journal of our own would have to: a torn last write is not seen, a
 commit is on the disk when it returns, a full disk fails the one transaction and keeps all earlier ones.
 Records are MessagePack of a struct, so a newer daemon that adds fields reads older files.
+A file that is no database any more is set aside: what runs is known from the executors and the jobs'
+directories, and a daemon that did not start would help nobody.
 """
 
 from __future__ import annotations
 
 import sqlite3
+import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+import structlog
 import trio
 from fikit.protocol import Usage
 
@@ -43,6 +47,8 @@ ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
 }
 """What makes a file of one schema one of the next."""
 
+DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
 Row = tuple[Any, ...]
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -60,29 +66,33 @@ def unpack(data: bytes, kind: type[Record]) -> Record:
 class Store:
     """The file. Every method is one transaction; Unavailable says that the disk refused it."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, fresh: bool, aside: Path | None) -> None:
         self._connection = connection
         self._path = path
         self._owner = trio.CapacityLimiter(1)
+        self.fresh = fresh
+        """There was none, or it was set aside."""
+        self.aside = aside
+        """Where the damaged file is now that lay here before."""
 
     @classmethod
     async def open(cls, path: Path) -> Store:
-        """Open or make the file. Raises Unavailable."""
+        """Open or make the file; a damaged one is set aside. Raises Unavailable."""
 
-        def connect() -> sqlite3.Connection:
-            connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
-            connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
-            (version,) = connection.execute("PRAGMA user_version").fetchone()
-            if version > SCHEMA_VERSION:
-                raise sqlite3.DatabaseError(f"written by a newer fikitd (schema {version})")
-            steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
-            script = "".join([*steps, SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION};"])
-            connection.executescript(f"BEGIN; {script} COMMIT;")
-            return connection
+        def open_or_make() -> Store:
+            aside = None
+            try:
+                connection, version = connect(path)
+            except sqlite3.DatabaseError as error:
+                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
+                    raise
+                aside = set_aside(path)
+                connection, version = connect(path)
+            return cls(connection, path, version == 0, aside)
 
         try:
-            return cls(await trio.to_thread.run_sync(connect), path)
-        except sqlite3.Error as error:
+            return await trio.to_thread.run_sync(open_or_make)
+        except (sqlite3.Error, OSError) as error:
             raise Unavailable(f"cannot open the state file {path}: {error}") from None
 
     async def write(self, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:
@@ -119,6 +129,18 @@ class Store:
         except sqlite3.Error as error:
             raise Unavailable(f"cannot read the state file {self._path}: {error}") from None
 
+    async def records(self, statement: str, kind: type[Record]) -> list[tuple[Any, Record]]:
+        """Pairs of a key and a record; one that cannot be read is reported and left out."""
+        found = []
+        for key, data in await self.read(statement):
+            try:
+                found.append((key, unpack(data, kind)))
+            except msgspec.MsgspecError as error:
+                structlog.get_logger().error(
+                    "record_unreadable", kind=kind.__name__, key=key, reason=str(error)
+                )
+        return found
+
     async def setting(self, name: str) -> str | None:
         """A remembered value."""
         rows = await self.read("SELECT value FROM settings WHERE name=?", (name,))
@@ -133,9 +155,45 @@ class Store:
 
     async def load_usage(self) -> dict[tuple[int, int], Usage]:
         """What each tenant (uid) has used of each GPU in sessions that are over."""
-        rows = await self.read("SELECT uid, gpu, usage FROM tenants")
-        return {(uid, gpu): unpack(data, Usage) for uid, gpu, data in rows}
+        sums = {}
+        for key, usage in await self.records("SELECT uid || ' ' || gpu, usage FROM tenants", Usage):
+            uid, gpu = map(int, key.split())
+            sums[uid, gpu] = usage
+        return sums
 
     async def close(self) -> None:
         """Fold the WAL into the file."""
         await trio.to_thread.run_sync(self._connection.close, limiter=self._owner)
+
+
+def connect(path: Path) -> tuple[sqlite3.Connection, int]:
+    """The file, made or brought to this schema, and the schema that it had; 0: it was empty. Blocking."""
+    connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        if version > SCHEMA_VERSION:
+            raise sqlite3.DatabaseError(f"written by a newer fikitd (schema {version})")
+        connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
+        (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if found != "ok":
+            damage = sqlite3.DatabaseError(found)
+            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+            raise damage
+        steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
+        script = "".join([*steps, SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION};"])
+        connection.executescript(f"BEGIN; {script} COMMIT;")
+    except BaseException:
+        connection.close()
+        raise
+    return connection, version
+
+
+def set_aside(path: Path) -> Path:
+    """Move a damaged file and what belongs to it out of the way, and keep it. Blocking. Raises OSError."""
+    aside = path.with_name(f"{path.name}.damaged-{int(time.time())}")
+    path.replace(aside)
+    for suffix in ("-wal", "-shm"):
+        part = path.with_name(path.name + suffix)
+        if part.exists():
+            part.replace(aside.with_name(aside.name + suffix))
+    return aside

@@ -9,7 +9,7 @@ import array
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from fikit import protocol
@@ -18,7 +18,6 @@ from fikit.place import UnsafePlaceError, default_socket
 
 _CHUNK: Final = 256 * 1024
 _MOST_DESCRIPTORS: Final = 16
-_UNCHANGED: Final = object()
 
 ReplyType = TypeVar("ReplyType", bound=protocol.Reply)
 
@@ -63,7 +62,7 @@ class Connection:
             self._socket.close()
             raise
 
-    def request(self, body: protocol.Request, *, timeout: float | object | None = _UNCHANGED) -> Any:
+    def request(self, body: protocol.Request, *, timeout: float | EllipsisType | None = ...) -> Any:
         """Send one request and return its reply. Raises RefusedError where the daemon says no.
 
         ``timeout``, in seconds, replaces the connection's own for this request; None: no limit.
@@ -86,11 +85,11 @@ class Connection:
             raise self._lost(error) from error
         return self._last
 
-    def receive(self, identifier: int, *, timeout: float | object | None = _UNCHANGED) -> Any:
+    def receive(self, identifier: int, *, timeout: float | EllipsisType | None = ...) -> Any:
         """The next reply to one request (a subscription has many). Raises TimeoutError, RefusedError."""
         before = self._socket.gettimeout()
-        if timeout is not _UNCHANGED:
-            self._socket.settimeout(timeout)  # type: ignore[arg-type]
+        if timeout is not ...:
+            self._socket.settimeout(timeout)
         try:
             reply = self._next(identifier)
         finally:

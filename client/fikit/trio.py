@@ -78,7 +78,7 @@ async def connect(
 class Stream(streams.Stream):
     """As ``fikit.Stream``; only waiting differs."""
 
-    async def synchronize(self) -> None:  # type: ignore[override]
+    async def synchronize(self) -> None:  # type: ignore[override] # async here
         """Wait until everything enqueued so far has completed. Raises CudaError for an asynchronous error."""
         await _finished(self.attempt)
 
@@ -86,11 +86,11 @@ class Stream(streams.Stream):
 class Event(streams.Event):
     """As ``fikit.Event``; only waiting differs."""
 
-    async def synchronize(self) -> None:  # type: ignore[override]
+    async def synchronize(self) -> None:  # type: ignore[override] # async here
         """Wait for what was recorded last."""
         await _finished(self.attempt)
 
-    async def elapsed(self, start: streams.Event) -> float:  # type: ignore[override]
+    async def elapsed(self, start: streams.Event) -> float:  # type: ignore[override] # async here
         """Device time from ``start`` to this event, in seconds. Both must have completed (CudaError 600)."""
         return await _in_thread(super().elapsed, start)
 
@@ -98,19 +98,19 @@ class Event(streams.Event):
 class Memory(BlockingMemory):
     """As ``fikit.Memory``; copies between host and device are async."""
 
-    async def copy_from(  # type: ignore[override]
+    async def copy_from(  # type: ignore[override] # async here
         self, source: Buffer, *, offset: int = 0, stream: streams.Stream | None = None, wait: bool = True
     ) -> None:
         """As ``fikit.Memory.copy_from``."""
         await _in_thread(super().copy_from, source, offset=offset, stream=stream, wait=wait)
 
-    async def copy_to(  # type: ignore[override]
+    async def copy_to(  # type: ignore[override] # async here
         self, destination: Buffer, *, offset: int = 0, stream: streams.Stream | None = None, wait: bool = True
     ) -> None:
         """As ``fikit.Memory.copy_to``."""
         await _in_thread(super().copy_to, destination, offset=offset, stream=stream, wait=wait)
 
-    async def read(  # type: ignore[override]
+    async def read(  # type: ignore[override] # async here
         self, size: int | None = None, *, offset: int = 0, stream: streams.Stream | None = None
     ) -> bytes:
         """``size`` bytes (None: all) from ``offset`` on."""
@@ -156,9 +156,21 @@ class Kernel:
         else:
             await _in_thread(self.blocking.launch, *arguments, **options)
 
-    def launch_nowait(self, *arguments: Any, **options: Any) -> bool:
+    def launch_nowait(
+        self,
+        *arguments: Any,
+        grid: Axes,
+        block: Axes,
+        shared: int = 0,
+        stream: streams.Stream | None = None,
+        cooperative: bool = False,
+        cluster: Axes | None = None,
+    ) -> bool:
         """Enqueue the kernel; False when the channel is full. Never waits, and is no checkpoint."""
-        return self.blocking.launch_nowait(*arguments, **options)
+        return self.blocking.launch_nowait(
+            *arguments, grid=grid, block=block, shared=shared, stream=stream,
+            cooperative=cooperative, cluster=cluster,
+        )  # fmt: skip
 
     async def occupancy(self, block_threads: int, shared: int = 0) -> int:
         """As ``fikit.Kernel.occupancy``."""

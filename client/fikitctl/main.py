@@ -73,8 +73,7 @@ def _root(ctx: click.Context) -> int | None:
     """
     if ctx.invoked_subcommand is not None:
         return None
-    command = cli.get_command(ctx, "status")
-    assert command is not None  # noqa: S101
+    command = cli.verb("status")
     with command.make_context("status", [], parent=ctx) as status:
         result: int | None = command.invoke(status)
     return result

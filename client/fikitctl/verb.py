@@ -107,12 +107,13 @@ class LazyVerbs(click.Group):
         return list(self.places)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The verb of that name; None where there is none."""
+        return self.verb(cmd_name) if cmd_name in self.places else None
+
+    def verb(self, name: str) -> click.Command:
         """Import the verb's module."""
-        if cmd_name not in self.places:
-            return None
-        module, _, attribute = self.places[cmd_name].partition(":")
-        command = getattr(import_module(module), attribute)
-        assert isinstance(command, click.Command)  # noqa: S101
+        module, _, attribute = self.places[name].partition(":")
+        command: click.Command = getattr(import_module(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -47,6 +47,8 @@ def make_socket(path: Path, settings: DaemonSection) -> socket.socket:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(OSError):
         probe.connect(str(path))
         raise AlreadyRunningError(f"somebody listens on the socket {path}: is fikitd.socket active?")
+    if path.exists() and not path.is_socket():
+        raise FileExistsError(errno.EEXIST, "this is no socket, and stays", str(path))
     path.unlink(missing_ok=True)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     earlier = os.umask(0o177)

@@ -71,7 +71,7 @@ class Supervisor:
         self._events = events
         self._listener = listener
         self._shared = shared  # environment of an executor that shares its GPU with others' contexts
-        self._nursery: trio.Nursery | None = None
+        self._nursery: trio.Nursery  # while run() runs, which is as long as executors are asked for
         self.executors: dict[str, Executor] = {}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -128,7 +128,6 @@ class Supervisor:
         return executor
 
     def _keep(self, executor: Executor) -> None:
-        assert self._nursery is not None, "executors are started while run() runs"  # noqa: S101
         self.executors[executor.executor] = executor
         self._nursery.start_soon(self._live, executor)
 

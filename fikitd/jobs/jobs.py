@@ -45,7 +45,7 @@ class Jobs(JobRecords):
         self._sessions = sessions
         self._events = events
         self._place = place
-        self._nursery: trio.Nursery | None = None
+        self._nursery: trio.Nursery  # while run() runs, which is as long as jobs are asked for
         self._wake = trio.Event()
         self._followed: dict[int, Process] = {}
         self._abandoned: set[int] = set()
@@ -168,7 +168,6 @@ class Jobs(JobRecords):
     # --- following -------------------------------------------------------------------------------
 
     def _follow(self, job: Job, process: Process) -> None:
-        assert self._nursery is not None, "jobs are started while run() runs"  # noqa: S101
         self._followed[job.number] = process
         self._nursery.start_soon(self._until_ended, job, process)
 
@@ -251,7 +250,6 @@ class Jobs(JobRecords):
         self.unsaved.add(job.number)
         process = self._followed.get(job.number)
         if job.foreground and process is not None:
-            assert self._nursery is not None, "jobs are killed while run() runs"  # noqa: S101
             self._nursery.start_soon(self._end_foreground, job.number, number, grace_ms)
         elif job.foreground:
             await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")

@@ -15,7 +15,7 @@ import trio
 from fikitd.errors import Unavailable
 from fikitd.jobs.model import Job, job_number
 from fikitd.jobs.running import JobProcesses
-from fikitd.store import Store, pack, unpack
+from fikitd.store import Store, pack
 
 LAST_JOB: Final = "last_job"
 
@@ -35,9 +35,14 @@ class JobRecords:
         self.keep_ended: Callable[[], int] = lambda: 1000
 
     async def load(self) -> None:
-        """Read what an earlier daemon knew."""
-        for number, data in await self._store.read("SELECT number, record FROM jobs ORDER BY number"):
-            self.known[number] = unpack(data, Job)
+        """Read what an earlier daemon knew; where its state file is lost, what the jobs' directories tell."""
+        self.known = dict(await self._store.records("SELECT number, record FROM jobs ORDER BY number", Job))
+        for job in await self._processes.left(self.known.keys()):
+            if self._store.fresh:
+                self.keep(job)
+                self.unsaved.add(job.number)
+            else:  # its submission was not completed
+                await self._processes.remove(job)
         highest = await self._store.setting(LAST_JOB)
         self._next = 1 + max([int(highest or 0), *self.known])
 

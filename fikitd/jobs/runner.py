@@ -89,11 +89,9 @@ class Runner:
         self._signal(signal.SIGKILL)
         self._selector.unregister(pidfd)
         self._drain()
-        result = os.waitid(os.P_PID, self._pid, os.WEXITED)
-        assert result is not None  # noqa: S101 - without WNOHANG there is a result
-        by_signal = result.si_code != os.CLD_EXITED
-        code = 128 + result.si_status if by_signal else result.si_status
-        self._end(code, error)
+        _, status = os.waitpid(self._pid, 0)
+        code = os.waitstatus_to_exitcode(status)  # negative: the signal that ended it
+        self._end(code if code >= 0 else 128 - code, error)
 
     def _end(self, code: int, error: str) -> None:
         ending = {"exit_code": code, "unix": time.time(), "error": error[:1000]}

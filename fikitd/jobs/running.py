@@ -9,11 +9,12 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import trio
 from fikit.protocol import priority_level
 
@@ -61,12 +62,32 @@ class JobProcesses:
             "gid": job.gid,
             "groups": list(job.groups),
             "output_limit_bytes": job.output_limit_bytes,
+            "record": msgspec.to_builtins(job),
         }
         try:
             await trio.to_thread.run_sync(files.prepare, self.place(job), spec)
         except OSError as error:
             await self.remove(job)
             raise Unavailable(f"cannot write the job's directory: {error}", "free disk space") from None
+
+    async def left(self, known: Collection[int]) -> list[Job]:
+        """The jobs of the directories that are none of the known, as far as those tell."""
+
+        def look() -> list[Job]:
+            found = []
+            for directory in self._directory.glob("job-*"):
+                spec = files.read(directory / files.SPEC) or {}
+                try:
+                    job = msgspec.convert(spec.get("record"), Job)
+                except msgspec.ValidationError:
+                    continue
+                if job.job != directory.name or job.number in known:
+                    continue
+                begun = any((directory / name).exists() for name in (files.LOCK, files.STARTED, files.EXIT))
+                found.append(job.moved("running", gpu=job.gpu_asked or 0) if begun else job)
+            return found
+
+        return sorted(await trio.to_thread.run_sync(look), key=lambda job: job.number)
 
     async def start(self, job: Job) -> Process:
         """Start the runner. Raises OSError; EndedAtOnce when it ran and is over."""

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core.hpp"
 
@@ -48,8 +49,8 @@ bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     force = force || session.unmarked_steps >= mark_every || session.state != Session::State::running ||
             session.in_flight >= settings_.in_flight_limit || !session.frees.empty() ||
             session.call_pending.load(std::memory_order_relaxed);
-    const bool unhurried =
-        session.level == scheduling::highest_level || policy_->in_flight(now) > settings_.bounds.in_flight;
+    const bool unhurried = !session.head_ready && (session.level == scheduling::highest_level ||
+                                                   policy_->in_flight(now) > settings_.bounds.in_flight);
     if (!force && unhurried && (session.ring.has_record() || now - session.last_issue < mark_delay))
         return false;
     bool wrote = false, left = false;
@@ -79,7 +80,10 @@ bool Core::collect() {
         if (session.state != Session::State::running) advance_ending(session);
     }
     if (ending_) {
-        std::erase_if(sessions_, [](const auto& session) { return session->state == Session::State::gone; });
+        for (auto& session : sessions_)  // its tables are large: a worker takes them down
+            if (session->state == Session::State::gone)
+                releases_.post([gone = std::shared_ptr<Session>(std::move(session))] {});
+        std::erase(sessions_, nullptr);
         ending_ = std::any_of(sessions_.begin(), sessions_.end(),
                               [](const auto& session) { return session->state != Session::State::running; });
     }
@@ -145,7 +149,8 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                                              timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && measured > 0) entry.kernel->measured(measured, entry.multiprocessors);
+        if (entry.kernel != nullptr && measured > 0)
+            profile_.measured(*entry.kernel, measured, entry.multiprocessors);
     } else if (entry.traced) {
         trace_.add(trace);
     }
@@ -329,6 +334,8 @@ void Core::end_session(Session& session, int error, const std::string& reason) {
     session.end_reason = reason;
     if (session.head_waits) policy_->withdrawn(session.index, clock_.now());
     session.head_ready = session.head_waits = false;
+    if (const int32_t timer = std::exchange(session.head_timer, -1); timer >= 0)
+        free_timers_.push_back(timer);
     fikit_inbox* inbox = session.inbox_header();
     inbox->error = error;
     copy_text(inbox->error_text, reason);

@@ -8,7 +8,8 @@
 //   place.cpp      the lane that it goes to
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
-//   sessions.cpp   attaching, ending, control from Python's threads
+//   start.cpp      the core's beginning and end
+//   sessions.cpp   sessions attached, changed, ended from other threads; observe.cpp: what those may see
 //   calls.cpp      answers to calls, on the workers; program_calls.cpp: to those of unmodified programs
 #pragma once
 
@@ -117,6 +118,9 @@ struct NamedTrace {
     std::string session, name;
 };
 
+// Throws std::runtime_error when the driver has refused.
+void require(const Driver& driver, CUresult result, const char* what);
+
 class Core {
   public:
     // The driver is loaded and `context` made current here. Throws std::runtime_error with the reason.
@@ -186,7 +190,9 @@ class Core {
     bool allocate_at_once(Session& session);
     void manage(Session& session);
     void issue(Session& session, uint8_t where);
-    int32_t start_timer(CUstream stream);
+    int32_t take_timer(size_t spared);
+    bool keep_timer(Session& session);
+    int32_t start_timer(Session& session, CUstream stream);
     CUresult issue_launch(Session& session, CUstream stream);
     CUresult launch_with_attributes(const Session& session, const SessionFunction& function, CUstream stream,
                                     void** parameters);
@@ -275,8 +281,9 @@ class Core {
     CUstream monitor_ = nullptr;
     std::unique_ptr<scheduling::Policy> policy_;
     Profile profile_;
-    std::mutex names_mutex_;
+    std::mutex names_mutex_;  // held for one name at a time: the dispatch thread may want it
     KernelNames names_;
+    std::map<uint32_t, std::string> ids_;  // of every session traced, by serial number
     Trace trace_;
     CUevent trace_base_[2] = {nullptr, nullptr};
     Nanoseconds trace_base_at_ = 0;
@@ -297,7 +304,6 @@ class Core {
 
     std::vector<std::unique_ptr<Session>> sessions_;
     std::array<Session*, scheduling::max_sessions> by_index_{};
-    std::map<uint32_t, std::string> ids_;  // of every session traced, by serial number
     uint32_t serials_ = 0;
     uint32_t in_flight_ = 0;
     uint32_t high_in_flight_ = 0;

@@ -72,6 +72,8 @@ inline bool Core::serve_ring(Session& session) {
         }
         const uint16_t op = session.head->record().op;
         if (op == FIKIT_OP_CALL) return start_call(session) || progress;
+        if (session.measured && op == FIKIT_OP_LAUNCH && !keep_timer(session)) [[unlikely]]
+            return progress;
         progress = true;
         if (!is_step(op)) {
             manage(session);

@@ -1,5 +1,6 @@
 // One operation to the GPU: what it needs checked against the session's tables, where it runs, the call.
 #include <cstring>
+#include <utility>
 
 #include "core.hpp"
 #include "launches.hpp"
@@ -232,12 +233,28 @@ void Core::enter_late(Session& session, InFlight& entry, Nanoseconds now) {
     if (session.head_waits) policy_->arrived(session.index, session.head_work, now);
 }
 
-// Begins to measure what is issued next on the stream; -1: no timer is free.
-int32_t Core::start_timer(CUstream stream) {
-    if (free_timers_.empty()) return -1;
+// A timer that is free, though the last `spared` of them are for others; -1: there is none.
+int32_t Core::take_timer(size_t spared) {
+    if (free_timers_.size() <= spared) return -1;
     const int32_t timer = free_timers_.back();
     free_timers_.pop_back();
-    driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, stream);
+    return timer;
+}
+
+// A session of which every launch is measured issues none before it has a timer. False: it has to wait for
+// one. Some are for such sessions alone, more than there can be sessions, so that what it waits for
+// completes.
+bool Core::keep_timer(Session& session) {
+    if (session.head_timer < 0) session.head_timer = take_timer(0);
+    return session.head_timer >= 0;
+}
+
+// Begins to measure what is issued next on the stream; -1: no timer is free.
+int32_t Core::start_timer(Session& session, CUstream stream) {
+    static constexpr size_t spared = 2 * scheduling::max_sessions;
+    int32_t timer = std::exchange(session.head_timer, -1);
+    if (timer < 0) timer = take_timer(spared);
+    if (timer >= 0) driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].before, stream);
     return timer;
 }
 
@@ -261,7 +278,7 @@ void Core::issue(Session& session, uint8_t where) {
         session.last_key = session.head_kernel->key;
         session.last_launch = now_;
     }
-    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(lane->stream) : -1;
+    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(session, lane->stream) : -1;
     const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
                                                          : issue_other(session, stream, lane->stream);
     if (timer >= 0) [[unlikely]]

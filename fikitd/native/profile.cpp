@@ -31,11 +31,11 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
     // What was learnt no longer holds: the kernel has other data now.
-    if (wrong_in_a_row > accidents) samples = wrong_in_a_row = shortest = 0;
-    durations[samples % window] = told;
+    if (wrong_in_a_row > accidents) recent = wrong_in_a_row = shortest = 0;
+    durations[recent % window] = told;
+    ++recent;
     ++samples;
-    dirty = true;
-    const uint32_t count = std::min(samples, window);
+    const uint32_t count = std::min(recent, window);
     const auto sorted = in_order(durations, count);
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
@@ -79,9 +79,8 @@ void KernelEntry::tell() {
 }
 
 void KernelEntry::forget() {
-    samples = median = p95 = shortest = until_sample = wrong = wrong_in_a_row = 0;
+    samples = recent = median = p95 = shortest = until_sample = wrong = wrong_in_a_row = 0;
     interval = 1;
-    dirty = false;
     gaps = {};
     tell();
 }

@@ -61,15 +61,16 @@ struct KernelEntry {
     uint32_t name = 0;  // index into Core::names_
     uint32_t waves = 1;
     scheduling::Work work;  // what policies are told of a launch; its `expected` is 0 before any measurement
-    uint32_t samples = 0;
+    uint32_t samples = 0;   // measured launches
+    uint32_t recent = 0;    // of them, since what was known before turned out not to hold any more
     uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window; shortest: undisturbed
     uint32_t until_sample = 0, interval = 1;
     uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
-    bool dirty = false;
+    bool changed = false;                    // listed in Profile
     std::array<uint32_t, window> durations{};
     std::array<KernelGap, 2> gaps{};  // after the kernels that mostly come before this one
 
-    bool known() const { return samples >= known_after; }
+    bool known() const { return recent >= known_after; }
     // Waves of blocks that so many multiprocessors need.
     uint32_t waves_on(uint32_t multiprocessors) const {
         const uint64_t slots = uint64_t{multiprocessors} * work.per_sm;
@@ -97,7 +98,7 @@ class Profile {
   public:
     static constexpr uint32_t capacity = 1u << 15;  // slots; at most half of them are used
 
-    Profile() : slots_(std::make_unique<KernelEntry[]>(capacity)) {}
+    Profile() : slots_(std::make_unique<KernelEntry[]>(capacity)) { changed_.reserve(capacity / 2); }
 
     // The entry of the key, made when there is none; nullptr when the profile is full.
     KernelEntry* find(uint64_t key, bool& fresh) {
@@ -118,14 +119,30 @@ class Profile {
         }
     }
 
-    template <class Visit>
-    void each(Visit visit) {
-        for (uint32_t at = 0; at < capacity; ++at)
-            if (slots_[at].key != 0) visit(slots_[at]);
+    // A launch of the entry's took so long; as KernelEntry::measured.
+    void measured(KernelEntry& entry, Nanoseconds duration, uint32_t multiprocessors) {
+        entry.measured(duration, multiprocessors);
+        if (entry.changed) return;
+        entry.changed = true;
+        changed_.push_back(&entry);
     }
-    // Forgets what was measured; keys stay, since in-flight work may point at them.
-    void forget() {
-        each([](KernelEntry& entry) { entry.forget(); });
+    // Visits entries that were measured since they were last visited, so many at most. False: there are no
+    // more.
+    template <class Visit>
+    bool visit_changed(size_t most, Visit visit) {
+        for (; most > 0 && !changed_.empty(); --most) {
+            KernelEntry& entry = *changed_.back();
+            changed_.pop_back();
+            entry.changed = false;
+            if (entry.samples > 0) visit(entry);  // not forgotten meanwhile
+        }
+        return !changed_.empty();
+    }
+    // Forgets what was measured of the slots [from, from + count); keys stay, since in-flight work may point
+    // at them.
+    void forget(uint32_t from, uint32_t count) {
+        for (uint32_t at = from; at < std::min(from + count, capacity); ++at)
+            if (slots_[at].key != 0) slots_[at].forget();
     }
 
     static uint64_t key_of(uint64_t function_hash, const KernelShape& shape) {
@@ -138,6 +155,7 @@ class Profile {
 
   private:
     std::unique_ptr<KernelEntry[]> slots_;
+    std::vector<KernelEntry*> changed_;
     uint32_t used_ = 0;
 };
 

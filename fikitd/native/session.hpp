@@ -127,6 +127,9 @@ struct HostGate {
     uint64_t open = 0, passed = 0;
 };
 
+constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);  // of one session
+constexpr uint64_t arena_bytes = uint64_t{256} << 30;                // of virtual addresses for each session
+
 // Device memory of the session: an allocation, or a variable of a module.
 struct Buffer {
     static constexpr uint32_t no_module = UINT32_MAX;
@@ -191,6 +194,7 @@ struct Session {
     std::unique_ptr<Operation> head = std::make_unique<Operation>();
     scheduling::Work head_work;
     KernelEntry* head_kernel = nullptr;
+    int32_t head_timer = -1;  // kept for the launch at the head
     bool head_ready = false, head_waits = false;
     bool paused = false;
     bool measured = false;  // every launch is

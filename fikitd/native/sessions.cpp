@@ -1,7 +1,6 @@
-// The core's beginning and end, and what other threads may ask of it: attaching, ending, changing, reading.
+// Sessions as the daemon wishes them: attached, changed, ended. From any thread.
 #include <fcntl.h>
 #include <sys/epoll.h>
-#include <sys/eventfd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -10,20 +9,12 @@
 
 #include "core.hpp"
 #include "program_calls.hpp"
-#include "scheduling/policies.hpp"
 
 namespace fikit {
 namespace {
 
-constexpr uint64_t arena_bytes = uint64_t{256} << 30;  // of virtual addresses for each session
-constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);
-constexpr unsigned timers = 512;
 constexpr size_t traced_sessions = 4096;         // ended ones whose names a trace can still tell, at most
 constexpr size_t header_bytes = 4 * FIKIT_PAGE;  // outbox header and host_done
-
-void require(const Driver& driver, CUresult result, const char* what) {
-    if (result != CUDA_SUCCESS) throw std::runtime_error(std::string(what) + ": " + driver.describe(result));
-}
 
 int duplicate(int descriptor) {
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
@@ -32,136 +23,6 @@ int duplicate(int descriptor) {
 }
 
 }  // namespace
-
-Core::Core(const Settings& settings, CUcontext context)
-    : settings_(settings),
-      context_(context),
-      clock_(settings.time_scale),
-      epoll_(epoll_create1(EPOLL_CLOEXEC)),
-      kick_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      notification_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (const std::string wrong = driver_.load(settings.driver_path.c_str()); !wrong.empty())
-        throw std::runtime_error(wrong);
-    require(driver_, driver_.cuCtxSetCurrent_(context), "cuCtxSetCurrent");
-    require(driver_, driver_.cuCtxGetDevice_(&device_), "cuCtxGetDevice");
-    int count = 0;
-    require(driver_, driver_.cuDeviceGetAttribute_(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_),
-            "cuDeviceGetAttribute");
-    multiprocessors_ = static_cast<uint32_t>(count);
-    CUdeviceptr arenas = 0;
-    require(
-        driver_,
-        driver_.cuMemAddressReserve_(&arenas, arena_bytes * scheduling::max_sessions, Arena::granule, 0, 0),
-        "reserving addresses for the sessions' arenas");
-    arenas_ = arenas;
-    if (!host_gates_.create("fikit-gates", gate_bytes * scheduling::max_sessions, true))
-        throw std::runtime_error("no memory for the words that host functions wait on");
-    require(driver_,
-            driver_.cuMemHostRegister_(host_gates_.data(), host_gates_.size(),
-                                       CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),
-            "cuMemHostRegister");
-    require(driver_, driver_.cuMemHostGetDevicePointer_(&host_gates_device_, host_gates_.data(), 0),
-            "cuMemHostGetDevicePointer");
-    timers_.resize(timers);
-    for (int32_t i = 0; i < static_cast<int32_t>(timers); ++i) {
-        Timer& timer = timers_[static_cast<size_t>(i)];
-        require(driver_, driver_.cuEventCreate_(&timer.before, CU_EVENT_DEFAULT), "cuEventCreate");
-        require(driver_, driver_.cuEventCreate_(&timer.after, CU_EVENT_DEFAULT), "cuEventCreate");
-        free_timers_.push_back(i);
-    }
-    for (CUevent& event : trace_base_)
-        require(driver_, driver_.cuEventCreate_(&event, CU_EVENT_DEFAULT), "cuEventCreate");
-    sessions_.reserve(scheduling::max_sessions);
-    epoll_event event{EPOLLIN, {.u64 = 0}};
-    if (!epoll_ || !kick_ || !notification_ ||
-        epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, kick_.get(), &event) != 0)
-        throw std::runtime_error("no descriptors for the dispatch loop");
-}
-
-void Core::start() {
-    if (lanes_.empty() || monitor_ == nullptr) throw std::runtime_error("no streams were added");
-    if (settings_.in_flight_limit == 0 || settings_.in_flight_limit > InFlightQueue::capacity)
-        throw std::runtime_error("a session can have 1 to " + std::to_string(InFlightQueue::capacity) +
-                                 " operations in flight");
-    const std::vector<uint32_t> partitions = lanes_.partitions();
-    if (partitions.size() > scheduling::max_partitions)
-        throw std::runtime_error("there can be " + std::to_string(scheduling::max_partitions) +
-                                 " partitions");
-    settings_.bounds.partitions = {};
-    for (size_t i = 0; i < partitions.size(); ++i)
-        settings_.bounds.partitions[i] = static_cast<uint16_t>(partitions[i]);
-    settings_.bounds.multiprocessors = static_cast<uint16_t>(multiprocessors_);
-    greatest_priority_ = lanes_.greatest_priority();
-    policy_ = scheduling::make_policy(settings_.policy, settings_.bounds);
-    if (policy_ == nullptr) throw std::runtime_error("unknown policy " + settings_.policy);
-    if (!settings_.board_path.empty() && !board_.open(settings_.board_path))
-        throw std::runtime_error("the GPU's board " + settings_.board_path + ": " +
-                                 (errno != 0 ? std::strerror(errno) : "no slot is free"));
-    if (!settings_.ledger_path.empty() && !ledger_.open(settings_.ledger_path))
-        throw std::runtime_error("the tenant's ledger " + settings_.ledger_path + ": " +
-                                 (errno != 0 ? std::strerror(errno) : "no slot is free"));
-    calibrate();
-    workers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
-    releases_.start(1, [this] { driver_.cuCtxSetCurrent_(context_); });
-    for (unsigned spare = 0; spare < settings_.spare_channels; ++spare)
-        spare_channels_.push_back(make_channel());
-    if (settings_.own_thread) thread_ = std::thread([this] { run(); });
-}
-
-// What two timing events around a kernel read beyond its own duration: measured with a kernel that does
-// nothing, whose own duration is taken as `empty_kernel` (CUPTI reads 1.0 to 1.3 us for one on the H200, the
-// events 7). On a stream that has nothing else to do, part of it is the host's: the first event happens at
-// once, the kernel when its launch arrives. Behind other work that part is not there.
-void Core::calibrate() {
-    static constexpr char nothing[] =
-        ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
-    constexpr Nanoseconds empty_kernel = 1200;
-    constexpr size_t rounds = 31;
-    CUmodule module = nullptr;
-    CUfunction function = nullptr;
-    require(driver_, driver_.cuModuleLoadDataEx_(&module, nothing, 0, nullptr, nullptr), "the empty kernel");
-    require(driver_, driver_.cuModuleGetFunction_(&function, module, "nothing"), "the empty kernel");
-    for (const bool behind : {false, true}) {
-        std::array<Nanoseconds, rounds> readings{};
-        for (Nanoseconds& reading : readings) reading = read_empty(function, behind);
-        std::sort(readings.begin(), readings.end());
-        timer_overhead_[behind] = std::max<Nanoseconds>(0, readings[rounds / 2] - empty_kernel);
-    }
-    require(driver_, driver_.cuModuleUnload_(module), "the empty kernel");
-}
-
-// What a pair of timing events reads around the function, on a stream that is idle or `behind` other work.
-Nanoseconds Core::read_empty(CUfunction function, bool behind) {
-    const Timer& timer = timers_.front();
-    auto* word = reinterpret_cast<uint64_t*>(host_gates_.data());  // no session has it yet
-    __atomic_store_n(word, uint64_t{0}, __ATOMIC_RELEASE);
-    if (behind)
-        require(driver_,
-                driver_.cuStreamWaitValue64_(monitor_, host_gates_device_, 1, CU_STREAM_WAIT_VALUE_GEQ),
-                "calibrating");
-    require(driver_, driver_.cuEventRecord_(timer.before, monitor_), "calibrating");
-    require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
-            "calibrating");
-    require(driver_, driver_.cuEventRecord_(timer.after, monitor_), "calibrating");
-    __atomic_store_n(word, uint64_t{1}, __ATOMIC_RELEASE);
-    while (driver_.cuEventQuery_(timer.after) == CUDA_ERROR_NOT_READY) __builtin_ia32_pause();
-    float milliseconds = 0;
-    require(driver_, driver_.cuEventElapsedTime_(&milliseconds, timer.before, timer.after), "calibrating");
-    return static_cast<Nanoseconds>(static_cast<double>(milliseconds) * 1e6);
-}
-
-void Core::stop() {
-    {
-        const std::lock_guard lock(posted_mutex_);
-        stopping_.store(true);
-    }
-    kick();
-    if (thread_.joinable()) thread_.join();
-    workers_.stop();
-    releases_.stop();
-}
-
-Core::~Core() { stop(); }
 
 std::pair<int, int> Core::attach(AttachRequest request) {
     auto session = std::make_unique<Session>();
@@ -267,8 +128,11 @@ void Core::adopt(std::unique_ptr<Session>& session) {
     }
     by_index_[index] = session.get();
     policy_->opened(index, session->level, session->weight, clock_.now());
-    ids_[session->serial] = session->id;
-    if (ids_.size() > traced_sessions) ids_.erase(ids_.begin());
+    {
+        const std::lock_guard lock(names_mutex_);
+        ids_[session->serial] = session->id;
+        if (ids_.size() > traced_sessions) ids_.erase(ids_.begin());
+    }
     sessions_.push_back(std::move(session));
 }
 
@@ -360,128 +224,6 @@ bool Core::change(const std::string& id, const SessionChange& wanted) {
         if (wanted.measured) session->measured = *wanted.measured;
     });
     return found;
-}
-
-SessionSnapshot Core::snapshot_of(const Session& session) const {
-    SessionSnapshot snapshot;
-    snapshot.id = session.id;
-    snapshot.level = session.level;
-    snapshot.weight = session.weight;
-    snapshot.paused = session.paused;
-    snapshot.memory_limit = session.memory_limit;
-    snapshot.usage = session.usage;
-    snapshot.memory_bytes = session.memory_bytes.load();
-    snapshot.memory_peak = session.memory_peak.load();
-    for (const uint32_t handle : session.used)
-        if (session.streams[handle]->functions != 0) ++snapshot.host_functions;
-    snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
-    snapshot.unsupported = session.notes();
-    snapshot.gate = policy_->statistics(session.index);
-    if (const int blamed = snapshot.gate.blames; blamed >= 0)
-        if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)
-            snapshot.delayed_by = cause->id;
-    snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_[true];
-    return snapshot;
-}
-
-Snapshot Core::snapshot() {
-    Snapshot all;
-    on_dispatch([&] {
-        for (const auto& session : sessions_)
-            if (session->state == Session::State::running) all.sessions.push_back(snapshot_of(*session));
-        all.busy_ns = busy_ns_ + (in_flight_ > 0 ? clock_.now() - busy_since_ : 0);
-    });
-    all.loops = loops_.load();
-    all.beats = beats_.load();
-    return all;
-}
-
-std::vector<KernelMeasurement> Core::take_profiles() {
-    std::vector<KernelMeasurement> taken;
-    on_dispatch([&] {
-        const std::lock_guard lock(names_mutex_);
-        profile_.each([&](KernelEntry& entry) {
-            if (!entry.dirty) return;
-            entry.dirty = false;
-            if (entry.name == KernelNames::unnamed) return;
-            taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95,
-                             entry.shortest, static_cast<uint32_t>(entry.work.block), entry.wrong, entry.key,
-                             entry.gaps});
-        });
-    });
-    return taken;
-}
-
-void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
-    std::vector<uint32_t> indices;
-    for (const KernelMeasurement& measurement : known) indices.push_back(name_index(measurement.name));
-    on_dispatch([&] {
-        for (size_t i = 0; i < known.size(); ++i) {
-            const KernelMeasurement& from = known[i];
-            if (indices[i] == KernelNames::unnamed) continue;
-            const uint64_t function = KernelNames::hash_of(from.name);
-            bool fresh = false;
-            KernelEntry* entry = profile_.find(Profile::key_of(function, from.shape), fresh);
-            if (entry == nullptr || entry->samples > 0 || from.median == 0) continue;
-            entry->shape = from.shape;
-            entry->name = indices[i];
-            if (fresh) entry->waves = 0;  // computed when the kernel is seen
-            entry->samples = from.samples;
-            entry->median = from.median;
-            entry->p95 = from.p95;
-            entry->shortest = from.shortest != 0 ? from.shortest : from.median;
-            entry->wrong = from.wrong;
-            entry->gaps = from.gaps;
-            entry->durations.fill(from.median);
-            entry->durations[0] = from.p95;
-            entry->durations[1] = entry->shortest;
-        }
-    });
-}
-
-void Core::forget_profiles() {
-    on_dispatch([&] { profile_.forget(); });
-}
-
-uint64_t Core::set_trace(bool on) {
-    uint64_t cursor = 0;
-    on_dispatch([&] {
-        if (on && !trace_.on()) {
-            trace_base_at_ = clock_.now();
-            require(driver_, driver_.cuEventRecord_(trace_base_[0], monitor_), "cuEventRecord");
-            trace_rebasing_ = false;
-            trace_.start();
-        } else if (!on) {
-            trace_.stop();
-        }
-        cursor = trace_.cursor();
-    });
-    return cursor;
-}
-
-std::vector<NamedTrace> Core::read_trace(uint64_t& cursor, size_t limit, uint64_t& dropped) {
-    std::vector<NamedTrace> taken;
-    on_dispatch([&] {
-        const std::lock_guard lock(names_mutex_);
-        for (const TraceRecord& record : trace_.read(cursor, limit, dropped)) {
-            const auto name = ids_.find(record.session);
-            taken.push_back({record, name != ids_.end() ? name->second : "",
-                             record.op <= FIKIT_OP_GRAPH ? names_[record.name].function : ""});
-        }
-    });
-    return taken;
-}
-
-std::vector<EndedSession> Core::take_ended() {
-    uint64_t value = 0;
-    [[maybe_unused]] const auto got = read(notification_.get(), &value, sizeof value);
-    const std::lock_guard lock(ended_mutex_);
-    return std::exchange(ended_, {});
-}
-
-std::string Core::failure_text() {
-    const std::lock_guard lock(ended_mutex_);
-    return failure_text_;
 }
 
 }  // namespace fikit

@@ -55,8 +55,8 @@ class Kernel:
 
 
 def _triple(text: str) -> tuple[int, int, int]:
-    parts = [int(part) for part in text.split(",")]
-    return (*parts, 1, 1)[:3]  # type: ignore[return-value]
+    x, y, z = [*map(int, text.split(",")), 1, 1][:3]
+    return x, y, z
 
 
 def _kind(text: str) -> tuple[str, int]:

@@ -4,7 +4,6 @@ What the real GPU gave lies in tests/data/kernels/expected.json, which record_ke
 some kernels as well.
 """
 
-import importlib.util
 import json
 from collections.abc import Callable
 from typing import Any
@@ -66,7 +65,6 @@ def test_instructions_one_by_one_and_in_sequences(cuda: Cuda, group: str) -> Non
     assert len(results) == len(sequences.FORMS.get(group, range(sequences.SEQUENCES)))
 
 
-@pytest.mark.skipif(importlib.util.find_spec("cuda.bindings.nvrtc") is None, reason="NVRTC is not installed")
 @pytest.mark.parametrize("source", corpus.SOURCES, ids=lambda source: source.stem)
 def test_what_nvrtc_makes_today_runs_as_well(cuda: Cuda, source: Any) -> None:
     ptx = corpus.compile_source(source)

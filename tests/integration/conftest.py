@@ -95,6 +95,8 @@ class Daemon:
         self.log = place / "daemon.log"
         self.process: subprocess.Popen[bytes] | None = None
         self.clients: list[Client] = []
+        self.prologue = ""
+        """Python that the daemon's process runs first."""
         self.configure()
 
     def configure(self, extra: str = "", settings: str = SETTINGS) -> None:
@@ -105,7 +107,7 @@ class Daemon:
             sys.executable,
             "-P",
             "-c",
-            "from fikitd.main import main; main()",
+            f"{self.prologue}from fikitd.main import main; main()",
             "--config",
             str(self.config),
         ]
@@ -174,6 +176,30 @@ def stopped_daemon(place: Path) -> Iterator[Daemon]:
     daemon = Daemon(place)
     yield daemon
     daemon.clear()
+
+
+@pytest.fixture
+def small_disk(stopped_daemon: Daemon) -> Iterator[Path]:
+    """The state directory, on a file system of its own of 1 MiB."""
+    state = stopped_daemon.place / "state"
+    state.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(state)]
+    mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f"only root, where it may mount, has a small file system: {mounted.stderr.strip()}")
+    yield state
+    if stopped_daemon.process is not None:
+        stopped_daemon.stop()
+    subprocess.run(["umount", "--lazy", str(state)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no room; the file to remove."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
+        while True:
+            file.write(bytes(4096))
+    return filler
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import subprocess
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Client, Daemon
+from tests.integration.conftest import Client, Daemon, fill
 
 
 def test_second_daemon_refuses_to_start(daemon: Daemon) -> None:
@@ -144,44 +143,25 @@ def test_socket_activation(stopped_daemon: Daemon) -> None:
     assert isinstance(early.ask(p.Hello(version=1, client="early")), p.Welcome)
 
 
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file:
-        while True:
-            file.write(b"x" * 4096)
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system")
-def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon) -> None:
-    state = stopped_daemon.place / "state"
-    state.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(state)], check=False)
-    if mounted.returncode:
-        pytest.skip("cannot mount")
-    try:
-        client = stopped_daemon.start().client()
-        kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
-        assert client.ask(p.Wait(job=kept.job)).job.state == "finished"
-        runs = client.ask(
-            p.Submit(command=["/bin/sh", "-c", "echo up; sleep 0.5; exit 4"], environment={}, directory="/")
-        )
-        while not client.ask(p.ReadLogs(job=runs.job.job, follow=True)).data:
-            pass
-        filler = state / "filler"
-        with pytest.raises(OSError, match="No space"):
-            fill(filler)
-        refused = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/"))
-        assert (refused.code, "disk" in refused.message + refused.hint) == ("unavailable", True)
-        assert client.ask(p.OpenSession(name="full")).code in ("unavailable",)
-        assert client.ask(p.Wait(job=runs.job.job)).job.exit_code == 4
-        filler.unlink()
-        assert isinstance(client.ask(p.OpenSession(name="room")), p.SessionOpened)
-        stopped_daemon.stop(signal.SIGKILL)
-        stopped_daemon.start()
-        again = stopped_daemon.client()
-        assert again.ask(p.Show(target=kept.job)).job.state == "finished"
-        assert stopped_daemon.stop() == 0
-    finally:
-        subprocess.run(["umount", "-l", str(state)], check=False)
+def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon, small_disk: Path) -> None:
+    client = stopped_daemon.start().client()
+    kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
+    assert client.ask(p.Wait(job=kept.job)).job.state == "finished"
+    runs = client.ask(
+        p.Submit(command=["/bin/sh", "-c", "echo up; sleep 0.5; exit 4"], environment={}, directory="/")
+    )
+    while not client.ask(p.ReadLogs(job=runs.job.job, follow=True)).data:
+        pass
+    filler = fill(small_disk)
+    refused = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/"))
+    assert (refused.code, "disk" in refused.message + refused.hint) == ("unavailable", True)
+    assert client.ask(p.OpenSession(name="full")).code in ("unavailable",)
+    assert client.ask(p.Wait(job=runs.job.job)).job.exit_code == 4
+    filler.unlink()
+    assert isinstance(client.ask(p.OpenSession(name="room")), p.SessionOpened)
+    stopped_daemon.stop(signal.SIGKILL)
+    again = stopped_daemon.start().client()
+    assert again.ask(p.Show(target=kept.job)).job.state == "finished"
 
 
 def test_restart_under_load(daemon: Daemon) -> None:

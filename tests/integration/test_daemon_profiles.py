@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-import subprocess
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Daemon, fill
 
 KNOWN = p.ProfileRecord(
     module="00000000000000aa", function="gemm", device="some GPU", grid=(8, 2, 1), block=(128, 1, 1),
@@ -21,7 +21,8 @@ KNOWN = p.ProfileRecord(
 
 
 def profiles(client: Any) -> list[p.ProfileRecord]:
-    return client.ask(p.ListProfiles()).profiles  # type: ignore[no-any-return]
+    found: list[p.ProfileRecord] = client.ask(p.ListProfiles()).profiles
+    return found
 
 
 def test_profiles_survive_kill_9(daemon: Daemon) -> None:
@@ -32,33 +33,16 @@ def test_profiles_survive_kill_9(daemon: Daemon) -> None:
     assert profiles(daemon.client()) == [KNOWN]
 
 
-def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(stopped_daemon: Daemon) -> None:
-    state = stopped_daemon.place / "state"
-    state.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", state], check=False)
-    if mounted.returncode:
-        pytest.skip("no right to mount a small file system")
-    try:
-        client = stopped_daemon.start().client()
-        assert client.ask(p.ImportProfiles(profiles=[KNOWN])) == p.Done()
-        (state / "filler").write_bytes(b"")
-        with (state / "filler").open("wb", buffering=0) as filler:
-            try:
-                while True:
-                    filler.write(bytes(4096))
-            except OSError:
-                pass
-        others = [msgspec.structs.replace(KNOWN, function=f"other{number}") for number in range(2000)]
-        assert client.ask(p.ImportProfiles(profiles=others)).code == "unavailable"
-        assert profiles(client) == [KNOWN]
-        (state / "filler").unlink()
-        assert client.ask(p.ImportProfiles(profiles=others[:5])) == p.Done()
-        assert len(profiles(client)) == 6
-        stopped_daemon.stop(signal.SIGKILL)
-    finally:
-        if stopped_daemon.process is not None:
-            stopped_daemon.stop(signal.SIGKILL)
-        subprocess.run(["umount", "--lazy", state], check=True)
+def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(stopped_daemon: Daemon, small_disk: Path) -> None:
+    client = stopped_daemon.start().client()
+    assert client.ask(p.ImportProfiles(profiles=[KNOWN])) == p.Done()
+    filler = fill(small_disk)
+    others = [msgspec.structs.replace(KNOWN, function=f"other{number}") for number in range(2000)]
+    assert client.ask(p.ImportProfiles(profiles=others)).code == "unavailable"
+    assert profiles(client) == [KNOWN]
+    filler.unlink()
+    assert client.ask(p.ImportProfiles(profiles=others[:5])) == p.Done()
+    assert len(profiles(client)) == 6
 
 
 def test_a_key_of_another_build_or_gpu_is_another_entry(client: Any) -> None:

@@ -37,7 +37,7 @@ ENDED, ERROR, TAIL, PARKED, WAKES = 8, 12, 16, 24, 28
 CALL_DONE, CALL_STATUS, CALL_BYTES = 64, 72, 76
 DEFERRED_COUNT, DEFERRED_ERROR, DEFERRED_TEXT, ERROR_TEXT = 128, 136, 192, 448
 OPERATIONS = [
-    "pad", "launch", "copy", "fill", "event_record", "event_wait", "sync", "host_function",
+    "pad", "launch", "graph", "copy", "fill", "event_record", "event_wait", "sync", "host_function",
     "stream_create", "stream_destroy", "event_destroy", "free", "host_free", "call",
 ]  # fmt: skip
 CALLS = [
@@ -94,8 +94,8 @@ class Executor(threading.Thread):
         self.outbox_fd, self.inbox_fd = sealed("outbox", OUTBOX_BYTES), sealed("inbox", INBOX_BYTES)
         self.outbox = mmap.mmap(self.outbox_fd, OUTBOX_BYTES)
         self.inbox = mmap.mmap(self.inbox_fd, INBOX_BYTES)
-        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 2, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
-        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 2)
+        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 3, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
+        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 3)
         self.wakes = ctypes.c_uint32.from_buffer(self.inbox, WAKES)
         self.name, self.lifeline, self.log = name, lifeline, log and log.open("a")
         self.tail = 0
@@ -165,7 +165,7 @@ class Executor(threading.Thread):
 
     def execute(self, operation: str, flags: int, stream: int, record: bytes) -> None:
         entry: dict[str, Any] = {"op": operation, "stream": stream, "flags": flags}
-        is_step = operation in OPERATIONS[1:8]
+        is_step = operation in OPERATIONS[1:9]
         try:
             getattr(self, "do_" + operation)(entry, stream, record)
         except CudaError as failure:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import fikit
+import fikit.trio
 import pytest
 from fikit import errors, place
 from fikit.cuda_errors import describe
@@ -77,3 +79,42 @@ def test_the_stub_is_the_modules_own() -> None:
     stub = stubgen.StubGen(_channel)
     stub.put(_channel)
     assert stub.get() == (PACKAGE / "_channel.pyi").read_text()
+
+
+BENEATH = {"core", "attempt", "allocate_address", "create_stream", "create_event", "blocking"}
+"""What the flavours build on, which is neither's own."""
+ENDS = {"close": "aclose", "__enter__": "__aenter__", "__exit__": "__aexit__"}
+
+
+def methods(flavour: type) -> dict[str, inspect.Signature]:
+    """The public methods and properties by name, context management included."""
+    return {
+        name: inspect.signature(value) if inspect.isfunction(value) else inspect.Signature()
+        for name, value in inspect.getmembers(flavour)
+        if (not name.startswith("_") or name in {*ENDS, *ENDS.values()}) and name not in BENEATH
+    }
+
+
+def without_timeout(signature: inspect.Signature) -> list[tuple[str, object, object]]:
+    """A cancel scope is trio's timeout, so only the blocking flavour has parameters for that."""
+    return [
+        (name, each.kind, each.default)
+        for name, each in signature.parameters.items()
+        if name not in ("timeout", "self")
+    ]
+
+
+@pytest.mark.parametrize("name", ["Session", "Module", "Kernel", "Memory", "Stream", "Event"])
+def test_both_flavours_have_the_same_methods(name: str) -> None:
+    blocking, other = methods(getattr(fikit, name)), methods(getattr(fikit.trio, name))
+    for method, signature in blocking.items():
+        there = method if method in other else ENDS.get(method, method)
+        assert there in other, f"fikit.trio.{name} has no {there}"
+        if there == method:
+            assert without_timeout(other[there]) == without_timeout(signature), f"fikit.trio.{name}.{there}"
+    known = {*blocking, *(ENDS[method] for method in blocking if method in ENDS)}
+    properties = {each for each in other if isinstance(getattr(getattr(fikit.trio, name), each), property)}
+    assert other.keys() - known - properties <= {"aclose", "__aenter__", "__aexit__"}
+    assert without_timeout(inspect.signature(fikit.trio.connect)) == without_timeout(
+        inspect.signature(fikit.connect)
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from fikitctl.demonstration.replay import HostClock, Prepared, Replay, percentile
 
@@ -26,7 +28,7 @@ class Host:
         self.slept.append(seconds)
         self.now += round(seconds * 1e9) + self.late_ns
 
-    def enqueues(self, name: str, takes_us: int = 0) -> object:
+    def enqueues(self, name: str, takes_us: int = 0) -> Callable[[], None]:
         def enqueue() -> None:
             self.enqueued.append((name, self.now))
             self.now += takes_us * 1000
@@ -34,8 +36,8 @@ class Host:
         return enqueue
 
     def replay(self, *operations: tuple[float, str, int], pause_us: float = 0, time_scale: float) -> Replay:
-        prepared = [Prepared(at, self.enqueues(name, takes)) for at, name, takes in operations]  # type: ignore[arg-type]
-        return Replay(prepared, pause_us, self.enqueues("synchronize", 100), time_scale, self.clock())  # type: ignore[arg-type]
+        prepared = [Prepared(at, self.enqueues(name, takes)) for at, name, takes in operations]
+        return Replay(prepared, pause_us, self.enqueues("synchronize", 100), time_scale, self.clock())
 
 
 def test_operations_are_enqueued_at_their_times() -> None:

@@ -19,8 +19,7 @@ from fikitctl.verb import Verb
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for a shell."""
-    from click.shell_completion import get_completion_class
+    from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
-    generator = get_completion_class(shell)
-    assert generator is not None  # noqa: S101
+    generator = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}[shell]
     click.echo(generator(ctx.find_root().command, {}, "fikitctl", "_FIKITCTL_COMPLETE").source())

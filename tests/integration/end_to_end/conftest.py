@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import fikit
 import pytest
@@ -45,6 +47,16 @@ L:  mov.u64 %rd3, %globaltimer;
     @%p1 bra L;
     ret;
 }
+.visible .entry work(.param .u32 rounds)
+{
+    .reg .b32 %r<3>; .reg .pred %p1;
+    ld.param.u32 %r1, [rounds];
+    mov.u32 %r2, 0;
+W:  add.u32 %r2, %r2, 1;
+    setp.lt.u32 %p1, %r2, %r1;
+    @%p1 bra W;
+    ret;
+}
 .visible .entry store(.param .u64 address, .param .u32 value)
 {
     .reg .b64 %rd<2>; .reg .b32 %r<2>;
@@ -63,6 +75,13 @@ L:  mov.u64 %rd3, %globaltimer;
     ret;
 }
 """
+
+
+def listener(path: Path) -> int:
+    """The process that listens on a socket."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.connect(str(path))
+        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
 
 
 class Served(Daemon):
@@ -90,8 +109,8 @@ def connect_to(stopped_daemon: Daemon) -> Iterator[Callable[..., fikit.Session]]
     """Open sessions with a daemon that the test starts; they are closed at the end."""
     sessions = []
 
-    def open_session(**options: object) -> fikit.Session:
-        sessions.append(fikit.connect(socket=stopped_daemon.socket, **options))  # type: ignore[arg-type]
+    def open_session(**options: Any) -> fikit.Session:
+        sessions.append(fikit.connect(socket=stopped_daemon.socket, **options))
         return sessions[-1]
 
     yield open_session

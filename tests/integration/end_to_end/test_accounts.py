@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import select
 import signal
-import socket
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
-from tests.integration.end_to_end.conftest import SETTINGS
+from tests.integration.end_to_end.conftest import SETTINGS, listener
 
 Program = Callable[[str], "subprocess.Popen[str]"]
 LIMIT = 64 << 20
@@ -37,13 +35,6 @@ with session.load(PTX) as module:
 
 def launches(client: Client) -> int:
     return sum(tenant.usage.launches for tenant in client.ask(p.ListTenants()).tenants)
-
-
-def listener(path: Path) -> int:
-    """The process that listens on a socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.connect(str(path))
-        return int.from_bytes(probe.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)[:4], sys.byteorder)
 
 
 def until_left(place: Path) -> None:

@@ -11,7 +11,7 @@ import fikit
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import PTX, SETTINGS
 
 Connect = Callable[..., fikit.Session]
@@ -113,8 +113,8 @@ def test_two_traces_see_the_same(daemon: Daemon, connect: Connect) -> None:
                 kernel.launch(grid=1, block=1)
             session.synchronize()
 
-        def seen(client: object, stop: bool = False) -> int:
-            trace = client.ask(p.ReadTrace(stop=stop))  # type: ignore[attr-defined]
+        def seen(client: Client, stop: bool = False) -> int:
+            trace = client.ask(p.ReadTrace(stop=stop))
             return sum(each.kind == "launch" for each in trace.operations)
 
         assert one.ask(p.StartTrace()) == p.Done()

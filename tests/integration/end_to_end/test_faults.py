@@ -50,9 +50,9 @@ def wait_for(client: Client, what: Callable[[p.Sessions], bool]) -> p.Sessions:
     """The sessions once they are so; an event follows each change, so this asks no more often than that."""
     subscribe(client)
     while True:
-        sessions = client.ask(p.ListSessions())
+        sessions: p.Sessions = client.ask(p.ListSessions())
         if what(sessions):
-            return sessions  # type: ignore[no-any-return]
+            return sessions
         client.receive()
 
 

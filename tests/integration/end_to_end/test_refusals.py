@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import fikit
 import pytest
+from fikit.modules import Axes
 
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX
@@ -48,10 +49,10 @@ def test_unknown_kernel(session: fikit.Session) -> None:
 
 
 @pytest.mark.parametrize(("grid", "block"), [((1, 70000, 1), 1), (1, 2048), (1, (1, 1, 128))])
-def test_impossible_launch_shapes(session: fikit.Session, grid: object, block: object) -> None:
+def test_impossible_launch_shapes(session: fikit.Session, grid: Axes, block: Axes) -> None:
     with session.load(PTX) as module:
         with pytest.raises(fikit.CudaError, match="nothing"):
-            module.kernel("nothing").launch(grid=grid, block=block)  # type: ignore[arg-type]
+            module.kernel("nothing").launch(grid=grid, block=block)
             session.synchronize()
         still_works(session)
 

@@ -21,9 +21,9 @@ def flood(session: fikit.Session, kernels: int, nanoseconds: int, grid: int = 13
 
 def usage(daemon: Daemon, name: str) -> p.Usage:
     client = daemon.client()
-    sessions = client.ask(p.ListSessions()).sessions
+    sessions: list[p.SessionRecord] = client.ask(p.ListSessions()).sessions
     client.close()
-    return next(each.usage for each in sessions if each.name == name)  # type: ignore[no-any-return]
+    return next(each.usage for each in sessions if each.name == name)
 
 
 def test_high_priority_work_passes_a_queue_of_low(daemon: Daemon, connect: Connect) -> None:

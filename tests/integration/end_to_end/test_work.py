@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import fikit
 import numpy as np
@@ -114,7 +115,7 @@ def test_host_functions_run_in_stream_order(session: fikit.Session) -> None:
     with session.load(PTX) as module:
         for number in range(3):
             module.kernel("spin").launch(200_000, grid=1, block=1, stream=stream)
-            stream.add_callback(lambda number=number: order.append(number))  # type: ignore[misc]
+            stream.add_callback(partial(order.append, number))
         stream.synchronize()
     assert order == [0, 1, 2]
 

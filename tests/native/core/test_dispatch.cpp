@@ -335,6 +335,83 @@ void durations_are_free_of_the_timers_share() {
     CHECK(profiles[0].median > 41'000 && profiles[0].median < 41'400);
 }
 
+// Every launch of a measured session is, however many others use timers, and however long it has to wait for
+// one; a launch that waits holds nobody else up.
+void a_measured_session_waits_for_timers() {
+    Rig rig;
+    std::vector<Tenant> floods;
+    for (const char* id : {"x", "y", "z"}) floods.push_back(rig.ready(id, 0));
+    std::vector<Tenant> measured;
+    const std::pair<const char*, int> names[] = {{"m0", 0}, {"m1", 0}, {"m2", 5}};
+    for (const auto& [id, level] : names) measured.push_back(rig.ready(id, level));
+    rig.while_turning([&] {
+        for (const auto& [id, level] : names) CHECK(rig.core().change(id, {.measured = true}));
+        rig.core().set_trace(true);
+    });
+    hold_all(rig);
+    const uint64_t before = launches();
+    for (int i = 0; i < 250; ++i)
+        for (Tenant& tenant : floods) launch(tenant);
+    rig.turn(20);
+    CHECK_EQUAL(launches() - before, 750u);
+    for (int i = 0; i < 200; ++i)
+        for (Tenant& tenant : measured) launch(tenant);
+    rig.turn(40);
+    CHECK(launches() - before < 750u + 600);
+    release_all(rig);
+    rig.settle();
+    CHECK_EQUAL(launches() - before, 750u + 600);
+    Snapshot all;
+    rig.while_turning([&] { all = rig.core().snapshot(); });
+    for (const SessionSnapshot& session : all.sessions)
+        if (session.id[0] == 'm') CHECK_EQUAL(session.usage.measured, 200u);
+}
+
+// Neither a trace of any length nor the names in it are read on the dispatch thread.
+void a_trace_is_read_without_the_loop() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    rig.while_turning([&] { rig.core().set_trace(true); });
+    constexpr uint64_t many = 20'000;
+    for (uint64_t i = 0; i < many; ++i) {
+        launch(tenant);
+        if (i % 100 == 0) rig.settle();
+    }
+    rig.settle();
+    uint64_t cursor = 0, dropped = 0;
+    const std::vector<NamedTrace> read = rig.core().read_trace(cursor, many, dropped);  // nobody turns it
+    CHECK_EQUAL(read.size(), many);
+    CHECK_EQUAL(dropped, 0u);
+    CHECK_EQUAL(read.back().session, "a");
+    CHECK_EQUAL(read.back().name, "kernel");
+}
+
+// What the daemon asks for takes as many turns as there are pieces of it.
+void long_answers_are_given_in_pieces() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    for (uint32_t grid = 1; grid <= 100; ++grid) launch(tenant, 0, grid);
+    rig.settle();
+    const auto turns_of = [&](auto action) {
+        std::atomic<bool> over{false};
+        std::thread asker([&] {
+            action();
+            over = true;
+        });
+        int turns = 0;
+        for (; !over; std::this_thread::yield()) turns += rig.core().turn();
+        asker.join();
+        return turns;
+    };
+    std::vector<KernelMeasurement> taken;
+    CHECK(turns_of([&] { taken = rig.core().take_profiles(); }) >= 100 / 16);
+    CHECK_EQUAL(taken.size(), 100u);
+    CHECK(turns_of([&] { rig.core().forget_profiles(); }) >= 100);
+    CHECK(turns_of([&] { rig.core().snapshot(); }) >= 1);
+    rig.while_turning([&] { taken = rig.core().take_profiles(); });
+    CHECK_EQUAL(taken.size(), 0u);
+}
+
 void a_flood_is_bounded() {
     Settings settings = hand_turned();
     settings.in_flight_limit = 32;
@@ -382,6 +459,9 @@ int main(int count, char** arguments) {
         CASE(bad_records_end_only_their_session),
         CASE(high_priority_is_not_kept_waiting_by_the_gate),
         CASE(durations_are_free_of_the_timers_share),
+        CASE(a_measured_session_waits_for_timers),
+        CASE(a_trace_is_read_without_the_loop),
+        CASE(long_answers_are_given_in_pieces),
         CASE(a_flood_is_bounded),
         CASE(pause_holds_back_what_was_not_issued),
     };

@@ -1,6 +1,9 @@
 // What the core keeps: kernel names and profiles, device memory, lanes, the trace.
+#include <atomic>
 #include <map>
 #include <random>
+#include <thread>
+#include <utility>
 
 #include "arena.hpp"
 #include "check.hpp"
@@ -72,6 +75,7 @@ void what_no_longer_holds_is_learnt_anew() {
     entry.measured(10'000);
     CHECK(entry.known());
     CHECK_EQUAL(entry.wrong, 1u);
+    const uint32_t samples = entry.samples;
     for (int launch = 0; launch < 3; ++launch) {
         CHECK(entry.sample_now() || launch == 0);
         entry.measured(3'000);
@@ -84,6 +88,7 @@ void what_no_longer_holds_is_learnt_anew() {
     CHECK(entry.known());
     CHECK_EQUAL(entry.median, 3'000u);
     CHECK_EQUAL(entry.wrong, 4u);
+    CHECK_EQUAL(entry.samples, samples + 5);  // what was forgotten was measured all the same
 }
 
 void gaps_are_kept_by_what_came_before() {
@@ -115,12 +120,10 @@ void a_full_profile_refuses_new_kernels() {
     shape.grid[0] = Profile::capacity;
     CHECK(profile.find(Profile::key_of(77, shape), fresh) == nullptr);
     first->measured(5);
-    profile.forget();
+    profile.forget(0, Profile::capacity);
     CHECK_EQUAL(first->samples, 0u);
     CHECK(!first->known());
-    uint32_t entries = 0;
-    profile.each([&](const KernelEntry&) { ++entries; });
-    CHECK_EQUAL(entries, Profile::capacity / 2);
+    CHECK(profile.find(Profile::key_of(77, shape), fresh) == nullptr);  // it stays full
 }
 
 void keys_tell_shapes_apart() {
@@ -283,6 +286,7 @@ void names_are_found_again_and_bounded() {
 
 void readers_of_a_trace_have_their_own_places() {
     Trace trace;
+    trace.make_room();
     trace.start();
     const auto add = [&](uint32_t number) {
         TraceRecord record;
@@ -307,6 +311,64 @@ void readers_of_a_trace_have_their_own_places() {
     CHECK_EQUAL(beyond, trace.cursor());
 }
 
+// What a reader gets is whole and in order, or counted as dropped, while another thread overwrites it.
+void a_trace_is_read_while_it_is_written() {
+    Trace trace;
+    trace.make_room();
+    std::atomic<bool> over{false};
+    std::thread writer([&] {
+        for (uint64_t number = 0; number < 6 * Trace::capacity; ++number) {
+            TraceRecord record;
+            record.stream = record.name = record.multiprocessors = static_cast<uint32_t>(number);
+            record.bytes = record.blocks = number;
+            trace.add(record);
+        }
+        over = true;
+    });
+    uint64_t cursor = 0, expected = 0;
+    for (bool last = false; !last;) {
+        last = over;
+        uint64_t dropped = 0;
+        for (const TraceRecord& record : trace.read(cursor, SIZE_MAX, dropped)) {
+            expected += std::exchange(dropped, 0);
+            CHECK_EQUAL(record.bytes, expected);
+            CHECK_EQUAL(record.blocks, expected);
+            CHECK_EQUAL(record.stream, static_cast<uint32_t>(expected));
+            CHECK_EQUAL(record.name, record.stream);
+            CHECK_EQUAL(record.multiprocessors, record.stream);
+            ++expected;
+        }
+        expected += dropped;
+        CHECK_EQUAL(cursor, expected);
+    }
+    writer.join();
+    CHECK_EQUAL(cursor, 6 * Trace::capacity);
+}
+
+// What changed is told once, in pieces.
+void changed_entries_are_visited_once() {
+    Profile profile;
+    bool fresh = false;
+    for (uint64_t key = 1; key <= 5; ++key)
+        for (int i = 0; i < 3; ++i) profile.measured(*profile.find(key, fresh), 100, 0);
+    int seen = 0;
+    const auto visit = [&](const KernelEntry&) { ++seen; };
+    CHECK(profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 3);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 5);
+    profile.measured(*profile.find(2, fresh), 100, 0);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 6);
+    profile.measured(*profile.find(2, fresh), 100, 0);
+    profile.forget(0, Profile::capacity);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 6);
+    profile.measured(*profile.find(2, fresh), 100, 0);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 7);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -317,6 +379,7 @@ int main(int count, char** arguments) {
         CASE(random_allocations_match_a_model),     CASE(quotas_and_exhaustion),
         CASE(lanes_keep_priorities_apart),          CASE(a_held_lane_is_not_lent_to_others),
         CASE(names_are_found_again_and_bounded),    CASE(readers_of_a_trace_have_their_own_places),
+        CASE(a_trace_is_read_while_it_is_written),  CASE(changed_entries_are_visited_once),
     };
     return run_cases(cases, count, arguments);
 }

@@ -1,0 +1,158 @@
+// What other threads may see of the sessions, the profile and the trace, and load into the profile. The
+// dispatch thread spends a few microseconds of a turn on it at most, whatever is asked: what is long is asked
+// for in pieces, since it would hold up every tenant of the executor.
+#include <stdexcept>
+#include <unordered_map>
+
+#include "core.hpp"
+
+namespace fikit {
+namespace {
+
+constexpr size_t entries_per_turn = 16;   // of the profile, copied
+constexpr uint32_t slots_per_turn = 128;  // of the profile, half of them used at most, forgotten
+
+}  // namespace
+
+SessionSnapshot Core::snapshot_of(const Session& session) const {
+    SessionSnapshot snapshot;
+    snapshot.id = session.id;
+    snapshot.level = session.level;
+    snapshot.weight = session.weight;
+    snapshot.paused = session.paused;
+    snapshot.memory_limit = session.memory_limit;
+    snapshot.usage = session.usage;
+    snapshot.memory_bytes = session.memory_bytes.load();
+    snapshot.memory_peak = session.memory_peak.load();
+    for (const uint32_t handle : session.used)
+        if (session.streams[handle]->functions != 0) ++snapshot.host_functions;
+    snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
+    snapshot.unsupported = session.notes();
+    snapshot.gate = policy_->statistics(session.index);
+    if (const int blamed = snapshot.gate.blames; blamed >= 0)
+        if (const Session* cause = by_index_[static_cast<size_t>(blamed)]; cause != nullptr)
+            snapshot.delayed_by = cause->id;
+    snapshot.measuring_time = static_cast<Nanoseconds>(session.usage.measured) * timer_overhead_[true];
+    return snapshot;
+}
+
+Snapshot Core::snapshot() {
+    Snapshot all;
+    for (unsigned at = 0; at < scheduling::max_sessions; ++at)
+        on_dispatch([&] {
+            const auto there = [&] {
+                return by_index_[at] != nullptr && by_index_[at]->state == Session::State::running;
+            };
+            while (at < scheduling::max_sessions && !there()) ++at;
+            if (at < scheduling::max_sessions) all.sessions.push_back(snapshot_of(*by_index_[at]));
+            all.busy_ns = busy_ns_ + (in_flight_ > 0 ? clock_.now() - busy_since_ : 0);
+        });
+    all.loops = loops_.load();
+    all.beats = beats_.load();
+    return all;
+}
+
+std::vector<KernelMeasurement> Core::take_profiles() {
+    std::vector<KernelEntry> entries;
+    for (bool more = true; more;) {
+        entries.reserve(entries.size() + entries_per_turn);
+        on_dispatch([&] {
+            more = profile_.visit_changed(entries_per_turn,
+                                          [&](const KernelEntry& entry) { entries.push_back(entry); });
+        });
+    }
+    std::vector<KernelMeasurement> taken;
+    for (const KernelEntry& entry : entries) {
+        if (entry.name == KernelNames::unnamed) continue;
+        const std::lock_guard lock(names_mutex_);
+        taken.push_back({names_[entry.name], entry.shape, entry.samples, entry.median, entry.p95,
+                         entry.shortest, static_cast<uint32_t>(entry.work.block), entry.wrong, entry.key,
+                         entry.gaps});
+    }
+    return taken;
+}
+
+void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
+    std::vector<uint32_t> indices;
+    for (const KernelMeasurement& measurement : known) indices.push_back(name_index(measurement.name));
+    on_dispatch([&] {
+        for (size_t i = 0; i < known.size(); ++i) {
+            const KernelMeasurement& from = known[i];
+            if (indices[i] == KernelNames::unnamed) continue;
+            const uint64_t function = KernelNames::hash_of(from.name);
+            bool fresh = false;
+            KernelEntry* entry = profile_.find(Profile::key_of(function, from.shape), fresh);
+            if (entry == nullptr || entry->samples > 0 || from.median == 0) continue;
+            entry->shape = from.shape;
+            entry->name = indices[i];
+            if (fresh) entry->waves = 0;  // computed when the kernel is seen
+            entry->samples = from.samples;
+            entry->median = from.median;
+            entry->p95 = from.p95;
+            entry->shortest = from.shortest != 0 ? from.shortest : from.median;
+            entry->wrong = from.wrong;
+            entry->gaps = from.gaps;
+            entry->durations.fill(from.median);
+            entry->durations[0] = from.p95;
+            entry->durations[1] = entry->shortest;
+        }
+    });
+}
+
+void Core::forget_profiles() {
+    for (uint32_t from = 0; from < Profile::capacity; from += slots_per_turn)
+        on_dispatch([&] { profile_.forget(from, slots_per_turn); });
+}
+
+uint64_t Core::set_trace(bool on) {
+    trace_.make_room();
+    uint64_t cursor = 0;
+    on_dispatch([&] {
+        if (on && !trace_.on()) {
+            trace_base_at_ = clock_.now();
+            require(driver_, driver_.cuEventRecord_(trace_base_[0], monitor_), "cuEventRecord");
+            trace_rebasing_ = false;
+            trace_.start();
+        } else if (!on) {
+            trace_.stop();
+        }
+        cursor = trace_.cursor();
+    });
+    return cursor;
+}
+
+// The dispatch thread has no part in it, however much is read.
+std::vector<NamedTrace> Core::read_trace(uint64_t& cursor, size_t limit, uint64_t& dropped) {
+    std::vector<NamedTrace> taken;
+    std::unordered_map<uint32_t, std::string> sessions, kernels;
+    const auto session_of = [this](uint32_t serial) {
+        const auto found = ids_.find(serial);
+        return found != ids_.end() ? found->second : std::string();
+    };
+    const auto known = [this](auto& names, uint32_t key, auto look_up) -> const std::string& {
+        if (const auto found = names.find(key); found != names.end()) return found->second;
+        const std::lock_guard lock(names_mutex_);
+        return names.emplace(key, look_up(key)).first->second;
+    };
+    for (const TraceRecord& record : trace_.read(cursor, limit, dropped)) {
+        taken.push_back({record, known(sessions, record.session, session_of), ""});
+        if (record.op <= FIKIT_OP_GRAPH)
+            taken.back().name =
+                known(kernels, record.name, [this](uint32_t name) { return names_[name].function; });
+    }
+    return taken;
+}
+
+std::vector<EndedSession> Core::take_ended() {
+    uint64_t value = 0;
+    [[maybe_unused]] const auto got = read(notification_.get(), &value, sizeof value);
+    const std::lock_guard lock(ended_mutex_);
+    return std::exchange(ended_, {});
+}
+
+std::string Core::failure_text() {
+    const std::lock_guard lock(ended_mutex_);
+    return failure_text_;
+}
+
+}  // namespace fikit

@@ -1,0 +1,179 @@
+"""What the daemon finds when it starts: a damaged state file, places that it cannot use, what others left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Daemon
+
+
+def garbage(path: Path) -> None:
+    path.write_bytes(os.urandom(20_000))
+
+
+def truncated(path: Path) -> None:
+    os.truncate(path, 3 * 4096 + 100)
+
+
+def zeroed(path: Path) -> None:
+    """As a file system may leave it after a power failure."""
+    with path.open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(2 * 4096))
+
+
+def missing(path: Path) -> None:
+    path.unlink()
+
+
+@pytest.mark.parametrize("damage", [garbage, truncated, zeroed, missing])
+def test_a_damaged_state_file_is_set_aside_and_what_runs_is_taken_over(
+    stopped_daemon: Daemon, damage: Callable[[Path], None]
+) -> None:
+    stopped_daemon.configure("[jobs]\nmax_running = 1\n")
+    client = stopped_daemon.start().client()
+    session = client.ask(p.OpenSession(name="kept")).session
+    over = client.ask(p.Submit(command=["/bin/sh", "-c", "exit 3"], environment={}, directory="/")).job
+    assert client.ask(p.Wait(job=over.job)).job.exit_code == 3
+    waits = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/", name="next")).job
+    runs = client.ask(p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")).job
+    while client.ask(p.Show(target=waits.job)).job.state != "finished":
+        pass
+    while client.ask(p.Show(target=runs.job)).job.pid is None:
+        pass
+    queued = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/", name="later")).job
+    stopped_daemon.stop(signal.SIGKILL)
+    state = stopped_daemon.place / "state" / "state.db"
+    with sqlite3.connect(state) as connection:  # what the log beside it holds, into the file
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    damage(state)
+    again = stopped_daemon.start().client()
+    assert [each.session for each in again.ask(p.ListSessions()).sessions] == [session]
+    jobs = {each.job: each for each in again.ask(p.ListJobs()).jobs}
+    assert jobs[runs.job].state == "running"
+    assert jobs[queued.job].state == "queued"
+    assert again.ask(p.Wait(job=over.job)).job.exit_code == 3
+    assert again.ask(p.Kill(target=runs.job)) == p.Done()
+    assert again.ask(p.Wait(job=runs.job)).job.state == "killed"
+    assert again.ask(p.Wait(job=queued.job)).job.state == "finished"
+    later = again.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
+    assert int(later.job.removeprefix("job-")) > int(queued.job.removeprefix("job-"))
+    if damage is not missing:
+        assert "state_set_aside" in stopped_daemon.log.read_text()
+        assert len(list(state.parent.glob("state.db.damaged-*"))) == 1
+        (finding,) = [each for each in again.ask(p.Doctor()).checks if each.name == "state file"]
+        assert not finding.ok
+
+
+def test_a_record_that_cannot_be_read_is_left_out(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    first, second = (
+        client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job for _ in range(2)
+    )
+    for job in (first, second):
+        client.ask(p.Wait(job=job))
+    assert stopped_daemon.stop() == 0
+    connection = sqlite3.connect(stopped_daemon.place / "state" / "state.db")
+    connection.execute("UPDATE jobs SET record=x'00ff' WHERE number=1")
+    connection.commit()
+    connection.close()
+    again = stopped_daemon.start().client()
+    assert again.ask(p.Show(target=first)).code == "not_found"
+    assert again.ask(p.Show(target=second)).job.state == "finished"
+    assert "record_unreadable" in stopped_daemon.log.read_text()
+
+
+def refusal(daemon: Daemon, **environment: str) -> str:
+    """What a daemon says that does not start."""
+    result = subprocess.run(
+        daemon.command(),
+        env={**daemon.environment(), **environment},
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
+    )
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def test_a_newer_state_file_is_refused_and_left_alone(stopped_daemon: Daemon) -> None:
+    state = stopped_daemon.place / "state"
+    state.mkdir()
+    connection = sqlite3.connect(state / "state.db")
+    connection.execute("PRAGMA user_version=99")
+    connection.close()
+    before = (state / "state.db").read_bytes()
+    assert "written by a newer fikitd" in refusal(stopped_daemon)
+    assert (state / "state.db").read_bytes() == before
+    (state / "state.db").unlink()
+
+
+def test_an_older_state_file_is_brought_up_to_date(stopped_daemon: Daemon) -> None:
+    state = stopped_daemon.place / "state"
+    state.mkdir()
+    connection = sqlite3.connect(state / "state.db")
+    oldest = Path(__file__).resolve().parents[1] / "data" / "state-1.sql"
+    connection.executescript(oldest.read_text())
+    connection.execute("PRAGMA user_version=1")
+    connection.close()
+    client = stopped_daemon.start().client()
+    assert client.ask(p.Show(target="job-7")).job.exit_code == 3
+    assert client.ask(p.ListProfiles()).profiles[0].samples == 3
+    assert client.ask(p.GetStatus()).draining == "maintenance"
+
+
+def test_a_socket_path_that_is_too_long_is_named(stopped_daemon: Daemon) -> None:
+    path = str(stopped_daemon.place / ("long" * 30))
+    said = refusal(stopped_daemon, FIKIT_SOCKET=path)
+    assert path in said
+    assert "107" in said
+    run = str(stopped_daemon.place / ("long" * 20))
+    assert run in refusal(stopped_daemon, RUNTIME_DIRECTORY=run)
+
+
+def test_a_socket_that_nobody_listens_on_is_replaced(stopped_daemon: Daemon) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as gone:
+        gone.bind(str(stopped_daemon.socket))
+    assert isinstance(stopped_daemon.start().client().ask(p.GetStatus()), p.Status)
+
+
+def test_what_is_no_socket_is_not_removed(stopped_daemon: Daemon) -> None:
+    stopped_daemon.socket.write_text("precious")
+    assert str(stopped_daemon.socket) in refusal(stopped_daemon)
+    assert stopped_daemon.socket.read_text() == "precious"
+    stopped_daemon.socket.unlink()
+
+
+def test_a_read_only_state_directory_is_named(stopped_daemon: Daemon, small_disk: Path) -> None:
+    client = stopped_daemon.start().client()
+    kept = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job
+    assert client.ask(p.Wait(job=kept)).job.state == "finished"
+    assert stopped_daemon.stop() == 0
+    subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)
+    assert str(small_disk) in refusal(stopped_daemon)
+    subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
+    assert stopped_daemon.start().client().ask(p.Show(target=kept)).job.state == "finished"
+    assert stopped_daemon.stop() == 0
+
+
+def test_clocks_that_jump_change_nothing(stopped_daemon: Daemon) -> None:
+    """Wall-clock times are shown and never reckoned with: a job that ended before it began is only odd."""
+    for offset in (0, 10_000_000, -10_000_000):
+        stopped_daemon.prologue = f"import time; real = time.time; time.time = lambda: real() + {offset}; "
+        client = stopped_daemon.start().client()
+        job = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job
+        assert client.ask(p.Wait(job=job.job)).job.state == "finished"
+        assert isinstance(client.ask(p.ListJobs()), p.Jobs)
+        stopped_daemon.stop(signal.SIGKILL)

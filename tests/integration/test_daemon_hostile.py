@@ -1,0 +1,160 @@
+"""Tenants that overdo it: floods, slow readers, many connections, processes left over. Others are served."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Client, Daemon
+
+ANSWER_SECONDS = 5.0
+"""Generous: on a loaded machine of two cores an answer takes milliseconds, a stalled daemon for ever."""
+
+
+@contextmanager
+def others_are_served(daemon: Daemon) -> Iterator[None]:
+    """Meanwhile another client gets every answer in time."""
+    other, over = daemon.client(), threading.Event()
+    slowest = [0.0]
+
+    def ask() -> None:
+        while not over.is_set():
+            started = time.monotonic()
+            assert isinstance(other.ask(p.GetStatus()), p.Status)
+            slowest[0] = max(slowest[0], time.monotonic() - started)
+
+    asker = threading.Thread(target=ask)
+    asker.start()
+    try:
+        yield
+    finally:
+        over.set()
+        asker.join()
+    assert 0 < slowest[0] < ANSWER_SECONDS
+
+
+def memory_of(daemon: Daemon) -> int:
+    """Bytes resident."""
+    assert daemon.process is not None
+    with open(f"/proc/{daemon.process.pid}/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def test_a_flood_of_requests(daemon: Daemon) -> None:
+    flooding = daemon.client()
+    frame = p.encode(5, p.GetStatus())
+    before = memory_of(daemon)
+    with others_are_served(daemon), suppress(ConnectionError, TimeoutError):
+        flooding.socket.settimeout(5)
+        for _ in range(200):
+            flooding.socket.sendall(frame * 500)  # and never reads
+    assert memory_of(daemon) < before + (64 << 20)
+
+
+def test_a_subscriber_that_does_not_read_loses_events_and_holds_up_nobody(daemon: Daemon) -> None:
+    slow, quick = daemon.client(), daemon.client()
+    for subscriber in (slow, quick):
+        subscriber.send(p.Subscribe())
+        assert subscriber.receive()[1].kind == "subscribed"
+    teller = daemon.client()
+    session = teller.ask(p.OpenSession(name="busy")).session
+    before = memory_of(daemon)
+    with others_are_served(daemon):
+        for number in range(1500):
+            teller.ask(p.Pause(target=session) if number % 2 == 0 else p.Resume(target=session))
+            while quick.receive()[1].kind not in ("session_paused", "session_resumed"):
+                pass
+    assert memory_of(daemon) < before + (32 << 20)
+
+
+def test_a_follower_of_logs_that_does_not_read(daemon: Daemon) -> None:
+    flood = "i=0; while [ $i -lt 20000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done"
+    slow, client = daemon.client(), daemon.client()
+    job = client.ask(p.Submit(command=["/bin/sh", "-c", flood], environment={}, directory="/")).job.job
+    with others_are_served(daemon):
+        for _ in range(50):
+            slow.send(p.ReadLogs(job=job, follow=True))
+        assert client.ask(p.Wait(job=job)).job.state == "finished"
+
+
+def test_output_without_end_is_cut(daemon: Daemon, client: Client) -> None:
+    flood = ["/bin/sh", "-c", "yes 'escape \033[31m' | head -c 30000000; exit 7"]
+    submit = p.Submit(
+        command=flood, environment={"PATH": "/bin:/usr/bin"}, directory="/", output_limit_bytes=100_000
+    )
+    with others_are_served(daemon):
+        job = client.ask(submit).job.job
+        assert client.ask(p.Wait(job=job)).job.exit_code == 7  # it is not held up by what nobody keeps
+    output = daemon.place / "state" / "jobs" / job / "stdout"
+    assert 100_000 <= output.stat().st_size < 101_000
+    assert b"further output is discarded" in output.read_bytes()
+
+
+def test_a_thousand_connections(stopped_daemon: Daemon) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4096:
+        pytest.skip(f"a process may open {hard} files here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, hard))
+    try:
+        text = stopped_daemon.config.read_text()
+        stopped_daemon.configure(
+            settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 1100")
+        )
+        daemon = stopped_daemon.start()
+        with others_are_served(daemon):
+            clients = [daemon.client() for _ in range(1000)]
+        for client in clients[::50]:
+            assert isinstance(client.ask(p.GetStatus()), p.Status)
+        for client in clients:
+            client.close()
+        assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_more_descriptors_wanted_than_there_are(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    daemon = stopped_daemon.start()
+    first = daemon.client()
+    held = []
+    with suppress(OSError, EOFError):
+        for _ in range(80):
+            client = Client(daemon.socket, hello=False)
+            client.socket.settimeout(0.2)
+            held.append(client)
+            client.send(p.Hello(version=p.PROTOCOL_VERSION, client="greedy"))
+            client.receive()
+    assert isinstance(first.ask(p.GetStatus()), p.Status)
+    for client in held:
+        client.close()
+    assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
+
+
+def test_a_job_that_leaves_a_daemon_behind(daemon: Daemon, client: Client) -> None:
+    """What leaves the process group outlives the job, but neither keeps the job nor its output open."""
+    marker = daemon.place / "daemon.pid"
+    script = f"setsid sh -c 'echo $$ >{marker}; exec sleep 1000' & until [ -s {marker} ]; do :; done; exit 5"
+    environment = {"PATH": os.environ["PATH"]}
+    job = client.ask(p.Submit(command=["/bin/sh", "-c", script], environment=environment, directory="/")).job
+    started = time.monotonic()
+    assert client.ask(p.Wait(job=job.job)).job.exit_code == 5
+    assert time.monotonic() - started < ANSWER_SECONDS
+    os.kill(int(marker.read_text()), 9)
+
+
+def test_half_a_hello_and_half_a_close(daemon: Daemon) -> None:
+    client = daemon.client()
+    client.socket.sendall(p.encode(7, p.GetStatus())[:-3])
+    client.socket.shutdown(socket.SHUT_WR)
+    with suppress(ConnectionError, EOFError):
+        while not isinstance(client.receive()[1], p.Failure):
+            pass
+    assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
