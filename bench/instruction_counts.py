@@ -4,8 +4,8 @@
 
 ``producer``: from the caller to the ring. ``high``, ``gated``: the dispatch core, from the ring to the
 driver call and its completion, without the driver and without the policy, for a high-priority session and for
-one that passes the gate. ``strict`` and ``fikit``: the gate's decision with four sessions waiting. Exits with
-1 when one exceeds its limit.
+one that passes the gate. ``strict`` and ``fikit``: the gate's decision with four sessions waiting; ``foretell``:
+what ``fikit`` does for each launch of a high session. Exits with 1 when one exceeds its limit.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ PATHS: Final = (
     HotPath("high", 600, "dispatch core, high priority, without driver and policy"),
     HotPath("gated", 600, "dispatch core, through the gate, without driver and policy"),
     HotPath("strict", 400, "gate: decide, issued, arrived, completed; 4 sessions waiting"),
-    HotPath("fikit", 400, "gate that fills: the same, with a high launch for each of them"),
+    HotPath("fikit", 400, "gate that fills: the same, between launches of a high session"),
+    HotPath("foretell", 400, "gate that fills: a launch of the high session, foretold and followed"),
 )
 
 
@@ -58,7 +59,7 @@ def count(program: Path, path: HotPath, launches: int, top: int) -> Count:
     """Measure one path; with ``top``, say on standard error where most of it goes."""
     costs = callgrind.run([str(program), path.name, str(launches)], "fikit_bench_*")
     driver = sum(cost for place, cost in costs.items() if place.object.startswith(NULL_DRIVER))
-    policy = path.name in ("strict", "fikit")
+    policy = path.name in ("strict", "fikit", "foretell")
     ours = {
         place: cost
         for place, cost in costs.items()

@@ -1,7 +1,8 @@
-// What callgrind counts: three functions, each entered with everything prepared, so that
+// What callgrind counts: functions that are entered with everything prepared, so that
 // --toggle-collect=fikit_bench_* collects nothing else (bench/instruction_counts.py).
 //
-//   bench_instructions producer|high|gated|strict|fikit LAUNCHES
+//   bench_instructions producer|high|gated|strict|fikit|foretell LAUNCHES
+#include <array>
 #include <memory>
 
 #include "rig.hpp"
@@ -22,17 +23,49 @@ Settings roomy() {
 
 }  // namespace
 
-// What a high session does between two launches of others.
-inline void high_work(scheduling::Policy& policy, uint32_t number, Nanoseconds now) {
-    scheduling::Work work;
-    work.key = 1 + number % 16;
-    work.blocks = 64;
-    work.expected = work.shortest = work.block = 4000;
-    work.known = true;
-    policy.issued(4, work, now);
-    if (number % 16 == 15) policy.awaited(4, now);
-    policy.completed(4, work, 0, now + 4500);
-}
+// Four gated sessions that always have a known operation waiting, each of which completes before the fourth
+// after it; session 4 is of level 0 and launches sixteen kernels with gaps, waits for them, and so on.
+struct Gating {
+    scheduling::Policy& policy;
+    scheduling::Work gated, high;
+    std::array<unsigned, 4> in_flight{};
+
+    explicit Gating(scheduling::Policy& tested) : policy(tested) {
+        gated.key = 99;
+        gated.expected = 40'000;
+        gated.block = 5000;
+        gated.blocks = 5000;
+        gated.per_sm = 8;
+        gated.waves = 5;
+        gated.known = true;
+        high.blocks = 64;
+        high.expected = high.shortest = high.block = 4000;
+        high.known = true;
+        policy.opened(4, 0, 1.0, 1);
+        for (unsigned session = 0; session < 4; ++session) {
+            policy.opened(session, 5, 1.0, 1);
+            policy.arrived(session, gated, 1);
+        }
+    }
+    void pass_one(uint32_t number, Nanoseconds now) {
+        const scheduling::Decision decision = policy.decide(now);
+        CHECK(decision.verdict != scheduling::Decision::Verdict::wait);
+        gated.gated = true;
+        policy.issued(decision.session, gated, now);
+        gated.gated = false;
+        policy.arrived(decision.session, gated, now);
+        gated.gated = true;
+        if (number >= 4) policy.completed(in_flight[number % 4], gated, 41'000, now);
+        gated.gated = false;
+        in_flight[number % 4] = decision.session;
+    }
+    void high_work(uint32_t number, Nanoseconds now) {
+        high.key = 1 + number % 16;
+        policy.issued(4, high, now);
+        if (number % 16 == 15) policy.awaited(4, now);
+        policy.completed(4, high, 0, now + 4500);
+    }
+};
 
 extern "C" {
 
@@ -51,32 +84,12 @@ extern "C" {
     while (launches() < upto) core.turn();
 }
 
-// Four sessions that always have a known operation waiting; each launch completes before the fourth after it.
-// With `high`, session 4 is of level 0, launches sixteen kernels with gaps and waits for them, again and
-// again.
-[[gnu::noinline]] void fikit_bench_policy(scheduling::Policy& policy, uint32_t count, bool high) {
-    scheduling::Work work;
-    work.expected = 40'000;
-    work.block = 5000;
-    work.key = 99;
-    work.blocks = 5000;
-    work.per_sm = 8;
-    work.known = true;
-    Nanoseconds now = 1'000'000'000;
-    unsigned in_flight[4] = {};
-    for (uint32_t number = 0; number < count; ++number, now += 45'000) {
-        const scheduling::Decision decision = policy.decide(now);
-        CHECK(decision.verdict != scheduling::Decision::Verdict::wait);
-        work.gated = true;
-        policy.issued(decision.session, work, now);
-        work.gated = false;
-        policy.arrived(decision.session, work, now);
-        work.gated = true;
-        if (number >= 4) policy.completed(in_flight[number % 4], work, 41'000, now);
-        work.gated = false;
-        in_flight[number % 4] = decision.session;
-        if (high) high_work(policy, number, now + 5000);
-    }
+[[gnu::noinline]] void fikit_bench_gate(Gating& gating, uint32_t number, Nanoseconds now) {
+    gating.pass_one(number, now);
+}
+
+[[gnu::noinline]] void fikit_bench_foretell(Gating& gating, uint32_t number, Nanoseconds now) {
+    gating.high_work(number, now);
 }
 
 }  // extern "C"
@@ -85,22 +98,24 @@ int main(int count, char** arguments) {
     CHECK(count == 3);
     const std::string_view what = arguments[1];
     const auto number = static_cast<uint32_t>(std::atoi(arguments[2]));
-    if (what == "strict" || what == "fikit") {
+    if (what == "strict" || what == "fikit" || what == "foretell") {
         scheduling::Bounds bounds;
         bounds.partitions = {120, 96, 64};
-        const auto policy = scheduling::make_policy(what, bounds);
-        scheduling::Work work;
-        work.expected = 40'000;
-        work.known = true;
-        policy->opened(4, 0, 1.0, 1);
-        for (unsigned session = 0; session < 4; ++session) {
-            policy->opened(session, 5, 1.0, 1);
-            policy->arrived(session, work, 1);
+        const auto policy = scheduling::make_policy(what == "strict" ? what : "fikit", bounds);
+        Gating gating(*policy);
+        for (uint32_t step = 0; what != "strict" && step < 1600; ++step)
+            gating.high_work(step, 1'000'000 + step * 10'000);
+        Nanoseconds now = 1'000'000'000;
+        for (uint32_t pass = 0; pass < number; ++pass, now += 45'000) {
+            if (what == "foretell")
+                gating.pass_one(pass, now);
+            else
+                fikit_bench_gate(gating, pass, now);
+            if (what == "foretell")
+                fikit_bench_foretell(gating, pass, now + 5000);
+            else if (what == "fikit")
+                gating.high_work(pass, now + 5000);
         }
-        const bool high = what == "fikit";
-        for (uint32_t step = 0; high && step < 1600; ++step)
-            high_work(*policy, step, 1'000'000 + step * 10'000);
-        fikit_bench_policy(*policy, number, high);
         return 0;
     }
     Rig rig(roomy());

@@ -23,6 +23,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <vector>
 
 #include "board.hpp"
@@ -30,6 +31,7 @@
 #include "driver.hpp"
 #include "kernel_names.hpp"
 #include "lanes.hpp"
+#include "launch_traits.hpp"
 #include "ledger.hpp"
 #include "profile.hpp"
 #include "scheduling/policy.hpp"
@@ -182,7 +184,13 @@ class Core {
 
     // issue.cpp
     bool prepare_launch(Session& session);
-    KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape);
+    struct KernelIdentity {
+        uint64_t hash = 0;
+        uint32_t name = 0;  // index
+    };
+    KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape,
+                           const KernelIdentity& identity);
+    KernelIdentity variant_of(const SessionFunction& function, const LaunchTraits& traits);
     void prepare_copy(Session& session);
     bool prepare_graph(Session& session);
     bool start_call(Session& session);
@@ -204,7 +212,7 @@ class Core {
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
-    bool examine_attributes(Session& session);
+    bool examine_attributes(Session& session, const SessionFunction& function);
     bool refuse_function(Session& session, uint32_t function);
     bool refuse_launch(Session& session, CUresult error, const std::string& text);
     void begin_trace(const Session& session, const InFlight& entry, TraceRecord& trace);
@@ -283,6 +291,8 @@ class Core {
     Profile profile_;
     std::mutex names_mutex_;  // held for one name at a time: the dispatch thread may want it
     KernelNames names_;
+    // By function and attributes; the dispatch thread's.
+    std::unordered_map<uint64_t, KernelIdentity> variants_;
     std::map<uint32_t, std::string> ids_;  // of every session traced, by serial number
     Trace trace_;
     CUevent trace_base_[2] = {nullptr, nullptr};

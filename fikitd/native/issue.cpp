@@ -75,12 +75,14 @@ bool Core::examine_launch(Session& session, SessionFunction& function) {
                              "launch of " + names_[function.name].function + ": " + wrong);
     }
     std::memcpy(&function.last_shape, launch.grid, sizeof function.last_shape);
-    function.last_kernel = kernel_of(function, function.last_shape);
+    function.last_kernel = kernel_of(function, function.last_shape, {function.hash, function.name});
     return true;
 }
 
-// False: one of them is refused. A cooperative launch cannot be confined.
-bool Core::examine_attributes(Session& session) {
+// The attributes of the launch at the head, which decide what it is in the profile. False: one of them is
+// refused. A cooperative launch cannot be confined.
+bool Core::examine_attributes(Session& session, const SessionFunction& function) {
+    LaunchTraits traits;
     const uint32_t count = session.head->as<fikit_launch>().attributes;
     for (uint32_t i = 0; i < count; ++i) {
         fikit_attribute attribute;
@@ -88,9 +90,26 @@ bool Core::examine_attributes(Session& session) {
         if (attribute_use(attribute.id) == AttributeUse::refuse)
             return refuse_launch(session, CUDA_ERROR_NOT_SUPPORTED,
                                  "launch attribute " + std::to_string(attribute.id) + " is not supported");
-        session.head_work.whole |= attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+        traits.take(attribute);
     }
+    if (traits.plain()) return true;
+    KernelShape shape;
+    std::memcpy(&shape, session.head->as<fikit_launch>().grid, sizeof shape);
+    session.head_kernel = kernel_of(function, shape, variant_of(function, traits));
+    session.head_work = session.head_kernel != nullptr ? session.head_kernel->work : scheduling::Work{};
+    session.head_work.whole |= traits.cooperative;
     return true;
+}
+
+// Once for each kernel and its attributes: the name that it goes by.
+Core::KernelIdentity Core::variant_of(const SessionFunction& function, const LaunchTraits& traits) {
+    const uint64_t key = mix(function.hash, traits.packed());
+    if (const auto known = variants_.find(key); known != variants_.end()) return known->second;
+    if (variants_.size() >= KernelNames::most) return {function.hash, function.name};
+    const std::lock_guard lock(names_mutex_);
+    KernelName name = names_[function.name];
+    name.function += traits.text();
+    return variants_[key] = {KernelNames::hash_of(name), names_.index_of(name)};
 }
 
 // Fills head_work and head_kernel. False: the launch was refused.
@@ -110,17 +129,18 @@ bool Core::prepare_launch(Session& session) {
     scheduling::Work& work = session.head_work;
     const KernelEntry* entry = function.last_kernel;
     work = entry != nullptr ? entry->work : scheduling::Work{};
-    if (launch.attributes != 0 && !examine_attributes(session)) return false;
+    session.head_kernel = function.last_kernel;
+    if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
     work.expected =
         work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : settings_.bounds.in_flight;
-    session.head_kernel = function.last_kernel;
     return true;
 }
 
 // The profile's entry for a launch, new or not; nullptr when the profile is full.
-KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape& shape) {
+KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape& shape,
+                             const KernelIdentity& identity) {
     bool fresh = false;
-    KernelEntry* entry = profile_.find(Profile::key_of(function.hash, shape), fresh);
+    KernelEntry* entry = profile_.find(Profile::key_of(identity.hash, shape), fresh);
     if (entry == nullptr || (!fresh && entry->waves != 0)) return entry;
     const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
     int resident = 0;
@@ -134,7 +154,7 @@ KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape&
     entry->work.per_sm = static_cast<uint16_t>(resident);
     entry->waves = entry->waves_on(multiprocessors_);
     entry->tell();
-    entry->name = function.name;
+    entry->name = identity.name;
     return entry;
 }
 

@@ -75,6 +75,7 @@ void KernelEntry::tell() {
     work.expected = median;
     work.longest = p95;
     work.shortest = shortest;
+    work.waves = waves;
     work.block = p95 / std::max(waves, 1u);
 }
 

@@ -48,21 +48,22 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         high->demand = std::max(high->demand * 0.999, std::min<double>(demand, bounds_.multiprocessors));
         return;
     }
-    const uint32_t sms =
-        work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-    Work foreseen = work;
-    if (sessions_[session].head.key == work.key) {
-        foreseen.longest = sessions_[session].head.longest;
-        foreseen.block = sessions_[session].head.block;
+    Plan made;
+    if (planned_for_ == session) {
+        made = planned_;
+    } else {
+        const uint32_t sms =
+            work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
+        made = plan(work, sms, now);
     }
-    Plan made = plan(foreseen, sms, now);
+    planned_for_ = max_sessions;
     const Nanoseconds longest = made.end - made.start;
     const Nanoseconds length =
         longest * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
     made.end = made.start + length;
     if (!work.known || made.block == 0) made.block = length;
     if (runs_ == operations) return;  // nobody is near whom it could delay
-    running_[runs_++] = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
+    running(runs_++) = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
     busy_until_ = made.end;
@@ -73,7 +74,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
-        if (runs_ > 0) suspect(high, running_[runs_ - 1]);
+        if (runs_ > 0) suspect(high, running(runs_ - 1));
     }
 }
 
@@ -81,16 +82,17 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     Levels::completed(session, work, measured, now);
     if (work.gated) {
         unsigned at = 0;
-        while (at < runs_ && running_[at].session != session) ++at;
+        while (at < runs_ && running(at).session != session) ++at;
         if (at == runs_) return;
-        if (!running_[at].known && work.engine == Engine::kernel) --unknowns_;
-        const Nanoseconds lasted = now - std::max(running_[at].plan.start, last_over_);
-        if (work.known && work.key != 0 && lasted > 4 * running_[at].longest + 200'000)
-            surprised(session, work, running_[at], lasted);
+        if (!running(at).known && work.engine == Engine::kernel) --unknowns_;
+        const Nanoseconds lasted = now - std::max(running(at).plan.start, last_over_);
+        if (work.known && work.key != 0 && lasted > 4 * running(at).longest + in_flight(now))
+            surprised(session, work, running(at), lasted);
         last_over_ = now;
-        queued_ -= running_[at].length;
+        queued_ -= running(at).length;
         busy_until_ = now + queued_;
-        std::copy(running_.begin() + at + 1, running_.begin() + runs_, running_.begin() + at);
+        for (; at > 0; --at) running(at) = running(at - 1);
+        ++first_run_;
         --runs_;
         return;
     }
@@ -117,13 +119,13 @@ void Fikit::learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds a
         high.seen = at;
         high.foreseen = high.batch = 0;
         // Where all SMs are held for long, what is foreseen is too rough to tell the rest.
-        high.behind = runs_ > 0 && (running_[0].plan.sms < bounds_.multiprocessors ||
-                                    running_[0].plan.block <= bounds_.delay_least);
+        high.behind = runs_ > 0 && (running(0).plan.sms < bounds_.multiprocessors ||
+                                    running(0).plan.block <= bounds_.delay_least);
     }
     high.behind = high.behind && launch.at + Sequence::latency <= high.seen_before;
     if (!high.behind) return;
     ++high.batch;
-    high.foreseen += launch.duration + Sequence::between + stall(running_[0].plan, launch, most_drag);
+    high.foreseen += launch.duration + stall(running(0).plan, launch, most_drag);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -136,18 +138,15 @@ void Fikit::surprised(unsigned session, const Work& work, const Running& running
 }
 
 void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
-    Work head = work;
-    Surprise& surprise = surprises_[work.key % surprises_.size()];
-    if (surprise.left > 0 && surprise.key == work.key) {
-        --surprise.left;
-        if (surprise.longest > head.longest) {
-            head.block =
-                std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
-            head.longest = surprise.longest;
-        }
-    }
-    Levels::arrived(session, head, now);
+    Levels::arrived(session, work, now);
     guests_[session] = {};
+    Surprise& surprise = surprises_[work.key % surprises_.size()];
+    if (surprise.key != work.key || surprise.left == 0) return;
+    --surprise.left;
+    Work& head = sessions_[session].head;
+    if (surprise.longest <= head.longest) return;
+    head.block = std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
+    head.longest = surprise.longest;
 }
 
 // The session has what it waited for: what it is late by, it was delayed by.
@@ -171,7 +170,7 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
     high.beside = runs_ > 0;
     high.suspect = max_sessions;
     high.suspect_block = 0;
-    for (unsigned at = 0; at < runs_; ++at) suspect(high, running_[at]);
+    for (unsigned at = 0; at < runs_; ++at) suspect(high, running(at));
     high.awaits = false;
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
     if (high.sequence->size() - high.step_from >= period) close_step(session, high, now);
@@ -203,12 +202,16 @@ Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
     Plan plan{work.engine, sms, 1, 1.0, work.block, std::max(now + Sequence::latency, busy_until_), 0};
     Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
-        const uint32_t slots = sms * work.per_sm, all = bounds_.multiprocessors * work.per_sm;
-        plan.waves = (work.blocks + slots - 1) / slots;
-        length = length * plan.waves / ((work.blocks + all - 1) / all);
+        const uint32_t all = bounds_.multiprocessors * work.per_sm, slots = sms * work.per_sm;
+        const uint32_t whole = work.waves > 0 ? work.waves : (work.blocks + all - 1) / all;
+        plan.waves = whole;
+        if (sms < bounds_.multiprocessors) {
+            plan.waves = (work.blocks + slots - 1) / slots;
+            length = length * plan.waves / whole;
+        }
         if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
     }
-    plan.end = plan.start + length + Sequence::between;
+    plan.end = plan.start + length + between;
     return plan;
 }
 
@@ -237,17 +240,17 @@ struct Fikit::Course {
 
     Course(const Fikit& all, const High& high, const Plan& plan, Nanoseconds now)
         : policy(all), candidate(plan), drag(high.drag), alone(high.alone), end(high.end) {
-        if (policy.runs_ > 0) until = std::max(now, policy.running_[0].plan.end);
+        if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
     }
 
     void launch(const Sequence::Launch& next, Nanoseconds at) {
-        alone = std::max(at, alone + Sequence::between) + next.duration;
-        const Nanoseconds start = std::max(at, end + Sequence::between);
+        alone = std::max(at, alone) + next.duration;
+        const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
-            if (++run < policy.runs_) until += policy.running_[run].length;
+            if (++run < policy.runs_) until += policy.running(run).length;
         if (run < policy.runs_)
-            end += drag + policy.stall(policy.running_[run].plan, next, until - start);
+            end += drag + policy.stall(policy.running(run).plan, next, until - start);
         else if (start < candidate.end)
             end += drag + policy.stall(candidate, next, candidate.end - std::max(start, candidate.start));
     }
@@ -339,7 +342,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     if (gated_operations_ > 0) {
         if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
         const Nanoseconds most = in_flight(now);
-        if (gated_in_flight_ - running_[0].charge >= most || busy_until_ - now >= most)
+        if (gated_in_flight_ - running(0).charge >= most || busy_until_ - now >= most)
             return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};
@@ -350,11 +353,19 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         if (can_confine) return {Verdict::partition, number, smallest};
         refusal = Refusal::unknown;
     } else {
-        const Plan everywhere = plan(work, bounds_.multiprocessors, now);
-        if (fits(everywhere, now)) return {Verdict::whole, number};
+        Guest& guest = guests_[session];
+        if (now < guest.look_at) {
+            refusal = guest.refusal;
+            return {Verdict::wait, number, 0, guest.look_at};
+        }
+        planned_ = plan(work, bounds_.multiprocessors, now);
+        planned_for_ = session;
+        if (fits(planned_, now)) return {Verdict::whole, number};
+        guest.look_at = now + (planned_.end - planned_.start) / looks;
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
-        if (guests_[session].since == 0) guests_[session].since = now;
+        guest.refusal = refusal;
+        if (guest.since == 0) guest.since = now;
         if (can_confine) {
             uint32_t waves = 0;
             Nanoseconds least = 0;
@@ -365,14 +376,16 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
                 const Nanoseconds length = confined.end - confined.start;
                 if (least == 0) least = length;
                 // What takes long on a small partition rather waits a while for room on a larger one.
-                ready_at = guests_[session].since + (length - least) / patience;
+                ready_at = guest.since + (length - least) / patience;
                 if (ready_at > now) break;
                 if (waves == 0 && !fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
+                planned_ = confined;
             }
             if (waves != 0) return best;
         }
+        planned_for_ = max_sessions;
     }
     Nanoseconds again = 0;
     if (entitled(session, now, again)) {
@@ -389,6 +402,7 @@ Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;
+    planned_for_ = max_sessions;
     for (int number = highest_level + 1; left != 0; ++number) {
         const Level& level = levels_[number];
         uint64_t candidates = level.members & left;

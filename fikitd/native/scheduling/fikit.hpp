@@ -55,8 +55,6 @@ class Fikit final : public Levels {
   public:
     explicit Fikit(const Bounds& bounds) : Levels(bounds), sequences_(new Sequence[predictors]) {
         while (partitions_ < bounds.partitions.size() && bounds.partitions[partitions_] != 0) ++partitions_;
-        for (unsigned number = 0; number < predictors; ++number)
-            sequences_[number].multiprocessors = bounds.multiprocessors;
     }
 
     void opened(unsigned session, int level, double weight, Nanoseconds now) override {
@@ -93,7 +91,10 @@ class Fikit final : public Levels {
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;  // gated ones in flight
+    // What does not fit is looked at again after such a part of its length: longer ones cost longer walks.
+    static constexpr Nanoseconds looks = 64;
     static constexpr Nanoseconds patience = 4;
+    static constexpr Nanoseconds between = 1000;  // from one gated kernel's end to the next one's start
     static constexpr Nanoseconds most_drag = 20'000;
     static constexpr double least_trust = 0.3, most_margin = 2.0;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
@@ -106,7 +107,7 @@ class Fikit final : public Levels {
         // What its launches take beside gated work on top of the delays that are foreseen, and of what that
         // is being learnt: the launches that one look saw completed, which had all waited since the look
         // before.
-        Nanoseconds drag = 500;
+        Nanoseconds drag = 1500;
         Nanoseconds seen_before = 0, seen = 0, foreseen = 0;
         uint32_t batch = 0;
         bool behind = false;
@@ -123,8 +124,10 @@ class Fikit final : public Levels {
         Nanoseconds suspect_block = 0;
     };
     struct Guest {
-        bool refused = false;   // its head was counted as refused
-        Nanoseconds since = 0;  // it would have gone if it had fitted; 0: it has not come to that
+        bool refused = false;  // its head was counted as refused
+        Refusal refusal = Refusal::bound;
+        Nanoseconds look_at = 0;  // it is not looked at again before
+        Nanoseconds since = 0;    // it would have gone if it had fitted; 0: it has not come to that
     };
     struct Surprise {
         uint64_t key = 0;
@@ -150,6 +153,9 @@ class Fikit final : public Levels {
         const uint8_t place = places_[session];
         return place == 0 ? nullptr : &highs_[place - 1];
     }
+    // What is in flight, the oldest first.
+    Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
+    const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
     void suspect(High& high, const Running& running) {
@@ -187,7 +193,9 @@ class Fikit final : public Levels {
     std::array<Guest, max_sessions> guests_{};
     std::array<Surprise, 512> surprises_{};
     std::array<Running, operations> running_{};
-    unsigned runs_ = 0, unknowns_ = 0;
+    unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
+    Plan planned_;  // of what was decided on last, for the session:
+    unsigned planned_for_ = max_sessions;
     Nanoseconds queued_ = 0,
                 busy_until_ = 0;  // of the gated work in flight: its length, when it will be over
     Nanoseconds last_over_ = 0;   // when gated work last completed

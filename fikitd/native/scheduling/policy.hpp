@@ -25,6 +25,7 @@ struct Work {
     uint64_t key = 0;     // the same for launches of one kernel in one shape; 0: not a launch
     uint32_t blocks = 0;  // of a launch's grid
     uint16_t per_sm = 1;  // blocks of it that one empty SM holds
+    uint32_t waves = 0;   // of blocks, on the whole GPU; 0: not worked out
     Engine engine = Engine::kernel;
     bool whole = false;     // must not be confined to a partition (cooperative launches)
     bool gated = false;     // issued through the gate (set when issued; the level may change later)

@@ -39,8 +39,6 @@ class Sequence {
 
     // From the issue of a launch to its start on an idle GPU.
     static constexpr Nanoseconds latency = 4200;
-    // From one kernel's end to the start of the next that waits behind it on the stream.
-    static constexpr Nanoseconds between = 1000;
 
     void forget() {
         head_ = 0;
@@ -59,12 +57,11 @@ class Sequence {
         const Launch* before = head_ == 0 ? nullptr : &last();
         entry.key = key;
         entry.duration = std::max<Nanoseconds>(work.shortest > 0 ? work.shortest : work.expected, 1);
-        const uint32_t slots = std::max<uint32_t>(1, work.per_sm * multiprocessors);
-        entry.block = entry.duration / std::max<uint32_t>(1, (work.blocks + slots - 1) / slots);
+        entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
         entry.at = now;
         const Nanoseconds ready = now + latency;
         Nanoseconds idle = before == nullptr ? 0 : std::max<Nanoseconds>(0, ready - before->alone);
-        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone + between)) + entry.duration;
+        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone)) + entry.duration;
         entry.blocks = work.blocks;
         entry.per_sm = std::max<uint16_t>(1, work.per_sm);
         entry.engine = work.engine;
@@ -110,7 +107,6 @@ class Sequence {
         return std::max<Nanoseconds>(0, end.idle - from.idle - (end.last - position) * longer);
     }
 
-    uint16_t multiprocessors = 132;
     uint64_t predicted = 0, met = 0;
 
   private:

@@ -1,4 +1,6 @@
 // The core end to end, turned by hand: what it issues, in which order, and what it refuses.
+#include <set>
+
 #include "rig.hpp"
 
 using namespace fikit;
@@ -189,6 +191,34 @@ void allowed_attributes_are_passed_on() {
     const size_t at = position(calls, Function::cuLaunchKernelEx_);
     CHECK(at < calls.size());
     CHECK_EQUAL(calls[at].value, 1u);
+}
+
+// Attributes that change how a kernel runs make it another one for the profile.
+void attributes_tell_kernels_apart() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    static constexpr uint64_t parameters[2] = {};
+    const auto launched = [&](uint32_t id, std::array<uint32_t, 3> value) {
+        fikit_attribute attribute{id, 0, {}};
+        std::memcpy(attribute.value, value.data(), sizeof value);
+        LaunchShape shape = shape_of(tenant.function);
+        shape.attributes = 1;
+        CHECK_EQUAL(tenant->launch(shape, &attribute, parameters), 0);
+        rig.settle();
+    };
+    launch(tenant);
+    rig.settle();
+    launched(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, {1});
+    launched(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, {0});  // as without
+    launched(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, {2, 1, 1});
+    launched(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, {4, 1, 1});
+    launched(CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION, {1});
+    std::set<std::string> names;
+    rig.while_turning([&] {
+        for (const KernelMeasurement& each : rig.core().take_profiles()) names.insert(each.name.function);
+    });
+    CHECK(names == std::set<std::string>({"kernel", "kernel [cooperative]", "kernel [cluster 2x1x1]",
+                                          "kernel [cluster 4x1x1]", "kernel [programmatic]"}));
 }
 
 void unknown_streams_end_the_session() {
@@ -452,6 +482,7 @@ int main(int count, char** arguments) {
         CASE(legacy_order_survives_a_priority_change),
         CASE(impossible_launches_are_refused_by_name),
         CASE(allowed_attributes_are_passed_on),
+        CASE(attributes_tell_kernels_apart),
         CASE(unknown_streams_end_the_session),
         CASE(only_marks_that_were_asked_for_wake_the_tenant),
         CASE(a_stream_has_one_mark_under_way),

@@ -211,6 +211,90 @@ void lengths_that_alternate_delay_by_one_block_and_are_named() {
     if (outcome.high.delays.worst > 100 * us) CHECK_EQUAL(outcome.high.blames, 1);
 }
 
+// What is in flight delays as well as what is to come: neither is taken for gone.
+void long_kernels_in_a_row_delay_by_no_more_than_the_bound() {
+    Program program;
+    for (unsigned number = 0; number < 12; ++number)
+        program.operations.push_back(
+            kernel(100 + number, 0, 132 * (2 + number % 8), 1, (50 + number * 20) * us));
+    const Outcome outcome = beside(program);
+    CHECK(outcome.late <= alone() + bound);
+    CHECK(outcome.worst <= alone() + bound + 270 * us);
+    CHECK(outcome.work > 0.5);
+}
+
+// Sixteen launches 50 us apart, then a wait; `pause` before the ninth.
+void iteration(Sequence& sequence, Nanoseconds& now, Nanoseconds pause) {
+    Work work;
+    work.known = true;
+    work.expected = work.shortest = 10 * us;
+    for (unsigned number = 0; number < 16; ++number, now += 50 * us) {
+        if (number == 8) now += pause;
+        work.key = 1 + number;
+        sequence.launched(work, now);
+    }
+    sequence.awaited();
+    now += 100 * us;
+}
+
+void a_pause_that_comes_once_is_no_slack() {
+    const auto sequence = std::make_unique<Sequence>();
+    Nanoseconds now = ms;
+    for (int step = 0; step < 10; ++step) iteration(*sequence, now, 0);
+    CHECK(sequence->known());
+    CHECK_EQUAL(sequence->period(), 16u);
+    const Nanoseconds usual = sequence->slack(sequence->next(), 0);
+    CHECK(usual > 500 * us && usual < 15 * 40 * us + us);
+    iteration(*sequence, now, 10 * ms);
+    CHECK(sequence->slack(sequence->next(), 0) < usual + 50 * us);
+    // What each launch takes longer is not there to be used.
+    CHECK(sequence->slack(sequence->next(), 10 * us) < usual - 100 * us);
+    for (int step = 0; step < 60; ++step) iteration(*sequence, now, 10 * ms);
+    CHECK(sequence->slack(sequence->next(), 0) > 9 * ms);  // but one that stays is
+}
+
+// Steps that end late for reasons of their own make it careful, but not for ever, and never so careful that
+// what harms nobody waits.
+void accidents_do_not_shut_the_low_side_out() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.known = true;
+    high.blocks = 16;
+    high.per_sm = 8;
+    high.expected = high.shortest = high.longest = high.block = 5 * us;
+    Work low = high;
+    low.key = 1000;
+    low.blocks = 4000;
+    low.waves = 4;
+    low.expected = low.longest = 20 * us;
+    Nanoseconds now = 100 * ms;
+    unsigned passed = 0;
+    for (int step = 0; step < 400; ++step) {
+        for (unsigned number = 0; number < 20; ++number, now += 100 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            if (number == 19) policy->awaited(0, now);
+            policy->completed(0, high, 0, now + 10 * us + (number == 19 ? ms : 0));
+            policy->arrived(1, low, now + 15 * us);
+            const Decision decision = policy->decide(now + 15 * us);
+            if (decision.verdict == Verdict::wait) {
+                policy->withdrawn(1, now + 16 * us);
+                continue;
+            }
+            passed += step >= 300;
+            low.gated = true;
+            policy->issued(1, low, now + 15 * us);
+            policy->completed(1, low, 0, now + 45 * us);
+            low.gated = false;
+        }
+        now += 2 * ms;
+    }
+    CHECK(policy->statistics(0).over_bound > 100);
+    CHECK(passed > 1000);  // of 2000
+}
+
 void none_starves() {
     Program whole;
     whole.operations.push_back(kernel(100, 0, 1320, 1, 3 * ms));
@@ -287,5 +371,8 @@ int main() {
     a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
     ever_new_shapes_delay_by_no_more_than_the_bound();
     lengths_that_alternate_delay_by_one_block_and_are_named();
+    long_kernels_in_a_row_delay_by_no_more_than_the_bound();
+    a_pause_that_comes_once_is_no_slack();
+    accidents_do_not_shut_the_low_side_out();
     none_starves();
 }
