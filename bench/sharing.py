@@ -89,7 +89,7 @@ def schedule(plays: Iterable[str], options: argparse.Namespace) -> list[list[str
 
 
 def affordable(most: float, count: int, left: float, scale: float) -> float:
-    """Device seconds, at most so many, for each of a count of measurements that together have the time left."""
+    """Device seconds for each of a count of measurements; ``left``: host seconds for all of them."""
     each = (left / count - BETWEEN_SECONDS) / scale / (1 + SETTLE_SHARE)
     return min(most, max(LEAST_SECONDS, each))
 
