@@ -183,10 +183,25 @@ def write(results: list[dict[str, Any]], path: Path) -> None:
 def write_all(folder: Path, seconds: float, seeds: int) -> None:
     """What bench/results holds of the replay."""
     (folder / "replay-model-measured.txt").write_text(table(cells()) + "\n")
-    write(pairs(POLICIES, 1, seconds, own=False, seeds=seeds), folder / "replay-model.json")
-    four = pairs(("fikit", "strict"), 4, seconds, own=False, seeds=seeds)
-    write(four, folder / "replay-model-four-tenants.json")
-    write(pairs(POLICIES, 1, seconds, own=True, seeds=seeds), folder / "replay-model-made.json")
+    kinds = {
+        "replay-model": ("nine recorded pairs", POLICIES, 1, False),
+        "replay-model-four-tenants": ("the same, four low tenants", ("fikit", "strict"), 4, False),
+        "replay-model-made": ("made-up pairs (bench/made.py)", POLICIES, 1, True),
+    }
+    lines = [
+        f"`python -m bench.replay_results all --seeds {seeds} --seconds {seconds:g}` at {machine.commit()}.",
+        "",
+        "| pairs, policy | high p99 of alone, mean / worst | low throughput of the bound, mean / worst |",
+        "|---|---|---|",
+    ]
+    for name, (what, policies, tenants, own) in kinds.items():
+        results = pairs(policies, tenants, seconds, own, seeds)
+        write(results, folder / f"{name}.json")
+        for policy, row in summary(results).items():
+            tail = f"{row['hp_p99_mean']:.3f} / {row['hp_p99_worst']:.3f}"
+            bound = f"{row['lp_of_bound_mean']:.3f} / {row['lp_of_bound_worst']:.3f}"
+            lines.append(f"| {what}, {policy} | {tail} | {bound} |")
+    (folder / "replay-model.md").write_text("\n".join(lines) + "\n")
 
 
 def main() -> int:
