@@ -4,8 +4,8 @@
 
 ``producer``: from the caller to the ring. ``high``, ``gated``: the dispatch core, from the ring to the
 driver call and its completion, without the driver and without the policy, for a high-priority session and for
-one that passes the gate. ``strict`` and ``fikit``: the gate's decision with four sessions waiting; ``foretell``:
-what ``fikit`` does for each launch of a high session. Exits with 1 when one exceeds its limit.
+one that passes the gate. ``strict`` and ``fikit``: the gate's decision with four sessions waiting.
+``foretell``: what ``fikit`` does for each launch of a high session. Exits with 1 when one exceeds its limit.
 """
 
 from __future__ import annotations

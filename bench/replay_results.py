@@ -175,9 +175,10 @@ def summary(results: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
 
 
 def write(results: list[dict[str, Any]], path: Path) -> None:
-    """Into a file, with what they amount to."""
-    all_of_it = {"commit": machine.commit(), "summary": summary(results), "pairs": results}
-    path.write_text(json.dumps(all_of_it, indent=1) + "\n")
+    """Into a file, with what they amount to; a line for each."""
+    head = json.dumps({"commit": machine.commit(), "summary": summary(results)}, indent=1)
+    lines = ",\n".join(map(json.dumps, results))
+    path.write_text(f'{head[:-2]},\n "pairs": [\n{lines}\n]}}\n')
 
 
 def write_all(folder: Path, seconds: float, seeds: int) -> None:

@@ -104,7 +104,7 @@ int main(int count, char** arguments) {
         const auto policy = scheduling::make_policy(what == "strict" ? what : "fikit", bounds);
         Gating gating(*policy);
         for (uint32_t step = 0; what != "strict" && step < 1600; ++step)
-            gating.high_work(step, 1'000'000 + step * 10'000);
+            gating.high_work(step, 1'000'000 + step * 45'000);
         Nanoseconds now = 1'000'000'000;
         for (uint32_t pass = 0; pass < number; ++pass, now += 45'000) {
             if (what == "foretell")
