@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 START_SECONDS = 60.0
+STOP_SECONDS = 60.0
 
 
 @contextmanager
@@ -49,7 +50,11 @@ def daemon(device: str, configuration: str = "") -> Iterator[Path]:
                 yield place / "fikitd.sock"
             finally:
                 process.send_signal(signal.SIGTERM)
-                process.wait()
+                try:
+                    process.wait(STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
 def cpu_seconds(pid: int) -> float:

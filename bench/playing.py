@@ -47,7 +47,7 @@ class Steps:
 
 
 class Process:
-    """A process that plays one plan, or two."""
+    """A process that plays one plan, or several."""
 
     def __init__(
         self,
@@ -138,10 +138,13 @@ class Reading:
 
 
 def play(
-    high: Process | None, low: Process | None, seconds: float, settle_seconds: float, scale: float
+    high: Process | None, lows: Sequence[Process], seconds: float, settle_seconds: float, scale: float
 ) -> Reading:
-    """Let them play together (one process may be both sides) and look at that many device seconds of it."""
-    playing = list(dict.fromkeys(each for each in (low, high) if each is not None))
+    """Let them play together and look at that many device seconds of it.
+
+    One process may be both sides: then its first plan is the high one. The low side's rate is the sum.
+    """
+    playing = list(dict.fromkeys(each for each in (*lows, high) if each is not None))
     for each in playing:
         each.start()
     time.sleep(settle_seconds * scale)
@@ -157,6 +160,7 @@ def play(
         if not durations:
             raise RuntimeError("the high-priority side ended no step: measure for longer")
         p50, p99 = percentile(durations, 0.5), percentile(durations, 0.99)
-    if low is not None:
-        rate = played[id(low)][-1].per_second(begin, end, scale)
+    if lows:
+        parts = [steps for low in lows for steps in played[id(low)][1 if low is high else 0 :]]
+        rate = sum(steps.per_second(begin, end, scale) for steps in parts)
     return Reading(p50, p99, rate)

@@ -1,7 +1,9 @@
 """The replay's own results: does it agree with what was measured, and what do the policies reach?
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
-    python -m bench.replay_results pairs [--tenants 4] [--made] [--policies P,P] [--seconds S] [--json FILE]
+    python -m bench.replay_results pairs [--tenants 4] [--made] [--policies P,P] [--seconds S] [--seeds N]
+                                         [--json FILE]
+    python -m bench.replay_results all               both, as bench/results has them
 
 ``pairs``: all of the recorded inference and training workloads, or with ``--made`` those of bench/made.py.
 """
@@ -11,7 +13,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -19,6 +23,7 @@ from typing import Any, Final, NamedTuple
 from fikitctl.demonstration.workloads import load_workload
 
 from bench import machine
+from bench.build import ROOT
 from bench.made import made
 from bench.replayed import POLICIES, Replayer, Rule, Setup, percentile
 
@@ -40,7 +45,7 @@ class Measured(NamedTuple):
 
 
 def _fixed(rule: Rule | None = None, policy: str = "streams") -> Setup:
-    return Setup(policy=policy, seconds=3.0, warmup=0.06, rule=rule or Rule(), padded=True)
+    return Setup(policy=policy, seconds=3.0, warmup=0.06, rule=rule or Rule())
 
 
 MEASURED: Final = (
@@ -114,32 +119,34 @@ def cells(seconds: float = 3.0) -> list[Cell]:
     return found
 
 
-def print_table() -> int:
-    """Measured beside replayed; 1 when a figure is off by more than that."""
-    every = cells()
+def table(every: list[Cell]) -> str:
+    """Measured beside replayed."""
+    lines = []
     for cell in sorted(every, key=lambda cell: [row.name for row in MEASURED].index(cell.row)):
         replayed = f"{cell.least:.3f} to {cell.most:.3f}"
         note = "" if cell.off <= TOLERATED else "   OFF"
         names = f"{cell.row:24} {cell.pair:30} {cell.what:4}"
-        print(f"{names} measured {cell.measured:.2f}  replayed {replayed}{note}")
-    print(f"{len(every)} figures, the worst is off by {max(cell.off for cell in every):.3f}")
-    return int(any(cell.off > TOLERATED for cell in every))
+        lines.append(f"{names} measured {cell.measured:.2f}  replayed {replayed}{note}")
+    lines.append(f"{len(every)} figures, the worst is off by {max(cell.off for cell in every):.3f}")
+    return "\n".join(lines)
 
 
-def pairs(policies: list[str], tenants: int, seconds: float, own: bool) -> list[dict[str, Any]]:
-    """Every pair under every policy."""
+def pairs(
+    policies: Sequence[str], tenants: int, seconds: float, own: bool, seeds: int = 1
+) -> list[dict[str, Any]]:
+    """Every pair under every policy, with every seed from 1."""
     if own:
         high, low = made()
     else:
         high, low = ([load_workload(name) for name in names] for names in (HIGH, LOW))
     results = []
-    for above in high:
-        for below in low:
-            replayer = Replayer([above, below])
-            for policy in policies:
-                setup = Setup(policy=policy, seconds=seconds)
-                results.append(replayer.compare([above.name], [below.name] * tenants, setup))
-                _show(results[-1])
+    for above, below, seed in product(high, low, range(1, seeds + 1)):
+        replayer = Replayer([above, below])
+        for policy in policies:
+            setup = Setup(policy=policy, seconds=seconds, seed=seed)
+            result = replayer.compare([above.name], [below.name] * tenants, setup)
+            results.append({**result, "seed": seed})
+            _show(results[-1])
     return results
 
 
@@ -167,23 +174,59 @@ def summary(results: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
     return found
 
 
+def write(results: list[dict[str, Any]], path: Path) -> None:
+    """Into a file, with what they amount to; a line for each."""
+    head = json.dumps({"commit": machine.commit(), "summary": summary(results)}, indent=1)
+    lines = ",\n".join(map(json.dumps, results))
+    path.write_text(f'{head[:-2]},\n "pairs": [\n{lines}\n]}}\n')
+
+
+def write_all(folder: Path, seconds: float, seeds: int) -> None:
+    """What bench/results holds of the replay."""
+    (folder / "replay-model-measured.txt").write_text(table(cells()) + "\n")
+    kinds = {
+        "replay-model": ("nine recorded pairs", POLICIES, 1, False),
+        "replay-model-four-tenants": ("the same, four low tenants", ("fikit", "strict"), 4, False),
+        "replay-model-made": ("made-up pairs (bench/made.py)", POLICIES, 1, True),
+    }
+    lines = [
+        f"`python -m bench.replay_results all --seeds {seeds} --seconds {seconds:g}` at {machine.commit()}.",
+        "",
+        "| pairs, policy | high p99 of alone, mean / worst | low throughput of the bound, mean / worst |",
+        "|---|---|---|",
+    ]
+    for name, (what, policies, tenants, own) in kinds.items():
+        results = pairs(policies, tenants, seconds, own, seeds)
+        write(results, folder / f"{name}.json")
+        for policy, row in summary(results).items():
+            tail = f"{row['hp_p99_mean']:.3f} / {row['hp_p99_worst']:.3f}"
+            bound = f"{row['lp_of_bound_mean']:.3f} / {row['lp_of_bound_worst']:.3f}"
+            lines.append(f"| {what}, {policy} | {tail} | {bound} |")
+    (folder / "replay-model.md").write_text("\n".join(lines) + "\n")
+
+
 def main() -> int:
-    """Print, or write."""
+    """Print, or write. 1: the table has a figure that is off."""
     parser = argparse.ArgumentParser(prog="bench.replay_results", description="Results of the replay.")
-    parser.add_argument("what", choices=("table", "pairs"))
+    parser.add_argument("what", choices=("table", "pairs", "all"))
     parser.add_argument("--tenants", type=int, default=1, help="how many times the low side runs")
     parser.add_argument("--made", action="store_true", help="made-up workloads instead of the recorded ones")
     parser.add_argument("--policies", type=lambda text: text.split(","), default=list(POLICIES))
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--seeds", type=int, default=1, help="replay with so many seeds")
     parser.add_argument("--json", type=Path, help="file for all results")
     options = parser.parse_args()
+    if options.what == "all":
+        write_all(ROOT / "bench" / "results", options.seconds, options.seeds)
+        return 0
     if options.what == "table":
-        return print_table()
-    results = pairs(options.policies, options.tenants, options.seconds, options.made)
+        every = cells()
+        print(table(every))
+        return int(any(cell.off > TOLERATED for cell in every))
+    results = pairs(options.policies, options.tenants, options.seconds, options.made, options.seeds)
     print(json.dumps(summary(results), indent=1))
     if options.json:
-        all_of_it = {"commit": machine.commit(), "summary": summary(results), "pairs": results}
-        options.json.write_text(json.dumps(all_of_it, indent=1) + "\n")
+        write(results, options.json)
     return 0
 
 

@@ -53,9 +53,6 @@ class Setup:
     delay_least_us: float = 10.0
     pace: float = 1.0
     """The low side's blocks last so many times as long as recorded."""
-    padded: bool = False
-    """The high side's steps last as long as recorded at least, pause included; else the pause is no part of a
-    step, and both sides make it."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""
@@ -90,6 +87,7 @@ class Replayer:
         self._longest = max(workload.iter_ms for workload in workloads) / 1e3
         self._programs = "".join(_program(self._names[each.name], each) for each in workloads)
         self._program = program()
+        self._references: dict[object, list[dict[str, Any]]] = {}
 
     def run(self, runs: Sequence[tuple[Sequence[str], Sequence[str], Setup]]) -> list[dict[str, Any]]:
         """The raw results of runs: high side, low side, how."""
@@ -101,7 +99,7 @@ class Replayer:
                 self._side(high), self._side(low), setup.policy, setup.seconds, setup.warmup, setup.seed,
                 round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3),
                 rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
-                ",".join(map(str, setup.sizes())) or "-", setup.pace, int(setup.padded),
+                ",".join(map(str, setup.sizes())) or "-", setup.pace,
             ]  # fmt: skip
             lines.append("run " + " ".join(map(str, words)) + "\n")
         done = subprocess.run(
@@ -125,9 +123,11 @@ class Replayer:
             setup, policy="streams", seconds=min(setup.seconds, enough), warmup=min(setup.warmup, 0.2),
             rule=Rule(), partitions=None,
         )  # fmt: skip
-        own = self.run([(high, low, setup), *((*sides, reference) for sides in (
-            (high, []), ([], low), (high, low)
-        ))])  # fmt: skip
+        key = (tuple(high), tuple(low), reference)
+        if key not in self._references:
+            sides: list[tuple[Sequence[str], Sequence[str]]] = [(high, []), ([], low), (high, low)]
+            self._references[key] = self.run([(*both, reference) for both in sides])
+        own = [*self.run([(high, low, setup)]), *self._references[key]]
         return {
             "policy": setup.policy,
             "hp": list(high),
@@ -161,7 +161,7 @@ def ratios(
         raise ReplayError("no operation of a low-priority workload ended in time: use more --seconds")
     refused = [sum(counts) for counts in zip(*(tenant["refused"] for tenant in both["low"]), strict=True)]
     decisions: dict[str, Any] = {
-        kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("filled", "confined")
+        kind: int(sum(tenant[kind] for tenant in both["low"])) for kind in ("whole", "confined", "waited")
     }
     decisions["refused"] = dict(zip(_REFUSALS, refused, strict=True))
     suffered = both["high"]
@@ -201,8 +201,7 @@ def program() -> Path:
 def _program(name: str, workload: Workload) -> str:
     keys: dict[object, int] = {}
     streams: dict[int, int] = {}
-    times = f"{round(workload.iter_ms * 1e6)} {round(workload.pause_us * 1e3)}"
-    lines = [f"program {name} {times} {len(workload.operations)}\n"]
+    lines = [f"program {name} {round(workload.pause_us * 1e3)} {len(workload.operations)}\n"]
     for each in workload.operations:
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = streams.setdefault(each.stream, len(streams))

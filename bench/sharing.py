@@ -1,53 +1,51 @@
 """Two tenants of one GPU, every way of sharing it, in one run on one device.
 
     python -m bench.sharing [--json] [--device sim|auto|INDEX] [--pairs all|recorded|real|HP:LP,...]
-                            [--policies fikit,strict] [--rounds N] [--seconds S]
+                            [--policies fikit,strict] [--lows N] [--rounds N] [--baseline-rounds N]
+                            [--seconds S] [--within S] [--output FILE]
     python -m bench.sharing --plot results.json out.svg
 
 The high-priority side (HP) and the low-priority side (LP) are processes that play recorded workloads as timed
-kernels, or real kernels (plans.py). Every round measures every configuration; shown are medians over the
-rounds of the ratios to what the same side had alone in the same round.
+kernels, or real kernels (plans.py), in every configuration (configurations.py). Every round measures all of
+them, but baselines may have fewer rounds; shown are medians over the rounds of the ratios to what the same
+side had alone in the same round. A pair that fails is left out and named.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
+import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Iterable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from itertools import product
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from fikit import protocol
-from fikit.control import Connection
-from fikit.errors import MissingExtraError
-from fikitctl.demonstration.shapes import Machine
-from fikitctl.demonstration.workloads import workload_names
-from msgspec import to_builtins
+from fikit.errors import FikitError, MissingExtraError
+from fikitctl.demonstration.workloads import WorkloadError, workload_names
 
-from bench import build, machine, plans
-from bench.bare import PER_SESSION
-from bench.daemon import daemon
+from bench import build, machine
+from bench.configurations import ALONE, BOUND, Bench, Plays, prepared
 from bench.mps import Mps, MpsUnavailableError
-from bench.playing import Process, Reading, play
+from bench.playing import Reading, play
+from bench.report import summary, table
 from fikitd.configuration import DeviceSection
 from fikitd.device import DeviceSpec, choose
 
 DEFAULT: Final = ("resnet50_inf:gpt2_train", "bert_inf:resnet50_train", "llama1b_decode:bert_train")
 REAL: Final = ("gemm_service:gemm_chain", "gemm_service:memory_chain", "gemm_service:long_blocks")
-BOUND: Final = "streams"
-LEARN_SHARE: Final = 0.25
-"""Of a measurement's time: for fikitd to measure the kernels of a side, which it then keeps."""
 SETTLE_SHARE: Final = 0.05
-"""Likewise: played before anything is looked at."""
-_COMPUTE_CAPABILITY: Final = (75, 76)
+"""Of a measurement's time: played before anything is looked at."""
+BETWEEN_SECONDS: Final = 0.1
+"""What a measurement takes besides, at most: until its processes have stopped and told."""
+LEAST_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -65,162 +63,9 @@ class Row:
     rounds: list[Reading]
 
 
-@dataclass
-class Bench:
-    """What all pairs share."""
-
-    program: Path
-    device: DeviceSpec
-    folder: Path
-    options: argparse.Namespace
-    plans: dict[str, Path] = field(default_factory=dict)
-    sockets: dict[str, Path] = field(default_factory=dict)
-    """Of the daemons, by policy."""
-    gated: dict[str, str] = field(default_factory=dict)
-    """The high side's session in each of them."""
-    mps: Mps | None = None
-    skipped: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def scale(self) -> float:
-        """Host seconds per device second."""
-        return self.device.time_scale
-
-    @property
-    def environment(self) -> dict[str, str]:
-        """Of processes that use the driver themselves."""
-        return {**os.environ, **self.device.environment}
-
-    def attributes(self, numbers: Iterable[int]) -> dict[int, int]:
-        """CUdevice_attributes."""
-        wanted = list(numbers)
-        command = [str(self.program), "attributes", self.library, str(self.device.ordinal), *map(str, wanted)]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
-        return dict(zip(wanted, map(int, done.stdout.split()), strict=True))
-
-    @property
-    def library(self) -> str:
-        """The driver's."""
-        return self.device.library or "libcuda.so.1"
-
-    def plan(self, workload: str) -> Path:
-        """The plan of a workload."""
-        if workload not in self.plans:
-            major, minor = self.attributes(_COMPUTE_CAPABILITY).values()
-            shape = Machine.of(self.attributes(Machine.ATTRIBUTES))
-            self.plans[workload] = plans.write(
-                workload, shape, f"compute_{major}{minor}", self.options.traces, self.folder
-            )
-        return self.plans[workload]
-
-    def on_driver(self, *workloads: str, environment: Mapping[str, str] | None = None) -> Process:
-        """A process with a context of its own; two workloads are threads of it."""
-        return Process(
-            self.program,
-            ["driver", self.scale, self.library, self.device.ordinal, *map(self.plan, workloads)],
-            environment=environment or self.environment,
-            plays=len(workloads),
-        )
-
-    def nowhere(self, workload: str) -> Process:
-        """A process that does the host's work alone."""
-        return Process(
-            self.program, ["nowhere", self.scale, self.plan(workload)], environment=self.environment
-        )
-
-    def in_session(self, policy: str, workload: str, priority: str, keep: ExitStack) -> Process:
-        """A process with a session of the daemon that has the policy."""
-        connection = keep.enter_context(Connection(self.sockets[policy], client="bench", timeout=60.0))
-        level = protocol.PRIORITIES[priority]
-        opened = protocol.OpenSession(name=workload, priority=level, gpu=self.device.index)
-        session = connection.expect(protocol.SessionOpened, opened)
-        descriptors = connection.take_descriptors(PER_SESSION)
-        if priority == "high":
-            self.gated[policy] = session.session
-        return Process(
-            self.program,
-            ["session", self.scale, *descriptors, self.plan(workload)],
-            environment=self.environment,
-            descriptors=descriptors,
-        )
-
-    def explained(self) -> dict[str, Any]:
-        """How each daemon's gate treated the pair, over all rounds."""
-        told = {}
-        for policy, session in self.gated.items():
-            with Connection(self.sockets[policy], client="bench", timeout=60.0) as connection:
-                told[policy] = to_builtins(
-                    connection.expect(protocol.Explained, protocol.Explain(session=session))
-                )
-        return told
-
-
-Plays = list[tuple[Process | None, Process | None]]
-"""Which processes play together as high and low side; what several plays read is put together."""
-
-
-@contextmanager
-def prepared(bench: Bench, high: str, low: str) -> Iterator[dict[str, Plays]]:
-    """Every configuration of a pair, its processes ready."""
-    with ExitStack() as keep:
-
-        def kept(process: Process) -> Process:
-            keep.callback(process.close)
-            return process
-
-        alone_high, alone_low = kept(bench.on_driver(high)), kept(bench.on_driver(low))
-        both = kept(bench.on_driver(high, low))
-        host_only = kept(bench.nowhere(low))
-        waited = [alone_high, alone_low, both, host_only]
-        plays: dict[str, Plays] = {
-            "alone": [(alone_high, None), (None, alone_low)],
-            "control": [(alone_high, host_only)],
-            BOUND: [(both, both)],
-        }
-        if not bench.device.simulated:
-            plays["time-sliced"] = [(alone_high, alone_low)]
-        clients = []
-        if bench.mps is not None:
-            base = bench.mps.environment
-            clients = [
-                kept(bench.on_driver(high, environment=base)),
-                kept(bench.on_driver(low, environment=base)),
-                kept(bench.on_driver(low, environment={**base, "CUDA_MPS_CLIENT_PRIORITY": "1"})),
-            ]
-            plays["mps"] = [(clients[0], clients[1])]
-            plays["mps-priority"] = [(clients[0], clients[2])]
-        sessions = []
-        for policy in bench.sockets:
-            sides = [
-                kept(bench.in_session(policy, high, "high", keep)),
-                kept(bench.in_session(policy, low, "low", keep)),
-            ]
-            plays[f"fikitd-{policy}-alone"] = [(sides[0], None), (None, sides[1])]
-            plays[f"fikitd-{policy}"] = [(sides[0], sides[1])]
-            sessions += sides
-        for process in [*waited, *sessions]:
-            process.await_ready()
-        if bench.mps is not None:
-            await_clients(bench.mps, clients)
-        for session in sessions:
-            play(None, session, bench.options.seconds * LEARN_SHARE, 0.0, bench.scale)
-        yield plays
-
-
-def await_clients(mps: Mps, clients: Sequence[Process]) -> None:
-    """Wait until these processes are ready. Raises MpsUnavailableError where they are not clients then."""
-    try:
-        for client in clients:
-            client.await_ready()
-    except RuntimeError as error:
-        raise MpsUnavailableError(f"a client did not start: {error}") from None
-    mps.expect_clients(client.pid for client in clients)
-
-
-def read(plays: Plays, bench: Bench) -> Reading:
+def read(plays: Plays, seconds: float, scale: float) -> Reading:
     """One round of a configuration."""
-    seconds, scale = bench.options.seconds, bench.scale
-    readings = [play(high, low, seconds, seconds * SETTLE_SHARE, scale) for high, low in plays]
+    readings = [play(high, lows, seconds, seconds * SETTLE_SHARE, scale) for high, lows in plays]
     return Reading(
         *(
             next((value for each in readings if (value := getattr(each, name)) is not None), None)
@@ -229,20 +74,49 @@ def read(plays: Plays, bench: Bench) -> Reading:
     )
 
 
-def measure(bench: Bench, high: str, low: str) -> dict[str, Any]:
-    """A pair, in every configuration."""
+def schedule(plays: Iterable[str], options: argparse.Namespace) -> list[list[str]]:
+    """By round, what is measured in it; every other round backwards.
+
+    Baselines, which are all but the policies and what their ratios are to, in the first rounds only.
+    """
+    judged = {ALONE, BOUND, *(f"fikitd-{policy}" for policy in options.policies)}
+    return [
+        [name for name in plays if name in judged or number < options.baseline_rounds][
+            :: -1 if number % 2 else 1
+        ]
+        for number in range(options.rounds)
+    ]
+
+
+def affordable(most: float, count: int, left: float, scale: float) -> float:
+    """Device seconds for each of a count of measurements; ``left``: host seconds for all of them."""
+    each = (left / count - BETWEEN_SECONDS) / scale / (1 + SETTLE_SHARE)
+    return min(most, max(LEAST_SECONDS, each))
+
+
+def measure(bench: Bench, high: str, low: str, within: float) -> dict[str, Any]:
+    """A pair, in every configuration, within so many seconds."""
+    begin = time.monotonic()
+    bench.gated.clear()
     with prepared(bench, high, low) as plays:
+        set_up = time.monotonic() - begin
+        rounds = schedule(plays, bench.options)
+        count = sum(len(plays[name]) for names in rounds for name in names)
+        seconds = affordable(bench.options.seconds, count, within - set_up, bench.scale)
         readings: dict[str, list[Reading]] = {name: [] for name in plays}
-        for number in range(bench.options.rounds):
-            for name in list(plays)[:: -1 if number % 2 else 1]:
-                readings[name].append(read(plays[name], bench))
+        for names in rounds:
+            for name in names:
+                readings[name].append(read(plays[name], seconds, bench.scale))
         if host_only := readings.get("control"):
             readings["control"] = [Reading(each.hp_p50_ms, each.hp_p99_ms, None) for each in host_only]
         explained = bench.explained()
-    rows = [row(name, each, readings["alone"], readings[BOUND]) for name, each in readings.items()]
+    rows = [row(name, each, readings[ALONE], readings[BOUND]) for name, each in readings.items()]
     return {
         "high": high,
         "low": low,
+        "seconds": round(seconds, 3),
+        "set_up_seconds": round(set_up, 2),
+        "all_seconds": round(time.monotonic() - begin, 2),
         "configurations": [asdict(each) for each in rows],
         "explained": explained,
     }
@@ -263,7 +137,7 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
     """What the rounds of a configuration say."""
 
     def ratio(attribute: str, bases: list[Reading]) -> float | None:
-        pairs = zip(readings, bases, strict=True)
+        pairs = zip(readings, bases, strict=False)  # a baseline's are of the first rounds
         return middle(over(getattr(one, attribute), getattr(base, attribute)) for one, base in pairs)
 
     def typical(attribute: str) -> float | None:
@@ -282,20 +156,25 @@ def row(name: str, readings: list[Reading], alone: list[Reading], bound: list[Re
     )
 
 
-def settings_of(policy: str) -> str:
-    """The configuration of a daemon with a policy; ``+mps``: its executors are clients of MPS."""
-    name, _, mps = policy.partition("+")
-    partitions = "partitions = [0.91, 0.79, 0.67, 0.49, 0.25]\n" if name == "fikit" else ""
-    scheduling = f'[scheduling]\npolicy = "{name}"\n{partitions}'
-    return f'{scheduling}[executor]\nmps = "{"auto" if mps else "off"}"\n'
-
-
 def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[str, Any]:
-    """Everything, as what ``--json`` prints."""
-    measured = []
+    """Everything, as what ``--json`` prints; what there is so far goes to ``--output`` after each pair."""
+    deadline = time.monotonic() + options.within
+    result: dict[str, Any] = {
+        "benchmark": "sharing",
+        "commit": machine.commit(),
+        "machine": machine.machine(),
+        "device": device.name,
+        "driver": machine.driver_version(),
+        "rounds": options.rounds,
+        "baseline_rounds": options.baseline_rounds,
+        "lows": options.lows,
+        "skipped": {},
+        "pairs": [],
+    }
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fikit-sharing-")))
-        bench = Bench(program, device, folder, options)
+        daemons = stack.enter_context(ExitStack())
+        bench = Bench(program, device, folder, options, daemons, skipped=result["skipped"])
         if device.simulated:
             bench.skipped["time-sliced, mps"] = "every process has a simulated GPU of its own"
         else:
@@ -304,54 +183,34 @@ def run(options: argparse.Namespace, device: DeviceSpec, program: Path) -> dict[
                 stack.callback(bench.mps.close)
             except MpsUnavailableError as error:
                 bench.skipped["mps"] = str(error)
-        for policy in options.policies:
-            bench.sockets[policy] = stack.enter_context(daemon(options.device, settings_of(policy)))
-        for high, low in options.pairs:
-            print(f"{high} : {low}", file=sys.stderr, flush=True)
-            try:
-                measured.append(measure(bench, high, low))
-            except MissingExtraError as error:
-                bench.skipped[f"{high}:{low}"] = str(error)
-            except MpsUnavailableError as error:
-                bench.skipped["mps"] = str(error)
-                bench.mps = None
-                measured.append(measure(bench, high, low))
-    return {
-        "benchmark": "sharing",
-        "commit": machine.commit(),
-        "machine": machine.machine(),
-        "device": device.name,
-        "driver": machine.driver_version(),
-        "rounds": options.rounds,
-        "seconds": options.seconds,
-        "skipped": bench.skipped,
-        "pairs": measured,
-    }
+        bench.start_daemons()
+        for number, (high, low) in enumerate(options.pairs):
+            within = (deadline - time.monotonic()) / (len(options.pairs) - number)
+            measured = attempt(bench, high, low, within)
+            if measured is not None:
+                result["pairs"].append(measured)
+                print(summary(measured), file=sys.stderr, flush=True)
+            if options.output:
+                options.output.write_text(json.dumps(result, indent=1) + "\n")
+    return result
 
 
-def table(result: dict[str, Any]) -> str:
-    """The same for people."""
-    head = (
-        f"{'':24} {'HP p50 ms':>10} {'p99 ms':>8} {'LP/s':>8} {'p50':>7} {'p99':>7} {'LP':>7} {'of bound':>9}"
-    )
-    lines = [f"{result['device']}, driver {result['driver'] or 'none'}, commit {result['commit']}"]
-    lines += [f"left out: {name}: {reason}" for name, reason in result["skipped"].items()]
-
-    def shown(value: float | None, width: int, places: int = 3) -> str:
-        return f"{'-' if value is None else f'{value:.{places}f}':>{width}}"
-
-    for pair in result["pairs"]:
-        lines += ["", f"{pair['high']} : {pair['low']}", head]
-        for each in pair["configurations"]:
-            figures = [
-                shown(each["hp_p50_ms"], 10),
-                shown(each["hp_p99_ms"], 8),
-                shown(each["lp_steps_per_second"], 8, 1),
-                *(shown(each[name], 7) for name in ("hp_p50_ratio", "hp_p99_ratio", "lp_ratio")),
-                shown(each["lp_of_bound"], 9),
-            ]
-            lines.append(" ".join([f"{each['configuration']:24}", *figures]))
-    return "\n".join(lines)
+def attempt(bench: Bench, high: str, low: str, within: float) -> dict[str, Any] | None:
+    """A pair; without MPS where that fails. None where all of it does; ``skipped`` has the reason."""
+    try:
+        return measure(bench, high, low, within)
+    except MissingExtraError as error:
+        bench.skipped[f"{high}:{low}"] = str(error)
+        return None
+    except MpsUnavailableError as error:
+        bench.skipped["mps"] = str(error)
+        bench.mps = None
+        return attempt(bench, high, low, within)
+    except (FikitError, WorkloadError, RuntimeError, OSError, subprocess.SubprocessError) as error:
+        bench.skipped[f"{high}:{low}"] = f"{type(error).__name__}: {error}"
+        print(f"{high} : {low} failed: {error}", file=sys.stderr, flush=True)
+        bench.start_daemons()  # whatever it left behind
+        return None
 
 
 def pairs(text: str, traces: Path | None) -> list[tuple[str, str]]:
@@ -373,8 +232,16 @@ def main() -> None:
     parser.add_argument(
         "--policies", default="fikit,strict", help="of fikitd, +mps: under MPS; empty: no fikitd"
     )
+    parser.add_argument("--lows", type=int, default=1, help="how many times the low side runs")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--baseline-rounds", type=int, help="of what is only compared with; all, if not given"
+    )
     parser.add_argument("--seconds", type=float, default=2.0, help="of the device, for each measurement")
+    parser.add_argument(
+        "--within", type=float, default=math.inf, help="host seconds for all of it: less for each"
+    )
+    parser.add_argument("--output", type=Path, help="JSON file, written anew after each pair")
     parser.add_argument("--traces", type=Path, help="a trace file in place of the one that comes along")
     parser.add_argument("--programs", type=Path, help="folder of bench_sharing; built when not given")
     parser.add_argument("--plot", nargs=2, type=Path, metavar=("RESULTS", "IMAGE"), help="draw a result")
@@ -384,6 +251,9 @@ def main() -> None:
 
         draw(json.loads(options.plot[0].read_text()), options.plot[1])
         return
+    options.baseline_rounds = options.baseline_rounds or options.rounds
+    if min(options.lows, options.rounds, options.baseline_rounds) < 1:
+        parser.error("--lows, --rounds and --baseline-rounds are 1 at least")
     options.pairs = pairs(options.pairs, options.traces)
     options.policies = [word for word in options.policies.split(",") if word]
     device = choose(options.device, DeviceSection())[0]

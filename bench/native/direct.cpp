@@ -1,10 +1,10 @@
 // libcuda, loaded by name, with the device's primary context and one stream.
 #include <cuda.h>
-#include <dlfcn.h>
 
 #include <cstdio>
 #include <cstdlib>
 
+#include "libcuda.hpp"
 #include "target.hpp"
 
 namespace fikit::bench {
@@ -28,19 +28,10 @@ namespace {
     X(cuMemcpyHtoDAsync)         \
     X(cuMemcpyDtoHAsync)
 
-#define FIKIT_BENCH_TEXT_OF(name) #name
-#define FIKIT_BENCH_TEXT(name) FIKIT_BENCH_TEXT_OF(name)
-
 class Direct final : public Target {
   public:
     Direct(const std::string& path, int ordinal) {
-        void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-        if (library == nullptr) give_up(dlerror(), -1);
-#define FIKIT_BENCH_FIND(name)                                                           \
-    name##_ = reinterpret_cast<decltype(&name)>(dlsym(library, FIKIT_BENCH_TEXT(name))); \
-    if (name##_ == nullptr) give_up(FIKIT_BENCH_TEXT(name), -1);
-        FIKIT_BENCH_FUNCTIONS(FIKIT_BENCH_FIND)
-#undef FIKIT_BENCH_FIND
+        find_libcuda(path);
         CUdevice device = 0;
         CUcontext context = nullptr;
         CUmodule module = nullptr;
@@ -85,9 +76,7 @@ class Direct final : public Target {
         if (result != CUDA_SUCCESS) give_up(what, static_cast<int>(result));
     }
 
-#define FIKIT_BENCH_MEMBER(name) decltype(&name) name##_ = nullptr;
-    FIKIT_BENCH_FUNCTIONS(FIKIT_BENCH_MEMBER)
-#undef FIKIT_BENCH_MEMBER
+    FIKIT_LIBCUDA(FIKIT_BENCH_FUNCTIONS)
     CUstream stream_ = nullptr;
     CUfunction function_ = nullptr;
 };

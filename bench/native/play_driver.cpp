@@ -1,7 +1,7 @@
 // Operations on libcuda itself, loaded by name, and on nothing.
 #include <cuda.h>
-#include <dlfcn.h>
 
+#include "libcuda.hpp"
 #include "play.hpp"
 
 namespace fikit::bench {
@@ -26,19 +26,10 @@ namespace {
     X(cuMemcpyHtoDAsync)           \
     X(cuMemcpyDtoHAsync)
 
-#define FIKIT_BENCH_TEXT_OF(name) #name
-#define FIKIT_BENCH_TEXT(name) FIKIT_BENCH_TEXT_OF(name)
-
 class OnDriver final : public Gpu {
   public:
     OnDriver(const std::string& path, int ordinal, bool urgent) {
-        void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
-        if (library == nullptr) give_up(dlerror(), -1);
-#define FIKIT_BENCH_FIND(name)                                                           \
-    name##_ = reinterpret_cast<decltype(&name)>(dlsym(library, FIKIT_BENCH_TEXT(name))); \
-    if (name##_ == nullptr) give_up(FIKIT_BENCH_TEXT(name), -1);
-        FIKIT_BENCH_FUNCTIONS(FIKIT_BENCH_FIND)
-#undef FIKIT_BENCH_FIND
+        find_libcuda(path);
         CUdevice device = 0;
         int least = 0, greatest = 0;
         check("cuInit", cuInit_(0));
@@ -109,9 +100,7 @@ class OnDriver final : public Gpu {
         if (result != CUDA_SUCCESS) give_up(what, static_cast<int>(result));
     }
 
-#define FIKIT_BENCH_MEMBER(name) decltype(&name) name##_ = nullptr;
-    FIKIT_BENCH_FUNCTIONS(FIKIT_BENCH_MEMBER)
-#undef FIKIT_BENCH_MEMBER
+    FIKIT_LIBCUDA(FIKIT_BENCH_FUNCTIONS)
     CUcontext context_ = nullptr;
     CUstream stream_ = nullptr;
     CUmodule module_ = nullptr;

@@ -26,7 +26,6 @@ struct Operation {
 struct Program {
     std::string name;
     Nanoseconds pause = 0;  // from the end of one iteration to the beginning of the next
-    Nanoseconds least = 0;  // how long an iteration lasts at least
     std::vector<Operation> operations;
     uint32_t streams = 1;
 };
@@ -42,9 +41,16 @@ struct Settings {
     uint16_t all_partition = 0, long_partition = 0;
 };
 
+// Of a low-priority tenant's operations, over the whole run.
+struct Decisions {
+    uint64_t whole = 0, confined = 0;  // where they were launched
+    uint64_t waited = 0;               // the gate said no to them at first
+};
+
 struct TenantResult {
     std::vector<Nanoseconds> iterations;  // lengths of those that ended within the time
     double work = 0;                      // recorded durations of completed operations, per nanosecond
+    Decisions decisions;
     scheduling::SessionStatistics statistics;
 };
 

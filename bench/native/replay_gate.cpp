@@ -143,7 +143,8 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
     session.last_issue = now + cost;
     session.unmarked_work += step.work.expected;
-    session.waits = false;
+    session.waits = session.refused = false;
+    ++(partition == 0 ? session.result.decisions.whole : session.result.decisions.confined);
     ++session.in_flight;
     ++session.next;
     ++session.unmarked;
@@ -244,6 +245,8 @@ Nanoseconds Gate::gate(Nanoseconds now) {
                 session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
             return session.unmarked_work >= policy_->in_flight(now) / 4 ? cost + mark(session, true) : cost;
         }
+        for (Session& session : sessions_)
+            if (session.waits && !std::exchange(session.refused, true)) ++session.result.decisions.waited;
         asked_ = true;
         again_at_ = decision.again_at == 0 ? Gpu::never : std::max(decision.again_at, now + 1);
     }
@@ -282,10 +285,9 @@ void Gate::complete(const Completion& completion) {
         notices_.push({seen, number, place});
         --session.marks;
         if (!session.awaited || session.marks > 0 || session.unmarked > 0) return;
-        const Nanoseconds over = std::max(seen, session.begun + session.program->least);
-        if (session.high && over >= settings_.warmup && over < end_)
-            session.result.iterations.push_back(over - session.begun);
-        begin(session, over + session.program->pause);
+        if (session.high && seen >= settings_.warmup && seen < end_)
+            session.result.iterations.push_back(seen - session.begun);
+        begin(session, seen + session.program->pause);
         return;
     }
     Step& step = stream.steps[stream.over++];

@@ -39,6 +39,7 @@ class Gate {
         const Program* program = nullptr;
         unsigned index = 0;
         bool high = false, waits = false, awaited = false;
+        bool refused = false;               // its head was
         bool held = false;                  // what is unmarked waits for the marks under way
         std::vector<KernelEntry*> kernels;  // by operation
         std::vector<Stream> streams;

@@ -15,15 +15,11 @@ namespace {
 // The ends of a kernel's blocks are rounded to this part of their length, so that those which end at nearly
 // the same time are one event, and their SMs become equal again.
 constexpr Nanoseconds grains = 8, finest = 256;
-// How much later a kernel starts beside another stream's: launch + synchronise takes 8.5 us beside a flood
-// that is confined to 16 SMs, and 7.2 alone. Kernels recorded with 1 to 2 us last 1.8 to 3.2 us more beside
-// gated work and 0.9 more alone.
-constexpr Nanoseconds beside = 1300;
 
 }  // namespace
 
-Gpu::Gpu(const std::vector<uint16_t>& partitions, uint64_t seed, double spread)
-    : multiprocessors_(partitions), spread_(spread), random_(seed) {}
+Gpu::Gpu(const std::vector<uint16_t>& partitions, uint64_t seed, const Difference& difference)
+    : multiprocessors_(partitions), difference_(difference), random_(seed) {}
 
 uint16_t Gpu::add_stream(int priority, bool high) {
     if (streams_.size() == size_t{1} << index_bits) throw std::invalid_argument("too many streams");
@@ -40,7 +36,7 @@ void Gpu::submit(uint16_t number, const Entry& entry) {
     start_next(number, nullptr);
 }
 
-// Marks are over when what is before them is; one that finds nothing before it, at the next step.
+// A mark follows what is before it in the same step; one that finds nothing before it is an event of its own.
 void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
     Stream& stream = streams_[number];
     for (;;) {
@@ -55,16 +51,16 @@ void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
         const Shape::Unit unit = stream.current.shape->unit;
         if (unit != Shape::Unit::mark) {
             const bool kernel = unit == Shape::Unit::multiprocessors;
-            const Nanoseconds shared = confined_ > 0 ? beside : 0;
+            const Nanoseconds shared = confined_ > 0 ? difference_.beside : 0;
             schedule(stream.started + (kernel ? model::kernel_start + shared : 0), Kind::begin, number);
             return;
         }
         if (completions == nullptr) {
-            schedule(stream.started, Kind::engine_end, number);
+            schedule(stream.started + stream.current.shape->duration, Kind::engine_end, number);
             return;
         }
-        completions->push_back({number, stream.current.tag, stream.started, stream.started});
-        stream.free_at = stream.started;
+        stream.free_at = stream.started + stream.current.shape->duration;
+        completions->push_back({number, stream.current.tag, stream.started, stream.free_at});
     }
 }
 
@@ -173,9 +169,9 @@ void Gpu::start_copy(unsigned number, Nanoseconds time) {
 void Gpu::start_wave(uint16_t number, Nanoseconds time) {
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
-    Nanoseconds length = stream.current.shape->duration + wave.deepest * model::block_launch;
-    if (spread_ > 0) {
-        const double factor = 1 + spread_ * (2 * random_.uniform() - 1);
+    Nanoseconds length = stream.current.shape->duration + wave.deepest * difference_.block_launch;
+    if (difference_.spread > 0) {
+        const double factor = 1 + difference_.spread * (2 * random_.uniform() - 1);
         const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(length));
         const auto grain = static_cast<Nanoseconds>(
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));

@@ -1,12 +1,12 @@
 // Replays recorded workloads; bench/replay.py writes its input and reads its output.
 //
 // Standard input, one item a line, times in nanoseconds:
-//   program NAME ITERATION PAUSE OPERATIONS            then so many lines
+//   program NAME PAUSE OPERATIONS            then so many lines
 //   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
-//   SIZES PACE PADDED
-// HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". PADDED: the high side's iterations
-// last as long as recorded at least, and there are no pauses. Each run answers with one line of JSON.
+//   SIZES PACE
+// HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
+// JSON.
 #include <cmath>
 #include <iostream>
 #include <map>
@@ -114,7 +114,9 @@ Output describe(const TenantResult& tenant) {
     const auto number = [](auto value) { return static_cast<double>(value); };
     Output out;
     out.field("iterations_ns", tenant.iterations).field("work", tenant.work);
-    out.field("filled", number(of.filled)).field("confined", number(of.confined));
+    const Decisions& decided = tenant.decisions;
+    out.field("whole", number(decided.whole)).field("confined", number(decided.confined));
+    out.field("waited", number(decided.waited));
     out.field("refused", std::vector<uint64_t>(of.refused.begin(), of.refused.end()));
     out.field("steps", number(of.steps)).field("bound_ns", number(of.bound));
     out.field("over_bound", number(of.over_bound)).field("delays", number(of.delays.count));
@@ -147,7 +149,7 @@ void read(std::istream& input) {
         if (what == "program") {
             size_t count = 0;
             Program program;
-            words >> program.name >> program.least >> program.pause >> count;
+            words >> program.name >> program.pause >> count;
             for (; count > 0 && std::getline(input, line); --count) {
                 std::istringstream operation(line);
                 program.operations.push_back(read_operation(operation));
@@ -158,12 +160,10 @@ void read(std::istream& input) {
         }
         Settings settings;
         double seconds = 0, warmup = 0, pace = 1;
-        bool padded = false;
-        if (what != "run" ||
-            !(words >> high >> low >> settings.policy >> seconds >> warmup >> settings.seed >>
-              settings.in_flight >> settings.long_block >> settings.long_partition >>
-              settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >>
-              pace >> padded))
+        if (what != "run" || !(words >> high >> low >> settings.policy >> seconds >> warmup >>
+                               settings.seed >> settings.in_flight >> settings.long_block >>
+                               settings.long_partition >> settings.all_partition >>
+                               settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >> pace))
             throw std::invalid_argument("cannot read: " + line);
         settings.seconds = static_cast<Nanoseconds>(seconds * 1e9);
         settings.warmup = static_cast<Nanoseconds>(warmup * 1e9);
@@ -178,17 +178,12 @@ void read(std::istream& input) {
         } else if (settings.in_flight > 0) {
             settings.bounds.in_flight = settings.in_flight;
         }
-        std::vector<Program> urgent = chosen(programs, high), slower = chosen(programs, low);
+        std::vector<Program> slower = chosen(programs, low);
         for (Program& program : slower)
             for (Operation& operation : program.operations)
                 operation.shape.duration =
                     static_cast<Nanoseconds>(static_cast<double>(operation.shape.duration) * pace);
-        for (auto* side : {&urgent, &slower})
-            for (Program& program : *side) {
-                if (!padded || side == &slower) program.least = 0;
-                if (padded) program.pause = 0;
-            }
-        const Result result = run(settings, urgent, slower);
+        const Result result = run(settings, chosen(programs, high), slower);
         Output out;
         std::vector<Output> highs, lows;
         for (const TenantResult& tenant : result.high) highs.push_back(describe(tenant));

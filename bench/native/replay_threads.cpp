@@ -75,6 +75,8 @@ void Threads::launch(unsigned number, Nanoseconds now) {
         thread.free_at = due +
                          (entry.multiprocessors == model::sm_count ? host::launch : host::green_launch) +
                          host::delay(random_);
+        Decisions& decisions = thread.result.decisions;
+        ++(entry.multiprocessors == model::sm_count ? decisions.whole : decisions.confined);
         thread.issued += operation.duration;
         thread.since_mark += operation.duration;
         thread.marked[thread.next] = bounded && thread.since_mark > settings_.in_flight / 3;
@@ -105,7 +107,7 @@ void Threads::complete(const Completion& completion) {
         thread.work += static_cast<double>(operation.duration);
     thread.retired += operation.duration;
     if (++thread.completed < thread.program->operations.size()) return;
-    const Nanoseconds over = std::max({thread.free_at, seen, thread.begun + thread.program->least});
+    const Nanoseconds over = std::max(thread.free_at, seen);
     if (thread.high && over >= settings_.warmup && over < end_)
         thread.result.iterations.push_back(over - thread.begun);
     begin(number, over + thread.program->pause);

@@ -1,7 +1,7 @@
-// A process of a sharing benchmark: plays one plan, or two in two threads of one context.
+// A process of a sharing benchmark: plays one plan, or several in as many threads of one context.
 //
 //   bench_sharing attributes LIBRARY ORDINAL NUMBER...
-//   bench_sharing driver SCALE LIBRARY ORDINAL PLAN [PLAN]     with two, the first one's stream is urgent
+//   bench_sharing driver SCALE LIBRARY ORDINAL [+]PLAN...      with +, in a stream of the greatest priority
 //   bench_sharing session SCALE OUTBOX INBOX LIFELINE PLAN
 //   bench_sharing nowhere SCALE PLAN
 //
@@ -49,9 +49,11 @@ std::vector<std::unique_ptr<Player>> players(int count, char** arguments) {
     const auto add = [&](const char* plan, std::unique_ptr<Gpu> gpu) {
         made.push_back(std::make_unique<Player>(plan, scale, std::move(gpu)));
     };
-    if (kind == "driver" && (count == 6 || count == 7)) {
-        for (int i = 5; i < count; ++i)
-            add(arguments[i], on_driver(arguments[3], std::atoi(arguments[4]), i == 5 && count == 7));
+    if (kind == "driver" && count > 5) {
+        for (int i = 5; i < count; ++i) {
+            const bool urgent = arguments[i][0] == '+';
+            add(arguments[i] + urgent, on_driver(arguments[3], std::atoi(arguments[4]), urgent));
+        }
     } else if (kind == "session" && count == 7) {
         add(arguments[6],
             in_session(std::atoi(arguments[3]), std::atoi(arguments[4]), std::atoi(arguments[5])));

@@ -55,13 +55,15 @@ def traces(tmp_path: Path) -> Path:
 def test_every_configuration_that_a_simulated_gpu_has_is_measured(traces: Path) -> None:
     programs = NATIVE if (NATIVE / "bench_sharing").exists() else build.build(["bench_sharing"])
     command = [sys.executable, "-m", "bench.sharing", "--json", "--device", "sim", "--programs", programs]
-    options = ["--traces", traces, "--pairs", "service:batch", "--policies", "strict"]
-    times = ["--rounds", "1", "--seconds", "0.04"]
+    options = ["--traces", traces, "--pairs", "service:nobody,service:batch", "--policies", "strict"]
+    times = ["--rounds", "2", "--baseline-rounds", "1", "--seconds", "0.04", "--within", "100"]
     done = subprocess.run(
         [*command, *options, *times], cwd=build.ROOT, capture_output=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     result = json.loads(done.stdout)
+    assert "no workload nobody" in result["skipped"]["service:nobody"]
+    assert [pair["high"] for pair in result["pairs"]] == ["service"]
     assert "time-sliced, mps" in result["skipped"]
     rows: dict[str, Any] = {each["configuration"]: each for each in result["pairs"][0]["configurations"]}
     assert set(rows) == {"alone", "control", "streams", "fikitd-strict-alone", "fikitd-strict"}
@@ -70,5 +72,26 @@ def test_every_configuration_that_a_simulated_gpu_has_is_measured(traces: Path) 
     for name in ("streams", "fikitd-strict"):
         assert 0.1 < rows[name]["lp_ratio"] < 1.1
         assert rows[name]["hp_p50_ratio"] > 0.9
+    rounds = {name: len(row["rounds"]) for name, row in rows.items()}
+    assert rounds == {**dict.fromkeys(rows, 2), "control": 1, "fikitd-strict-alone": 1}
     # The batch fills the GPU, so the service cannot but be seen beside it.
     assert rows["streams"]["lp_ratio"] < 0.99
+
+
+def test_several_low_tenants_count_together(traces: Path, tmp_path: Path) -> None:
+    programs = NATIVE if (NATIVE / "bench_sharing").exists() else build.build(["bench_sharing"])
+    output = tmp_path / "result.json"
+    command = [sys.executable, "-m", "bench.sharing", "--device", "sim", "--programs", programs]
+    options = ["--traces", traces, "--pairs", "service:batch", "--policies", "strict", "--lows", "3"]
+    times = ["--rounds", "1", "--seconds", "0.04", "--output", output]
+    done = subprocess.run(
+        [*command, *options, *times], cwd=build.ROOT, capture_output=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    result = json.loads(output.read_text())
+    assert result["lows"] == 3
+    rows: dict[str, Any] = {each["configuration"]: each for each in result["pairs"][0]["configurations"]}
+    # The GPU is full with one of them: three together do not get more.
+    assert rows["alone"]["lp_steps_per_second"] < 1.2 * 1e3 / 1.2
+    assert 0.1 < rows["fikitd-strict"]["lp_ratio"] < 1.2
+    assert rows["streams"]["lp_of_bound"] == 1.0

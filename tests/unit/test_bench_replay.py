@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from fikitctl.demonstration.workloads import Operation, Workload
 
 from bench import replay
 from bench.made import made
 from bench.replay_results import TOLERATED, cells, summary
-from bench.replayed import Replayer, ReplayError, Rule, Setup, program
+from bench.replayed import Replayer, ReplayError, Rule, Setup, program, ratios
 
 try:
     program()
@@ -50,7 +51,7 @@ def test_prediction_fills_where_a_fixed_rule_cannot(capsys: pytest.CaptureFixtur
     pair = ("--hp", "resnet50_inf", "--lp", "resnet50_train")
     streams, fikit = (replayed(capsys, *pair, "--policy", policy) for policy in ("streams", "fikit"))
     assert streams["hp_p99_ratio"] > fikit["hp_p99_ratio"]
-    assert fikit["decisions"]["filled"] > 1000
+    assert fikit["decisions"]["whole"] > 1000
     assert fikit["prediction_hit_rate"] > 0.95
 
 
@@ -141,3 +142,110 @@ def test_a_summary_has_the_worst_of_each() -> None:
         "lp_of_bound_mean": 0.95,
         "lp_of_bound_worst": 0.9,
     }
+
+
+def kernel(name: str, blocks: int, dur_us: float, at_us: float = 0.0) -> Operation:
+    """Each block takes a whole SM."""
+    return Operation("kernel", name, 0, at_us, dur_us, (blocks, 1, 1), (1024, 1, 1), regs=64)
+
+
+def compared(high: list[Operation], low: list[Operation], pause_us: float, **how: Any) -> dict[str, Any]:
+    workloads = [Workload("high", 1.0, tuple(high), pause_us), Workload("low", 1.0, tuple(low), 0.0)]
+    setup = Setup(seconds=1.0, warmup=0.2, **how)
+    return Replayer(workloads).compare(["high"], ["low"], setup)
+
+
+CHAIN = [kernel(f"low{number}", 132, 100.0) for number in range(50)]
+"""Kernels that fill the GPU, back to back."""
+
+
+def test_two_that_never_meet() -> None:
+    high = [kernel(f"high{number}", 1, 20.0, 50.0 * number) for number in range(10)]
+    low = [kernel(f"low{number}", 1, 30.0) for number in range(10)]
+    found = compared(high, low, pause_us=100.0, policy="streams")
+    for figure in ("hp_p50_ratio", "hp_p99_ratio", "lp_ratio", "lp_of_bound"):
+        assert found[figure] == pytest.approx(1.0, abs=0.005)
+    # A kernel's block lasts 29 us and 0.486; from one kernel to the next are 0.72 us, from the last one to
+    # the first of the next iteration 1.95 to be noticed and 1.5 to be submitted.
+    lasts = 29 + 0.486
+    assert found["fill_share"] == pytest.approx(10 * lasts / (10 * (lasts + 0.72) + 1.95 + 1.5), abs=0.01)
+    assert found["decisions"]["confined"] == found["decisions"]["waited"] == 0
+
+
+def test_a_high_kernel_takes_the_gpu_from_the_low_ones_when_the_one_at_hand_ends() -> None:
+    found = compared([kernel("high", 132, 100.0)], CHAIN, pause_us=900.0, policy="streams")
+    alone = 1.5 + 0.6 + 99.486 + 0.12 + 1.95
+    assert 1.0 < found["hp_p50_ratio"] <= found["hp_p99_ratio"] < (alone + 100.2) / alone
+    period = found["hp_p50_ratio"] * alone + 900
+    assert found["lp_ratio"] == pytest.approx(1 - 99.486 / period, abs=0.01)
+    assert found["lp_of_bound"] == pytest.approx(1.0, abs=0.005)
+    assert found["fill_share"] > 0.98
+
+
+def test_two_chains_of_equal_kernels_take_turns() -> None:
+    found = compared(CHAIN, CHAIN, pause_us=0.0, policy="fifo")
+    assert found["hp_p50_ratio"] == pytest.approx(2.0, abs=0.01)
+    assert found["lp_ratio"] == pytest.approx(0.5, abs=0.01)
+    assert found["fill_share"] > 0.99
+
+
+def test_exclusive_lets_nothing_run_beside_high_work() -> None:
+    found = compared(CHAIN, CHAIN, pause_us=0.0, policy="exclusive")
+    assert found["lp_ratio"] < 0.05
+    assert found["hp_p99_ratio"] < 1.1
+    decisions = found["decisions"]
+    assert decisions["confined"] == 0
+    assert 0 < decisions["whole"] <= decisions["waited"] + 1  # nearly each had to wait first
+
+
+def raw(iterations: list[int], works: list[float], idle: int = 100, filled: int = 0) -> dict[str, Any]:
+    """What the native replay says."""
+    low = [
+        {"work": work, "whole": 10, "confined": 2, "waited": 3, "refused": [1, 0, 0, 2, 0]} for work in works
+    ]
+    high = {
+        "iterations_ns": iterations, "steps": 9, "delays": 2, "delay_ns": 3000, "worst_delay_ns": 2000,
+        "over_bound": 1, "predicted": 8, "met": 6,
+    }  # fmt: skip
+    return {"high": [high], "low": low, "idle_ns": idle, "filled_ns": filled}
+
+
+def test_the_line_from_what_the_runs_say() -> None:
+    found = ratios(
+        raw([*range(100, 199), 400], [0.3, 0.1], idle=200, filled=150),
+        raw([100] * 50 + [200] * 50, []),
+        raw([], [0.25, 0.25]),
+        raw([], [0.5, 0.0]),
+    )
+    assert found == {
+        "hp_p50_ratio": 150 / 200,
+        "hp_p99_ratio": 400 / 200,
+        "lp_ratio": 0.4 / 0.5,
+        "lp_of_bound": 0.4 / 0.5,
+        "fill_share": 0.75,
+        "decisions": {
+            "whole": 20, "confined": 4, "waited": 6,
+            "refused": {"level": 2, "unknown": 0, "too_long": 0, "bound": 4, "in_flight": 0},
+        },
+        "delays": {"steps": 9, "count": 2, "sum_us": 3.0, "worst_us": 2.0, "over_bound": 1},
+        "prediction_hit_rate": 0.75,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("iterations", "works"), [([], [1.0]), ([1], [0.0])])
+def test_what_ended_nothing_is_told(iterations: list[int], works: list[float]) -> None:
+    run = raw(iterations, works)
+    with pytest.raises(ReplayError, match="use more --seconds"):
+        ratios(run, run, run, run)
+
+
+def test_the_same_workload_may_stand_on_both_sides_and_twice(capsys: pytest.CaptureFixture[str]) -> None:
+    result = replayed(capsys, "--hp", "bert_inf,bert_inf", "--lp", "bert_inf,bert_inf,bert_train")
+    assert result["hp"] == ["bert_inf", "bert_inf"]
+    assert 0.2 < result["lp_ratio"] < 1.05
+
+
+def test_whom_there_is_no_workload_of_is_told_which_there_are(capsys: pytest.CaptureFixture[str]) -> None:
+    assert replay.main(["--hp", "bert_inf", "--lp", "nobody"]) == 2
+    assert "no workload nobody" in (said := capsys.readouterr().err)
+    assert "there are resnet50_inf, bert_inf" in said

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import argparse
+import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fikitctl.demonstration.shapes import Machine
 from fikitctl.demonstration.workloads import Operation, Workload
 
-from bench import plans, sharing
+from bench import plans, report, sharing
 from bench.playing import Reading, Steps
 
 MACHINE = Machine(1_000_000, 10, 2048, 65536, 32, 100_000, 99_000, 1024)
@@ -75,19 +78,62 @@ def test_real_kernels_are_launched_by_their_number(tmp_path: Path) -> None:
         assert launched <= set(range(len(declared)))
 
 
+def test_the_readme_has_the_tables_that_its_results_give() -> None:
+    readme = (plans.ROOT / "README.md").read_text()
+    assert len(report.BLOCK.findall(readme)) > 0
+    assert report.renewed(readme, plans.ROOT) == readme
+
+
+def result_of(*rows: dict[str, object]) -> dict[str, Any]:
+    return {"device": "some GPU", "skipped": {"mps": "none"}, "pairs": [
+        {"high": "a", "low": "b", "configurations": rows}
+    ]}  # fmt: skip
+
+
+def configuration(name: str, p99: float | None, low: float | None) -> dict[str, object]:
+    return {"configuration": name, "hp_p99_ratio": p99, "lp_ratio": low, "lp_of_bound": low}
+
+
+def test_a_table_of_what_shares() -> None:
+    rows = [configuration(name, 1.25, 0.5) for name in ("alone", "control", "mps", "fikitd-fikit")]
+    text = report.markdown(result_of(*rows, configuration("fikitd-fikit-alone", 1.0, 1.0)))
+    assert text.splitlines() == [
+        "| high : low | MPS | fikitd, `fikit` |",
+        "|---|---|---|",
+        "| a : b | 1.25, 0.50 | 1.25, 0.50 |",
+        "| mean | 1.25, 0.50 (0.50 of the bound) | 1.25, 0.50 (0.50 of the bound) |",
+        "| worst | 1.25, 0.50 (0.50 of the bound) | 1.25, 0.50 (0.50 of the bound) |",
+        "",
+        "Left out: mps (none).",
+    ]
+
+
+def test_baselines_are_measured_in_the_first_rounds_only() -> None:
+    options = argparse.Namespace(rounds=3, baseline_rounds=1, policies=["fikit"])
+    names = ["alone", "control", "streams", "mps", "fikitd-fikit-alone", "fikitd-fikit"]
+    first, *rest = sharing.schedule(names, options)
+    assert first == names
+    judged = ["alone", "streams", "fikitd-fikit"]
+    assert rest == [judged[::-1], judged]
+
+
+def test_what_there_is_time_for() -> None:
+    assert sharing.affordable(1.2, 10, math.inf, 1.0) == 1.2
+    assert sharing.affordable(1.2, 10, 6.25, 1.0) == pytest.approx(0.5)  # 0.025 to settle, 0.1 besides
+    assert sharing.affordable(1.2, 10, 6.25, 4.0) == pytest.approx(0.125)
+    assert sharing.affordable(1.2, 10, -3.0, 1.0) == sharing.LEAST_SECONDS
+
+
 def test_the_picture_shows_every_configuration(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     from bench.plot import draw
-
-    def configuration(name: str, p99: float | None, low: float | None) -> dict[str, object]:
-        return {"configuration": name, "hp_p99_ratio": p99, "lp_ratio": low}
 
     rows = [
         configuration("alone", 1.0, 1.0),
         configuration("mps", 2.0, 0.9),
         configuration("control", 1, None),
     ]
-    draw({"device": "some GPU", "pairs": [{"configurations": rows}]}, tmp_path / "image.svg")
+    draw(result_of(*rows), tmp_path / "image.svg")
     text = (tmp_path / "image.svg").read_text()
     assert "<!-- mps -->" in text
     assert "<!-- alone -->" not in text
