@@ -95,8 +95,7 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
     return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice&) -> CUresult {
-        if (value == nullptr || attribute <= 0 || attribute > last_attribute)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (value == nullptr || attribute <= 0 || attribute > last_attribute) return CUDA_ERROR_INVALID_VALUE;
         *value = device_attribute(attribute);
         if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = device + 1;
         return CUDA_SUCCESS;
