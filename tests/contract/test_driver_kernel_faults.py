@@ -1,13 +1,6 @@
 """What ends a kernel, and what it prints: each in a process of its own."""
 
-import importlib.util
-
-import pytest
 from cuda_calls import Alone, Cuda
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("cuda.bindings.nvrtc") is None, reason="NVRTC is not installed"
-)
 
 
 def printing(cuda: Cuda) -> None:
