@@ -6,10 +6,12 @@ it makes them known from the first shared step on.
 
 from __future__ import annotations
 
+import threading
+import time
 from typing import Final
 
 import click
-from fikit.protocol import GetStatus, ListProfiles, Profiles, Status
+from fikit.protocol import GetStatus, ListProfiles, ListSessions, Profiles, Sessions, Status
 
 from fikitctl.commands.run import foreground_job, run_job
 from fikitctl.commands.submit import FROM_THE_COMMAND_ON, work_options
@@ -18,6 +20,7 @@ from fikitctl.invocation import Invocation, note
 from fikitctl.verb import Verb
 
 MOST: Final = 100_000
+_SETTLE_SECONDS: Final = 5.0
 
 
 @click.command(
@@ -69,11 +72,22 @@ def measure(
             "wait until they are over, or measure --beside-others",
         )
     before = _samples(invocation)
-    exit_code, _ = run_job(invocation, request)
+    exit_code, job = run_job(invocation, request)
+    _await_sessions(invocation, job)
     after = _samples(invocation)
     learnt = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
     note(f"{len(learnt)} kernels measured, {sum(learnt.values())} launches")
     return exit_code
+
+
+def _await_sessions(invocation: Invocation, job: str) -> None:
+    """A session whose program has ended may still have measurements to enter; its end comes after them."""
+    deadline = time.monotonic() + _SETTLE_SECONDS
+    while time.monotonic() < deadline:
+        sessions: Sessions = invocation.request(ListSessions())
+        if all(each.job != job for each in sessions.sessions):
+            return
+        threading.Event().wait(0.02)
 
 
 def _samples(invocation: Invocation) -> dict[tuple[object, ...], int]:
