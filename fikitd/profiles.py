@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import msgspec
 import structlog
+import trio
 from fikit.protocol import ProfileRecord
 
 from fikitd.errors import Unavailable
@@ -45,6 +46,8 @@ class Profiles:
         self._store = store
         self._supervisor = supervisor
         self._log = structlog.get_logger()
+        self._collecting = trio.Lock()
+        """Else a listing could miss what another has taken and not saved, or older figures replace newer."""
 
     async def load_into(self, executor: Executor) -> None:
         """Give an executor what is known on its device model. Never raises: it can learn anew."""
@@ -65,15 +68,18 @@ class Profiles:
 
     async def collect(self) -> None:
         """Take what the executors have learnt since. Never raises: what is missed now comes next time."""
-        for executor in [each for each in self._supervisor.executors.values() if each.state == "serving"]:
-            try:
-                taken = await executor.ask(TakeProfiles(), ProfilesTaken)
-                if taken.profiles and executor.description is not None:
-                    await self.save(
-                        profile_record(each, executor.description.device_name) for each in taken.profiles
+        async with self._collecting:
+            for executor in [each for each in self._supervisor.executors.values() if each.state == "serving"]:
+                try:
+                    taken = await executor.ask(TakeProfiles(), ProfilesTaken)
+                    if taken.profiles and executor.description is not None:
+                        await self.save(
+                            profile_record(each, executor.description.device_name) for each in taken.profiles
+                        )
+                except Unavailable as refusal:
+                    self._log.warning(
+                        "profiles_not_taken", executor=executor.executor, reason=refusal.message
                     )
-            except Unavailable as refusal:
-                self._log.warning("profiles_not_taken", executor=executor.executor, reason=refusal.message)
 
     async def save(self, records: Iterable[ProfileRecord]) -> None:
         """Keep entries; an entry that is there is replaced. Raises Unavailable."""
