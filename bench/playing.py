@@ -1,4 +1,4 @@
-"""The processes that play plans (native/sharing.cpp), and what their steps say of one another.
+"""Processes that step when told to (native/sharing.cpp, programs/workloads), and what their steps say.
 
 All of them take times from the same monotonic clock, so a window of time can be looked at on both sides.
 """
@@ -61,6 +61,9 @@ class Process:
         self._what = " ".join(map(str, arguments))
         self._plays = plays
         self._heard = b""
+        self.told = ""
+        """What it said of itself when it was ready."""
+        self.started_ns = time.monotonic_ns()
         self._process = subprocess.Popen(
             [program, *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -79,7 +82,9 @@ class Process:
 
     def await_ready(self) -> None:
         """Wait until its plans are loaded and have been played a few times."""
-        if (line := self._line(READY_SECONDS)) != "ready":
+        line = self._line(READY_SECONDS)
+        word, _, self.told = line.partition(" ")
+        if word != "ready":
             raise RuntimeError(f"{self._what} said {line!r}")
 
     def start(self) -> None:
