@@ -126,6 +126,7 @@ class Producer {
         uint64_t steps;   // issued so far
         uint64_t marked;  // the last one that asked for its mark
         uint64_t host;    // the last one that is a host function
+        int64_t usual_wait_ns;
     };
 
     Producer() : staging_(channel_), host_functions_(channel_) {}
