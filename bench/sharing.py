@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -96,17 +96,24 @@ def affordable(most: float, count: int, left: float, scale: float) -> float:
 
 
 def in_turn(
-    plays: Mapping[str, Plays], rounds: Sequence[Sequence[str]], most: float, left: float, scale: float
+    plays: Mapping[str, Plays],
+    rounds: Sequence[Sequence[str]],
+    most: float,
+    left: float,
+    scale: float,
+    tell: Callable[[str, Reading], None] = lambda name, reading: None,
 ) -> tuple[dict[str, list[Reading]], float]:
     """What each configuration reads in the rounds that name it, and the device seconds that each took.
 
-    ``most`` device seconds each, less where so many host seconds are left for all of it.
+    ``most`` device seconds each, less where so many host seconds are left for all of it; ``tell`` hears of
+    each.
     """
     seconds = affordable(most, sum(len(plays[name]) for names in rounds for name in names), left, scale)
     readings: dict[str, list[Reading]] = {name: [] for name in plays}
     for names in rounds:
         for name in names:
             readings[name].append(read(plays[name], seconds, scale))
+            tell(name, readings[name][-1])
     return readings, seconds
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import Namespace
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import partial
@@ -14,18 +15,40 @@ from typing import Any, Final
 from bench.configurations import ALONE, Plays, await_clients
 from bench.mps import MpsUnavailableError
 from bench.playing import Process, Reading, play
-from bench.sharing import in_turn, row
+from bench.sharing import BETWEEN_SECONDS, SETTLE_SHARE, in_turn, row
 from bench.workload_processes import STAGES, Place, Stepper
 
 NATIVE: Final = "native"
+LEAST_SECONDS: Final = 1.0
+"""Of a measurement: shorter ones are anecdotes."""
 LEARN_SHARE: Final = 0.5
 """Of a measurement's time: for fikitd to measure the kernels of a workload, which it then keeps."""
 
 
-def backwards_and_forwards(names: Iterable[str], rounds: int) -> list[list[str]]:
-    """All of them in every round, every other one backwards."""
-    every = list(names)
-    return [every[:: -1 if number % 2 else 1] for number in range(rounds)]
+def measured(
+    what: str, plays: Mapping[str, Plays], options: Namespace, left: float, scale: float
+) -> tuple[dict[str, list[Reading]], float]:
+    """Everything in every round, every other one backwards: the readings, and the seconds of each.
+
+    As many rounds as fit into the seconds that are left, of ``LEAST_SECONDS`` for each measurement at least.
+    Raises RuntimeError where not even one does.
+    """
+    count = sum(len(each) for each in plays.values())
+    least = min(LEAST_SECONDS, options.seconds)
+    round_seconds = count * (least * (1 + SETTLE_SHARE) * scale + BETWEEN_SECONDS)
+    rounds = min(options.rounds, int(left / round_seconds))
+    if rounds < 1:
+        need = f"{count} measurements of {least:g} s need {round_seconds:.0f} s"
+        raise RuntimeError(f"{need}, and {left:.0f} s are left: raise --within")
+    every = list(plays)
+    order = [every[:: -1 if number % 2 else 1] for number in range(rounds)]
+
+    def tell(name: str, reading: Reading) -> None:
+        figures = {"p50": reading.hp_p50_ms, "p99": reading.hp_p99_ms, "low/s": reading.lp_steps_per_second}
+        shown = (f"{figure} {value:.2f}" for figure, value in figures.items() if value is not None)
+        print(f"{what} {name}: {', '.join(shown)}", file=sys.stderr, flush=True)
+
+    return in_turn(plays, order, options.seconds, left, scale, tell)
 
 
 def learn(place: Place, sessions: Iterable[Process], seconds: float) -> None:
@@ -96,8 +119,7 @@ def solo(place: Place, options: Namespace, within: float, skipped: dict[str, str
             plays[f"{name} {NATIVE}"] = [(native, [])]
             plays[f"{name} fikitd"] = [(ours, [])]
         left = within - (time.monotonic() - begin)
-        rounds = backwards_and_forwards(plays, options.rounds)
-        readings, seconds = in_turn(plays, rounds, options.seconds, left, scale)
+        readings, seconds = measured("alone", plays, options, left, scale)
     found = []
     for name in ready:
         alone, ours_alone = (readings[f"{name} {way}"] for way in (NATIVE, "fikitd"))
@@ -127,8 +149,8 @@ def paired(
     with ExitStack() as keep:
         plays = prepared(place, high, low, options, keep, skipped)
         set_up = time.monotonic() - begin
-        rounds = backwards_and_forwards(plays, options.rounds)
-        readings, seconds = in_turn(plays, rounds, options.seconds, within - set_up, place.device.time_scale)
+        left, scale = within - set_up, place.device.time_scale
+        readings, seconds = measured(f"{high}:{low}", plays, options, left, scale)
     host_only = readings["control"]
     readings["control"] = [Reading(each.hp_p50_ms, each.hp_p99_ms, None) for each in host_only]
     rows = {name: row(name.partition("*")[0], each, readings[ALONE], []) for name, each in readings.items()}

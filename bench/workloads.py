@@ -137,7 +137,9 @@ def main() -> None:
     parser.add_argument("--start-ups", default="resnet50_inf", help="workload whose start is timed, or none")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each measurement, if time allows")
-    parser.add_argument("--within", type=float, default=520.0, help="seconds for all of it: less for each")
+    parser.add_argument(
+        "--within", type=float, default=520.0, help="seconds for it all: shorter and fewer rounds"
+    )
     parser.add_argument("--output", type=Path, help="JSON file, written anew after each part")
     parser.add_argument("--models", type=Path, default=MODELS, help="a program that defines other WORKLOADS")
     parser.add_argument("--programs", type=Path, help=f"folder of {HOST_ONLY}; built when not given")

@@ -54,6 +54,7 @@ def test_every_part_is_measured_and_what_fails_is_named(tmp_path: Path) -> None:
     assert len(ours["rounds"]) == 2
 
     one, two = result["pairs"]
+    assert len(one["configurations"][0]["rounds"]) == 2
     rows = {each["configuration"]: each for each in one["configurations"]}
     assert (one["lows"], two["lows"]) == (1, 2)
     assert set(rows) == {"alone", "control", "fikitd-strict-alone", "fikitd-strict"}
@@ -61,3 +62,11 @@ def test_every_part_is_measured_and_what_fails_is_named(tmp_path: Path) -> None:
     assert rows["alone"]["hp_p99_ratio"] == rows["alone"]["lp_ratio"] == 1.0
     assert rows["control"]["lp_ratio"] is None
     assert 0.1 < rows["fikitd-strict"]["lp_ratio"] < 2.0
+
+
+def test_what_there_is_no_time_for_is_refused() -> None:
+    result = measured(
+        *("--solo", "service", "--pairs", "none", "--start-ups", "none", "--seconds", "2", "--within", "3")
+    )
+    assert "raise --within" in result["skipped"]["solo"]
+    assert result["solo"] == []

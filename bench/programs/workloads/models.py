@@ -1,28 +1,30 @@
 """Real models with random weights: WORKLOADS[name]() builds one and returns what makes a step.
 
-Nothing is downloaded. A step ends when the GPU is done. Inference is eager and of batch 1, training autocast
-to bfloat16.
+Nothing is downloaded; weights are made on the GPU, where that takes no time. A step ends when the GPU is
+done. Inference is eager and of batch 1, training autocast to bfloat16.
 """
 
 import functools
 
 import torch
 
+torch.manual_seed(1)
+
 
 def vision(name, batch):
     """A model of torchvision for inference in half precision."""
     import torchvision
 
-    model = getattr(torchvision.models, name)().cuda().eval().half()
-    return inference(model, torch.randn(batch, 3, 224, 224, device="cuda", dtype=torch.half))
+    model = getattr(torchvision.models, name)().eval().half()
+    return inference(model, torch.randn(batch, 3, 224, 224, dtype=torch.half))
 
 
 def vision_training(name, batch):
     import torchvision
 
-    model = getattr(torchvision.models, name)().cuda().train()
-    images = torch.randn(batch, 3, 224, 224, device="cuda")
-    labels = torch.randint(0, 1000, (batch,), device="cuda")
+    model = getattr(torchvision.models, name)().train()
+    images = torch.randn(batch, 3, 224, 224)
+    labels = torch.randint(0, 1000, (batch,))
     criterion = torch.nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), 0.01, momentum=0.9)
     return training(optimizer, lambda: criterion(model(images), labels))
@@ -31,15 +33,15 @@ def vision_training(name, batch):
 def bert(batch, tokens):
     import transformers
 
-    model = transformers.BertModel(transformers.BertConfig()).cuda().eval().half()
-    return inference(model, torch.randint(0, 30000, (batch, tokens), device="cuda"))
+    model = transformers.BertModel(transformers.BertConfig()).eval().half()
+    return inference(model, torch.randint(0, 30000, (batch, tokens)))
 
 
 def bert_training(batch, tokens):
     import transformers
 
-    model = transformers.BertModel(transformers.BertConfig()).cuda().train()
-    words = torch.randint(0, 30000, (batch, tokens), device="cuda")
+    model = transformers.BertModel(transformers.BertConfig()).train()
+    words = torch.randint(0, 30000, (batch, tokens))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     return training(optimizer, lambda: model(words).last_hidden_state.float().pow(2).mean())
 
@@ -47,8 +49,8 @@ def bert_training(batch, tokens):
 def gpt2_training(batch, tokens):
     import transformers
 
-    model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).cuda().train()
-    words = torch.randint(0, 30000, (batch, tokens), device="cuda")
+    model = transformers.GPT2LMHeadModel(transformers.GPT2Config()).train()
+    words = torch.randint(0, 30000, (batch, tokens))
     optimizer = torch.optim.AdamW(model.parameters(), 1e-4)
     return training(optimizer, lambda: model(words, labels=words).loss)
 
@@ -66,16 +68,16 @@ def llama_decoding(batch, context):
         vocab_size=32000,
         max_position_embeddings=2048,
     )
-    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).cuda().eval()
-    prompt = torch.randint(0, 32000, (batch, context), device="cuda")
+    model = transformers.LlamaForCausalLM(config).to(torch.bfloat16).eval()
+    prompt = torch.randint(0, 32000, (batch, context))
     with torch.no_grad():
         cache = model(prompt, use_cache=True).past_key_values
-    token = torch.randint(0, 32000, (batch, 1), device="cuda")
+    token = torch.randint(0, 32000, (batch, 1))
 
     def step():
         with torch.no_grad():
             model(token, past_key_values=cache, use_cache=True)
-        cache.crop(context)
+        cache.crop(-1)
         torch.cuda.synchronize()
 
     return step
@@ -102,11 +104,17 @@ def training(optimizer, loss):
     return step
 
 
+def built(make, *arguments):
+    """Only while it is built, as a default device costs every call of PyTorch's some time."""
+    with torch.device("cuda"):
+        return make(*arguments)
+
+
 WORKLOADS = {
-    "resnet50_inf": functools.partial(vision, "resnet50", 1),
-    "bert_inf": functools.partial(bert, 1, 128),
-    "llama1b_decode": functools.partial(llama_decoding, 1, 512),
-    "resnet50_train": functools.partial(vision_training, "resnet50", 64),
-    "gpt2_train": functools.partial(gpt2_training, 8, 512),
-    "bert_train": functools.partial(bert_training, 16, 256),
+    "resnet50_inf": functools.partial(built, vision, "resnet50", 1),
+    "bert_inf": functools.partial(built, bert, 1, 128),
+    "llama1b_decode": functools.partial(built, llama_decoding, 1, 512),
+    "resnet50_train": functools.partial(built, vision_training, "resnet50", 64),
+    "gpt2_train": functools.partial(built, gpt2_training, 8, 512),
+    "bert_train": functools.partial(built, bert_training, 16, 256),
 }
