@@ -176,6 +176,14 @@ def test_foreground_job(daemon: Any, client: Any) -> None:
     assert (done.state, done.exit_code) == ("killed", 143)
 
 
+def test_foreground_job_that_is_over_before_its_start_is_heard_of(client: Any) -> None:
+    job = client.ask(submit("unused", foreground=True)).job.job
+    assert client.ask(p.JobFinished(job=job, exit_code=0)) == p.Done()
+    assert client.ask(p.JobStarted(job=job, pid=os.getpid())) == p.Done()
+    done = wait_for(client, job)
+    assert (done.state, done.pid) == ("finished", None)
+
+
 def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> None:
     caller = daemon.client()
     started = caller.ask(submit("unused", foreground=True))
