@@ -128,6 +128,8 @@ def markdown(result: dict[str, Any]) -> str:
         return cells
 
     lines = solo_lines(result) if result.get("solo") else []
+    if not pairs:
+        return "\n".join(lines)
     heads = (NAMES.get(name) or f"fikitd, `{name.removeprefix('fikitd-')}`" for name in names)
     lines += [line("high : low", heads), "|---" * (len(names) + 1) + "|"]
     for pair, row in zip(pairs, rows, strict=True):
