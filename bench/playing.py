@@ -103,11 +103,15 @@ class Process:
             played.append(Steps(list(zip(numbers[::2], numbers[1::2], strict=True))))
         return played
 
+    def dismiss(self) -> None:
+        """Let it end; ``close`` waits for that."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     def close(self) -> None:
         """End it."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        self.dismiss()
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

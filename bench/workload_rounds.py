@@ -51,6 +51,12 @@ def measured(
     return in_turn(plays, order, options.seconds, left, scale, tell)
 
 
+def dismiss(processes: Iterable[Process]) -> None:
+    """Let them all end at the same time, which takes a program of PyTorch's a second."""
+    for each in processes:
+        each.dismiss()
+
+
 def learn(place: Place, sessions: Iterable[Process], seconds: float) -> None:
     """Let fikitd see each of them alone."""
     for session in sessions:
@@ -72,11 +78,13 @@ def start_ups(place: Place, workload: str, policy: str, count: int) -> dict[str,
         NATIVE: partial(place.natively, workload),
         "fikitd": partial(place.under, policy, workload, "high"),
     }
+    alive: list[Process] = []
     with ExitStack() as keep:
 
         def started(way: str) -> dict[str, float]:
             process = ways[way]()
             keep.callback(process.close)
+            alive.append(process)
             process.await_ready()
             return process.stages_seconds()
 
@@ -85,6 +93,7 @@ def start_ups(place: Place, workload: str, policy: str, count: int) -> dict[str,
         for number in range(count):
             for way in list(ways)[:: -1 if number % 2 else 1]:
                 second[way].append(started(way))
+        dismiss(alive)
     for way in ways:
         typical = {stage: median(each[stage] for each in second[way]) for stage in STAGES}
         found[way] = {"first": first[way], "second": typical, "seconds_to_each_stage": second[way]}
@@ -104,6 +113,7 @@ def solo(place: Place, options: Namespace, within: float, skipped: dict[str, str
             started[name] = [place.natively(name), place.under(policy, name, "high")]
             for each in started[name]:
                 keep.callback(each.close)
+        keep.callback(dismiss, [each for both in started.values() for each in both])
         ready: dict[str, list[Stepper]] = {}
         for name, both in started.items():
             try:
@@ -221,6 +231,7 @@ def prepared(
         except MpsUnavailableError as error:
             skipped["mps"] = str(error)
             place.mps = None
+    keep.callback(dismiss, waited)
     for process in natively:
         process.await_ready()
     learn(place, ours, options.seconds)

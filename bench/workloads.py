@@ -42,7 +42,7 @@ NAMES: Final = (
     *("resnet50_train", "gpt2_train", "bert_train"),
 )
 HOST_ONLY: Final = "libfikit_host_only.so"
-MOST_START_UPS: Final = 3
+MOST_START_UPS: Final = 2
 
 
 def run(options: argparse.Namespace, library: Path) -> dict[str, Any]:
