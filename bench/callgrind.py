@@ -10,6 +10,7 @@ import re
 import subprocess
 import tempfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,8 +24,8 @@ class Place(NamedTuple):
     function: str
 
 
-def parse(text: str) -> Counter[Place]:
-    """Instructions of each function's own, from a callgrind.out file."""
+def parse(text: str, with_callees: bool = False) -> Counter[Place]:
+    """Instructions of each function's own, or with those of what it called, from a callgrind.out file."""
     names: dict[tuple[str, str], str] = {}
     costs: Counter[Place] = Counter()
     current = {"ob": "", "fn": ""}
@@ -40,13 +41,19 @@ def parse(text: str) -> Counter[Place]:
         elif line.startswith("calls="):
             inclusive = True  # the next line is what the callee cost: it has lines of its own
         elif line[:1] in "+-*0123456789" and line:
-            if not inclusive:
+            if with_callees or not inclusive:
                 costs[Place(Path(current["ob"]).name, current["fn"])] += int(line.split()[1])
             inclusive = False
     return costs
 
 
-def run(program: list[str], collected: str) -> Counter[Place]:
+def run(
+    program: list[str],
+    collected: str,
+    *,
+    environment: Mapping[str, str] | None = None,
+    with_callees: bool = False,
+) -> Counter[Place]:
     """Run a program under callgrind; collect only within functions of that pattern."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
@@ -56,7 +63,9 @@ def run(program: list[str], collected: str) -> Counter[Place]:
             f"--toggle-collect={collected}",
             f"--callgrind-out-file={out}",
         ]
-        done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [*command, *program], capture_output=True, text=True, check=False, env=environment
+        )
         if done.returncode:
             raise RuntimeError(f"{' '.join(program)}: {done.stderr[-2000:]}")
-        return parse(out.read_text())
+        return parse(out.read_text(), with_callees)

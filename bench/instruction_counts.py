@@ -5,13 +5,16 @@
 ``producer``: from the caller to the ring. ``high``, ``gated``: the dispatch core, from the ring to the
 driver call and its completion, without the driver and without the policy, for a high-priority session and for
 one that passes the gate. ``strict`` and ``fikit``: the gate's decision with four sessions waiting.
-``foretell``: what ``fikit`` does for each launch of a high session. Exits with 1 when one exceeds its limit.
+``foretell``: what ``fikit`` does for each launch of a high session. ``shim``: what an unmodified program's
+calls cost it in the installed libcuda.so.1, up to the ring, on a simulated GPU. Exits with 1 when one exceeds
+its limit.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,7 +22,11 @@ from typing import Final
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # also when run as a file
 
+from fikit.unmodified import variables
+
 from bench import build, callgrind, machine
+from bench.configurations import settings_of
+from bench.daemon import daemon
 
 POLICY: Final = "fikit::scheduling::"
 NULL_DRIVER: Final = "libfikit_null_driver.so"
@@ -42,6 +49,32 @@ PATHS: Final = (
     HotPath("fikit", 400, "gate that fills: the same, between launches of a high session"),
     HotPath("foretell", 400, "gate that fills: a launch of the high session, foretold and followed"),
 )
+
+
+SHIM: Final = (
+    HotPath("launch", 300, "shim: cuLaunchKernel, eight parameters, a stream of the program's own"),
+    HotPath("launch_default", 330, "shim: the same on the legacy default stream"),
+    HotPath("launch_structs", 400, "shim: the same, parameters of 4, 1, 24 and 416 bytes"),
+    HotPath("launch_ex", 380, "shim: cuLaunchKernelEx, eight parameters"),
+    HotPath("event_record", 250, "shim: cuEventRecord"),
+    HotPath("event_query_done", 100, "shim: cuEventQuery"),
+    HotPath("wait_event_done", 150, "shim: cuStreamWaitEvent on an event that is over"),
+    HotPath("stream_query_idle", 120, "shim: cuStreamQuery, nothing to do"),
+    HotPath("stream_synchronize_idle", 120, "shim: cuStreamSynchronize, nothing to do"),
+    HotPath("synchronize_idle", 400, "shim: cuCtxSynchronize, nothing to do on three streams"),
+    HotPath("fill", 400, "shim: cuMemsetD8Async"),
+    HotPath("copy_on_device", 550, "shim: cuMemcpyDtoDAsync"),
+    HotPath("copy_pinned", 750, "shim: cuMemcpyHtoDAsync, pinned memory"),
+    HotPath("copy_pageable", 1200, "shim: cuMemcpyHtoDAsync, 64 bytes of pageable memory"),
+    HotPath("capturing", 80, "shim: cuStreamIsCapturing"),
+    HotPath("context_state", 60, "shim: cuDevicePrimaryCtxGetState"),
+    HotPath("get_device", 60, "shim: cuCtxGetDevice"),
+    HotPath("get_current", 60, "shim: cuCtxGetCurrent"),
+    HotPath("attribute", 60, "shim: cuFuncGetAttribute"),
+    HotPath("pointer_attribute", 250, "shim: cuPointerGetAttribute"),
+)
+SHIM_CALLS: Final = 200
+"""Of each; all of them fit into the ring, so that none waits for room."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +103,19 @@ def count(program: Path, path: HotPath, launches: int, top: int) -> Count:
     return Count(path.name, sum(ours.values()) / launches, path.limit, driver / launches)
 
 
+def count_shim(program: Path) -> list[Count]:
+    """Measure the shim's calls, with a daemon of our own on a simulated GPU."""
+    with daemon("sim", settings_of("strict")) as socket:
+        environment = {**os.environ, **variables(str(socket), os.environ)}
+        costs = callgrind.run(
+            [str(program), str(SHIM_CALLS)], "fikit_bench_*", environment=environment, with_callees=True
+        )
+    counted = {place.function: cost for place, cost in costs.items()}
+    return [
+        Count(path.name, counted[f"fikit_bench_{path.name}"] / SHIM_CALLS, path.limit, 0.0) for path in SHIM
+    ]
+
+
 def main() -> None:
     """Build, count, print."""
     parser = argparse.ArgumentParser(description="Instructions for each launch, under callgrind.")
@@ -78,13 +124,14 @@ def main() -> None:
     parser.add_argument("--top", type=int, default=0, help="show the most expensive functions of each path")
     parser.add_argument("--programs", type=Path, help="folder of bench_instructions; built when not given")
     options = parser.parse_args()
-    folder = options.programs or build.build(["bench_instructions"])
+    folder = options.programs or build.build(["bench_instructions", "bench_shim_calls"])
     counts = [count(folder / "bench_instructions", path, options.launches, options.top) for path in PATHS]
+    counts += count_shim(folder / "bench_shim_calls")
     if options.json:
         result = {"commit": machine.commit(), "machine": machine.machine(), "launches": options.launches}
         print(json.dumps({**result, "instructions": [asdict(each) for each in counts]}, indent=1))
     else:
-        for path, each in zip(PATHS, counts, strict=True):
+        for path, each in zip((*PATHS, *SHIM), counts, strict=True):
             verdict = "" if each.instructions <= each.limit else "   EXCEEDED"
             print(f"{each.instructions:8.1f} of {each.limit}  {path.what}{verdict}")
     sys.exit(any(each.instructions > each.limit for each in counts))

@@ -1,4 +1,4 @@
-"""The processes that play plans (native/sharing.cpp), and what their steps say of one another.
+"""Processes that step when told to (native/sharing.cpp, programs/workloads), and what their steps say.
 
 All of them take times from the same monotonic clock, so a window of time can be looked at on both sides.
 """
@@ -61,6 +61,9 @@ class Process:
         self._what = " ".join(map(str, arguments))
         self._plays = plays
         self._heard = b""
+        self.told = ""
+        """What it said of itself when it was ready."""
+        self.started_ns = time.monotonic_ns()
         self._process = subprocess.Popen(
             [program, *map(str, arguments)],
             stdin=subprocess.PIPE,
@@ -79,7 +82,9 @@ class Process:
 
     def await_ready(self) -> None:
         """Wait until its plans are loaded and have been played a few times."""
-        if (line := self._line(READY_SECONDS)) != "ready":
+        line = self._line(READY_SECONDS)
+        word, _, self.told = line.partition(" ")
+        if word != "ready":
             raise RuntimeError(f"{self._what} said {line!r}")
 
     def start(self) -> None:
@@ -98,11 +103,15 @@ class Process:
             played.append(Steps(list(zip(numbers[::2], numbers[1::2], strict=True))))
         return played
 
+    def dismiss(self) -> None:
+        """Let it end; ``close`` waits for that."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
     def close(self) -> None:
         """End it."""
-        assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.close()
+        self.dismiss()
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

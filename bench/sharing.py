@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -60,6 +60,7 @@ class Row:
     hp_p99_ratio: float | None
     lp_ratio: float | None
     lp_of_bound: float | None
+    """Of the low side's rate in the work-conserving bound, where that was measured."""
     rounds: list[Reading]
 
 
@@ -94,6 +95,28 @@ def affordable(most: float, count: int, left: float, scale: float) -> float:
     return min(most, max(LEAST_SECONDS, each))
 
 
+def in_turn(
+    plays: Mapping[str, Plays],
+    rounds: Sequence[Sequence[str]],
+    most: float,
+    left: float,
+    scale: float,
+    tell: Callable[[str, Reading], None] = lambda name, reading: None,
+) -> tuple[dict[str, list[Reading]], float]:
+    """What each configuration reads in the rounds that name it, and the device seconds that each took.
+
+    ``most`` device seconds each, less where so many host seconds are left for all of it; ``tell`` hears of
+    each.
+    """
+    seconds = affordable(most, sum(len(plays[name]) for names in rounds for name in names), left, scale)
+    readings: dict[str, list[Reading]] = {name: [] for name in plays}
+    for names in rounds:
+        for name in names:
+            readings[name].append(read(plays[name], seconds, scale))
+            tell(name, readings[name][-1])
+    return readings, seconds
+
+
 def measure(bench: Bench, high: str, low: str, within: float) -> dict[str, Any]:
     """A pair, in every configuration, within so many seconds."""
     begin = time.monotonic()
@@ -101,12 +124,7 @@ def measure(bench: Bench, high: str, low: str, within: float) -> dict[str, Any]:
     with prepared(bench, high, low) as plays:
         set_up = time.monotonic() - begin
         rounds = schedule(plays, bench.options)
-        count = sum(len(plays[name]) for names in rounds for name in names)
-        seconds = affordable(bench.options.seconds, count, within - set_up, bench.scale)
-        readings: dict[str, list[Reading]] = {name: [] for name in plays}
-        for names in rounds:
-            for name in names:
-                readings[name].append(read(plays[name], seconds, bench.scale))
+        readings, seconds = in_turn(plays, rounds, bench.options.seconds, within - set_up, bench.scale)
         if host_only := readings.get("control"):
             readings["control"] = [Reading(each.hp_p50_ms, each.hp_p99_ms, None) for each in host_only]
         explained = bench.explained()

@@ -133,7 +133,8 @@ class JobsSection(Section, frozen=True):
         Meta(
             ge=1,
             le=10_000,
-            description="CPU weight of jobs below normal priority, beside 100 of others; under systemd only.",
+            description="CPU weight of jobs below normal priority, beside 100 of others; "
+            "a nice value where systemd did not start them.",
         ),
     ] = 20
     keep_ended: Annotated[

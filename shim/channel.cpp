@@ -17,7 +17,6 @@ namespace fikit {
 namespace {
 
 constexpr int64_t slice_ns = 100'000'000;  // between two looks at the lifeline
-constexpr int64_t spin_ns = 30'000;        // longer than an idle GPU's launch and synchronise
 constexpr int64_t descriptor_wait_ns = 10'000'000'000;
 constexpr int64_t interrupt_slice_ns = 50'000'000;
 constexpr uint64_t room_share = 4;  // this part of a ring that was full is free before it is used again
@@ -149,24 +148,28 @@ Status Channel::wait_for_room(uint32_t bytes, int64_t deadline) {
         const uint64_t tail = wish_for_room(bytes);
         lock_.unlock();
         const Status status =
-            wait_until([&] { return load_acquire(inbox_->tail) >= tail; }, deadline, /*spin=*/false);
+            wait_until([&] { return load_acquire(inbox_->tail) >= tail; }, deadline, Patience{0});
         if (status != status::success) return status;
         lock_.lock();
         if (fit(bytes)) return status::success;
     }
 }
 
-Status Channel::wait(bool (*done)(const void*), const void* context, int64_t deadline, bool spin) const {
+Status Channel::wait(bool (*done)(const void*), const void* context, int64_t deadline,
+                     Patience patience) const {
     if (done(context)) return usable();
-    if (spin && may_spin_ && deadline > 0) {
-        const int64_t until = now_ns() + spin_ns;
-        do {
+    if (deadline <= 0 || !may_spin_) patience = {0};
+    const auto spin = [&](int64_t until) {
+        while (now_ns() < until && until <= deadline)
             for (int turn = 0; turn < 32; ++turn) {
-                if (done(context)) return status::success;
+                if (done(context)) return true;
                 relax();
             }
-        } while (now_ns() < until);
-    }
+        return false;
+    };
+    const int64_t begin = patience.spin_ns != 0 ? now_ns() : 0;
+    if (patience.spin_ns != 0 && spin(begin + patience.spin_ns)) return status::success;
+    const int64_t wake_up = begin + patience.spin_ns + patience.sleep_ns;
     uint32_t& waiters = outbox_->waiters;
     __atomic_fetch_add(&waiters, 1u, __ATOMIC_SEQ_CST);
     Status status = status::success;
@@ -178,12 +181,23 @@ Status Channel::wait(bool (*done)(const void*), const void* context, int64_t dea
             if (done(context)) status = status::success;  // it came before the end
             break;
         }
-        const int64_t left = deadline == forever ? slice_ns : deadline - now_ns();
+        int64_t left = deadline == forever ? slice_ns : deadline - now_ns();
         if (left <= 0) {
             status = status::not_ready;
             break;
         }
-        look = sleep_on(inbox_->wakes, wakes, left < slice_ns ? left : slice_ns);
+        left = left < slice_ns ? left : slice_ns;
+        if (patience.spin_again_ns != 0) {
+            const int64_t asleep = wake_up - now_ns();
+            if (asleep <= 0) {
+                const int64_t until = wake_up + patience.spin_again_ns;
+                patience.spin_again_ns = 0;
+                if (spin(until)) break;
+                continue;
+            }
+            left = left < asleep ? left : asleep;
+        }
+        look = sleep_on(inbox_->wakes, wakes, left);
     }
     __atomic_fetch_sub(&waiters, 1u, __ATOMIC_SEQ_CST);
     return status;

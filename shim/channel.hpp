@@ -18,6 +18,7 @@
 #include "abi.h"
 #include "shared.hpp"
 #include "status.hpp"
+#include "waiting.hpp"
 
 namespace fikit {
 
@@ -100,9 +101,9 @@ class Channel {
 
     // Until `done(context)`: spins briefly, then sleeps. not_ready: the deadline passed.
     template <class Done>
-    Status wait_until(const Done& done, int64_t deadline, bool spin = true) const {
+    Status wait_until(const Done& done, int64_t deadline, Patience patience = {first_spin_ns}) const {
         return wait([](const void* context) { return (*static_cast<const Done*>(context))(); }, &done,
-                    deadline, spin);
+                    deadline, patience);
     }
 
     // success, or why the session can no longer be used.
@@ -135,7 +136,7 @@ class Channel {
     bool fit(uint32_t bytes);
     uint64_t wish_for_room(uint32_t bytes);
     Status wait_for_room(uint32_t bytes, int64_t deadline);
-    Status wait(bool (*done)(const void*), const void* context, int64_t deadline, bool spin) const;
+    Status wait(bool (*done)(const void*), const void* context, int64_t deadline, Patience patience) const;
     bool hung_up() const;
     Status await_answer();
     Status drop_answer();

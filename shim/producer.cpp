@@ -132,8 +132,14 @@ Status Producer::ask_for_mark(uint32_t stream, uint64_t& step) {
 }
 
 Status Producer::wait_for(uint32_t stream, uint64_t step, int64_t deadline) {
-    if (!reached(stream, step) && host_functions_.within()) return status::not_permitted;
-    return channel_.wait_until([&] { return reached(stream, step); }, deadline);
+    if (reached(stream, step)) return channel_.usable();
+    if (host_functions_.within()) return status::not_permitted;
+    int64_t& usual = streams_[stream].usual_wait_ns;
+    const int64_t before = load_relaxed(usual), begin = now_ns();
+    const Status status =
+        channel_.wait_until([&] { return reached(stream, step); }, deadline, patience_for(before));
+    if (status == status::success) store_relaxed(usual, usual_after(before, now_ns() - begin));
+    return status;
 }
 
 // Work of the blocking streams comes before what the legacy default stream is asked for.

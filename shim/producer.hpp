@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "abi.h"
 #include "calls.h"
@@ -30,6 +31,12 @@ struct LaunchShape {
     uint32_t shared_bytes;
     uint32_t parameter_bytes;
     uint32_t attributes;
+};
+
+// A stretch of memory of this process, as a part of an image.
+struct Part {
+    const void* data = nullptr;
+    uint64_t bytes = 0;
 };
 
 struct HostBuffer {
@@ -99,7 +106,11 @@ class Producer {
     Status graph_destroy(uint32_t graph);
 
     // `log` gets the JIT's words when the load fails.
-    Status module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log);
+    Status module_load(std::span<const Part> image, uint32_t& module, Reply& log);
+    Status module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log) {
+        const Part whole{image, bytes};
+        return module_load({&whole, 1}, module, log);
+    }
     Status module_unload(uint32_t module);
     Status module_global(uint32_t module, const char* name, fikit_reply_module_global& answer);
     Status function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,
@@ -116,6 +127,7 @@ class Producer {
         uint64_t steps;   // issued so far
         uint64_t marked;  // the last one that asked for its mark
         uint64_t host;    // the last one that is a host function
+        int64_t usual_wait_ns;
     };
 
     Producer() : staging_(channel_), host_functions_(channel_) {}
@@ -135,7 +147,7 @@ class Producer {
     Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
     Status acquire_image(uint64_t bytes, Piece& piece);
     template <class Request>
-    Status call_with_image(uint32_t number, Request request, const void* image, Reply& reply);
+    Status call_with_image(uint32_t number, Request request, std::span<const Part> image, Reply& reply);
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
 
     Channel channel_;

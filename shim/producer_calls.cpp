@@ -161,25 +161,34 @@ Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
 
 // What is too large for the staging area travels in pinned memory of its own.
 template <class Request>
-Status Producer::call_with_image(uint32_t number, Request request, const void* image, Reply& reply) {
+Status Producer::call_with_image(uint32_t number, Request request, std::span<const Part> image,
+                                 Reply& reply) {
+    const auto write = [&](uint8_t* to) {
+        for (const Part& part : image) {
+            memcpy(to, part.data, part.bytes);
+            to += part.bytes;
+        }
+    };
     if (request.size > staging_.largest_run()) {
         HostBuffer buffer;
         if (const Status status = host_allocate(request.size, request.host_buffer, buffer)) return status;
-        memcpy(buffer.address, image, request.size);
+        write(buffer.address);
         const Status status = call(number, bytes_of(request), reply);
         host_free(request.host_buffer);
         return status;
     }
     Piece piece;
     if (const Status status = acquire_image(request.size, piece)) return status;
-    memcpy(channel_.staging() + piece.offset, image, request.size);
+    write(channel_.staging() + piece.offset);
     request.offset = piece.offset;
     const Status status = call(number, bytes_of(request), reply);
     staging_.release(piece);
     return status;
 }
 
-Status Producer::module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log) {
+Status Producer::module_load(std::span<const Part> image, uint32_t& module, Reply& log) {
+    uint64_t bytes = 0;
+    for (const Part& part : image) bytes += part.bytes;
     if (bytes == 0) return status::invalid_value;
     module = module_handles_.take();
     if (module == 0) return status::out_of_memory;
@@ -197,7 +206,8 @@ Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph
     const fikit_request_graph_create request = {
         .handle = graph, .host_buffer = 0, .offset = 0, .size = bytes};
     Reply reply;
-    const Status status = call_with_image(fikit_call_graph_create, request, image, reply);
+    const Part whole{image, bytes};
+    const Status status = call_with_image(fikit_call_graph_create, request, {&whole, 1}, reply);
     if (fresh && status != status::success) {
         if (status != status::interrupted) graph_handles_.give_back(graph);
         graph = 0;

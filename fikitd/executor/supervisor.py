@@ -33,6 +33,7 @@ from fikitd.executor.messages import (
 )
 from fikitd.executor.supervisor_launch import (
     LAST_RETRY_SECONDS,
+    compiled_code,
     connect,
     domain_owner,
     left_behind,
@@ -179,7 +180,8 @@ class Supervisor:
             if executor.process is None:
                 isolated = domain_owner(executor.domain) is None
                 shared = {} if isolated else self._shared()
-                executor.process = await start(executor, self._settings(), self._scheduling(), shared)
+                more = {**await compiled_code(self._state, executor.uid), **shared}
+                executor.process = await start(executor, self._settings(), self._scheduling(), more)
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, executor, executor.process)

@@ -23,6 +23,7 @@ from fikitd.processes import Process
 from fikitd.scheduling.settings import SchedulingSection
 
 FIRST_RETRY_SECONDS: Final = 0.005
+CODE_CACHE: Final = "CUDA_CACHE_PATH"
 LAST_RETRY_SECONDS: Final = 0.1
 
 
@@ -45,11 +46,26 @@ def domain_owner(domain: str) -> int | None:
     return int(found[1]) if found else None
 
 
+async def compiled_code(state: Path, uid: int | None) -> dict[str, str]:
+    """Where executors of a user find and keep what the driver compiled from PTX, by content.
+
+    The driver keeps it in the home directory else, which a service has none of.
+    """
+    if uid is None or CODE_CACHE in os.environ:
+        return {}
+    place = state / "compiled" / str(uid)
+    try:
+        await trio.Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError:
+        return {}  # no room for a directory: nothing is kept
+    return {CODE_CACHE: str(place)}
+
+
 async def start(
     executor: Executor,
     settings: ExecutorSection,
     scheduling: SchedulingSection,
-    shared: Mapping[str, str],
+    more: Mapping[str, str],
 ) -> Process:
     """Start the process, with what more it needs in its environment. Raises OSError."""
     command = settings.command or [sys.executable, "-P", "-m", "fikitd.executor"]
@@ -66,7 +82,7 @@ async def start(
     }
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
     unit = f"fikitd-executor-{executor.executor}"
-    environment = {**executor.device.environment, **shared}
+    environment = {**executor.device.environment, **more}
     return await launch(Launch(unit, [*command, *options], executor.log, environment))
 
 

@@ -193,6 +193,7 @@ class Jobs(JobRecords):
             return  # its directory is gone
         self.keep(replace(self.known[job.number], pid=pid))
         self.unsaved.add(job.number)
+        await self._processes.weigh_at_start(self.known[job.number])
 
     async def foreground_started(self, job: Job, pid: int) -> None:
         """The caller has started the process. Raises Unavailable when it is not there."""
@@ -203,6 +204,7 @@ class Jobs(JobRecords):
         await self._store.write(saving(started))
         self.keep(started)
         self._follow(started, process)
+        await self._processes.weigh_at_start(started)
 
     async def foreground_finished(self, job: Job, exit_code: int) -> None:
         """The caller reports how it ended."""
@@ -283,7 +285,7 @@ class Jobs(JobRecords):
             await self._sessions.set_priority(session, priority)
         self._tell("job_priority", job, priority=priority)
         self.wake()
-        if job.number in self._followed and not job.foreground:
+        if job.number in self._followed:
             await self._processes.weigh(self.known[job.number])
 
     def _session_opened(self, session: Session) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 import trio
 from fikit.protocol import priority_level
 
@@ -22,7 +23,8 @@ from fikitd.errors import Unavailable
 from fikitd.file_watch import FileWatch
 from fikitd.jobs import files
 from fikitd.jobs.model import Job
-from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, set_cpu_weight
+from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
+from fikitd.niceness import nice_of, set_nice
 from fikitd.processes import Process, start_time
 from fikitd.quote import quoted
 
@@ -96,11 +98,25 @@ class JobProcesses:
         return await launch(Launch(self._unit(job), command, place / RUNNER_LOG, {}, self._cpu_weight(job)))
 
     async def weigh(self, job: Job) -> None:
-        """Its priority has changed. Raises Unavailable."""
+        """Give a job that runs the processor time of its priority. Raises Unavailable."""
+        weight = self._cpu_weight(job)
         try:
-            await set_cpu_weight(self._unit(job), self._cpu_weight(job))
+            if not job.foreground and manager() is not None:
+                await set_cpu_weight(self._unit(job), weight)
+            elif job.pid is not None:
+                set_nice(job.pid, nice_of(weight))
+        except ProcessLookupError:
+            return  # it has ended
         except OSError as error:
             raise Unavailable(f"the CPU weight of {job.job} was not changed: {error}") from None
+
+    async def weigh_at_start(self, job: Job) -> None:
+        """The job's process is known now; what a unit of its own was not given is given here."""
+        if self._cpu_weight(job) < USUAL_CPU_WEIGHT and (job.foreground or manager() is None):
+            try:
+                await self.weigh(job)
+            except Unavailable as refusal:
+                structlog.get_logger().warning("cpu_weight_unchanged", job=job.job, reason=refusal.message)
 
     def _unit(self, job: Job) -> str:
         return f"fikitd-{job.job}"

@@ -75,7 +75,14 @@ CUresult load(Module*& module, const void* passed, unsigned count, const CUjit_o
         char log[8192];
     } answer = {};
     Reply reply = {&answer, sizeof answer, 0};
-    const Status status = producer().module_load(image.data, image.bytes, module->number, reply);
+    const UsefulParts useful(image, process.device().attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR]);
+    const int64_t begin = now_ns();
+    const Status status = producer().module_load(useful.parts(), module->number, reply);
+    if (call_log.every())
+        call_log.say("an image of %llu bytes, %llu of them useful, took %lld us",
+                     static_cast<unsigned long long>(image.bytes),
+                     static_cast<unsigned long long>(useful.bytes()),
+                     static_cast<long long>((now_ns() - begin) / 1000));
     const uint32_t said = answer.head.log_bytes < sizeof answer.log ? answer.head.log_bytes : 0;
     errors.put(answer.log, status != status::success ? said : 0);
     notes.put("", 0);

@@ -24,6 +24,15 @@ struct Fatbin {
     uint64_t content_bytes;
 };
 
+struct Entry {
+    uint16_t kind, version;
+    uint32_t header_bytes;
+    uint64_t bytes;
+    uint32_t unknown[3];
+    uint32_t target;  // 90: compute capability 9.0
+};
+constexpr uint16_t kind_ptx = 1, kind_machine_code = 2;
+
 uint32_t word_at(const void* address) {
     uint32_t word;
     memcpy(&word, address, sizeof word);
@@ -78,6 +87,57 @@ bool find_image(const void* passed, Image& image) {
         image.bytes = strlen(static_cast<const char*>(passed)) + 1;
     }
     return image.bytes != 0;
+}
+
+UsefulParts::UsefulParts(const Image& image, int major) {
+    if (choose(image, major)) return;
+    parts_[0] = {image.data, image.bytes};
+    count_ = 1;
+}
+
+bool UsefulParts::choose(const Image& image, int major) {
+    Fatbin fatbin;
+    static_assert(sizeof fatbin == sizeof header_);
+    if (image.bytes < sizeof fatbin || word_at(image.data) != fatbin_magic) return false;
+    memcpy(&fatbin, image.data, sizeof fatbin);
+    if (fatbin.header_bytes != sizeof fatbin) return false;
+    const auto* base = static_cast<const uint8_t*>(image.data);
+    parts_[0] = {header_, sizeof header_};
+    count_ = 1;
+    uint64_t kept = 0;
+    bool useful = false;
+    for (uint64_t at = sizeof fatbin; at < image.bytes;) {
+        Entry entry;
+        if (image.bytes - at < sizeof entry) return false;
+        memcpy(&entry, base + at, sizeof entry);
+        const uint64_t left = image.bytes - at;
+        if (entry.header_bytes < sizeof entry || entry.header_bytes > left ||
+            entry.bytes > left - entry.header_bytes)
+            return false;
+        const uint64_t bytes = entry.header_bytes + entry.bytes;
+        const bool runs = static_cast<int>(entry.target / 10) == major;
+        if (entry.kind != kind_machine_code || runs) {
+            useful = useful || entry.kind == kind_machine_code || entry.kind == kind_ptx;
+            Part& last = parts_[count_ - 1];
+            if (count_ > 1 && static_cast<const uint8_t*>(last.data) + last.bytes == base + at) {
+                last.bytes += bytes;
+            } else {
+                if (count_ == most) return false;
+                parts_[count_++] = {base + at, bytes};
+            }
+            kept += bytes;
+        }
+        at += bytes;
+    }
+    fatbin.content_bytes = kept;
+    memcpy(header_, &fatbin, sizeof fatbin);
+    return useful;
+}
+
+uint64_t UsefulParts::bytes() const {
+    uint64_t sum = 0;
+    for (const Part& part : parts()) sum += part.bytes;
+    return sum;
 }
 
 }  // namespace fikit::shim

@@ -3,6 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
+
+#include "../producer.hpp"
 
 namespace fikit::shim {
 
@@ -14,5 +17,26 @@ struct Image {
 // The image behind what a program hands to cuModuleLoadData or cuLibraryLoadData: PTX text, a cubin, a
 // fatbin, or the wrapper that the compiler puts around one. False: none of these.
 bool find_image(const void* passed, Image& image);
+
+// What of an image a device of that compute capability can use, in its parts: a fatbin without the machine
+// code of other major versions, which never runs there (CUDA C++ Programming Guide, "Binary Compatibility").
+// It is all of an image that is none, or is not read for certain, or has nothing for the device: then the
+// driver says why.
+class UsefulParts {
+  public:
+    UsefulParts(const Image& image, int major);
+    UsefulParts(const UsefulParts&) = delete;
+    UsefulParts& operator=(const UsefulParts&) = delete;
+    std::span<const Part> parts() const { return {parts_, count_}; }
+    uint64_t bytes() const;
+
+  private:
+    static constexpr unsigned most = 32;
+    bool choose(const Image& image, int major);
+
+    uint8_t header_[16] = {};
+    Part parts_[most];
+    unsigned count_ = 0;
+};
 
 }  // namespace fikit::shim

@@ -176,6 +176,14 @@ def test_foreground_job(daemon: Any, client: Any) -> None:
     assert (done.state, done.exit_code) == ("killed", 143)
 
 
+def test_foreground_job_that_is_over_before_its_start_is_heard_of(client: Any) -> None:
+    job = client.ask(submit("unused", foreground=True)).job.job
+    assert client.ask(p.JobFinished(job=job, exit_code=0)) == p.Done()
+    assert client.ask(p.JobStarted(job=job, pid=os.getpid())) == p.Done()
+    done = wait_for(client, job)
+    assert (done.state, done.pid) == ("finished", None)
+
+
 def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> None:
     caller = daemon.client()
     started = caller.ask(submit("unused", foreground=True))
@@ -215,3 +223,40 @@ def test_output_on_a_full_disk_is_cut_and_says_so(stopped_daemon: Daemon, small_
     logs = client.ask(p.ReadLogs(job=job))
     assert isinstance(logs, p.Logs)
     assert client.ask(p.OpenSession(name="full")).code == "unavailable"
+
+
+def niceness(pid: int) -> list[int]:
+    """Of a process and, where the kernel has them, of its session's autogroup."""
+    autogroup = Path(f"/proc/{pid}/autogroup")
+    found = [os.getpriority(os.PRIO_PROCESS, pid)]
+    return [*found, int(autogroup.read_text().split()[-1])] if autogroup.exists() else found
+
+
+def test_host_threads_of_a_low_priority_job_yield(client: Any) -> None:
+    low = client.ask(submit("sleep 1000 & echo $!; wait", priority=9)).job
+    usual = client.ask(submit("echo up; sleep 1000")).job
+    child = int(until(client, low.job, b"\n"))
+    until(client, usual.job, b"up")
+    pid, other = (client.ask(p.Show(target=each.job)).job.pid for each in (low, usual))
+    assert set(niceness(pid)) == {7}  # a fifth of the usual weight, by steps of 1.25
+    assert os.getpriority(os.PRIO_PROCESS, child) == 7
+    assert set(niceness(other)) == {0}
+    client.ask(p.SetPriority(target=usual.job, priority=8))
+    assert set(niceness(other)) == {7}
+    if os.geteuid() == 0:  # others may not take it back
+        client.ask(p.SetPriority(target=low.job, priority=5))
+        assert set(niceness(pid)) == {0}
+    for each in (low, usual):
+        client.ask(p.Kill(target=each.job, signal=9))
+
+
+def test_host_threads_of_a_foreground_job_yield(client: Any) -> None:
+    command = ["sleep", "1000"]
+    job = client.ask(
+        p.Submit(command=command, environment={}, directory="/", foreground=True, priority=9)
+    ).job
+    with subprocess.Popen(command, process_group=0) as process:
+        client.ask(p.JobStarted(job=job.job, pid=process.pid))
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 7
+        process.kill()
+    client.ask(p.JobFinished(job=job.job, exit_code=137))

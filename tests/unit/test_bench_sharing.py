@@ -137,3 +137,76 @@ def test_the_picture_shows_every_configuration(tmp_path: Path) -> None:
     text = (tmp_path / "image.svg").read_text()
     assert "<!-- mps -->" in text
     assert "<!-- alone -->" not in text
+
+
+def workload_result() -> dict[str, Any]:
+    def timed(name: str, p50: float, p99: float) -> dict[str, Any]:
+        return {**configuration(name, p99, None), "hp_p50_ms": p50, "hp_p99_ms": p99, "hp_p50_ratio": p50}
+
+    def of(lows: int, *rows: dict[str, Any]) -> dict[str, Any]:
+        return {"high": "a", "low": "b", "lows": lows, "configurations": rows, **PART_TIMES}
+
+    def unbound(name: str, p99: float, low: float | None) -> dict[str, Any]:
+        times = {"hp_p50_ms": 1.0, "hp_p99_ms": p99, "hp_p50_ratio": 1.0, "lp_steps_per_second": 3.0}
+        return {"configuration": name, "hp_p99_ratio": p99, "lp_ratio": low, "lp_of_bound": None, **times}
+
+    stages = {"started": 0.1, "imported": 2.0, "built": 3.0, "stepped": 4.0}
+    return {
+        "benchmark": "workloads",
+        "device": "some GPU",
+        "driver": "",
+        "commit": "c",
+        "skipped": {},
+        "start_ups": {
+            "workload": "a",
+            "first_ratio": 1.0,
+            "second_ratio": 0.75,
+            "native": {"first": stages, "second": stages},
+            "fikitd": {"first": stages, "second": {**stages, "stepped": 3.0}},
+        },
+        "solo": [
+            {
+                "workload": "a",
+                "memory_mib": {"native": 721.0, "fikitd": 0.0},
+                "configurations": [timed("native", 1.0, 1.0), timed("fikitd-strict-alone", 0.5, 0.75)],
+            }
+        ],
+        "pairs": [
+            of(
+                1,
+                unbound("alone", 1.0, 1.0),
+                unbound("control", 1.1, None),
+                unbound("fikitd-strict", 1.0, 0.9),
+            ),
+            of(4, unbound("fikitd-strict", 1.2, 0.8)),
+        ],
+    }
+
+
+PART_TIMES = {"seconds": 1.0, "set_up_seconds": 2.0, "all_seconds": 3.0}
+
+
+def test_a_table_of_real_programs() -> None:
+    assert report.markdown(workload_result()).splitlines() == [
+        "| alone | native p50, p99 (ms) | under fikitd | ratio | GPU memory of the process (MiB) |",
+        "|---|---|---|---|---|",
+        "| a | 1.00, 1.00 | 0.50, 0.75 | 0.50, 0.75 | 721 : 0 |",
+        "",
+        "From exec to the first step of a: a first process 4.0 s natively, 4.0 s under fikitd, "
+        "a second process 4.0 s natively, 3.0 s under fikitd.",
+        "",
+        "| high : low | control: the low side's host work only | fikitd, `strict` |",
+        "|---|---|---|",
+        "| a : b | 1.10 | 1.00, 0.90 |",
+        "| a : 4 x b | - | 1.20, 0.80 |",
+        "| mean | 1.10 | 1.10, 0.85 |",
+        "| worst | 1.10 | 1.20, 0.80 |",
+    ]
+
+
+def test_real_programs_for_people() -> None:
+    text = report.workloads_table(workload_result())
+    assert "a : 4 x b" in text
+    assert "fikitd      4.00   3.00" in text
+    line = report.summary(workload_result()["pairs"][1])
+    assert line.endswith("p99 and low of alone: fikitd-strict 1.200 0.800")

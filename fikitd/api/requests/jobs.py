@@ -111,6 +111,8 @@ def own_foreground(caller: Caller, name: str) -> Job:
 async def job_started(caller: Caller, request: JobStarted) -> Reply:
     """The process must be the peer's own: the daemon will signal it when the job is killed."""
     job = own_foreground(caller, request.job)
+    if job.state in ("finished", "failed"):  # a short command; requests are answered in any order
+        return Done()
     if job.state not in ("running", "paused") or job.pid is not None:
         raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
     try:

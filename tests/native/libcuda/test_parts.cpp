@@ -93,6 +93,70 @@ void test_images_are_as_long_as_their_headers_say() {
     CHECK(!find_image(&wrapper, image));
 }
 
+// A fatbin of entries: their kinds, targets and bytes of content.
+struct Entry {
+    uint16_t kind;
+    uint32_t target;
+    uint64_t bytes;
+};
+
+std::vector<uint8_t> fatbin_of(const std::vector<Entry>& entries) {
+    std::vector<uint8_t> fatbin(16);
+    for (const Entry& entry : entries) {
+        std::vector<uint8_t> header(64);
+        const uint32_t header_bytes = 64;
+        std::memcpy(header.data(), &entry.kind, 2);
+        std::memcpy(header.data() + 4, &header_bytes, 4);
+        std::memcpy(header.data() + 8, &entry.bytes, 8);
+        std::memcpy(header.data() + 28, &entry.target, 4);
+        fatbin.insert(fatbin.end(), header.begin(), header.end());
+        fatbin.insert(fatbin.end(), entry.bytes, static_cast<uint8_t>(entry.target));
+    }
+    const uint32_t magic = 0xba55ed50, version = 1 | 16 << 16;
+    const uint64_t content = fatbin.size() - 16;
+    std::memcpy(fatbin.data(), &magic, 4);
+    std::memcpy(fatbin.data() + 4, &version, 4);
+    std::memcpy(fatbin.data() + 8, &content, 8);
+    return fatbin;
+}
+
+std::vector<uint8_t> useful(const std::vector<uint8_t>& fatbin, int major) {
+    Image image;
+    CHECK(find_image(fatbin.data(), image) && image.bytes == fatbin.size());
+    const UsefulParts found(image, major);
+    std::vector<uint8_t> whole;
+    for (const fikit::Part& part : found.parts()) {
+        const auto* data = static_cast<const uint8_t*>(part.data);
+        whole.insert(whole.end(), data, data + part.bytes);
+    }
+    CHECK(whole.size() == found.bytes());
+    return whole;
+}
+
+void test_of_a_fatbin_what_the_device_can_run_is_useful() {
+    constexpr uint16_t ptx = 1, machine_code = 2, other = 16;
+    const Entry old{machine_code, 75, 640}, ours{machine_code, 90, 320}, next{machine_code, 100, 800};
+    const Entry text{ptx, 120, 64}, unknown{other, 75, 32};
+    const auto all = fatbin_of({old, ours, next, unknown, text});
+    CHECK(useful(all, 9) == fatbin_of({ours, unknown, text}));
+    CHECK(useful(all, 7) == fatbin_of({old, unknown, text}));
+    CHECK(useful(all, 8) == fatbin_of({unknown, text}));
+    // Nothing for the device: the driver is to say so.
+    CHECK(useful(fatbin_of({old, next}), 9) == fatbin_of({old, next}));
+    CHECK(useful(fatbin_of({old, unknown}), 9) == fatbin_of({old, unknown}));
+    // More pieces than are kept track of.
+    std::vector<Entry> many;
+    for (int i = 0; i < 40; ++i) many.insert(many.end(), {old, ours});
+    CHECK(useful(fatbin_of(many), 9) == fatbin_of(many));
+    // Entries that do not add up.
+    for (const size_t at : {size_t{16 + 4}, size_t{16 + 8}}) {
+        auto wrong = all;
+        const uint32_t large = 1 << 30;
+        std::memcpy(wrong.data() + at, &large, 4);
+        CHECK(useful(wrong, 9) == wrong);
+    }
+}
+
 void test_ranges_know_whose_an_address_is() {
     static Ranges ranges;  // there until the process ends, as the library has it
     Range found;
@@ -115,5 +179,6 @@ int main() {
     test_a_message_is_read_as_it_was_written();
     test_a_message_that_nests_too_deep_is_broken();
     test_images_are_as_long_as_their_headers_say();
+    test_of_a_fatbin_what_the_device_can_run_is_useful();
     test_ranges_know_whose_an_address_is();
 }

@@ -351,6 +351,40 @@ void test_forked_child_has_no_session() {
     CHECK(producer->synchronize() == status::success);
 }
 
+void test_a_wait_is_spent_like_those_before_it() {
+    CHECK(patience_for(0).spin_ns == first_spin_ns && patience_for(0).spin_again_ns == 0);
+    // A short one is spun through, with room behind it; of a long one only the end is.
+    CHECK(patience_for(200'000).spin_ns == 300'000 && patience_for(200'000).spin_again_ns == 0);
+    for (const int64_t usual : {1'000'000, 4'000'000, 40'000'000}) {
+        const Patience patience = patience_for(usual);
+        const int64_t wakes_up = patience.spin_ns + patience.sleep_ns;
+        CHECK(patience.spin_ns == first_spin_ns && wakes_up < usual);
+        CHECK(wakes_up + patience.spin_again_ns >= usual + least_margin_ns);
+        CHECK(patience.spin_again_ns <= 2 * most_margin_ns && patience.spin_again_ns * 4 <= usual);
+    }
+    CHECK(patience_for(2'000'000'000).spin_again_ns == 0);
+    int64_t usual = usual_after(0, 8'000'000);
+    CHECK(usual == 8'000'000);
+    for (int i = 0; i < 20; ++i) usual = usual_after(usual, 4'000'000);
+    CHECK(usual >= 4'000'000 && usual < 4'100'000);
+
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    for (int step = 0; step < 8; ++step) {
+        executor.hold_marks = true;
+        CHECK(producer->fill(0, 1, 1, 0, 1) == status::success);
+        std::thread gpu([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(step % 3 + 1));
+            executor.hold_marks = false;
+        });
+        CHECK(producer->stream_synchronize(0, now_ns() + 1000) == status::not_ready);
+        CHECK(producer->stream_synchronize(0) == status::success);
+        CHECK(producer->stream_query(0) == status::success);
+        gpu.join();
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -360,6 +394,7 @@ int main() {
         {"attributes and limits", test_attributes_and_limits},
         {"full ring and deadlines", test_full_ring_and_deadlines},
         {"streams and events", test_streams_and_events},
+        {"a wait is spent like those before it", test_a_wait_is_spent_like_those_before_it},
         {"copies", test_copies},
         {"copies from many threads", test_copies_from_many_threads},
         {"copy threads", test_copy_threads},

@@ -1,0 +1,35 @@
+"""The nice value that stands for a CPU weight, for host threads that are in no control group of their own.
+
+Each step of the nice value is worth a factor of 1.25 of processor time. Where the kernel groups tasks by
+session (autogroups), it compares nice values within a session only, and sessions by the value of their
+autogroup: who leads a session of its own gets both. Source: sched(7), "The nice value and group scheduling".
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from fikitd.launch import USUAL_CPU_WEIGHT
+
+STEP: Final = 1.25
+LARGEST: Final = 19
+
+
+def nice_of(cpu_weight: int) -> int:
+    """0 for the usual weight and those above, which would need a privilege."""
+    return min(LARGEST, max(0, round(math.log(USUAL_CPU_WEIGHT / cpu_weight, STEP))))
+
+
+def set_nice(pid: int, nice: int) -> None:
+    """Of all threads of the process group that ``pid`` leads. Raises OSError; PermissionError to lower it."""
+    if os.getpgid(pid) != pid:
+        os.setpriority(os.PRIO_PROCESS, pid, nice)
+        return
+    os.setpriority(os.PRIO_PGRP, pid, nice)
+    if os.getsid(pid) == pid:
+        with suppress(OSError):  # no autogroups here, or changed a moment ago
+            Path(f"/proc/{pid}/autogroup").write_text(str(nice))

@@ -1,0 +1,35 @@
+// How a wait for the GPU is spent. Who spins sees the mark at once. Who sleeps is woken late: the executor
+// looks for completions every 50 us while it sleeps itself, and then the kernel has to find a core. A program
+// that waits in every step waits about as long each time, so it sleeps for most of that and spins around the
+// expected end.
+#pragma once
+
+#include <cstdint>
+
+namespace fikit {
+
+struct Patience {
+    int64_t spin_ns;            // from the beginning,
+    int64_t sleep_ns = 0;       // then asleep for so long,
+    int64_t spin_again_ns = 0;  // then again; after that asleep until woken
+};
+
+inline constexpr int64_t first_spin_ns = 30'000;  // longer than an idle GPU's launch and synchronise
+inline constexpr int64_t least_margin_ns = 100'000, most_margin_ns = 1'000'000;
+inline constexpr int64_t worth_a_sleep_ns = 400'000;
+inline constexpr int64_t too_long_ns = 1'000'000'000;  // what happens 100 us late there does not matter
+
+// For a wait like those before it, which took `usual_ns`; 0: there was none.
+constexpr Patience patience_for(int64_t usual_ns) {
+    if (usual_ns == 0 || usual_ns > too_long_ns) return {first_spin_ns};
+    int64_t margin = usual_ns / 8;
+    margin = margin < least_margin_ns ? least_margin_ns : margin > most_margin_ns ? most_margin_ns : margin;
+    if (usual_ns < worth_a_sleep_ns) return {usual_ns + margin};
+    return {first_spin_ns, usual_ns - margin - first_spin_ns, 2 * margin};
+}
+
+constexpr int64_t usual_after(int64_t usual_ns, int64_t waited_ns) {
+    return usual_ns == 0 ? waited_ns : usual_ns + (waited_ns - usual_ns) / 4;
+}
+
+}  // namespace fikit
