@@ -99,33 +99,41 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const Sequence::Launch& launch = high->sequence->at(high->sequence->size() - high->outstanding);
+    // Beside gated work it may be late for another reason than that it is seen late.
+    const bool undisturbed = runs_ == 0 && last_over_ < launch.at;
+    high->notice =
+        std::min(high->notice + (undisturbed ? 5 : 0), std::max<Nanoseconds>(0, now - launch.alone));
+    compare(*high, launch, now - high->notice);
     --high->outstanding;
-    high->notice = std::min(high->notice + 5, std::max<Nanoseconds>(0, now - launch.alone));
-    learn_drag(*high, launch, now - high->notice);
     high->end = now - high->notice;
     high->alone = launch.alone;
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
-// Launches that were all waiting on the GPU since the last look took its time until this one: what is not
-// their own durations, nor the delays that are foreseen of what ran beside them, is drag.
-void Fikit::learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds at) {
+// Launches that one look saw completed: what they took beyond what was foreseen is their interference with
+// what ran beside them.
+void Fikit::compare(High& high, const Sequence::Launch& launch, Nanoseconds at) {
     if (at != high.seen) {
-        if (high.batch > 0 && high.behind) {
-            const Nanoseconds each = (high.seen - high.seen_before - high.foreseen) / high.batch;
-            high.drag += (std::clamp<Nanoseconds>(each, 0, most_drag) - high.drag) / 8;
-        }
-        high.seen_before = high.seen;
+        learn(high);
+        high.foreseen = high.seen;
         high.seen = at;
-        high.foreseen = high.batch = 0;
-        // Where all SMs are held for long, what is foreseen is too rough to tell the rest.
-        high.behind = runs_ > 0 && (running(0).plan.sms < bounds_.multiprocessors ||
-                                    running(0).plan.block <= bounds_.delay_least);
+        high.own = high.batch = 0;
+        high.guest = runs_ > 0 ? running(0).plan : Plan{};
     }
-    high.behind = high.behind && launch.at + Sequence::latency <= high.seen_before;
-    if (!high.behind) return;
     ++high.batch;
-    high.foreseen += launch.duration + stall(running(0).plan, launch, most_drag);
+    high.own += launch.duration;
+    high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
+    if (high.guest.guest != 0) high.foreseen += stall(high.guest, launch, high.guest.block);
+}
+
+void Fikit::learn(High& high) {
+    if (high.batch == 0 || high.guest.guest == 0) return;
+    const auto longer = static_cast<double>(std::max<Nanoseconds>(0, high.seen - high.foreseen));
+    const auto share = static_cast<float>(longer / static_cast<double>(high.own));
+    const Sequence& sequence = *high.sequence;
+    const uint32_t end = sequence.size() - high.outstanding;
+    for (uint32_t launch = end - high.batch; launch != end; ++launch)
+        interference_.learn(sequence.at(launch).key, high.guest.guest, share);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -184,11 +192,9 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     statistics.step_time = high.step_time;
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
-        high.trust = std::max(least_trust, high.trust * 0.85);
-        high.margin = std::min(most_margin, high.margin * 1.15);
+        high.trust = std::max(least_trust, high.trust * 0.8);
     } else {
-        high.trust = std::min(0.9, high.trust + 0.0012);
-        high.margin = std::max(1.0, high.margin * 0.997);
+        high.trust = std::min(most_trust, high.trust * 1.001);
     }
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;

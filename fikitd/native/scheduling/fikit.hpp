@@ -46,6 +46,7 @@
 
 #include <memory>
 
+#include "interference.hpp"
 #include "levels.hpp"
 #include "sequence.hpp"
 
@@ -95,29 +96,33 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds looks = 64;
     static constexpr Nanoseconds patience = 4;
     static constexpr Nanoseconds between = 1000;  // from one gated kernel's end to the next one's start
-    static constexpr Nanoseconds most_drag = 20'000;
-    static constexpr double least_trust = 0.3, most_margin = 2.0;
+    static constexpr double least_trust = 0.02, most_trust = 0.95;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
+    // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
+    struct Plan {
+        Engine engine = Engine::none;
+        uint32_t sms = 0, waves = 1;
+        double taken = 1;  // of each SM
+        Nanoseconds block = 0, start = 0, end = 0;
+        uint64_t guest = 0;  // as Interference knows it
+    };
     struct High {
         Sequence* sequence = nullptr;
         uint32_t outstanding = 0;        // launches issued and not completed
         Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
         Nanoseconds notice = 1'000'000;  // how late a completion is seen: the least so far
-        // What its launches take beside gated work on top of the delays that are foreseen, and of what that
-        // is being learnt: the launches that one look saw completed, which had all waited since the look
-        // before.
-        Nanoseconds drag = 1500;
-        Nanoseconds seen_before = 0, seen = 0, foreseen = 0;
+        // From what its interference is learnt: the launches that one look saw completed, and what was
+        // foreseen of them.
+        Nanoseconds seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
-        bool behind = false;
+        Plan guest;  // beside which they ran
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
         bool beside = false;                 // gated work was in flight since it last waited
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;   // share of the slack that is relied on
-        double margin = 1.0;  // by which expected delays are multiplied
+        double trust = 0.5;  // share of the slack and of the bound that is used
         Nanoseconds gap = 0, duration = 0;
         double demand = 0;                // SMs: a slowly falling maximum
         unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
@@ -133,13 +138,6 @@ class Fikit final : public Levels {
         uint64_t key = 0;
         Nanoseconds longest = 0;
         uint32_t left = 0;  // launches for which it counts
-    };
-    // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
-    struct Plan {
-        Engine engine = Engine::none;
-        uint32_t sms = 0, waves = 1;
-        double taken = 1;  // of each SM
-        Nanoseconds block = 0, start = 0, end = 0;
     };
     struct Course;
     struct Running {
@@ -178,10 +176,12 @@ class Fikit final : public Levels {
     }
     Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
+    Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
-    void learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds now);
+    void compare(High& high, const Sequence::Launch& launch, Nanoseconds at);
+    void learn(High& high);
     Decision place(unsigned session, Nanoseconds now, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
 
@@ -192,6 +192,7 @@ class Fikit final : public Levels {
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
     std::array<Surprise, 512> surprises_{};
+    Interference interference_;
     std::array<Running, operations> running_{};
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
     Plan planned_;  // of what was decided on last, for the session:

@@ -5,7 +5,8 @@
 namespace fikit::scheduling {
 
 Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
-    Plan plan{work.engine, sms, 1, 1.0, work.block, std::max(now + Sequence::latency, busy_until_), 0};
+    Plan plan{work.engine, sms, 1, 1.0, work.block, std::max(now + Sequence::latency, busy_until_), 0,
+              Interference::guest(work.key, sms)};
     Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
         const uint32_t all = bounds_.multiprocessors * work.per_sm, slots = sms * work.per_sm;
@@ -36,16 +37,23 @@ Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanos
     return std::min(block, more * launch.block);
 }
 
+// The same, and how much longer it lasts beside that.
+Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
+    const double share = interference_.share(launch.key, plan.guest);
+    const auto beside = static_cast<double>(std::min(left, launch.duration));
+    return stall(plan, launch, left) + static_cast<Nanoseconds>(share * beside);
+}
+
 // A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
 struct Fikit::Course {
     const Fikit& policy;
     const Plan& candidate;
-    Nanoseconds drag, alone, end;
+    Nanoseconds alone, end;
     unsigned run = 0;  // what is on the GPU at `end`
     Nanoseconds until = 0;
 
     Course(const Fikit& all, const High& high, const Plan& plan, Nanoseconds now)
-        : policy(all), candidate(plan), drag(high.drag), alone(high.alone), end(high.end) {
+        : policy(all), candidate(plan), alone(high.alone), end(high.end) {
         if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
     }
 
@@ -56,9 +64,9 @@ struct Fikit::Course {
         while (run < policy.runs_ && start >= until)
             if (++run < policy.runs_) until += policy.running(run).length;
         if (run < policy.runs_)
-            end += drag + policy.stall(policy.running(run).plan, next, until - start);
+            end += policy.delay(policy.running(run).plan, next, until - start);
         else if (start < candidate.end)
-            end += drag + policy.stall(candidate, next, candidate.end - std::max(start, candidate.start));
+            end += policy.delay(candidate, next, candidate.end - std::max(start, candidate.start));
     }
 };
 
@@ -70,7 +78,8 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) c
     const bool known = sequence.known();
     Course course(*this, high, plan, now);
     const Nanoseconds bound = step_bound(high);
-    Nanoseconds allowed = bound - high.spent, worst = -bound;
+    const auto all = static_cast<Nanoseconds>(high.trust * static_cast<double>(bound));
+    Nanoseconds allowed = all - high.spent, worst = -bound;
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
@@ -88,11 +97,10 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) c
         issued = std::max(issued + launch.gap, now);
         const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            const double expected = static_cast<double>(late) * high.margin;
-            worst = std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
+            worst = std::max(worst, late - allowed);
             issued += late;
             step = launch.step;
-            allowed = bound;
+            allowed = all;
             course.alone = course.end;
         }
         const Nanoseconds at = issued + Sequence::latency;
@@ -104,9 +112,8 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) c
     }
     const Nanoseconds late = course.end - course.alone;
     if (late <= 0) return worst;
-    const Nanoseconds slack = known ? sequence.slack(position, high.drag) : 0;
-    const double expected = static_cast<double>(late) * high.margin - static_cast<double>(slack) * high.trust;
-    return std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
+    const double slack = known ? high.trust * static_cast<double>(sequence.slack(position)) : 0;
+    return std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed);
 }
 
 // Most candidates need no walk: they cannot delay by more than lies before their end, and that the slack
@@ -115,8 +122,8 @@ bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) co
     const Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
     const Nanoseconds most = std::max<Nanoseconds>(0, high.end - high.alone) + plan.end - now;
-    const Nanoseconds slack = sequence.slack(sequence.next(), high.drag);
-    return static_cast<double>(most) * high.margin <= static_cast<double>(slack) * high.trust;
+    const Nanoseconds slack = sequence.slack(sequence.next());
+    return static_cast<double>(most) <= static_cast<double>(slack) * high.trust;
 }
 
 bool Fikit::fits(const Plan& plan, Nanoseconds now) const {

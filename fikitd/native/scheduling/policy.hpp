@@ -34,7 +34,7 @@ struct Work {
     bool known = false;        // from enough measurements
     Nanoseconds expected = 0;  // duration alone on the GPU: windowed median; a guess where !known
     Nanoseconds longest = 0;   // a high percentile of the window; 0: as `expected`
-    Nanoseconds shortest = 0;  // a low one: what it takes undisturbed; 0: as `expected`
+    Nanoseconds shortest = 0;  // what it takes beside nothing; 0: as `expected`
     Nanoseconds block = 0;     // duration of one block, from `longest`: what it may delay others by
 };
 

@@ -81,7 +81,7 @@ class Sequence {
             entry.deviation = gap / 2;
         }
         entry.idle = before == nullptr ? 0 : before->idle + idle;
-        ends_[step_ % ends_.size()] = {step_, entry.idle, head_};
+        ends_[step_ % ends_.size()] = {step_, entry.idle};
         // The keys up to here are those up to the cursor, and so is their hash.
         entry.hash = known() ? slot(cursor_).hash : recent_hash();
         index_[entry.hash % index_.size()] = head_;
@@ -101,13 +101,12 @@ class Sequence {
     uint32_t next() const { return cursor_ + 1; }
     uint32_t period() const { return period_; }  // launches from one iteration to the next; 0: none seen
 
-    // Idle time from the given position until the session waits, as it was the last time, when each launch
-    // until then takes so much longer.
-    Nanoseconds slack(uint32_t position, Nanoseconds longer) const {
+    // Idle time from the given position until the session waits, as it was the last time.
+    Nanoseconds slack(uint32_t position) const {
         const Launch& from = at(position);
         const End& end = ends_[from.step % ends_.size()];
         if (end.step != from.step) return 0;
-        return std::max<Nanoseconds>(0, end.idle - from.idle - (end.last - position) * longer);
+        return std::max<Nanoseconds>(0, end.idle - from.idle);
     }
 
     uint64_t predicted = 0, met = 0;
@@ -116,7 +115,6 @@ class Sequence {
     struct End {
         uint32_t step = nowhere;
         Nanoseconds idle = 0;
-        uint32_t last = 0;  // position of the step's last launch
     };
 
     Launch& slot(uint32_t position) { return entries_[position % capacity]; }
