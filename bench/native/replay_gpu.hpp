@@ -205,7 +205,7 @@ class Gpu {
     std::vector<uint16_t> pending_;  // streams whose kernel has blocks to place, in the order of their claim
     std::vector<Wave> waves_;
     std::vector<uint16_t> free_waves_;
-    int ahead_ = -1;  // the wave that others follow
+    int ahead_ = -1;                   // the wave that others follow
     std::vector<uint16_t> sensitive_;  // waves that are slowed by the pressure of others
     double pressure_ = 0;              // of all that runs
     struct CopyEngine {

@@ -122,7 +122,8 @@ class Profile {
     }
 
     // A launch of the entry's took so long; as KernelEntry::measured.
-    void measured(KernelEntry& entry, Nanoseconds duration, uint32_t multiprocessors, bool disturbed = false) {
+    void measured(KernelEntry& entry, Nanoseconds duration, uint32_t multiprocessors,
+                  bool disturbed = false) {
         entry.measured(duration, multiprocessors, disturbed);
         if (entry.changed) return;
         entry.changed = true;

@@ -73,7 +73,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
-        high.beside = true;
+        high.beside = high.filled = true;
         if (runs_ > 0) suspect(high, running(runs_ - 1));
     }
 }
@@ -99,14 +99,14 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const Sequence::Launch& launch = high->sequence->at(high->sequence->size() - high->outstanding);
-    // Beside gated work it may be late for another reason than that it is seen late.
-    const bool undisturbed = runs_ == 0 && last_over_ < launch.at;
-    high->notice =
-        std::min(high->notice + (undisturbed ? 5 : 0), std::max<Nanoseconds>(0, now - launch.alone));
+    // Behind others' work or its own it is late for other reasons than that it is seen late.
+    const Nanoseconds start = launch.at + Sequence::latency;
+    if (runs_ == 0 && last_over_ < launch.at && start > high->end)
+        high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
     compare(*high, launch, now - high->notice);
     --high->outstanding;
     high->end = now - high->notice;
-    high->alone = launch.alone;
+    high->alone = std::min(launch.alone, high->end);
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
@@ -123,11 +123,11 @@ void Fikit::compare(High& high, const Sequence::Launch& launch, Nanoseconds at) 
     ++high.batch;
     high.own += launch.duration;
     high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
-    if (high.guest.guest != 0) high.foreseen += stall(high.guest, launch, high.guest.block);
+    if (high.guest.guest.name != 0) high.foreseen += stall(high.guest, launch, high.guest.block);
 }
 
 void Fikit::learn(High& high) {
-    if (high.batch == 0 || high.guest.guest == 0) return;
+    if (high.batch == 0 || high.guest.guest.name == 0) return;
     const auto longer = static_cast<double>(std::max<Nanoseconds>(0, high.seen - high.foreseen));
     const auto share = static_cast<float>(longer / static_cast<double>(high.own));
     const Sequence& sequence = *high.sequence;
@@ -175,6 +175,7 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
         }
         delays.worst = std::max(delays.worst, late);
     }
+    high.alone = high.end;  // it is over
     high.beside = runs_ > 0;
     high.suspect = max_sessions;
     high.suspect_block = 0;
@@ -193,9 +194,10 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
         high.trust = std::max(least_trust, high.trust * 0.8);
-    } else {
+    } else if (high.filled) {
         high.trust = std::min(most_trust, high.trust * 1.001);
     }
+    high.filled = runs_ > 0;
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;
     statistics.met = high.sequence->met;
@@ -258,7 +260,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
                 // What takes long on a small partition rather waits a while for room on a larger one.
                 ready_at = guest.since + (length - least) / patience;
                 if (ready_at > now) break;
-                if (waves == 0 && !fits(confined, now)) continue;
+                if (!fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
                 planned_ = confined;

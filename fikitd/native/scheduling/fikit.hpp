@@ -105,21 +105,22 @@ class Fikit final : public Levels {
         uint32_t sms = 0, waves = 1;
         double taken = 1;  // of each SM
         Nanoseconds block = 0, start = 0, end = 0;
-        uint64_t guest = 0;  // as Interference knows it
+        Interference::Guest guest;
     };
     struct High {
         Sequence* sequence = nullptr;
         uint32_t outstanding = 0;        // launches issued and not completed
         Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
-        Nanoseconds notice = 1'000'000;  // how late a completion is seen: the least so far
+        Nanoseconds notice = 3000;       // how late a completion is seen
         // From what its interference is learnt: the launches that one look saw completed, and what was
         // foreseen of them.
         Nanoseconds seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
-        Plan guest;  // beside which they ran
+        Plan guest;                          // beside which they ran
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
-        bool beside = false;                 // gated work was in flight since it last waited
-        Nanoseconds spent = 0;               // delay of this step
+        // Gated work was in flight: since it last waited; in this step.
+        bool beside = false, filled = false;
+        Nanoseconds spent = 0;  // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
         double trust = 0.5;  // share of the slack and of the bound that is used

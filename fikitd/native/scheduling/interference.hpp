@@ -2,8 +2,9 @@
 // an SM shared. Learnt from what such launches took in truth, by the pair of kernels; for a pair not seen
 // together yet, by the one that disturbs.
 //
-// What is learnt is a share of the disturbed kernel's own duration. Fixed size; a pair that meets another's
-// place takes it over.
+// What is learnt is a share of the disturbed kernel's own duration; beside a confined kernel for each SM that
+// it has, beside one on the whole GPU, where SMs are shared too, apart from that. Fixed size; a pair that
+// meets another's place takes it over.
 #pragma once
 
 #include <algorithm>
@@ -18,17 +19,26 @@ class Interference {
   public:
     static constexpr float most = 8;  // an accident is no interference
 
-    // How a kernel confined to so many SMs goes by here; never 0.
-    static uint64_t guest(uint64_t key, uint32_t sms) { return (key ^ sms) * 0x9e3779b97f4a7c15u | 1; }
+    // Who disturbs: a kernel, and where.
+    struct Guest {
+        uint64_t name = 0;  // 0: nobody
+        float sms = 1;      // by which shares are multiplied
+        Guest() = default;
+        Guest(uint64_t key, uint32_t of, uint32_t all)
+            : name((key ^ (of < all)) * 0x9e3779b97f4a7c15u | 1),
+              sms(static_cast<float>(of) / static_cast<float>(all)) {}
+    };
 
-    double share(uint64_t kernel, uint64_t guest) const {
-        const Pair& pair = pairs_[place(kernel, guest)];
-        if (pair.kernel == kernel && pair.guest == guest && pair.times >= sure) return pair.share;
-        const Pair& any = pairs_[place(0, guest)];
-        return any.kernel == 0 && any.guest == guest ? any.share : 0;
+    float share(uint64_t kernel, const Guest& guest) const {
+        const Pair& pair = pairs_[place(kernel, guest.name)];
+        if (pair.kernel == kernel && pair.guest == guest.name && pair.times >= sure)
+            return pair.share * guest.sms;
+        const Pair& any = pairs_[place(0, guest.name)];
+        return any.kernel == 0 && any.guest == guest.name ? any.share * guest.sms : 0;
     }
-    void learn(uint64_t kernel, uint64_t guest, float share) {
-        share = std::min(share, most);
+    void learn(uint64_t kernel, const Guest& from, float share) {
+        share = std::min(share / from.sms, most);
+        const uint64_t guest = from.name;
         for (const uint64_t which : {kernel, uint64_t{0}}) {
             Pair& pair = pairs_[place(which, guest)];
             if (pair.kernel != which || pair.guest != guest) pair = {which, guest, 0, 0};

@@ -5,8 +5,10 @@
 namespace fikit::scheduling {
 
 Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
-    Plan plan{work.engine, sms, 1, 1.0, work.block, std::max(now + Sequence::latency, busy_until_), 0,
-              Interference::guest(work.key, sms)};
+    Plan plan{work.engine, sms,
+              1,           1.0,
+              work.block,  std::max(now + Sequence::latency, busy_until_),
+              0,           {work.key, sms, bounds_.multiprocessors}};
     Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
         const uint32_t all = bounds_.multiprocessors * work.per_sm, slots = sms * work.per_sm;
@@ -39,9 +41,9 @@ Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanos
 
 // The same, and how much longer it lasts beside that.
 Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
-    const double share = interference_.share(launch.key, plan.guest);
+    const float share = interference_.share(launch.key, plan.guest);
     const auto beside = static_cast<double>(std::min(left, launch.duration));
-    return stall(plan, launch, left) + static_cast<Nanoseconds>(share * beside);
+    return stall(plan, launch, left) + static_cast<Nanoseconds>(static_cast<double>(share) * beside);
 }
 
 // A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
