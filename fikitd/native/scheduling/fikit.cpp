@@ -73,7 +73,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
-        high.beside = high.filled = true;
+        high.beside = true;
         if (runs_ > 0) suspect(high, running(runs_ - 1));
     }
 }
@@ -194,10 +194,9 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     if (high.spent > statistics.bound) {
         ++statistics.over_bound;
         high.trust = std::max(least_trust, high.trust * 0.8);
-    } else if (high.filled) {
-        high.trust = std::min(most_trust, high.trust * 1.001);
+    } else if (runs_ > 0 || waiting_ != 0) {
+        high.trust = std::min(most_trust, high.trust * 1.002);
     }
-    high.filled = runs_ > 0;
     statistics.bound = step_bound(high);
     statistics.predicted = high.sequence->predicted;
     statistics.met = high.sequence->met;

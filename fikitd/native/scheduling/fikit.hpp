@@ -118,8 +118,7 @@ class Fikit final : public Levels {
         uint32_t batch = 0;
         Plan guest;                          // beside which they ran
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
-        // Gated work was in flight: since it last waited; in this step.
-        bool beside = false, filled = false;
+        bool beside = false;                 // gated work was in flight since it last waited
         Nanoseconds spent = 0;  // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
