@@ -66,7 +66,6 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     running(runs_++) = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
-    busy_until_ = made.end;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -90,10 +89,11 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
             surprised(session, work, running(at), lasted);
         last_over_ = now;
         queued_ -= running(at).length;
-        busy_until_ = now + queued_;
+        const bool first = at == 0;
         for (; at > 0; --at) running(at) = running(at - 1);
         ++first_run_;
         --runs_;
+        if (first && runs_ > 0) running(0).plan.end = now + running(0).length;
         return;
     }
     High* high = high_of(session);
@@ -103,7 +103,7 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Nanoseconds start = launch.at + Sequence::latency;
     if (runs_ == 0 && last_over_ < launch.at && start > high->end)
         high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
-    compare(*high, launch, now - high->notice);
+    compare(session, *high, launch, now - high->notice);
     --high->outstanding;
     high->end = now - high->notice;
     high->alone = std::min(launch.alone, high->end);
@@ -112,28 +112,34 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
 
 // Launches that one look saw completed: what they took beyond what was foreseen is their interference with
 // what ran beside them.
-void Fikit::compare(High& high, const Sequence::Launch& launch, Nanoseconds at) {
+void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at) {
     if (at != high.seen) {
-        learn(high);
+        learn(session, high);
         high.foreseen = high.seen;
         high.seen = at;
         high.own = high.batch = 0;
-        high.guest = runs_ > 0 ? running(0).plan : Plan{};
+        high.guest = runs_ > 0 ? running(0) : Running{};
     }
     ++high.batch;
     high.own += launch.duration;
     high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
-    if (high.guest.guest.name != 0) high.foreseen += stall(high.guest, launch, high.guest.block);
+    const Plan& guest = high.guest.plan;
+    if (guest.guest.name != 0) high.foreseen += stall(guest, launch, guest.block);
 }
 
-void Fikit::learn(High& high) {
-    if (high.batch == 0 || high.guest.guest.name == 0) return;
-    const auto longer = static_cast<double>(std::max<Nanoseconds>(0, high.seen - high.foreseen));
-    const auto share = static_cast<float>(longer / static_cast<double>(high.own));
+void Fikit::learn(unsigned session, High& high) {
+    const Interference::Guest& guest = high.guest.plan.guest;
+    if (high.batch == 0 || guest.name == 0) return;
+    const Nanoseconds longer = std::max<Nanoseconds>(0, high.seen - high.foreseen);
+    for (const unsigned either : {session, unsigned{high.guest.session}}) {
+        statistics_[either].beside_time += high.own;
+        statistics_[either].slowed_time += longer;
+    }
+    const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const uint32_t end = sequence.size() - high.outstanding;
     for (uint32_t launch = end - high.batch; launch != end; ++launch)
-        interference_.learn(sequence.at(launch).key, high.guest.guest, share);
+        interference_.learn(sequence.at(launch).key, guest, share);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -198,6 +204,7 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
         high.trust = std::min(most_trust, high.trust * 1.002);
     }
     statistics.bound = step_bound(high);
+    statistics.trust = high.trust;
     statistics.predicted = high.sequence->predicted;
     statistics.met = high.sequence->met;
     high.spent = 0;
@@ -223,7 +230,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     if (gated_operations_ > 0) {
         if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
         const Nanoseconds most = in_flight(now);
-        if (gated_in_flight_ - running(0).charge >= most || busy_until_ - now >= most)
+        if (gated_in_flight_ - running(0).charge >= most || busy_until(now) - now >= most)
             return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};

@@ -107,6 +107,12 @@ class Fikit final : public Levels {
         Nanoseconds block = 0, start = 0, end = 0;
         Interference::Guest guest;
     };
+    struct Running {
+        uint8_t session = 0;
+        bool known = false;
+        Nanoseconds charge = 0, length = 0, longest = 0;
+        Plan plan;
+    };
     struct High {
         Sequence* sequence = nullptr;
         uint32_t outstanding = 0;        // launches issued and not completed
@@ -116,10 +122,10 @@ class Fikit final : public Levels {
         // foreseen of them.
         Nanoseconds seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
-        Plan guest;                          // beside which they ran
+        Running guest;                       // beside which they ran
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
         bool beside = false;                 // gated work was in flight since it last waited
-        Nanoseconds spent = 0;  // delay of this step
+        Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
         double trust = 0.5;  // share of the slack and of the bound that is used
@@ -140,12 +146,6 @@ class Fikit final : public Levels {
         uint32_t left = 0;  // launches for which it counts
     };
     struct Course;
-    struct Running {
-        uint8_t session = 0;
-        bool known = false;
-        Nanoseconds charge = 0, length = 0, longest = 0;
-        Plan plan;
-    };
 
     High* high_of(unsigned session) {
         const uint8_t place = places_[session];
@@ -174,14 +174,18 @@ class Fikit final : public Levels {
             longest = std::max(longest, step_bound(highs_[std::countr_zero(left)]));
         return longest;
     }
+    // When the gated work in flight will be over. What is overdue is not over yet.
+    Nanoseconds busy_until(Nanoseconds now) const {
+        return runs_ == 0 ? now : std::max(now, running(0).plan.end) + queued_ - running(0).length;
+    }
     Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
-    void compare(High& high, const Sequence::Launch& launch, Nanoseconds at);
-    void learn(High& high);
+    void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);
+    void learn(unsigned session, High& high);
     Decision place(unsigned session, Nanoseconds now, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
 
@@ -197,8 +201,7 @@ class Fikit final : public Levels {
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
     Plan planned_;  // of what was decided on last, for the session:
     unsigned planned_for_ = max_sessions;
-    Nanoseconds queued_ = 0,
-                busy_until_ = 0;  // of the gated work in flight: its length, when it will be over
+    Nanoseconds queued_ = 0;      // length of the gated work in flight
     Nanoseconds last_over_ = 0;   // when gated work last completed
     unsigned unforeseeable_ = 0;  // high sessions that are not predicted
     size_t partitions_ = 0;

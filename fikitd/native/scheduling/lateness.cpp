@@ -7,7 +7,7 @@ namespace fikit::scheduling {
 Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
     Plan plan{work.engine, sms,
               1,           1.0,
-              work.block,  std::max(now + Sequence::latency, busy_until_),
+              work.block,  std::max(now + Sequence::latency, busy_until(now)),
               0,           {work.key, sms, bounds_.multiprocessors}};
     Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
