@@ -48,8 +48,9 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         high->demand = std::max(high->demand * 0.999, std::min<double>(demand, bounds_.multiprocessors));
         return;
     }
+    const bool planned = planned_for_ == session;
     Plan made;
-    if (planned_for_ == session) {
+    if (planned) {
         made = planned_;
     } else {
         const uint32_t sms =
@@ -63,7 +64,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     made.end = made.start + length;
     if (!work.known || made.block == 0) made.block = length;
     if (runs_ == operations) return;  // nobody is near whom it could delay
-    running(runs_++) = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
+    running(runs_++) = {
+        static_cast<uint8_t>(session), work.known, planned, charge(work), length, longest, made};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
     if (!beside_high(now)) return;
@@ -73,6 +75,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
+        high.unplanned |= !planned;
         if (runs_ > 0) suspect(high, running(runs_ - 1));
     }
 }
@@ -197,12 +200,14 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     high.step_time = high.step_time == 0 ? length : high.step_time + (length - high.step_time) / 8;
     ++statistics.steps;
     statistics.step_time = high.step_time;
+    statistics.over_bound += high.spent > statistics.bound;
     if (high.spent > statistics.bound) {
-        ++statistics.over_bound;
-        high.trust = std::max(least_trust, high.trust * 0.8);
+        if (!high.unplanned) high.trust = std::max(least_trust, high.trust * 0.8);
     } else if (runs_ > 0 || waiting_ != 0) {
         high.trust = std::min(most_trust, high.trust * 1.002);
     }
+    high.unplanned = false;
+    for (unsigned at = 0; at < runs_; ++at) high.unplanned |= !running(at).planned;
     statistics.bound = step_bound(high);
     statistics.trust = high.trust;
     statistics.predicted = high.sequence->predicted;

@@ -110,6 +110,7 @@ class Fikit final : public Levels {
     struct Running {
         uint8_t session = 0;
         bool known = false;
+        bool planned = false;  // that it delays nobody too much; not: it is unknown, or its turn by credit
         Nanoseconds charge = 0, length = 0, longest = 0;
         Plan plan;
     };
@@ -125,6 +126,7 @@ class Fikit final : public Levels {
         Running guest;                       // beside which they ran
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
         bool beside = false;                 // gated work was in flight since it last waited
+        bool unplanned = false;              // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
