@@ -18,18 +18,22 @@
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
 //               the others until a block of the candidate ends, or run in more waves on what is left. If
-//               the lateness that results, less the slack, stays within what is left of the step's
-//               bound, the candidate goes there. Equal speed on a smaller partition is preferred to a
-//               larger one; where it would be slower there, it first waits a `patience`-th of the loss
-//               for room on a larger one.
+//               the lateness that results, less the part of the slack that is trusted in, stays within
+//               the like part of what is left of the step's bound, the candidate goes there. Equal speed
+//               on a smaller partition is preferred to a larger one; where it would be slower there, it
+//               first waits a `patience`-th of the loss for room on a larger one.
+//   interference  What launches of a high session take beside others' work on top of waiting for SMs (caches,
+//               memory bandwidth, a shared SM) is learnt by pairs of kernels (interference.hpp) and
+//               expected in the walk. What they take beside nothing comes from measurements with nothing
+//               beside (`Work::shortest`).
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
 //               the walk passes it first.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
-//               for every operation, and only `in_flight` is ever beyond recall. What launches of a high
-//               session take beside gated work on top of what is foreseen (other caches, fewer SMs, the
-//               way a GPU serves two contexts) is learnt (`drag`), and slack shrinks by it. Steps that
-//               were delayed by more than the bound make it trust slack less (`trust`) and expect more
-//               delay (`margin`), within limits, so that no accident shuts the low side out.
+//               for every operation, and only `in_flight` is ever beyond recall. Each step that was
+//               delayed by more than the bound lowers the part of slack and bound that is used (`trust`) by
+//               a fifth, each other one beside gated work raises it by a 500th: about one step in a
+//               hundred stays over. At worst only what ends before the next launch is filled in. Steps
+//               beside something that went unplanned (unknown, or by credit) lower nothing.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
