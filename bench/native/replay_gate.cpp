@@ -245,7 +245,9 @@ Nanoseconds Gate::gate(Nanoseconds now) {
             Session& session = sessions_[decision.session];
             const Nanoseconds cost = issue(
                 session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
-            return session.unmarked_work >= policy_->in_flight(now) / 4 ? cost + mark(session, true) : cost;
+            const Nanoseconds most = policy_->in_flight(now);
+            const bool alone = most > settings_.bounds.in_flight;
+            return session.unmarked_work >= most / (alone ? 2 : 4) ? cost + mark(session, true) : cost;
         }
         for (Session& session : sessions_)
             if (session.waits && !std::exchange(session.refused, true)) ++session.result.decisions.waited;
