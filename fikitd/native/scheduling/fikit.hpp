@@ -19,9 +19,9 @@
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
 //               the others until a block of the candidate ends, or run in more waves on what is left. If
 //               the lateness that results, less the part of the slack that is trusted in, stays within
-//               the like part of what is left of the step's bound, the candidate goes there. Equal speed
-//               on a smaller partition is preferred to a larger one; where it would be slower there, it
-//               first waits a `patience`-th of the loss for room on a larger one.
+//               what is left of the step's bound, half of which is a matter of trust too, the candidate
+//               goes there. Equal speed on a smaller partition is preferred to a larger one; where it would
+//               be slower there, it first waits a `patience`-th of the loss for room on a larger one.
 //   interference  What launches of a high session take beside others' work on top of waiting for SMs (caches,
 //               memory bandwidth, a shared SM) is learnt by pairs of kernels (interference.hpp) and
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
@@ -30,9 +30,8 @@
 //               the walk passes it first.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
 //               for every operation, and only `in_flight` is ever beyond recall. Each step that was
-//               delayed by more than the bound lowers the part of slack and bound that is used (`trust`) by
-//               a fifth, each other one beside gated work raises it by a 500th: about one step in a
-//               hundred stays over. At worst only what ends before the next launch is filled in. Steps
+//               delayed by more than the bound lowers that part (`trust`) by a fifth, each other one
+//               beside gated work raises it by a 500th: about one step in a hundred stays over. Steps
 //               beside something that went unplanned (unknown, or by credit) lower nothing.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
@@ -134,7 +133,7 @@ class Fikit final : public Levels {
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;  // share of the slack and of the bound that is used
+        double trust = 0.5;  // share that is used of the slack and of the bound's second half
         Nanoseconds gap = 0, duration = 0;
         double demand = 0;                // SMs: a slowly falling maximum
         unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
