@@ -88,7 +88,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (at == runs_) return;
         if (!running(at).known && work.engine == Engine::kernel) --unknowns_;
         const Nanoseconds lasted = now - std::max(running(at).plan.start, last_over_);
-        if (work.known && work.key != 0 && lasted > 4 * running(at).longest + in_flight(now))
+        // One mark tells of several: what else is in flight may have taken that time.
+        if (work.known && work.key != 0 && lasted > 4 * running(at).longest + in_flight(now) + 2 * queued_)
             surprised(session, work, running(at), lasted);
         last_over_ = now;
         queued_ -= running(at).length;
