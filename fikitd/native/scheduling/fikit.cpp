@@ -55,7 +55,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     } else {
         const uint32_t sms =
             work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-        made = plan(work, sms, now);
+        made = plan(session, work, sms, now);
     }
     planned_for_ = max_sessions;
     const Nanoseconds longest = made.end - made.start;
@@ -75,7 +75,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
-        high.unplanned |= !planned;
+        high.unplanned |= !planned && running(runs_ - 1).plan.block > step_bound(high);
         if (runs_ > 0) suspect(high, running(runs_ - 1));
     }
 }
@@ -208,7 +208,8 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
         high.trust = std::min(most_trust, high.trust * 1.002);
     }
     high.unplanned = false;
-    for (unsigned at = 0; at < runs_; ++at) high.unplanned |= !running(at).planned;
+    for (unsigned at = 0; at < runs_; ++at)
+        high.unplanned |= !running(at).planned && running(at).plan.block > statistics.bound;
     statistics.bound = step_bound(high);
     statistics.trust = high.trust;
     statistics.predicted = high.sequence->predicted;
@@ -252,7 +253,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             refusal = guest.refusal;
             return {Verdict::wait, number, 0, guest.look_at};
         }
-        planned_ = plan(work, bounds_.multiprocessors, now);
+        planned_ = plan(session, work, bounds_.multiprocessors, now);
         planned_for_ = session;
         if (fits(planned_, now)) return {Verdict::whole, number};
         guest.look_at = now + (planned_.end - planned_.start) / looks;
@@ -265,7 +266,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             Nanoseconds least = 0;
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
-                const Plan confined = plan(work, bounds_.partitions[index], now);
+                const Plan confined = plan(session, work, bounds_.partitions[index], now);
                 if (waves != 0 && confined.waves > waves) break;
                 const Nanoseconds length = confined.end - confined.start;
                 if (least == 0) least = length;

@@ -108,6 +108,7 @@ class Fikit final : public Levels {
         uint32_t sms = 0, waves = 1;
         double taken = 1;  // of each SM
         Nanoseconds block = 0, start = 0, end = 0;
+        Nanoseconds from = 0;  // it may start so early, beside what other sessions have in flight
         Interference::Guest guest;
     };
     struct Running {
@@ -183,7 +184,7 @@ class Fikit final : public Levels {
     Nanoseconds busy_until(Nanoseconds now) const {
         return runs_ == 0 ? now : std::max(now, running(0).plan.end) + queued_ - running(0).length;
     }
-    Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
+    Plan plan(unsigned session, const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;

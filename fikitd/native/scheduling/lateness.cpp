@@ -4,11 +4,10 @@
 
 namespace fikit::scheduling {
 
-Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
-    Plan plan{work.engine, sms,
-              1,           1.0,
-              work.block,  std::max(now + Sequence::latency, busy_until(now)),
-              0,           {work.key, sms, bounds_.multiprocessors}};
+Fikit::Plan Fikit::plan(unsigned session, const Work& work, uint32_t sms, Nanoseconds now) const {
+    Plan plan{work.engine, sms,        1,
+              1.0,         work.block, std::max(now + Sequence::latency, busy_until(now)),
+              0,           0,          {work.key, sms, bounds_.multiprocessors}};
     Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
         const uint32_t all = bounds_.multiprocessors * work.per_sm, slots = sms * work.per_sm;
@@ -21,6 +20,9 @@ Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
         if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
     }
     plan.end = plan.start + length + between;
+    bool queued = false;  // behind the session's own
+    for (unsigned at = 0; at < runs_; ++at) queued |= running(at).session == session;
+    plan.from = queued ? plan.start : now + Sequence::latency;
     return plan;
 }
 
@@ -65,10 +67,13 @@ struct Fikit::Course {
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
             if (++run < policy.runs_) until += policy.running(run).length;
-        if (run < policy.runs_)
-            end += policy.delay(policy.running(run).plan, next, until - start);
-        else if (start < candidate.end)
-            end += policy.delay(candidate, next, candidate.end - std::max(start, candidate.start));
+        Nanoseconds longer = 0;
+        const bool before = run < policy.runs_;
+        if (before) longer = policy.delay(policy.running(run).plan, next, until - start);
+        if ((!before || start >= candidate.from) && start < candidate.end)
+            longer = std::max(
+                longer, policy.delay(candidate, next, candidate.end - std::max(start, candidate.start)));
+        end += longer;
     }
 };
 
