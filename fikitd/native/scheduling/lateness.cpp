@@ -20,9 +20,7 @@ Fikit::Plan Fikit::plan(unsigned session, const Work& work, uint32_t sms, Nanose
         if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
     }
     plan.end = plan.start + length + between;
-    bool queued = false;  // behind the session's own
-    for (unsigned at = 0; at < runs_; ++at) queued |= running(at).session == session;
-    plan.from = queued ? plan.start : now + Sequence::latency;
+    plan.from = sessions_[session].in_flight > 0 ? plan.start : now + Sequence::latency;
     return plan;
 }
 
