@@ -319,7 +319,7 @@ class Core {
     uint32_t in_flight_ = 0;
     uint32_t high_in_flight_ = 0, gated_in_flight_ = 0;
     uint32_t gated_issued_ = 0;  // moves on while gated work is on the GPU
-    bool hold_gate_ = false;  // somebody waits to load code
+    bool hold_gate_ = false;     // somebody waits to load code
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;

@@ -27,12 +27,13 @@
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
 //               beside (`Work::shortest`).
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
-//               the walk passes it first.
+//               the walk passes it first. Beside what other sessions have in flight a candidate may run
+//               at once.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
 //               for every operation, and only `in_flight` is ever beyond recall. Each step that was
 //               delayed by more than the bound lowers that part (`trust`) by a fifth, each other one
 //               beside gated work raises it by a 500th: about one step in a hundred stays over. Steps
-//               beside something that went unplanned (unknown, or by credit) lower nothing.
+//               beside long blocks that went unplanned (unknown, or by credit) lower nothing.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
