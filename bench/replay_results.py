@@ -1,11 +1,11 @@
 """The replay's own results: does it agree with what was measured, and what do the policies reach?
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
-    python -m bench.replay_results pairs [--tenants 4] [--made] [--policies P,P] [--seconds S] [--seeds N]
-                                         [--json FILE]
+    python -m bench.replay_results pairs [--tenants 4] [--of recorded|made|real] [--policies P,P]
+                                         [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 
-``pairs``: all of the recorded inference and training workloads, or with ``--made`` those of bench/made.py.
+``pairs``: all of the recorded inference and training workloads, or those of bench/made.py or bench/real.py.
 """
 
 from __future__ import annotations
@@ -20,11 +20,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
 
-from fikitctl.demonstration.workloads import load_workload
+from fikitctl.demonstration.workloads import Workload, load_workload
 
 from bench import machine
 from bench.build import ROOT
 from bench.made import made
+from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, percentile
 
 HIGH: Final = ("resnet50_inf", "bert_inf", "llama1b_decode")
@@ -131,14 +132,19 @@ def table(every: list[Cell]) -> str:
     return "\n".join(lines)
 
 
+def recorded() -> tuple[list[Workload], list[Workload]]:
+    """The high ones and the low ones."""
+    return [load_workload(name) for name in HIGH], [load_workload(name) for name in LOW]
+
+
+WORKLOADS: Final = {"recorded": recorded, "made": made, "real": real}
+
+
 def pairs(
-    policies: Sequence[str], tenants: int, seconds: float, own: bool, seeds: int = 1
+    policies: Sequence[str], tenants: int, seconds: float, of: str, seeds: int = 1
 ) -> list[dict[str, Any]]:
     """Every pair under every policy, with every seed from 1."""
-    if own:
-        high, low = made()
-    else:
-        high, low = ([load_workload(name) for name in names] for names in (HIGH, LOW))
+    high, low = WORKLOADS[of]()
     results = []
     for above, below, seed in product(high, low, range(1, seeds + 1)):
         replayer = Replayer([above, below])
@@ -185,9 +191,10 @@ def write_all(folder: Path, seconds: float, seeds: int) -> None:
     """What bench/results holds of the replay."""
     (folder / "replay-model-measured.txt").write_text(table(cells()) + "\n")
     kinds = {
-        "replay-model": ("nine recorded pairs", POLICIES, 1, False),
-        "replay-model-four-tenants": ("the same, four low tenants", ("fikit", "strict"), 4, False),
-        "replay-model-made": ("made-up pairs (bench/made.py)", POLICIES, 1, True),
+        "replay-model": ("nine recorded pairs", POLICIES, 1, "recorded"),
+        "replay-model-four-tenants": ("the same, four low tenants", ("fikit", "strict"), 4, "recorded"),
+        "replay-model-made": ("made-up pairs (bench/made.py)", POLICIES, 1, "made"),
+        "replay-model-real": ("real kernels (bench/real.py)", POLICIES, 1, "real"),
     }
     lines = [
         f"`python -m bench.replay_results all --seeds {seeds} --seconds {seconds:g}` at {machine.commit()}.",
@@ -195,8 +202,8 @@ def write_all(folder: Path, seconds: float, seeds: int) -> None:
         "| pairs, policy | high p99 of alone, mean / worst | low throughput of the bound, mean / worst |",
         "|---|---|---|",
     ]
-    for name, (what, policies, tenants, own) in kinds.items():
-        results = pairs(policies, tenants, seconds, own, seeds)
+    for name, (what, policies, tenants, of) in kinds.items():
+        results = pairs(policies, tenants, seconds, of, seeds)
         write(results, folder / f"{name}.json")
         for policy, row in summary(results).items():
             tail = f"{row['hp_p99_mean']:.3f} / {row['hp_p99_worst']:.3f}"
@@ -210,7 +217,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.replay_results", description="Results of the replay.")
     parser.add_argument("what", choices=("table", "pairs", "all"))
     parser.add_argument("--tenants", type=int, default=1, help="how many times the low side runs")
-    parser.add_argument("--made", action="store_true", help="made-up workloads instead of the recorded ones")
+    parser.add_argument("--of", choices=WORKLOADS, default="recorded", help="which workloads")
     parser.add_argument("--policies", type=lambda text: text.split(","), default=list(POLICIES))
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--seeds", type=int, default=1, help="replay with so many seeds")
@@ -223,7 +230,7 @@ def main() -> int:
         every = cells()
         print(table(every))
         return int(any(cell.off > TOLERATED for cell in every))
-    results = pairs(options.policies, options.tenants, options.seconds, options.made, options.seeds)
+    results = pairs(options.policies, options.tenants, options.seconds, options.of, options.seeds)
     print(json.dumps(summary(results), indent=1))
     if options.json:
         write(results, options.json)

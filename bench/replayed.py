@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from fikitctl.demonstration.workloads import Operation, Workload
 
+from bench.real import INTERFERENCE
+
 POLICIES: Final = ("fikit", "fifo", "streams", "strict", "exclusive")
 PARTITIONS: Final = {"fikit": (120, 104, 88, 64, 32), "strict": (96,)}
 """What there is when nothing is said; the others have none."""
@@ -206,7 +208,9 @@ def _program(name: str, workload: Workload) -> str:
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = streams.setdefault(each.stream, len(streams))
         lines.append(f"{_unit(each)} {key} {stream} {round(each.at_us * 1e3)} {round(each.dur_us * 1e3)} ")
-        lines.append(f"{prod(each.grid)} {prod(each.block)} {each.regs} {each.shared_bytes} 0\n")
+        lines.append(f"{prod(each.grid)} {prod(each.block)} {each.regs} {each.shared_bytes} 0 ")
+        pressure, sensitivity = INTERFERENCE.get(each.name, (0.0, 0.0))
+        lines.append(f"{pressure} {sensitivity}\n")
     return "".join(lines)
 
 

@@ -42,6 +42,16 @@ GATE_COUNTERS: Final = {
     "fikit_confined_operations": ("confined", 1, "Operations confined to some multiprocessors beside it."),
     "fikit_confined_seconds": ("confined_ns", NANOSECONDS, "Device time of those."),
     "fikit_idle_seconds": ("idle_ns", NANOSECONDS, "Time that high-priority sessions left the GPU idle."),
+    "fikit_beside_seconds": (
+        "beside_ns",
+        NANOSECONDS,
+        "High-priority kernels beside gated work: what they take.",
+    ),
+    "fikit_slowed_seconds": (
+        "slowed_ns",
+        NANOSECONDS,
+        "What they took beyond that: suffered there, caused by others.",
+    ),
     "fikit_steps": ("steps", 1, "Steps of high-priority sessions."),
     "fikit_steps_over_bound": ("over_bound", 1, "Steps that were delayed by more than the bound."),
     "fikit_predicted_launches": ("predicted", 1, "Launches whose time was predicted."),

@@ -138,6 +138,8 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     if (step.sampled) cost += timing_events;
     gpu_.submit(stream.on_gpu, {&operation.shape, static_cast<uint32_t>(session.next), multiprocessors,
                                 now + model::submission + (step.sampled ? timing_events / 2 : 0)});
+    step.gated_before = gated_issued_ - (gated_in_flight_ > 0 ? 1 : 0);
+    if (step.work.gated) ++gated_in_flight_, ++gated_issued_;
     stream.steps.push(step);
     ++stream.unmarked;
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
@@ -243,7 +245,9 @@ Nanoseconds Gate::gate(Nanoseconds now) {
             Session& session = sessions_[decision.session];
             const Nanoseconds cost = issue(
                 session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
-            return session.unmarked_work >= policy_->in_flight(now) / 4 ? cost + mark(session, true) : cost;
+            const Nanoseconds most = policy_->in_flight(now);
+            const bool alone = most > settings_.bounds.in_flight;
+            return session.unmarked_work >= most / (alone ? 2 : 4) ? cost + mark(session, true) : cost;
         }
         for (Session& session : sessions_)
             if (session.waits && !std::exchange(session.refused, true)) ++session.result.decisions.waited;
@@ -265,8 +269,10 @@ void Gate::observe(const Notice& notice) {
         Nanoseconds measured = 0;
         if (step.sampled) {
             measured = step.at - step.started;
-            step.kernel->measured(measured, step.multiprocessors);
+            step.kernel->measured(measured, step.multiprocessors,
+                                  session.high && step.gated_before != gated_issued_);
         }
+        if (step.work.gated) --gated_in_flight_;
         policy_->completed(session.index, step.work, measured, notice.at);
         stream.steps.pop();
         --stream.over;

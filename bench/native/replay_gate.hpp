@@ -25,6 +25,7 @@ class Gate {
         const Operation* operation = nullptr;
         uint16_t multiprocessors = 0;  // of the partition; 0: the whole GPU
         bool sampled = false;
+        uint32_t gated_before = 0;  // gated_issued_ when it was issued
         Nanoseconds started = 0, at = 0;
     };
     struct Stream {
@@ -78,6 +79,7 @@ class Gate {
     std::vector<std::pair<uint32_t, uint32_t>> owner_;  // session and stream, by the GPU's stream
     std::priority_queue<Notice, std::vector<Notice>, std::greater<>> notices_;
     Random random_;
+    uint32_t gated_in_flight_ = 0, gated_issued_ = 0;
     bool asked_ = true;  // nothing has happened since the policy said wait
     Nanoseconds again_at_ = Gpu::never, free_at_ = 0, end_ = 0;
 };

@@ -129,6 +129,7 @@ void Gpu::begin(uint16_t number, Nanoseconds time) {
     stream.resident = 0;
     stream.order = ++orders_;
     stop_ahead(time);
+    if (shape.pressure > 0) press(number, 1, time);
     claim(number);
 }
 
@@ -177,10 +178,16 @@ void Gpu::start_wave(uint16_t number, Nanoseconds time) {
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));
         length = std::max(grain, ((end + grain / 2) & -grain) - time);
     }
+    const bool sensitive = stream.current.shape->sensitivity > 0;
+    if (sensitive) {
+        wave.slowed = slowdown(stream);
+        length = static_cast<Nanoseconds>(static_cast<double>(length) * wave.slowed);
+        sensitive_.push_back(number);
+    }
     wave.began = time;
     wave.each = length;
     wave.ahead = 0;
-    if (ahead_ < 0 && pending_.front() == wave.stream && stream.resident == wave.blocks) {
+    if (ahead_ < 0 && !sensitive && pending_.front() == wave.stream && stream.resident == wave.blocks) {
         wave.ahead = stream.pending / wave.blocks;
         stream.pending -= wave.ahead * wave.blocks;
         if (wave.ahead > 0) ahead_ = number;
@@ -203,6 +210,28 @@ void Gpu::stop_ahead(Nanoseconds time) {
     schedule(wave.end, Kind::wave_end, number);
 }
 
+// How many times as long a stream's blocks last beside what the others run.
+double Gpu::slowdown(const Stream& stream) const {
+    const Shape& shape = *stream.current.shape;
+    const double own = shape.pressure * stream.current.multiprocessors / model::sm_count;
+    return 1 + shape.sensitivity * std::max(0.0, pressure_ - own);
+}
+
+// A kernel begins, or ends, to press on the others: what is left of their blocks takes longer, or less long.
+void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
+    const Stream& stream = streams_[number];
+    pressure_ += sign * stream.current.shape->pressure * stream.current.multiprocessors / model::sm_count;
+    for (const uint16_t index : sensitive_) {
+        Wave& wave = waves_[index];
+        if (wave.stream == number || wave.end <= time) continue;
+        const double now = slowdown(streams_[wave.stream]);
+        const auto left = static_cast<double>(wave.end - time) * now / wave.slowed;
+        wave.slowed = now;
+        wave.end = time + std::max<Nanoseconds>(1, static_cast<Nanoseconds>(left));
+        schedule(wave.end, Kind::wave_end, index);
+    }
+}
+
 void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
     if (ahead_ == number)
         ahead_ = -1;
@@ -210,6 +239,7 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
         stop_ahead(time);
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
+    if (stream.current.shape->sensitivity > 0) std::erase(sensitive_, number);
     // What is first in line gets back exactly what it held, unless something else happens in this instant.
     if (stream.pending >= wave.blocks && pending_.front() == wave.stream && !place_due_ && !more_at(time)) {
         stream.pending -= wave.blocks;
@@ -226,6 +256,7 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
     stream.resident -= wave.blocks;
     place_due_ = !pending_.empty();
     if (stream.pending > 0 || stream.resident > 0) return;
+    if (stream.current.shape->pressure > 0) press(wave.stream, -1, time);
     account(stream, -1, time);
     finish(wave.stream, time + model::kernel_end, completions);
 }

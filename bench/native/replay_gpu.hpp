@@ -30,6 +30,9 @@ struct Shape {
     uint16_t per_sm = 1;
     Resources block{};
     Nanoseconds duration = 0;  // of one block; of the whole operation where it does not use SMs
+    // Interference in caches and memory bandwidth: a kernel's blocks last so many times `sensitivity` longer
+    // as the `pressure` of the other streams' kernels amounts to. Kernels that only last have neither.
+    double pressure = 0, sensitivity = 0;
 };
 
 // One operation of a stream: ready at `arrival`, once its predecessor has completed.
@@ -175,6 +178,7 @@ class Gpu {
         uint32_t ahead = 0;  // so many more like it follow at once on the same SMs
         Nanoseconds began = 0, each = 0, end = 0;
         uint64_t mark = 0;
+        double slowed = 1;  // by what else runs
     };
 
     void account(const Stream& stream, int change, Nanoseconds time);
@@ -191,6 +195,8 @@ class Gpu {
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
     void start_wave(uint16_t wave, Nanoseconds time);
     void stop_ahead(Nanoseconds time);
+    double slowdown(const Stream& stream) const;
+    void press(uint16_t stream, int sign, Nanoseconds time);
     void claim(uint16_t stream);
     void place_all(Nanoseconds time);
 
@@ -199,7 +205,9 @@ class Gpu {
     std::vector<uint16_t> pending_;  // streams whose kernel has blocks to place, in the order of their claim
     std::vector<Wave> waves_;
     std::vector<uint16_t> free_waves_;
-    int ahead_ = -1;  // the wave that others follow
+    int ahead_ = -1;                   // the wave that others follow
+    std::vector<uint16_t> sensitive_;  // waves that are slowed by the pressure of others
+    double pressure_ = 0;              // of all that runs
     struct CopyEngine {
         std::vector<uint16_t> waiting;
         int running = -1;

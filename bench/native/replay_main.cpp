@@ -2,7 +2,7 @@
 //
 // Standard input, one item a line, times in nanoseconds:
 //   program NAME PAUSE OPERATIONS            then so many lines
-//   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE
+//   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE PRESSURE SENSITIVITY
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
 //   SIZES PACE
 // HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
@@ -56,8 +56,9 @@ Operation read_operation(std::istream& line) {
     Operation operation;
     uint64_t blocks = 0;
     unsigned threads = 0, registers = 0, shared = 0;
+    double pressure = 0, sensitivity = 0;
     if (!(line >> unit >> operation.key >> operation.stream >> operation.at >> operation.duration >> blocks >>
-          threads >> registers >> shared >> operation.whole) ||
+          threads >> registers >> shared >> operation.whole >> pressure >> sensitivity) ||
         units.count(unit) == 0)
         throw std::invalid_argument("an operation cannot be read");
     operation.shape.unit = units.at(unit);
@@ -65,6 +66,8 @@ Operation read_operation(std::istream& line) {
     if (operation.shape.unit == Shape::Unit::multiprocessors)
         operation.shape =
             timed(std::max<uint64_t>(blocks, 1), threads, registers, shared, operation.duration);
+    operation.shape.pressure = pressure;
+    operation.shape.sensitivity = sensitivity;
     return operation;
 }
 

@@ -150,12 +150,13 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && measured > 0)
-            profile_.measured(*entry.kernel, measured, entry.multiprocessors);
+            profile_.measured(*entry.kernel, measured, entry.multiprocessors,
+                              !entry.work.gated && entry.gated_before != gated_issued_);
     } else if (entry.traced) {
         trace_.add(trace);
     }
     session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
-    if (!entry.work.gated) --high_in_flight_;
+    --(entry.work.gated ? gated_in_flight_ : high_in_flight_);
     policy_->completed(session.index, entry.work, measured, now);
 }
 

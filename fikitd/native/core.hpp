@@ -318,8 +318,9 @@ class Core {
     std::array<Session*, scheduling::max_sessions> by_index_{};
     uint32_t serials_ = 0;
     uint32_t in_flight_ = 0;
-    uint32_t high_in_flight_ = 0;
-    bool hold_gate_ = false;  // somebody waits to load code
+    uint32_t high_in_flight_ = 0, gated_in_flight_ = 0;
+    uint32_t gated_issued_ = 0;  // moves on while gated work is on the GPU
+    bool hold_gate_ = false;     // somebody waits to load code
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;

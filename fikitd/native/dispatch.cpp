@@ -127,7 +127,10 @@ bool Core::gate() {
         if (waited > 1000) ++session.usage.gate_waits;
         const bool confined = decision.verdict == scheduling::Decision::Verdict::partition;
         issue(session, confined ? static_cast<uint8_t>(decision.partition + 1) : whole_gpu);
-        if (session.unmarked_work >= policy_->in_flight(now) / 4) flush_marks(session, now, true);
+        // Often enough that the GPU does not run dry, and beside high work to know what is in flight.
+        const Nanoseconds most = policy_->in_flight(now);
+        const bool alone = most > settings_.bounds.in_flight;
+        if (session.unmarked_work >= most / (alone ? 2 : 4)) flush_marks(session, now, true);
         serve(session);
         serve_high();
         progress = true;

@@ -242,7 +242,9 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
 // The operation counts as being on the GPU.
 void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
     entry.held = false;
-    if (!entry.work.gated) ++high_in_flight_;
+    entry.gated_before = gated_issued_ - (gated_in_flight_ > 0 ? 1 : 0);
+    ++(entry.work.gated ? gated_in_flight_ : high_in_flight_);
+    if (entry.work.gated) ++gated_issued_;
     policy_->issued(session.index, entry.work, now);
 }
 

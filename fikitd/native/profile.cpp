@@ -23,11 +23,11 @@ static std::array<uint32_t, size> in_order(std::array<uint32_t, size> values, ui
     return values;
 }
 
-void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
+void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, bool disturbed) {
     if (multiprocessors != 0)  // it took more waves than on all of them
         duration = duration * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
     const auto told = static_cast<uint32_t>(std::clamp<Nanoseconds>(duration, 1, UINT32_MAX));
-    const bool far = known() && (told / 2 > median || told < median / 2);
+    const bool far = known() && ((told / 2 > median && !disturbed) || told < median / 2);
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
     // What was learnt no longer holds: the kernel has other data now.
@@ -40,9 +40,12 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors) {
     const uint32_t before = median;
     median = sorted[(count - 1) / 2];
     p95 = sorted[(count * 95 + 99) / 100 - 1];
-    // Undisturbed: the least ever, let go slowly, since beside others' work even a low percentile is
-    // disturbed.
-    shortest = shortest == 0 ? sorted[0] : std::min(sorted[0], shortest + shortest / 256 + 1);
+    if (shortest == 0)
+        shortest = told;
+    else if (told < shortest)
+        shortest -= (shortest - told + 3) / 4;
+    else if (!disturbed)  // an accident moves it little
+        shortest += std::min(told - shortest, shortest / 4) / 4;
     tell();
     // Once the median holds still, look less often; when it moves, look again.
     const uint32_t moved = before > median ? before - median : median - before;

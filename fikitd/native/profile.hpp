@@ -63,7 +63,8 @@ struct KernelEntry {
     scheduling::Work work;  // what policies are told of a launch; its `expected` is 0 before any measurement
     uint32_t samples = 0;   // measured launches
     uint32_t recent = 0;    // of them, since what was known before turned out not to hold any more
-    uint32_t median = 0, p95 = 0, shortest = 0;  // nanoseconds, of the window; shortest: undisturbed
+    uint32_t median = 0, p95 = 0;  // nanoseconds, of the window
+    uint32_t shortest = 0;  // undisturbed: smoothed over launches beside nothing; the others only lower it
     uint32_t until_sample = 0, interval = 1;
     uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
     bool changed = false;                    // listed in Profile
@@ -87,7 +88,8 @@ struct KernelEntry {
         return true;
     }
     // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
-    void measured(Nanoseconds duration, uint32_t multiprocessors = 0);
+    // `disturbed`: a high session's launch had gated work beside it, so that it lasted longer is no news.
+    void measured(Nanoseconds duration, uint32_t multiprocessors = 0, bool disturbed = false);
     // The session launched `before` so long before this one.
     void follows(uint64_t before, Nanoseconds time);
     void tell();  // brings `work` up to date
@@ -120,8 +122,9 @@ class Profile {
     }
 
     // A launch of the entry's took so long; as KernelEntry::measured.
-    void measured(KernelEntry& entry, Nanoseconds duration, uint32_t multiprocessors) {
-        entry.measured(duration, multiprocessors);
+    void measured(KernelEntry& entry, Nanoseconds duration, uint32_t multiprocessors,
+                  bool disturbed = false) {
+        entry.measured(duration, multiprocessors, disturbed);
         if (entry.changed) return;
         entry.changed = true;
         changed_.push_back(&entry);

@@ -36,6 +36,9 @@ nb::dict describe_gate(const SessionSnapshot& session) {
     gate["predicted"] = statistics.predicted;
     gate["met"] = statistics.met;
     gate["idle_ns"] = statistics.idle_time;
+    gate["trust"] = statistics.trust;
+    gate["beside_ns"] = statistics.beside_time;
+    gate["slowed_ns"] = statistics.slowed_time;
     gate["delays"] = statistics.delays.count;
     gate["delay_ns"] = statistics.delays.sum;
     gate["worst_delay_ns"] = statistics.delays.worst;

@@ -35,6 +35,7 @@ struct alignas(64) InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
+    uint32_t gated_before = 0;     // Core::gated_issued_ when it was issued
     bool held = false;  // behind a host function that has not returned: the policy does not know of it yet
     bool traced = false;
     bool queued = false;  // its stream had other work when it was issued

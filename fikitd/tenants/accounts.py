@@ -40,7 +40,7 @@ def ended(usage: Usage) -> Usage:
 
 SUMMED: Final = (
     *("filled", "filled_ns", "confined", "confined_ns", "steps", "over_bound", "predicted", "met"),
-    *("idle_ns", "delays", "delay_ns", "measured", "measuring_ns"),
+    *("idle_ns", "beside_ns", "slowed_ns", "delays", "delay_ns", "measured", "measuring_ns"),
 )
 """Fields of GateStatistics that are sums themselves."""
 

@@ -18,12 +18,15 @@ def test_idle_time_is_told_apart_by_who_had_it() -> None:
     gate = GateStatistics(
         steps=100, step_ns=2_000_000, bound_ns=40_000, over_bound=1, predicted=1000, met=990,
         idle_ns=1_000_000_000, delays=3, delay_ns=90_000, worst_delay_ns=50_000, delayed_by="s-2",
+        trust=0.5, beside_ns=100_000_000, slowed_ns=46_000_000,
     )  # fmt: skip
     told = dict(high_pairs(gate, [FILLER]))
     assert told["  filled"] == "600.0ms (60.0%)"
     assert told["  partitioned"] == "100.0ms (10.0%)"
     assert told["  left"] == "300.0ms (30.0%)"
     assert told["delays"] == "3, 90.0us in all, the worst 50.0us, by s-2"
+    assert told["interference"] == "46% longer beside gated work, 46.0ms in all"
+    assert told["trust"] == "50% of its idle time and of the bound is used"
     assert told["bound"] == "40.0us a step; over it: 1 steps"
     assert told["predictions"] == "1000, met: 990 (99.0%)"
 

@@ -32,7 +32,7 @@ class ProfileRecord(Struct, frozen=True, kw_only=True):
     median_ns: Count
     p95_ns: Count
     shortest_ns: Count = 0
-    """What it takes undisturbed: the lowest eighth."""
+    """What it takes beside nothing, smoothed; what was measured beside others only lowers it."""
     block_ns: Count = 0
     """What one block takes: what it may delay others by."""
     wrong: Count = 0

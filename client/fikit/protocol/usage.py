@@ -27,7 +27,7 @@ class GateStatistics(Struct, frozen=True, kw_only=True):
     """What the gate did for or because of a session since it was opened. Nanoseconds of device time.
 
     A session that the gate holds back has the first fields, one of the highest priority those from ``steps``
-    on, and both have what concerns delays: it suffered them, or it caused them.
+    on, and both have what concerns interference and delays: it suffered them, or it caused them.
     """
 
     filled: Count = 0
@@ -51,6 +51,14 @@ class GateStatistics(Struct, frozen=True, kw_only=True):
     met: Count = 0
     idle_ns: Count = 0
     """Nothing of it was on the GPU."""
+    trust: float = 0.0
+    """Share of that and of the bound that is used for others at present: less after steps over the bound."""
+    beside_ns: Count = 0
+    """What high-priority kernels take that ran beside gated work: this session's, or others beside its own.
+
+    ``slowed_ns``: what they took beyond that and the waits that were foreseen.
+    """
+    slowed_ns: Count = 0
     delays: Count = 0
     delay_ns: Count = 0
     worst_delay_ns: Count = 0

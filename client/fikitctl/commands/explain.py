@@ -42,6 +42,15 @@ def delay_text(gate: GateStatistics) -> str:
     return f"{text}, by {gate.delayed_by}" if gate.delayed_by else text
 
 
+def interference_text(gate: GateStatistics) -> str:
+    """By how much kernels of high priority last longer beside others' work."""
+    if not gate.beside_ns:
+        return ""
+    return (
+        f"{gate.slowed_ns / gate.beside_ns:.0%} longer beside gated work, {time_text(gate.slowed_ns)} in all"
+    )
+
+
 def measuring_text(gate: GateStatistics) -> str:
     """What measuring launches cost."""
     return f"{gate.measured} launches, {time_text(gate.measuring_ns)} added" if gate.measured else ""
@@ -53,6 +62,8 @@ def high_pairs(gate: GateStatistics, beside: list[Gated]) -> Iterator[tuple[str,
     yield "delays", delay_text(gate)
     if gate.steps:
         yield "bound", f"{time_text(gate.bound_ns)} a step; over it: {gate.over_bound} steps"
+        yield "trust", f"{gate.trust:.0%} of its idle time and of the bound is used"
+    yield "interference", interference_text(gate)
     if gate.predicted:
         yield "predictions", f"{gate.predicted}, met: {gate.met}{part(gate.met, gate.predicted)}"
     yield "idle", time_text(gate.idle_ns)
@@ -70,6 +81,7 @@ def gated_pairs(gate: GateStatistics) -> Iterator[tuple[str, str]]:
     yield "partitioned", f"{gate.confined} operations, {time_text(gate.confined_ns)}"
     for reason, count in sorted(gate.refused.items(), key=lambda item: -item[1]):
         yield f"refused: {reason.replace('_', ' ')}", f"{count} ({_REASONS.get(reason, 'unknown reason')})"
+    yield "interference", interference_text(gate)
     yield "delays caused", delay_text(gate)
 
 
@@ -80,6 +92,9 @@ def beside_columns() -> list[Column]:
         counts = sorted(each.gate.refused.items(), key=lambda item: -item[1])
         return ", ".join(f"{reason.replace('_', ' ')} {count}" for reason, count in counts) or "-"
 
+    def slows(each: Gated) -> str:
+        return part(each.gate.slowed_ns, each.gate.beside_ns).strip(" ()") or "-"
+
     return [
         Column("session", lambda each: each.session.session),
         Column("tenant", lambda each: each.session.tenant),
@@ -89,6 +104,7 @@ def beside_columns() -> list[Column]:
         Column("partitioned", lambda each: time_text(each.gate.confined_ns), right=True),
         Column("delays", lambda each: str(each.gate.delays), right=True),
         Column("worst", lambda each: time_text(each.gate.worst_delay_ns), right=True),
+        Column("slows", slows, right=True),
         Column("refused", refused),
     ]
 

@@ -48,13 +48,14 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         high->demand = std::max(high->demand * 0.999, std::min<double>(demand, bounds_.multiprocessors));
         return;
     }
+    const bool planned = planned_for_ == session;
     Plan made;
-    if (planned_for_ == session) {
+    if (planned) {
         made = planned_;
     } else {
         const uint32_t sms =
             work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-        made = plan(work, sms, now);
+        made = plan(session, work, sms, now);
     }
     planned_for_ = max_sessions;
     const Nanoseconds longest = made.end - made.start;
@@ -63,10 +64,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     made.end = made.start + length;
     if (!work.known || made.block == 0) made.block = length;
     if (runs_ == operations) return;  // nobody is near whom it could delay
-    running(runs_++) = {static_cast<uint8_t>(session), work.known, charge(work), length, longest, made};
+    running(runs_++) = {
+        static_cast<uint8_t>(session), work.known, planned, charge(work), length, longest, made};
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += length;
-    busy_until_ = made.end;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -74,6 +75,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
+        high.unplanned |= !planned && running(runs_ - 1).plan.block > step_bound(high);
         if (runs_ > 0) suspect(high, running(runs_ - 1));
     }
 }
@@ -86,46 +88,62 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (at == runs_) return;
         if (!running(at).known && work.engine == Engine::kernel) --unknowns_;
         const Nanoseconds lasted = now - std::max(running(at).plan.start, last_over_);
-        if (work.known && work.key != 0 && lasted > 4 * running(at).longest + in_flight(now))
+        // One mark tells of several: what else is in flight may have taken that time.
+        if (work.known && work.key != 0 && lasted > 4 * running(at).longest + in_flight(now) + 2 * queued_)
             surprised(session, work, running(at), lasted);
         last_over_ = now;
         queued_ -= running(at).length;
-        busy_until_ = now + queued_;
+        const bool first = at == 0;
         for (; at > 0; --at) running(at) = running(at - 1);
         ++first_run_;
         --runs_;
+        if (first && runs_ > 0) running(0).plan.end = now + running(0).length;
         return;
     }
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const Sequence::Launch& launch = high->sequence->at(high->sequence->size() - high->outstanding);
+    // Behind others' work or its own it is late for other reasons than that it is seen late.
+    const Nanoseconds start = launch.at + Sequence::latency;
+    if (runs_ == 0 && last_over_ < launch.at && start > high->end)
+        high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
+    compare(session, *high, launch, now - high->notice);
     --high->outstanding;
-    high->notice = std::min(high->notice + 5, std::max<Nanoseconds>(0, now - launch.alone));
-    learn_drag(*high, launch, now - high->notice);
     high->end = now - high->notice;
-    high->alone = launch.alone;
+    high->alone = std::min(launch.alone, high->end);
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
 }
 
-// Launches that were all waiting on the GPU since the last look took its time until this one: what is not
-// their own durations, nor the delays that are foreseen of what ran beside them, is drag.
-void Fikit::learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds at) {
+// Launches that one look saw completed: what they took beyond what was foreseen is their interference with
+// what ran beside them.
+void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at) {
     if (at != high.seen) {
-        if (high.batch > 0 && high.behind) {
-            const Nanoseconds each = (high.seen - high.seen_before - high.foreseen) / high.batch;
-            high.drag += (std::clamp<Nanoseconds>(each, 0, most_drag) - high.drag) / 8;
-        }
-        high.seen_before = high.seen;
+        learn(session, high);
+        high.foreseen = high.seen;
         high.seen = at;
-        high.foreseen = high.batch = 0;
-        // Where all SMs are held for long, what is foreseen is too rough to tell the rest.
-        high.behind = runs_ > 0 && (running(0).plan.sms < bounds_.multiprocessors ||
-                                    running(0).plan.block <= bounds_.delay_least);
+        high.own = high.batch = 0;
+        high.guest = runs_ > 0 ? running(0) : Running{};
     }
-    high.behind = high.behind && launch.at + Sequence::latency <= high.seen_before;
-    if (!high.behind) return;
     ++high.batch;
-    high.foreseen += launch.duration + stall(running(0).plan, launch, most_drag);
+    high.own += launch.duration;
+    high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
+    const Plan& guest = high.guest.plan;
+    if (guest.guest.name != 0) high.foreseen += stall(guest, launch, guest.block);
+}
+
+void Fikit::learn(unsigned session, High& high) {
+    const Interference::Guest& guest = high.guest.plan.guest;
+    if (high.batch == 0 || guest.name == 0) return;
+    const Nanoseconds longer = std::max<Nanoseconds>(0, high.seen - high.foreseen);
+    for (const unsigned either : {session, unsigned{high.guest.session}}) {
+        statistics_[either].beside_time += high.own;
+        statistics_[either].slowed_time += longer;
+    }
+    const float share = static_cast<float>(longer) / static_cast<float>(high.own);
+    const Sequence& sequence = *high.sequence;
+    const uint32_t end = sequence.size() - high.outstanding;
+    for (uint32_t launch = end - high.batch; launch != end; ++launch)
+        interference_.learn(sequence.at(launch).key, guest, share);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -167,6 +185,7 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
         }
         delays.worst = std::max(delays.worst, late);
     }
+    high.alone = high.end;  // it is over
     high.beside = runs_ > 0;
     high.suspect = max_sessions;
     high.suspect_block = 0;
@@ -182,15 +201,17 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     high.step_time = high.step_time == 0 ? length : high.step_time + (length - high.step_time) / 8;
     ++statistics.steps;
     statistics.step_time = high.step_time;
+    statistics.over_bound += high.spent > statistics.bound;
     if (high.spent > statistics.bound) {
-        ++statistics.over_bound;
-        high.trust = std::max(least_trust, high.trust * 0.85);
-        high.margin = std::min(most_margin, high.margin * 1.15);
-    } else {
-        high.trust = std::min(0.9, high.trust + 0.0012);
-        high.margin = std::max(1.0, high.margin * 0.997);
+        if (!high.unplanned) high.trust = std::max(least_trust, high.trust * 0.8);
+    } else if (runs_ > 0 || waiting_ != 0) {
+        high.trust = std::min(most_trust, high.trust * 1.002);
     }
+    high.unplanned = false;
+    for (unsigned at = 0; at < runs_; ++at)
+        high.unplanned |= !running(at).planned && running(at).plan.block > statistics.bound;
     statistics.bound = step_bound(high);
+    statistics.trust = high.trust;
     statistics.predicted = high.sequence->predicted;
     statistics.met = high.sequence->met;
     high.spent = 0;
@@ -216,7 +237,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     if (gated_operations_ > 0) {
         if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
         const Nanoseconds most = in_flight(now);
-        if (gated_in_flight_ - running(0).charge >= most || busy_until_ - now >= most)
+        if (gated_in_flight_ - running(0).charge >= most || busy_until(now) - now >= most)
             return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};
@@ -232,7 +253,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             refusal = guest.refusal;
             return {Verdict::wait, number, 0, guest.look_at};
         }
-        planned_ = plan(work, bounds_.multiprocessors, now);
+        planned_ = plan(session, work, bounds_.multiprocessors, now);
         planned_for_ = session;
         if (fits(planned_, now)) return {Verdict::whole, number};
         guest.look_at = now + (planned_.end - planned_.start) / looks;
@@ -245,14 +266,14 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             Nanoseconds least = 0;
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
-                const Plan confined = plan(work, bounds_.partitions[index], now);
+                const Plan confined = plan(session, work, bounds_.partitions[index], now);
                 if (waves != 0 && confined.waves > waves) break;
                 const Nanoseconds length = confined.end - confined.start;
                 if (least == 0) least = length;
                 // What takes long on a small partition rather waits a while for room on a larger one.
                 ready_at = guest.since + (length - least) / patience;
                 if (ready_at > now) break;
-                if (waves == 0 && !fits(confined, now)) continue;
+                if (!fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
                 planned_ = confined;

@@ -18,18 +18,22 @@
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
 //               the others until a block of the candidate ends, or run in more waves on what is left. If
-//               the lateness that results, less the slack, stays within what is left of the step's
-//               bound, the candidate goes there. Equal speed on a smaller partition is preferred to a
-//               larger one; where it would be slower there, it first waits a `patience`-th of the loss
-//               for room on a larger one.
+//               the lateness that results, less the part of the slack that is trusted in, stays within
+//               what is left of the step's bound, half of which is a matter of trust too, the candidate
+//               goes there. Equal speed on a smaller partition is preferred to a larger one; where it would
+//               be slower there, it first waits a `patience`-th of the loss for room on a larger one.
+//   interference  What launches of a high session take beside others' work on top of waiting for SMs (caches,
+//               memory bandwidth, a shared SM) is learnt by pairs of kernels (interference.hpp) and
+//               expected in the walk. What they take beside nothing comes from measurements with nothing
+//               beside (`Work::shortest`).
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
-//               the walk passes it first.
+//               the walk passes it first. Beside what other sessions have in flight a candidate may run
+//               at once.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
-//               for every operation, and only `in_flight` is ever beyond recall. What launches of a high
-//               session take beside gated work on top of what is foreseen (other caches, fewer SMs, the
-//               way a GPU serves two contexts) is learnt (`drag`), and slack shrinks by it. Steps that
-//               were delayed by more than the bound make it trust slack less (`trust`) and expect more
-//               delay (`margin`), within limits, so that no accident shuts the low side out.
+//               for every operation, and only `in_flight` is ever beyond recall. Each step that was
+//               delayed by more than the bound lowers that part (`trust`) by a fifth, each other one
+//               beside gated work raises it by a 500th: about one step in a hundred stays over. Steps
+//               beside long blocks that went unplanned (unknown, or by credit) lower nothing.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
@@ -46,6 +50,7 @@
 
 #include <memory>
 
+#include "interference.hpp"
 #include "levels.hpp"
 #include "sequence.hpp"
 
@@ -95,29 +100,42 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds looks = 64;
     static constexpr Nanoseconds patience = 4;
     static constexpr Nanoseconds between = 1000;  // from one gated kernel's end to the next one's start
-    static constexpr Nanoseconds most_drag = 20'000;
-    static constexpr double least_trust = 0.3, most_margin = 2.0;
+    static constexpr double least_trust = 0.02, most_trust = 0.95;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
+    // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
+    struct Plan {
+        Engine engine = Engine::none;
+        uint32_t sms = 0, waves = 1;
+        double taken = 1;  // of each SM
+        Nanoseconds block = 0, start = 0, end = 0;
+        Nanoseconds from = 0;  // it may start so early, beside what other sessions have in flight
+        Interference::Guest guest;
+    };
+    struct Running {
+        uint8_t session = 0;
+        bool known = false;
+        bool planned = false;  // that it delays nobody too much; not: it is unknown, or its turn by credit
+        Nanoseconds charge = 0, length = 0, longest = 0;
+        Plan plan;
+    };
     struct High {
         Sequence* sequence = nullptr;
         uint32_t outstanding = 0;        // launches issued and not completed
         Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
-        Nanoseconds notice = 1'000'000;  // how late a completion is seen: the least so far
-        // What its launches take beside gated work on top of the delays that are foreseen, and of what that
-        // is being learnt: the launches that one look saw completed, which had all waited since the look
-        // before.
-        Nanoseconds drag = 1500;
-        Nanoseconds seen_before = 0, seen = 0, foreseen = 0;
+        Nanoseconds notice = 3000;       // how late a completion is seen
+        // From what its interference is learnt: the launches that one look saw completed, and what was
+        // foreseen of them.
+        Nanoseconds seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
-        bool behind = false;
+        Running guest;                       // beside which they ran
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
         bool beside = false;                 // gated work was in flight since it last waited
+        bool unplanned = false;              // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;   // share of the slack that is relied on
-        double margin = 1.0;  // by which expected delays are multiplied
+        double trust = 0.5;  // share that is used of the slack and of the bound's second half
         Nanoseconds gap = 0, duration = 0;
         double demand = 0;                // SMs: a slowly falling maximum
         unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
@@ -134,20 +152,7 @@ class Fikit final : public Levels {
         Nanoseconds longest = 0;
         uint32_t left = 0;  // launches for which it counts
     };
-    // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
-    struct Plan {
-        Engine engine = Engine::none;
-        uint32_t sms = 0, waves = 1;
-        double taken = 1;  // of each SM
-        Nanoseconds block = 0, start = 0, end = 0;
-    };
     struct Course;
-    struct Running {
-        uint8_t session = 0;
-        bool known = false;
-        Nanoseconds charge = 0, length = 0, longest = 0;
-        Plan plan;
-    };
 
     High* high_of(unsigned session) {
         const uint8_t place = places_[session];
@@ -176,12 +181,18 @@ class Fikit final : public Levels {
             longest = std::max(longest, step_bound(highs_[std::countr_zero(left)]));
         return longest;
     }
-    Plan plan(const Work& work, uint32_t sms, Nanoseconds now) const;
+    // When the gated work in flight will be over. What is overdue is not over yet.
+    Nanoseconds busy_until(Nanoseconds now) const {
+        return runs_ == 0 ? now : std::max(now, running(0).plan.end) + queued_ - running(0).length;
+    }
+    Plan plan(unsigned session, const Work& work, uint32_t sms, Nanoseconds now) const;
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
+    Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
-    void learn_drag(High& high, const Sequence::Launch& launch, Nanoseconds now);
+    void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);
+    void learn(unsigned session, High& high);
     Decision place(unsigned session, Nanoseconds now, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
 
@@ -192,12 +203,12 @@ class Fikit final : public Levels {
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
     std::array<Surprise, 512> surprises_{};
+    Interference interference_;
     std::array<Running, operations> running_{};
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
     Plan planned_;  // of what was decided on last, for the session:
     unsigned planned_for_ = max_sessions;
-    Nanoseconds queued_ = 0,
-                busy_until_ = 0;  // of the gated work in flight: its length, when it will be over
+    Nanoseconds queued_ = 0;      // length of the gated work in flight
     Nanoseconds last_over_ = 0;   // when gated work last completed
     unsigned unforeseeable_ = 0;  // high sessions that are not predicted
     size_t partitions_ = 0;

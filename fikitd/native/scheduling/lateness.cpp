@@ -4,8 +4,10 @@
 
 namespace fikit::scheduling {
 
-Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
-    Plan plan{work.engine, sms, 1, 1.0, work.block, std::max(now + Sequence::latency, busy_until_), 0};
+Fikit::Plan Fikit::plan(unsigned session, const Work& work, uint32_t sms, Nanoseconds now) const {
+    Plan plan{work.engine, sms,        1,
+              1.0,         work.block, std::max(now + Sequence::latency, busy_until(now)),
+              0,           0,          {work.key, sms, bounds_.multiprocessors}};
     Nanoseconds length = std::max(work.expected, work.longest);
     if (work.engine == Engine::kernel && work.blocks > 0) {
         const uint32_t all = bounds_.multiprocessors * work.per_sm, slots = sms * work.per_sm;
@@ -18,6 +20,7 @@ Fikit::Plan Fikit::plan(const Work& work, uint32_t sms, Nanoseconds now) const {
         if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
     }
     plan.end = plan.start + length + between;
+    plan.from = sessions_[session].in_flight > 0 ? plan.start : now + Sequence::latency;
     return plan;
 }
 
@@ -36,16 +39,23 @@ Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanos
     return std::min(block, more * launch.block);
 }
 
+// The same, and how much longer it lasts beside that.
+Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
+    const float share = interference_.share(launch.key, plan.guest);
+    const auto beside = static_cast<double>(std::min(left, launch.duration));
+    return stall(plan, launch, left) + static_cast<Nanoseconds>(static_cast<double>(share) * beside);
+}
+
 // A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
 struct Fikit::Course {
     const Fikit& policy;
     const Plan& candidate;
-    Nanoseconds drag, alone, end;
+    Nanoseconds alone, end;
     unsigned run = 0;  // what is on the GPU at `end`
     Nanoseconds until = 0;
 
     Course(const Fikit& all, const High& high, const Plan& plan, Nanoseconds now)
-        : policy(all), candidate(plan), drag(high.drag), alone(high.alone), end(high.end) {
+        : policy(all), candidate(plan), alone(high.alone), end(high.end) {
         if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
     }
 
@@ -55,10 +65,13 @@ struct Fikit::Course {
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
             if (++run < policy.runs_) until += policy.running(run).length;
-        if (run < policy.runs_)
-            end += drag + policy.stall(policy.running(run).plan, next, until - start);
-        else if (start < candidate.end)
-            end += drag + policy.stall(candidate, next, candidate.end - std::max(start, candidate.start));
+        Nanoseconds longer = 0;
+        const bool before = run < policy.runs_;
+        if (before) longer = policy.delay(policy.running(run).plan, next, until - start);
+        if ((!before || start >= candidate.from) && start < candidate.end)
+            longer = std::max(
+                longer, policy.delay(candidate, next, candidate.end - std::max(start, candidate.start)));
+        end += longer;
     }
 };
 
@@ -70,7 +83,9 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) c
     const bool known = sequence.known();
     Course course(*this, high, plan, now);
     const Nanoseconds bound = step_bound(high);
-    Nanoseconds allowed = bound - high.spent, worst = -bound;
+    // Half of the bound in any case: kernels that take several steps would otherwise never go.
+    const auto all = static_cast<Nanoseconds>((1 + high.trust) / 2 * static_cast<double>(bound));
+    Nanoseconds allowed = all - high.spent, worst = -bound;
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
@@ -88,11 +103,10 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) c
         issued = std::max(issued + launch.gap, now);
         const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            const double expected = static_cast<double>(late) * high.margin;
-            worst = std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
+            worst = std::max(worst, late - allowed);
             issued += late;
             step = launch.step;
-            allowed = bound;
+            allowed = all;
             course.alone = course.end;
         }
         const Nanoseconds at = issued + Sequence::latency;
@@ -104,9 +118,8 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) c
     }
     const Nanoseconds late = course.end - course.alone;
     if (late <= 0) return worst;
-    const Nanoseconds slack = known ? sequence.slack(position, high.drag) : 0;
-    const double expected = static_cast<double>(late) * high.margin - static_cast<double>(slack) * high.trust;
-    return std::max(worst, static_cast<Nanoseconds>(expected) - allowed);
+    const double slack = known ? high.trust * static_cast<double>(sequence.slack(position)) : 0;
+    return std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed);
 }
 
 // Most candidates need no walk: they cannot delay by more than lies before their end, and that the slack
@@ -115,8 +128,8 @@ bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) co
     const Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
     const Nanoseconds most = std::max<Nanoseconds>(0, high.end - high.alone) + plan.end - now;
-    const Nanoseconds slack = sequence.slack(sequence.next(), high.drag);
-    return static_cast<double>(most) * high.margin <= static_cast<double>(slack) * high.trust;
+    const Nanoseconds slack = sequence.slack(sequence.next());
+    return static_cast<double>(most) <= static_cast<double>(slack) * high.trust;
 }
 
 bool Fikit::fits(const Plan& plan, Nanoseconds now) const {

@@ -34,7 +34,7 @@ struct Work {
     bool known = false;        // from enough measurements
     Nanoseconds expected = 0;  // duration alone on the GPU: windowed median; a guess where !known
     Nanoseconds longest = 0;   // a high percentile of the window; 0: as `expected`
-    Nanoseconds shortest = 0;  // a low one: what it takes undisturbed; 0: as `expected`
+    Nanoseconds shortest = 0;  // what it takes beside nothing; 0: as `expected`
     Nanoseconds block = 0;     // duration of one block, from `longest`: what it may delay others by
 };
 
@@ -91,7 +91,10 @@ struct SessionStatistics {
     uint64_t over_bound = 0;          // steps that were delayed by more
     uint64_t predicted = 0, met = 0;  // launches predicted; those that came as predicted
     Nanoseconds idle_time = 0;        // nothing of it was on the GPU
-    // Both.
+    double trust = 0;                 // share of its slack and its bound that is used, at present
+    // Both. Interference: what kernels of a high session take that run beside gated work, and what they took
+    // beyond that and the waits that were foreseen: suffered, or caused.
+    Nanoseconds beside_time = 0, slowed_time = 0;
     Delays delays;
     int blames = -1;  // of a high session: who caused the worst delay; -1: nobody yet
 };

@@ -2,11 +2,11 @@
 //
 // Iterations repeat, so the best guess of what comes next is what came next the last time. The launches of a
 // session are kept in order; when the last few keys have been seen before, the sequence is followed from
-// there for as long as the keys agree, and found again by its last keys when they do not. Each position
-// carries the gap before the launch and how much that varied (both smoothed over the iterations), what it
-// occupies, and the idle time of the GPU between it and its predecessor as it would be with the GPU to
-// itself. Gaps and idle times grow by an eighth an iteration at most: a program that once stood still will
-// not again.
+// there for as long as the keys agree, and found again by its last keys when they do not; best where they
+// came as far behind a wait as now, which tells launches of the same kernel apart. Each position carries the
+// gap before the launch and how much that varied (both smoothed over the iterations), what it occupies, and
+// the idle time of the GPU between it and its predecessor as it would be with the GPU to itself. Gaps and
+// idle times grow by an eighth an iteration at most: a program that once stood still will not again.
 //
 // That gives: when the next launches come and what SMs they need; and the slack: the idle time until the
 // session waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
@@ -34,7 +34,7 @@ class Sequence {
         Nanoseconds idle = 0;                 // idle time before it, summed since the session began
         uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
         uint32_t hash = 0;                    // of its key and the three before
-        uint16_t per_sm = 1;
+        uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
         Engine engine = Engine::kernel;
     };
 
@@ -45,6 +45,7 @@ class Sequence {
         head_ = 0;
         cursor_ = nowhere;
         step_ = 0;
+        ordinal_ = 0;
         recent_ = {};
         predicted = met = 0;
         period_ = 0;
@@ -81,16 +82,21 @@ class Sequence {
             entry.deviation = gap / 2;
         }
         entry.idle = before == nullptr ? 0 : before->idle + idle;
-        ends_[step_ % ends_.size()] = {step_, entry.idle, head_};
+        ends_[step_ % ends_.size()] = {step_, entry.idle};
         // The keys up to here are those up to the cursor, and so is their hash.
         entry.hash = known() ? slot(cursor_).hash : recent_hash();
+        entry.ordinal = ordinal_;
         index_[entry.hash % index_.size()] = head_;
+        index_[ordinal_hash(entry.hash) % index_.size()] = head_;
+        if (ordinal_ < ordinals) ++ordinal_;
         ++head_;
     }
 
     // The session waits for all of it.
     void awaited() {
-        if (head_ > 0 && last().step == step_) ++step_;
+        if (head_ == 0 || last().step != step_) return;
+        ++step_;
+        ordinal_ = 0;
     }
 
     uint32_t size() const { return head_; }
@@ -101,13 +107,12 @@ class Sequence {
     uint32_t next() const { return cursor_ + 1; }
     uint32_t period() const { return period_; }  // launches from one iteration to the next; 0: none seen
 
-    // Idle time from the given position until the session waits, as it was the last time, when each launch
-    // until then takes so much longer.
-    Nanoseconds slack(uint32_t position, Nanoseconds longer) const {
+    // Idle time from the given position until the session waits, as it was the last time.
+    Nanoseconds slack(uint32_t position) const {
         const Launch& from = at(position);
         const End& end = ends_[from.step % ends_.size()];
         if (end.step != from.step) return 0;
-        return std::max<Nanoseconds>(0, end.idle - from.idle - (end.last - position) * longer);
+        return std::max<Nanoseconds>(0, end.idle - from.idle);
     }
 
     uint64_t predicted = 0, met = 0;
@@ -116,7 +121,6 @@ class Sequence {
     struct End {
         uint32_t step = nowhere;
         Nanoseconds idle = 0;
-        uint32_t last = 0;  // position of the step's last launch
     };
 
     Launch& slot(uint32_t position) { return entries_[position % capacity]; }
@@ -135,23 +139,35 @@ class Sequence {
                 ++cursor_;
                 const Launch& entry = at(cursor_);
                 if (std::abs(gap - entry.gap) <= std::max<Nanoseconds>(5000, 2 * entry.deviation)) ++met;
+                if (entry.ordinal == ordinal_) return;
+                const uint32_t better = find(ordinal_hash(entry.hash));
+                if (better != nowhere && at(better).ordinal == ordinal_) cursor_ = better;
                 return;
             }
         }
-        cursor_ = index_[recent_hash() % index_.size()];
-        if (!kept(cursor_) || head_ < 4 || cursor_ < 3) {
-            cursor_ = nowhere;
-            return;
-        }
-        for (uint32_t back = 0; back < recent_.size(); ++back)
-            if (at(cursor_ - back).key != recent_[recent_.size() - 1 - back]) cursor_ = nowhere, back = 4;
+        const uint32_t hash = recent_hash();
+        cursor_ = find(ordinal_hash(hash));
+        if (!known()) cursor_ = find(hash);
     }
 
+    // Where the last keys were last seen, going by such a hash of theirs.
+    uint32_t find(uint32_t hash) const {
+        const uint32_t found = index_[hash % index_.size()];
+        if (!kept(found) || found < 3) return nowhere;
+        for (uint32_t back = 0; back < recent_.size(); ++back)
+            if (at(found - back).key != recent_[recent_.size() - 1 - back]) return nowhere;
+        return found;
+    }
+    uint32_t ordinal_hash(uint32_t hash) const { return hash ^ (ordinal_ + 1u) * 0x9e3779b1u; }
+
     std::array<Launch, capacity> entries_{};
-    std::array<uint32_t, capacity * 2> index_{};  // by the hash of the last keys: where they were last seen
+    static constexpr uint16_t ordinals = 1023;
+
+    std::array<uint32_t, capacity * 4> index_{};  // by the hash of the last keys: where they were last seen
     std::array<End, 1024> ends_{};
     std::array<uint64_t, 4> recent_{};
     uint32_t head_ = 0, cursor_ = nowhere, step_ = 0, period_ = 0;
+    uint16_t ordinal_ = 0;
 };
 
 }  // namespace fikit::scheduling

@@ -186,7 +186,8 @@ with fikit.connect(name="measured") as session:
     client = daemon.client()
     (profile,) = [each for each in client.ask(p.ListProfiles()).profiles if each.grid == (7, 1, 1)]
     assert profile.samples == 150
-    assert profile.block_ns == profile.p95_ns >= profile.median_ns >= profile.shortest_ns > 10_000
+    assert profile.block_ns == profile.p95_ns >= profile.median_ns > 10_000
+    assert 10_000 < profile.shortest_ns < 2 * profile.median_ns
     (gap,) = profile.gaps
     assert gap.before == profile.key
     assert gap.median_ns > 20_000

@@ -1,0 +1,61 @@
+"""The real kernels of the sharing benchmark (native/kernels.cu) as workloads of the replay.
+
+Lengths are those measured on an H200. What the kernels do to each other there, beside waiting for
+multiprocessors, is fitted to what ``streams`` measured there: two figures a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from fikitctl.demonstration.workloads import Operation, Workload
+
+INTERFERENCE: Final = {
+    "multiply_512": (0.3, 1.0),
+    "multiply_1024": (0.52, 0.9),
+    "scale": (2.0, 0.0),
+    "iterate": (0.5, 1.6),
+}
+"""By kernel: how hard it presses on what runs beside it, and how much longer it lasts for each of that."""
+
+
+def _kernel(name: str, at_us: float, dur_us: float, blocks: int, regs: int, shared_bytes: int) -> Operation:
+    return Operation(
+        kind="kernel",
+        name=name,
+        stream=0,
+        at_us=at_us,
+        dur_us=dur_us,
+        grid=(blocks, 1, 1),
+        block=(256, 1, 1),
+        shared_bytes=shared_bytes,
+        regs=regs,
+    )
+
+
+def _multiply(at_us: float, size: int) -> Operation:
+    blocks = (size // 64) ** 2
+    return _kernel(f"multiply_{size}", at_us, {512: 48.0, 1024: 122.0}[size], blocks, 64, 8192)
+
+
+def _long_blocks() -> Iterator[Operation]:
+    for number in range(64):
+        if number % 8 == 7:
+            yield _kernel("iterate", 0.0, 1500.0, 264, 16, 0)
+        else:
+            yield _multiply(0.0, 1024)
+
+
+def real() -> tuple[list[Workload], list[Workload]]:
+    """The high one and the low ones, as bench/plans.py has them."""
+    service = tuple(_multiply(number * 60.0, 512) for number in range(60))
+    lows = {
+        "gemm_chain": [_multiply(0.0, 1024) for _ in range(60)],
+        "memory_chain": [_kernel("scale", 0.0, 90.0, 2048, 16, 0) for _ in range(60)],
+        "long_blocks": list(_long_blocks()),
+    }
+    return [Workload("gemm_service", 3.6, service, 50.0)], [
+        Workload(name, sum(each.dur_us for each in operations) / 1e3, tuple(operations), 0.0)
+        for name, operations in lows.items()
+    ]
