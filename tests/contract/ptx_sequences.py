@@ -190,6 +190,7 @@ def _bit_forms() -> list[str]:
         forms += [f"popc.{t} d, a; u32 {t}", f"clz.{t} d, a; u32 {t}", f"brev.{t} d, a; {t} {t}"]
         forms += [f"bfi.{t} d, a, b, c, 7; {t} {t} {t} n", f"bfi.{t} d, a, b, 5, c; {t} {t} {t} n"]
     forms += [f"lop3.b32 d, a, b, c, {table}; b32 b32 b32 b32" for table in (0x96, 0xE8, 0xCA, 0x1B, 0x80)]
+    forms += [f"lop3.{join}.b32 _|d, a, b, 77, 0x2d, c; pred b32 b32 pred" for join in ("or", "and")]
     forms += [
         f"shf.{side}.{mode}.b32 d, a, b, c; b32 b32 b32 n" for side in "lr" for mode in ("wrap", "clamp")
     ]
