@@ -134,7 +134,6 @@ void Parser::parse_function(bool entry) {
     draft.function = made.get();
     scopes_.emplace_back();
     shared_bytes_ = module_shared_;
-    declared_registers_ = 0;
     register_wish_ = 0;
     Kernel kernel;
     if (!entry && lexer_.peek().is('(')) made->outputs = parse_formals(draft, false);
@@ -177,9 +176,8 @@ void Parser::parse_function(bool entry) {
         kernel.name = name.text;
         kernel.static_shared = shared_bytes_;
         kernel.local_bytes = draft.function->local_bytes;
-        // Half of the declared registers, in units of 8, as ptxas reuses what is dead; the least it
-        // gives is 16 or so.
-        std::uint32_t estimate = 8 + declared_registers_ / 2;
+        // In units of 8; the least that ptxas gives is 16 or so.
+        std::uint32_t estimate = 8 + live_registers(draft);
         estimate = std::clamp((estimate + 7) / 8 * 8, 16U, model::registers_per_thread);
         if (register_limit != 0) estimate = std::min(estimate, register_limit);
         if (register_wish_ != 0) estimate = register_wish_;
@@ -283,8 +281,6 @@ void Parser::parse_registers(Draft& draft) {
             }
             declare(name, name.text, vector);
         }
-        declared_registers_ += static_cast<std::uint32_t>(std::min<std::uint64_t>(count, 1024) * width *
-                                                          ((bytes_of(*type) + 3) / 4));
     } while (accept(','));
     expect(';');
 }

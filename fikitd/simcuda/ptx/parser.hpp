@@ -88,7 +88,6 @@ class Parser {
     std::deque<Draft> drafts_;
     std::uint32_t module_shared_ = 0;
     std::uint32_t register_wish_ = 0;
-    std::uint32_t declared_registers_ = 0;
     std::uint32_t shared_bytes_ = 0;  // of the function at hand
     bool external_ = false;
 };
