@@ -54,6 +54,14 @@ CUresult with_link(CUlinkState handle, Body body) {
 }
 
 CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {
+    if (type == CU_JIT_INPUT_LIBRARY) {
+        // An archive of machine code. What a program takes from cudadevrt, the only one there is, the
+        // interpreter knows by name (ptx/system.cpp); what else it may want is found missing at the end.
+        constexpr std::string_view magic = "!<arch>\n";
+        const std::string_view head(reinterpret_cast<const char*>(bytes.data()),
+                                    std::min(bytes.size(), magic.size()));
+        return head == magic ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+    }
     std::vector<std::byte> expanded;
     if (type == CU_JIT_INPUT_FATBINARY) {
         FatbinChoice choice;

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ptx/engine.hpp"
@@ -244,7 +245,37 @@ void release(Context& context, const Op& op, Mask mask) {
     });
 }
 
+// Kernels that run in the background set them beside each other.
+struct Conditions {
+    std::mutex mutex;
+    std::unordered_map<std::uint64_t, std::uint32_t> values;
+    static Conditions& instance() {
+        static Conditions& all = *new Conditions;
+        return all;
+    }
+};
+
+void set_graph_condition(Context& context, const Op& op, Mask mask) {
+    const Arguments arguments(context, op);
+    each_lane(mask, [&](unsigned lane) {
+        set_condition(arguments.get(0, lane), static_cast<std::uint32_t>(arguments.get(1, lane)));
+    });
+}
+
 }  // namespace
+
+std::uint32_t condition(std::uint64_t handle) {
+    Conditions& all = Conditions::instance();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.values.find(handle);
+    return found == all.values.end() ? 0 : found->second;
+}
+
+void set_condition(std::uint64_t handle, std::uint32_t value) {
+    Conditions& all = Conditions::instance();
+    const std::lock_guard lock(all.mutex);
+    all.values[handle] = value;
+}
 
 std::byte* device_heap_at(std::uint64_t offset, std::size_t bytes) {
     return Heap::instance().at(offset, bytes);
@@ -255,6 +286,7 @@ Handler system_function(std::string_view name) {
     if (name == "__assertfail") return &fail_assertion;
     if (name == "malloc") return &allocate;
     if (name == "free") return &release;
+    if (name == "cudaGraphSetConditional") return &set_graph_condition;
     return nullptr;
 }
 
