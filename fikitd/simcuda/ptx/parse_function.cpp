@@ -180,6 +180,7 @@ void Parser::parse_function(bool entry) {
         std::uint32_t estimate = 8 + live_registers(draft);
         estimate = std::clamp((estimate + 7) / 8 * 8, 16U, model::registers_per_thread);
         if (register_limit != 0) estimate = std::min(estimate, register_limit);
+        if (most_registers_ != 0) estimate = std::min(estimate, most_registers_);
         if (register_wish_ != 0) estimate = register_wish_;
         kernel.registers_per_thread = estimate;
         kernel.body = draft.function;
@@ -217,15 +218,8 @@ void Parser::parse_body(Draft& draft) {
             parse_variable(token.text, &draft, false);
         } else if (token.is(".pragma")) {
             lexer_.take();
-            const Token text = lexer_.peek();
             // .pragma "fikit registers 40": what a test wants the kernel to use.
-            constexpr std::string_view wish = "\"fikit registers ";
-            if (text.kind == TokenKind::string && text.text.substr(0, wish.size()) == wish) {
-                Lexer count(text.text.substr(wish.size()));
-                register_wish_ = static_cast<std::uint32_t>(
-                    std::clamp<std::uint64_t>(count.peek().value, 1, model::registers_per_thread));
-            }
-            skip_to(';');
+            if (const auto wish = pragma_number("\"fikit registers ")) register_wish_ = *wish;
         } else if (token.is(".loc")) {
             lexer_.take();
             for (int part = 0; part < 3; ++part) number(~std::uint64_t{0});
@@ -243,6 +237,19 @@ void Parser::parse_body(Draft& draft) {
             parse_statement(draft);
         }
     }
+}
+
+// The number behind a text of ours, of registers; nothing for any other pragma.
+std::optional<std::uint32_t> Parser::pragma_number(std::string_view text) {
+    const Token token = lexer_.peek();
+    std::optional<std::uint32_t> found;
+    if (token.kind == TokenKind::string && token.text.substr(0, text.size()) == text) {
+        Lexer count(token.text.substr(text.size()));
+        found = static_cast<std::uint32_t>(
+            std::clamp<std::uint64_t>(count.peek().value, 1, model::registers_per_thread));
+    }
+    skip_to(';');
+    return found;
 }
 
 // .reg .b64 %rd<6>;   or   .reg .pred p, q;   or   .reg .v4 .f32 v;
