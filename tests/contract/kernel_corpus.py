@@ -68,7 +68,9 @@ def _kind(text: str) -> tuple[str, int]:
 def kernels_of(source: pathlib.Path) -> Iterator[Kernel]:
     """The kernels of one file."""
     for settings, name in re.findall(
-        r"^// @launch (.*)\nextern \"C\" __global__ void (?:__\w+__\([^)]*\) )?(\w+)\(", source.read_text(), re.MULTILINE
+        r"^// @launch (.*)\nextern \"C\" __global__ void (?:__\w+__\([^)]*\) )?(\w+)\(",
+        source.read_text(),
+        re.MULTILINE,
     ):
         given = dict(part.split("=") for part in settings.split())
         yield Kernel(

@@ -190,7 +190,6 @@ def _bit_forms() -> list[str]:
         forms += [f"popc.{t} d, a; u32 {t}", f"clz.{t} d, a; u32 {t}", f"brev.{t} d, a; {t} {t}"]
         forms += [f"bfi.{t} d, a, b, c, 7; {t} {t} {t} n", f"bfi.{t} d, a, b, 5, c; {t} {t} {t} n"]
     forms += [f"lop3.b32 d, a, b, c, {table}; b32 b32 b32 b32" for table in (0x96, 0xE8, 0xCA, 0x1B, 0x80)]
-    forms += [f"lop3.{join}.b32 _|d, a, b, 77, 0x2d, c; pred b32 b32 pred" for join in ("or", "and")]
     forms += [
         f"shf.{side}.{mode}.b32 d, a, b, c; b32 b32 b32 n" for side in "lr" for mode in ("wrap", "clamp")
     ]
@@ -315,8 +314,8 @@ def _convert_forms() -> list[str]:
 
 
 def _later_forms() -> list[str]:
-    """Of PTX 8.1 to 8.6."""
-    forms = []
+    """Of PTX 8.1 to 8.6. What a real GPU gives is not recorded yet."""
+    forms = [f"lop3.{join}.b32 _|d, a, b, 77, 0x2d, c; pred b32 b32 pred" for join in ("or", "and")]
     for t in ("e4m3x2", "e5m2x2"):
         forms += [f"cvt.rn.satfinite.relu.{t}.f32 d, a, b; b16 f32 f32"]
         forms += [f"cvt.rn.satfinite{x}.{t}.f16x2 d, a; b16 f16x2" for x in ("", ".relu")]

@@ -91,7 +91,9 @@ class Words:
         return params
 
     def condition(self, graph: Any, initial: int = 0, flags: int = 0) -> int:
-        return int(self.cuda.cuGraphConditionalHandleCreate(graph, self.cuda.cuCtxGetCurrent(), initial, flags))
+        return int(
+            self.cuda.cuGraphConditionalHandleCreate(graph, self.cuda.cuCtxGetCurrent(), initial, flags)
+        )
 
     def run(self, graph: Any, *values: int) -> list[int]:
         """Launch it once on these words; what they are then."""

@@ -229,7 +229,7 @@ extern "C" __global__ void mma_quarters(const unsigned* in, float* out, unsigned
     }
 }
 
-// @launch grid=1 block=32 in=u32:256 out=u32:512
+// @launch grid=1 block=32 in=u32:256 out=u32:416
 extern "C" __global__ void mma_small(const unsigned* in, unsigned* out, unsigned n) {
     unsigned lane = threadIdx.x, a[4], b[2], d[4] = {1, 2, 3, 4}, e[4] = {0, 0, 0, 0}, f[4] = {5, 6, 7, 8};
     for (int k = 0; k < 4; ++k) a[k] = in[lane * 4 + k];

@@ -1,6 +1,4 @@
 // What programs do with a GPU, as their authors write it.
-#include <cuda_fp16.h>
-#include <cuda_fp8.h>
 #define INDEX (blockIdx.x * blockDim.x + threadIdx.x)
 
 // Each thread has a row of a sparse matrix.
@@ -222,30 +220,6 @@ extern "C" __global__ void objects(const float* in, float* out, unsigned n) {
     out[threadIdx.x] = sum;
 }
 
-// Two halves at once.
-// @launch grid=1 block=64 in=f32:256 out=u32:192
-extern "C" __global__ void half_pairs_of(const float* in, unsigned* out, unsigned n) {
-    __half2 a = __floats2half2_rn(in[threadIdx.x], in[64 + threadIdx.x]);
-    __half2 b = __floats2half2_rn(in[128 + threadIdx.x], in[192 + threadIdx.x]);
-    __half2 c = __hfma2(a, b, __hmax2(a, b)), d = __hmul2_rn(c, __float2half2_rn(0.5f));
-    unsigned mask = __hgt2_mask(a, b);
-    __half2 e = h2rint(__hmin2_nan(d, __h2div(a, __hadd2_rn(__habs2(b), __float2half2_rn(1)))));
-    out[threadIdx.x] = *(unsigned*)&c ^ mask;
-    out[64 + threadIdx.x] = *(unsigned*)&d;
-    out[128 + threadIdx.x] = *(unsigned*)&e;
-}
-
-// Numbers of 8 bits there and back.
-// @launch grid=1 block=128 in=f32:512 out=u32:256
-extern "C" __global__ void quarters(const float* in, unsigned* out, unsigned n) {
-    float4 v = ((const float4*)in)[threadIdx.x];
-    __nv_fp8x4_e4m3 e(v);
-    __nv_fp8x4_e5m2 f(make_float4(v.x * 1000, v.y * 1e-3f, -v.z, v.w));
-    float4 back = (float4)e;
-    out[threadIdx.x] = e.__x ^ f.__x;
-    out[128 + threadIdx.x] = __float_as_uint(back.x + back.y * 2 + back.z * 4 + back.w * 8);
-}
-
 // @launch grid=2 block=64 in=u32:2048 out=u32:128
 extern "C" __global__ void edit_distance(const unsigned* in, unsigned* out, unsigned n) {
     unsigned short row[17];
@@ -307,17 +281,6 @@ extern "C" __global__ void merge_sort(const unsigned* in, unsigned* out, unsigne
     out[t] = a[from][t];
 }
 
-// 128 bits at a time, and bits counted.
-// @launch grid=4 block=64 in=u32:1024 out=u32:1024
-extern "C" __global__ void bit_matrix(const unsigned* in, unsigned* out, unsigned n) {
-    uint4 v = __ldcs((const uint4*)in + INDEX);
-    v.x = __byte_perm(v.x, v.y, 0x6240) + __popc(v.z);
-    v.y = __funnelshift_l(v.x, v.y, v.w & 31) ^ __brev(v.z);
-    v.z = __clz(v.z) << 16 | __ffs(v.w);
-    v.w = __dp4a((int)v.x, (int)v.y, (int)v.w) + __vabsdiffu4(v.x, v.w) + __vaddss2(v.y, v.z) + __vcmpgtu4(v.x, v.y);
-    __stcg((uint4*)out + INDEX, v);
-}
-
 // A prefix sum over the grid in one pass: each block waits for those before it.
 // @launch grid=16 block=64 in=u32:1024 out=u32:1040
 extern "C" __global__ void scan_in_one_pass(const unsigned* in, unsigned* out, unsigned n) {
@@ -344,9 +307,3 @@ extern "C" __global__ void scan_in_one_pass(const unsigned* in, unsigned* out, u
     out[INDEX] = before + sum + (t >= 32 ? warps[0] : 0);
 }
 
-// @launch grid=1 block=64 in=f64:128 out=f64:64 approx=1e-9 absolute=1e-9
-extern "C" __global__ void newton(const double* in, double* out, unsigned n) {
-    double c = fabs(in[threadIdx.x]) + 0.5, x = 1;
-    for (int k = 0; k < 60 && fabs(x * x * x - c) > 1e-13 * c; ++k) x -= (x * x * x - c) / (3 * x * x);
-    out[threadIdx.x] = x + cbrt(in[64 + threadIdx.x]) + erf(x) + lgamma(c + 1) + pow(c, 1.25);
-}
