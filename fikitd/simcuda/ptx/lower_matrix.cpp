@@ -85,6 +85,7 @@ void emit_product(Lowering& lowering, const Packed& what, Handler run, bool seve
     if (what.a == Element::b1 && !exclusive && !lowering.accept(".and")) lowering.refuse();
     const bool saturate = lowering.accept(".satfinite");
     const auto& [m, n, k] = what.shape;
+    if (std::max({m * k, k * n, m * n}) > Workspace::room) lowering.refuse();
     std::vector<Place> a = whole_fragment(lowering, 1, what.a, m * k, false, several);
     std::vector<Place> b = whole_fragment(lowering, 2, what.b, k * n, false, several);
     std::vector<Place> c = whole_fragment(lowering, 3, what.c, m * n, false, several);
