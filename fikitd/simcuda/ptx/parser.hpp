@@ -90,7 +90,7 @@ class Parser {
     std::uint32_t module_shared_ = 0;
     std::uint32_t register_wish_ = 0;
     std::uint32_t most_registers_ = 0;  // of every kernel that follows
-    std::uint32_t shared_bytes_ = 0;  // of the function at hand
+    std::uint32_t shared_bytes_ = 0;    // of the function at hand
     bool external_ = false;
 };
 
