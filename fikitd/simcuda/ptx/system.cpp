@@ -18,9 +18,7 @@ namespace fikit::sim::ptx {
 
 namespace {
 
-// CU_LIMIT_MALLOC_HEAP_SIZE's and CU_LIMIT_PRINTF_FIFO_SIZE's defaults.
-constexpr std::size_t heap_bytes = std::size_t{8} << 20;
-constexpr std::size_t output_bytes = std::size_t{1} << 20;
+using model::heap_bytes;
 constexpr std::size_t string_limit = 4096;
 
 class Heap {
@@ -205,7 +203,7 @@ void print(Context& context, const Op& op, Mask mask) {
         std::string text;
         const int made = Printer(context, arguments.get(1, lane), lane).print(*format, text);
         std::string& output = context.block->launch.output;
-        if (output.size() + text.size() <= output_bytes) output += text;
+        if (output.size() + text.size() <= model::print_bytes) output += text;
         arguments.give(lane, static_cast<std::uint64_t>(static_cast<std::int64_t>(made)));
     });
 }
