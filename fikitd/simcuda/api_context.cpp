@@ -30,8 +30,8 @@ CUresult create(CUcontext* handle, unsigned flags, CUdevice device, unsigned api
 // The defaults of driver 580.
 const std::map<CUlimit, std::size_t> limits = {
     {CU_LIMIT_STACK_SIZE, 1024},
-    {CU_LIMIT_PRINTF_FIFO_SIZE, 1048576},
-    {CU_LIMIT_MALLOC_HEAP_SIZE, 8388608},
+    {CU_LIMIT_PRINTF_FIFO_SIZE, model::print_bytes},
+    {CU_LIMIT_MALLOC_HEAP_SIZE, model::heap_bytes},
     {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
     {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
     {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0},

@@ -1,4 +1,4 @@
-// Fills. They never make the host wait, whatever their name.
+// Fills. They make the host wait where their name says so and the memory is the host's.
 #include "command.hpp"
 
 using namespace fikit::sim;
@@ -9,21 +9,27 @@ struct Extent2D {
     std::size_t width, height;
 };
 
-CUresult fill(CUstream where, CUdeviceptr address, std::size_t pitch, unsigned value, unsigned element,
-              Extent2D size) {
-    return with_stream(where,
-                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (size.width == 0 || size.height == 0) return CUDA_SUCCESS;
-                           FillCommand command;
-                           command.shape.dst = address;
-                           command.shape.pitch = pitch;
-                           command.shape.value = value;
-                           command.shape.elementSize = element;
-                           command.shape.width = size.width;
-                           command.shape.height = size.height;
-                           const CUresult result = check(driver, command);
-                           return result != CUDA_SUCCESS ? result : issue(driver, stream, command);
-                       });
+enum class Wait : std::uint8_t { no, yes };
+
+CUresult fill(Wait wait, CUstream where, CUdeviceptr address, std::size_t pitch, unsigned value,
+              unsigned element, Extent2D size) {
+    return with_stream(
+        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
+            if (size.width == 0 || size.height == 0) return CUDA_SUCCESS;
+            FillCommand command;
+            command.shape.dst = address;
+            command.shape.pitch = pitch;
+            command.shape.value = value;
+            command.shape.elementSize = element;
+            command.shape.width = size.width;
+            command.shape.height = size.height;
+            CUresult result = check(driver, command);
+            OperationPtr last;
+            if (result == CUDA_SUCCESS) result = issue(driver, stream, command, &last);
+            const Block* block = driver.block_of(address);
+            const bool waits = wait == Wait::yes && last && block != nullptr && block->host();
+            return result == CUDA_SUCCESS && waits ? driver.wait(lock, device, last) : result;
+        });
 }
 
 }  // namespace
@@ -31,43 +37,43 @@ CUresult fill(CUstream where, CUdeviceptr address, std::size_t pitch, unsigned v
 extern "C" {
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
-    return fill(nullptr, to, 0, value, 1, {count, 1});
+    return fill(Wait::yes, nullptr, to, 0, value, 1, {count, 1});
 }
 CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
-    return fill(nullptr, to, 0, value, 2, {count, 1});
+    return fill(Wait::yes, nullptr, to, 0, value, 2, {count, 1});
 }
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
-    return fill(nullptr, to, 0, value, 4, {count, 1});
+    return fill(Wait::yes, nullptr, to, 0, value, 4, {count, 1});
 }
 CUresult cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height) {
-    return fill(nullptr, to, pitch, value, 1, {width, height});
+    return fill(Wait::yes, nullptr, to, pitch, value, 1, {width, height});
 }
 CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height) {
-    return fill(nullptr, to, pitch, value, 2, {width, height});
+    return fill(Wait::yes, nullptr, to, pitch, value, 2, {width, height});
 }
 CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height) {
-    return fill(nullptr, to, pitch, value, 4, {width, height});
+    return fill(Wait::yes, nullptr, to, pitch, value, 4, {width, height});
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
-    return fill(stream, to, 0, value, 1, {count, 1});
+    return fill(Wait::no, stream, to, 0, value, 1, {count, 1});
 }
 CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
-    return fill(stream, to, 0, value, 2, {count, 1});
+    return fill(Wait::no, stream, to, 0, value, 2, {count, 1});
 }
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream) {
-    return fill(stream, to, 0, value, 4, {count, 1});
+    return fill(Wait::no, stream, to, 0, value, 4, {count, 1});
 }
 CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
                            CUstream stream) {
-    return fill(stream, to, pitch, value, 1, {width, height});
+    return fill(Wait::no, stream, to, pitch, value, 1, {width, height});
 }
 CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
                             CUstream stream) {
-    return fill(stream, to, pitch, value, 2, {width, height});
+    return fill(Wait::no, stream, to, pitch, value, 2, {width, height});
 }
 CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
                             CUstream stream) {
-    return fill(stream, to, pitch, value, 4, {width, height});
+    return fill(Wait::no, stream, to, pitch, value, 4, {width, height});
 }
 
 }  // extern "C"

@@ -28,8 +28,17 @@ CUresult attribute_of(const Function& function, CUfunction_attribute attribute, 
         case CU_FUNC_ATTRIBUTE_BINARY_VERSION:
             value = 90;
             break;
-        case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES:
+        case CU_FUNC_ATTRIBUTE_CONST_SIZE_BYTES: {
+            // All of the module's: nobody asks which of them a kernel reads.
+            std::uint64_t bytes = 0;
+            for (const ptx::Variable& variable : function.image->module.variables)
+                bytes += variable.constant ? variable.bytes : 0;
+            value = static_cast<int>(bytes);
+            break;
+        }
         case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+            value = static_cast<int>(kernel.local_bytes);
+            break;
         case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
         case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
         case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:

@@ -1,5 +1,6 @@
 // Graphs: adding nodes of each kind.
 #include <algorithm>
+#include <type_traits>
 
 #include "graph_calls.hpp"
 #include "node_params.hpp"
@@ -34,10 +35,13 @@ CUresult add(CUgraphNode* out, CUgraph handle, const CUgraphNode* after, const C
         CUresult result = find_edges(driver, graph, after, data, count, edges);
         if (result != CUDA_SUCCESS) return result;
         Command command;
-        result = read(driver, command);
+        if constexpr (std::is_invocable_v<Read, Driver&, Graph&, Command&>)
+            result = read(driver, graph, command);
+        else
+            result = read(driver, command);
         if (result != CUDA_SUCCESS) return result;
         GraphNode& node = add_node(driver, graph, std::move(command), edges);
-        if (auto* child = std::get_if<ChildCommand>(&node.command)) child->graph->parent = &graph;
+        for (auto* inner : inner_graphs(node.command)) (*inner)->parent = &graph;
         *out = node.handle;
         return CUDA_SUCCESS;
     });
@@ -57,12 +61,16 @@ CUresult add_kernel(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, 
 
 CUresult add_any(CUgraphNode* node, CUgraph graph, const CUgraphNode* after, const CUgraphEdgeData* data,
                  std::size_t count, CUgraphNodeParams* params) {
-    return add(node, graph, after, data, count, [&](Driver& driver, Command& command) -> CUresult {
-        if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        Context* context = nullptr;
-        const CUresult result = current_context(driver, context);
-        return result != CUDA_SUCCESS ? result : read_params(driver, *context, *params, command);
-    });
+    return add(node, graph, after, data, count,
+               [&](Driver& driver, Graph& into, Command& command) -> CUresult {
+                   if (params == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                   Context* context = nullptr;
+                   const CUresult result = current_context(driver, context);
+                   if (result != CUDA_SUCCESS) return result;
+                   if (params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+                       return read_conditional(driver, into, params->conditional, command);
+                   return read_params(driver, *context, *params, command);
+               });
 }
 
 template <typename Kind>
@@ -149,6 +157,21 @@ CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNo
                                CUdeviceptr address) {
     return add(node, graph, after, nullptr, count,
                [&](Driver&, Command& command) { return read_free(address, command); });
+}
+
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* out, CUgraph handle, CUcontext context,
+                                        unsigned int initial, unsigned int flags) {
+    return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
+        if (out == nullptr || (flags & ~unsigned{CU_GRAPH_COND_ASSIGN_DEFAULT}) != 0)
+            return CUDA_ERROR_INVALID_VALUE;
+        if (context != nullptr && driver.contexts.find(context) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        Condition condition;
+        condition.handle = driver.next_id++;
+        if ((flags & CU_GRAPH_COND_ASSIGN_DEFAULT) != 0) condition.initial = initial;
+        graph.conditions.push_back(condition);
+        *out = condition.handle;
+        return CUDA_SUCCESS;
+    });
 }
 
 }  // extern "C"

@@ -67,6 +67,8 @@ const char* word(CUgraphNodeType type) {
             return "MEM_FREE";
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
             return "BATCH_MEM_OP";
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+            return "CONDITIONAL";
         default:
             return "EMPTY";
     }
@@ -83,7 +85,7 @@ void write_dot(const Graph& graph, std::ostream& out) {
         if (const auto* launch = std::get_if<LaunchCommand>(&node->command))
             out << "\\n" << launch->function->kernel->name;
         out << "\"];\n";
-        if (const auto* child = std::get_if<ChildCommand>(&node->command)) write_dot(*child->graph, out);
+        for (const Graph* inner : inner_graphs(std::as_const(node->command))) write_dot(*inner, out);
     }
     for (const auto& node : graph.nodes) {
         for (const GraphNode::Edge& edge : node->dependencies)

@@ -92,7 +92,7 @@ CUresult replace_any(Driver& driver, GraphNode& node, CUgraphNodeParams* params)
     Context* context = nullptr;
     if (params == nullptr || params->type != node.type()) return CUDA_ERROR_INVALID_VALUE;
     if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
-        params->type == CU_GRAPH_NODE_TYPE_GRAPH) {
+        params->type == CU_GRAPH_NODE_TYPE_GRAPH || params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     CUresult result = current_context(driver, context);

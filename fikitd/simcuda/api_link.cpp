@@ -19,6 +19,7 @@ struct LinkState {
     CUlinkState handle{};
     JitOptions options;
     std::string text;
+    bool runtime = false;  // the device's run-time library is linked, too
     std::vector<std::byte> result;
 };
 
@@ -44,6 +45,63 @@ void append(std::string& text, std::string_view more) {
     }
 }
 
+// Of cudadevrt, what cooperative groups without inline functions need: a grid's barrier, in the workspace of
+// a cooperative launch. The first block brings what the others' arrivals lack to flip the highest bit.
+constexpr std::string_view grid_groups = R"(
+.visible .func (.param .b64 handle) cudaCGGetIntrinsicHandle(.param .b32 scope)
+{
+    .reg .b32 %low, %high;
+    .reg .b64 %place;
+    mov.u32 %high, %envreg1;
+    mov.u32 %low, %envreg2;
+    mov.b64 %place, {%low, %high};
+    st.param.b64 [handle], %place;
+    ret;
+}
+.visible .func (.param .b32 result) cudaCGSynchronize(.param .b64 handle, .param .b32 flags)
+{
+    .reg .b32 %size, %more, %part, %bring, %before, %now, %result;
+    .reg .b64 %place;
+    .reg .pred %wrong, %other, %first, %waits;
+    ld.param.b64 %place, [handle];
+    setp.eq.u64 %wrong, %place, 0;
+    selp.u32 %result, 1, 0, %wrong;
+    @%wrong bra DONE;
+    barrier.sync 0;
+    mov.u32 %part, %tid.x;
+    mov.u32 %more, %tid.y;
+    or.b32 %part, %part, %more;
+    mov.u32 %more, %tid.z;
+    or.b32 %part, %part, %more;
+    setp.ne.u32 %other, %part, 0;
+    @%other bra MEET;
+    mov.u32 %size, %nctaid.x;
+    mov.u32 %more, %nctaid.y;
+    mul.lo.u32 %size, %size, %more;
+    mov.u32 %more, %nctaid.z;
+    mul.lo.u32 %size, %size, %more;
+    sub.u32 %size, 0x80000001, %size;
+    mov.u32 %part, %ctaid.x;
+    mov.u32 %more, %ctaid.y;
+    or.b32 %part, %part, %more;
+    mov.u32 %more, %ctaid.z;
+    or.b32 %part, %part, %more;
+    setp.eq.u32 %first, %part, 0;
+    selp.u32 %bring, %size, 1, %first;
+    atom.add.release.gpu.u32 %before, [%place+4], %bring;
+WAIT:
+    ld.acquire.gpu.u32 %now, [%place+4];
+    xor.b32 %now, %now, %before;
+    setp.ge.s32 %waits, %now, 0;
+    @%waits bra WAIT;
+MEET:
+    barrier.sync 0;
+DONE:
+    st.param.b32 [result], %result;
+    ret;
+}
+)";
+
 template <typename Body>
 CUresult with_link(CUlinkState handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
@@ -54,6 +112,15 @@ CUresult with_link(CUlinkState handle, Body body) {
 }
 
 CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {
+    if (type == CU_JIT_INPUT_LIBRARY) {
+        // An archive of machine code. What a program takes from cudadevrt, the only one there is, the
+        // interpreter knows by name (ptx/system.cpp); what else it may want is found missing at the end.
+        constexpr std::string_view magic = "!<arch>\n";
+        link.runtime = true;
+        const std::string_view head(reinterpret_cast<const char*>(bytes.data()),
+                                    std::min(bytes.size(), magic.size()));
+        return head == magic ? CUDA_SUCCESS : CUDA_ERROR_INVALID_IMAGE;
+    }
     std::vector<std::byte> expanded;
     if (type == CU_JIT_INPUT_FATBINARY) {
         FatbinChoice choice;
@@ -78,7 +145,14 @@ CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {
             return result == CUDA_ERROR_INVALID_IMAGE ? CUDA_ERROR_INVALID_PTX : result;
         }
     }
+    const bool first = link.text.empty();
     append(link.text, text);
+    if (const unsigned most = link.options.max_registers(); first && most != 0) {
+        const std::size_t size = link.text.find(".address_size");
+        const std::size_t end = link.text.find('\n', size);
+        if (size != std::string::npos && end != std::string::npos)
+            link.text.insert(end + 1, ".pragma \"fikit most registers " + std::to_string(most) + "\";\n");
+    }
     return CUDA_SUCCESS;
 }
 
@@ -116,6 +190,7 @@ CUresult cuLinkAddFile_v2(CUlinkState handle, CUjitInputType type, const char* p
 CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
     return with_link(handle, [&](Driver&, LinkState& link) -> CUresult {
         if (image == nullptr || bytes == nullptr || link.text.empty()) return CUDA_ERROR_INVALID_VALUE;
+        if (link.runtime && link.text.find("cudaCG") != std::string::npos) append(link.text, grid_groups);
         LoadedImage loaded;
         std::string log;
         const Bytes text{reinterpret_cast<const std::byte*>(link.text.data()), link.text.size()};

@@ -18,6 +18,10 @@ CUresult read(Driver& driver, Bytes bytes, const JitOptions& options, LoadedImag
     const CUresult result = load_image(bytes, loaded, log);
     if (result != CUDA_SUCCESS && !options.report(log) && driver.settings.verbose)
         std::fputs(log.c_str(), stderr);
+    if (options.max_registers() != 0) {
+        for (ptx::Kernel& kernel : loaded.module.kernels)
+            kernel.registers_per_thread = std::min(kernel.registers_per_thread, options.max_registers());
+    }
     return result;
 }
 

@@ -93,7 +93,7 @@ CUresult may_enqueue(Driver&, Stream& stream) {
 CUresult capture_command(Driver& driver, Stream& stream, Command command) {
     Capture& capture = *stream.capture.capture;
     GraphNode& node = add_node(driver, *capture.graph, std::move(command), edges_from(stream.capture.nodes));
-    if (auto* child = std::get_if<ChildCommand>(&node.command)) child->graph->parent = node.graph;
+    for (auto* inner : inner_graphs(node.command)) (*inner)->parent = node.graph;
     stream.capture.nodes = {&node};
     return CUDA_SUCCESS;
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <variant>
 #include <vector>
 
@@ -53,6 +54,18 @@ struct WaitCommand {
 struct ChildCommand {
     std::shared_ptr<Graph> graph;
 };
+// What a kernel says by cudaGraphSetConditional, under the handle that it names (ptx/system.hpp keeps the
+// value).
+struct Condition {
+    CUgraphConditionalHandle handle = 0;
+    std::optional<unsigned> initial;  // at each launch
+};
+struct ConditionalCommand {
+    Condition condition;
+    CUgraphConditionalNodeType kind = CU_GRAPH_COND_TYPE_IF;
+    std::vector<std::shared_ptr<Graph>> bodies;
+    std::vector<CUgraph> handles;  // of the bodies; the caller reads this array as long as the node lives
+};
 // Memory of a graph: it has its address and its pages as long as a graph has the node, and is in use
 // from the node's launch to the free's.
 struct GraphAllocation {
@@ -74,7 +87,7 @@ struct EmptyCommand {};
 
 using Command =
     std::variant<EmptyCommand, LaunchCommand, CopyCommand, FillCommand, HostCommand, ValuesCommand,
-                 RecordCommand, WaitCommand, ChildCommand, AllocateCommand, FreeCommand>;
+                 RecordCommand, WaitCommand, ChildCommand, AllocateCommand, FreeCommand, ConditionalCommand>;
 using DeviceWork = decltype(Operation::work);
 
 // How many of its blocks an SM holds; 0 where it may not run so.

@@ -221,6 +221,8 @@ void Device::begin(const OperationPtr& operation, Nanoseconds time) {
             waiting_values_.push_back(operation);
     } else if (std::holds_alternative<HostCall>(operation->work)) {
         host_calls_.push_back(operation);
+    } else if (const auto* decision = std::get_if<Decision>(&operation->work)) {
+        if (decision->decide(operation, time)) complete(operation, time);
     } else {
         complete(operation, time);
     }

@@ -56,6 +56,8 @@ class Device {
     // Host functions whose turn has come; the caller runs them and reports back.
     std::vector<OperationPtr> take_host_calls() { return std::exchange(host_calls_, {}); }
     void host_call_returned(const OperationPtr& operation, Nanoseconds now);
+    // A decision whose consequences are done.
+    void finish(const OperationPtr& decision, Nanoseconds now) { complete(decision, now); }
     bool has_host_calls() const { return !host_calls_.empty(); }
     // Whether an awaited operation completed, or a fault struck, since the last call.
     bool take_news() { return std::exchange(news_, false); }

@@ -244,14 +244,14 @@ void Driver::enqueue(Stream& stream, const OperationPtr& operation, const Operat
 }
 
 void Driver::submit(Stream& stream, const OperationPtr& operation, const std::vector<Dependency>& after,
-                    int priority) {
+                    int priority, std::optional<Nanoseconds> at) {
     SimulatedDevice& device = device_of(*stream.context);
     Context& context = stream.context->owner != nullptr ? *stream.context->owner : *stream.context;
     if (!context.turn) context.turn = settings.mps ? 0 : device.take_turn();
     operation->context = *context.turn;
     operation->priority = priority;
     operation->partition = stream.partition;
-    device.engine.submit(operation, after, submission_time());
+    device.engine.submit(operation, after, at ? *at : submission_time());
 }
 
 void Driver::join(Context& context, const OperationPtr& operation) {

@@ -134,9 +134,10 @@ class Driver {
     // Adds an operation to a stream, in CUDA's implicit order.
     void enqueue(Stream& stream, const OperationPtr& operation, const OperationPtr& also_after = nullptr,
                  std::optional<int> priority = std::nullopt);
-    // Gives the device an operation of a stream, after others than the stream's last.
+    // Gives the device an operation of a stream, after others than the stream's last. `at`: when, where the
+    // device itself goes on and no call does.
     void submit(Stream& stream, const OperationPtr& operation, const std::vector<Dependency>& after,
-                int priority);
+                int priority, std::optional<Nanoseconds> at = std::nullopt);
     // Adds an operation behind all of a context's work, blocking streams or not.
     void join(Context& context, const OperationPtr& operation);
     // Waits until the operation is done and its notice has reached the host.

@@ -287,6 +287,7 @@
     X(cuGraphAddBatchMemOpNode, 11070)                            \
     X(cuGraphAddMemAllocNode, 11040)                              \
     X(cuGraphAddMemFreeNode, 11040)                               \
+    X(cuGraphConditionalHandleCreate, 12030)                      \
     /* Executable graphs */                                       \
     X(cuGraphInstantiateWithFlags, 11040)                         \
     X(cuGraphInstantiate, 10000)                                  \

@@ -13,12 +13,16 @@ std::vector<GraphNode::Edge>::iterator find_edge(std::vector<GraphNode::Edge>& e
                         [&](const GraphNode::Edge& edge) { return edge.node == node; });
 }
 
-// Children are part of the graph: a copy has copies of them.
-void own_child(Driver& driver, GraphNode& node, bool registered) {
-    auto* child = std::get_if<ChildCommand>(&node.command);
-    if (child == nullptr) return;
-    child->graph = clone_graph(driver, *child->graph, registered);
-    child->graph->parent = node.graph;
+// Inner graphs are part of the graph: a copy has copies of them.
+void own_inner(Driver& driver, GraphNode& node, bool registered) {
+    for (std::shared_ptr<Graph>* inner : inner_graphs(node.command)) {
+        *inner = clone_graph(driver, **inner, registered);
+        (*inner)->parent = node.graph;
+    }
+    if (auto* conditional = std::get_if<ConditionalCommand>(&node.command)) {
+        conditional->handles.clear();
+        for (const auto& body : conditional->bodies) conditional->handles.push_back(body->handle);
+    }
 }
 
 // Streams and events of captures must not keep a node that is gone.
@@ -31,9 +35,24 @@ CUgraphNodeType GraphNode::type() const {
         CU_GRAPH_NODE_TYPE_EMPTY,        CU_GRAPH_NODE_TYPE_KERNEL,     CU_GRAPH_NODE_TYPE_MEMCPY,
         CU_GRAPH_NODE_TYPE_MEMSET,       CU_GRAPH_NODE_TYPE_HOST,       CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
         CU_GRAPH_NODE_TYPE_EVENT_RECORD, CU_GRAPH_NODE_TYPE_WAIT_EVENT, CU_GRAPH_NODE_TYPE_GRAPH,
-        CU_GRAPH_NODE_TYPE_MEM_ALLOC,    CU_GRAPH_NODE_TYPE_MEM_FREE};
+        CU_GRAPH_NODE_TYPE_MEM_ALLOC,    CU_GRAPH_NODE_TYPE_MEM_FREE,   CU_GRAPH_NODE_TYPE_CONDITIONAL};
     static_assert(std::size(types) == std::variant_size_v<Command>);
     return types[command.index()];
+}
+
+std::vector<std::shared_ptr<Graph>*> inner_graphs(Command& command) {
+    std::vector<std::shared_ptr<Graph>*> found;
+    if (auto* child = std::get_if<ChildCommand>(&command)) found.push_back(&child->graph);
+    if (auto* conditional = std::get_if<ConditionalCommand>(&command)) {
+        for (auto& body : conditional->bodies) found.push_back(&body);
+    }
+    return found;
+}
+
+std::vector<const Graph*> inner_graphs(const Command& command) {
+    std::vector<const Graph*> found;
+    for (const auto* inner : inner_graphs(const_cast<Command&>(command))) found.push_back(inner->get());
+    return found;
 }
 
 std::size_t Graph::edges() const {
@@ -92,7 +111,7 @@ void remove_node(Driver& driver, GraphNode& node) {
     driver.contexts.each([&](Context& context) {
         for (auto& entry : context.per_thread) forget_point(entry.second->capture, &node);
     });
-    if (auto* child = std::get_if<ChildCommand>(&node.command)) retire_graph(driver, *child->graph);
+    for (const auto* inner : inner_graphs(node.command)) retire_graph(driver, **inner);
     Graph& graph = *node.graph;
     driver.nodes.remove(&node);
     std::erase_if(graph.nodes, [&](const std::shared_ptr<GraphNode>& other) { return other.get() == &node; });
@@ -119,7 +138,7 @@ std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool regi
         twin->original = node->identity;
         twin->command = node->command;
         twin->enabled = node->enabled;
-        own_child(driver, *twin, registered);
+        own_inner(driver, *twin, registered);
         copies[node.get()] = twin.get();
         if (registered) driver.nodes.add(twin);
         copy->nodes.push_back(std::move(twin));
@@ -128,6 +147,7 @@ std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool regi
         for (const GraphNode::Edge& edge : node->dependencies)
             connect(*copies[edge.node], *copies[node.get()], edge.data);
     }
+    copy->conditions = graph.conditions;
     for (const auto& [object, count] : graph.user_objects) {
         copy->user_objects[object] = 1;
         ++object->references;
@@ -137,7 +157,7 @@ std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool regi
 
 void retire_graph(Driver& driver, Graph& graph) {
     for (const auto& node : graph.nodes) {
-        if (auto* child = std::get_if<ChildCommand>(&node->command)) retire_graph(driver, *child->graph);
+        for (const auto* inner : inner_graphs(node->command)) retire_graph(driver, **inner);
         driver.nodes.remove(node.get());
     }
     const auto held = std::exchange(graph.user_objects, {});
@@ -148,8 +168,8 @@ void retire_graph(Driver& driver, Graph& graph) {
 GraphNode* find_copy(const Graph& graph, std::uint64_t original) {
     for (const auto& node : graph.nodes) {
         if (node->original == original) return node.get();
-        if (const auto* child = std::get_if<ChildCommand>(&node->command)) {
-            if (GraphNode* found = find_copy(*child->graph, original)) return found;
+        for (const Graph* inner : inner_graphs(std::as_const(node->command))) {
+            if (GraphNode* found = find_copy(*inner, original)) return found;
         }
     }
     return nullptr;

@@ -44,11 +44,12 @@ struct Graph {
     Graph* parent = nullptr;  // of the node whose child it is
     std::vector<std::shared_ptr<GraphNode>> nodes;
     std::map<UserObject*, unsigned> user_objects;  // with the references that it holds
+    std::vector<Condition> conditions;             // made for it
 
     std::size_t edges() const;
 };
 
-struct GraphExec {
+struct GraphExec : std::enable_shared_from_this<GraphExec> {
     CUgraphExec handle{};
     std::uint64_t id = 0;
     unsigned long long flags = 0;
@@ -56,6 +57,10 @@ struct GraphExec {
     std::shared_ptr<Graph> graph;
     OperationPtr last;  // of its latest launch: it does not run beside itself
 };
+
+// The graphs that are part of a command: a child, or the bodies of a conditional node.
+std::vector<std::shared_ptr<Graph>*> inner_graphs(Command& command);
+std::vector<const Graph*> inner_graphs(const Command& command);
 
 // Adds a node behind others of the same graph.
 GraphNode& add_node(Driver& driver, Graph& graph, Command command, const std::vector<GraphNode::Edge>& after);

@@ -1,8 +1,10 @@
 // Executable graphs: a copy of a graph, its launches and its updates.
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
 
 #include "capture.hpp"
+#include "ptx/system.hpp"
 
 namespace fikit::sim {
 
@@ -21,23 +23,67 @@ using Translated = std::unordered_map<const GraphNode*, std::vector<DeviceWork>>
 CUresult prepare(Driver& driver, const GraphExec& exec, const Graph& graph, Translated& translated) {
     for (const auto& node : graph.nodes) {
         CUresult result = CUDA_SUCCESS;
-        if (const auto* child = std::get_if<ChildCommand>(&node->command)) {
-            result = prepare(driver, exec, *child->graph, translated);
-        } else if (const auto* allocation = std::get_if<AllocateCommand>(&node->command)) {
+        const std::vector<const Graph*> inner = inner_graphs(std::as_const(node->command));
+        for (const Graph* part : inner) {
+            if (result == CUDA_SUCCESS) result = prepare(driver, exec, *part, translated);
+        }
+        if (const auto* allocation = std::get_if<AllocateCommand>(&node->command)) {
             const bool frees = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
             if (allocation->memory->in_use && !frees) result = CUDA_ERROR_INVALID_VALUE;
-        } else if (node->enabled) {
-            result = translate(driver, exec.context->device, node->command, translated[node.get()]);
+        } else if (inner.empty() && node->enabled) {
+            std::vector<DeviceWork>& work = translated[node.get()];
+            work.clear();
+            result = translate(driver, exec.context->device, node->command, work);
         }
         if (result != CUDA_SUCCESS) return result;
     }
     return CUDA_SUCCESS;
 }
 
-class Submission {
+// The body that a conditional node runs next; null for none.
+const Graph* chosen(const ConditionalCommand& command) {
+    const unsigned value = ptx::condition(command.condition.handle);
+    std::size_t body = value;
+    if (command.kind == CU_GRAPH_COND_TYPE_IF) body = value != 0 ? 0 : 1;
+    if (command.kind == CU_GRAPH_COND_TYPE_WHILE) body = value != 0 ? 0 : command.bodies.size();
+    return body < command.bodies.size() ? command.bodies[body].get() : nullptr;
+}
+
+// What conditions are at the beginning of each launch.
+void initial_conditions(const Graph& graph,
+                        std::vector<std::pair<CUgraphConditionalHandle, unsigned>>& values) {
+    for (const Condition& condition : graph.conditions) {
+        if (condition.initial) values.emplace_back(condition.handle, *condition.initial);
+    }
+    for (const auto& node : graph.nodes) {
+        for (const Graph* inner : inner_graphs(std::as_const(node->command)))
+            initial_conditions(*inner, values);
+    }
+}
+
+// One launch of a graph. It lives as long as it has bodies of conditional nodes to submit.
+class Submission : public std::enable_shared_from_this<Submission> {
   public:
-    Submission(Driver& driver, const GraphExec& exec, Stream& stream, Translated& translated)
-        : driver_(driver), exec_(exec), stream_(stream), translated_(translated) {}
+    Submission(Driver& driver, std::shared_ptr<const GraphExec> exec, const Stream& stream)
+        : driver_(driver), exec_(std::move(exec)) {
+        // The stream may be gone when a body's turn comes.
+        stream_.context = stream.context;
+        stream_.partition = stream.partition;
+        stream_.priority = stream.priority;
+    }
+
+    CUresult prepare(const Graph& graph) { return fikit::sim::prepare(driver_, *exec_, graph, translated_); }
+
+    OperationPtr begin(const std::vector<Dependency>& after) {
+        std::vector<std::pair<CUgraphConditionalHandle, unsigned>> values;
+        initial_conditions(*exec_->graph, values);
+        if (values.empty()) return submit(Marker{}, after, stream_.priority);
+        return submit(Decision{[values = std::move(values)](const OperationPtr&, Nanoseconds) {
+                          for (const auto& [handle, value] : values) ptx::set_condition(handle, value);
+                          return true;
+                      }},
+                      after, stream_.priority);
+    }
 
     // Submits the nodes behind `after`; the result is what is done when all of them are.
     OperationPtr run(const Graph& graph, const OperationPtr& after) {
@@ -56,22 +102,29 @@ class Submission {
         return submit(Marker{}, leaves, stream_.priority);
     }
 
+  private:
     OperationPtr submit(DeviceWork work, const std::vector<Dependency>& after, int priority) {
         auto operation = std::make_shared<Operation>();
         operation->work = std::move(work);
-        driver_.submit(stream_, operation, after, priority);
+        driver_.submit(stream_, operation, after, priority, decided_at_);
         return operation;
     }
 
-  private:
     OperationPtr run_node(GraphNode& node, std::vector<Dependency> after) {
         if (const auto* child = std::get_if<ChildCommand>(&node.command))
             return run(*child->graph, submit(Marker{}, after, stream_.priority));
+        if (const auto* conditional = std::get_if<ConditionalCommand>(&node.command)) {
+            return submit(Decision{[self = shared_from_this(), conditional](const OperationPtr& operation,
+                                                                            Nanoseconds now) {
+                              return self->decide(*conditional, operation, now);
+                          }},
+                          after, stream_.priority);
+        }
         if (const auto* wait = std::get_if<WaitCommand>(&node.command))
             after.push_back({wait->event->record, true});
         int priority = stream_.priority;
         if (const auto* launch = std::get_if<LaunchCommand>(&node.command)) {
-            if ((exec_.flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0)
+            if ((exec_->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0)
                 priority = launch->options.priority.value_or(priority);
         }
         OperationPtr end;
@@ -90,10 +143,34 @@ class Submission {
         return end;
     }
 
+    // Submits the body that the condition asks for, and behind it what goes on with the decision. True: there
+    // is none, the decision is done.
+    bool decide(const ConditionalCommand& command, const OperationPtr& decision, Nanoseconds now) {
+        const Graph* body = chosen(command);
+        if (body == nullptr) return true;
+        Device& device = driver_.device_of(*stream_.context).engine;
+        if (const CUresult result = prepare(*body); result != CUDA_SUCCESS) {
+            device.halt(result);
+            return false;
+        }
+        decided_at_ = now;
+        const OperationPtr end = run(*body, nullptr);
+        submit(Decision{[self = shared_from_this(), &command, &device, decision](const OperationPtr&,
+                                                                                 Nanoseconds later) {
+                   const bool again = command.kind == CU_GRAPH_COND_TYPE_WHILE;
+                   if (!again || self->decide(command, decision, later)) device.finish(decision, later);
+                   return true;
+               }},
+               {{end, false}}, stream_.priority);
+        decided_at_.reset();
+        return false;
+    }
+
     Driver& driver_;
-    const GraphExec& exec_;
-    Stream& stream_;
-    Translated& translated_;
+    std::shared_ptr<const GraphExec> exec_;
+    Stream stream_;
+    Translated translated_;
+    std::optional<Nanoseconds> decided_at_;  // while a decision submits
 };
 
 bool same_edges(const Graph& left, const Graph& right) {
@@ -116,20 +193,28 @@ CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** 
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (std::size_t index = 0; index < source.nodes.size(); ++index) {
         const GraphNode& from = *source.nodes[index];
-        const GraphNode& to = *target.nodes[index];
+        GraphNode& to = *target.nodes[index];
         *culprit = source.nodes[index].get();
         *culprit_from = nullptr;
         if (from.command.index() != to.command.index()) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         if (const auto* launch = std::get_if<LaunchCommand>(&from.command)) {
             if (launch->image->context != std::get<LaunchCommand>(to.command).image->context)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
-        } else if (const auto* child = std::get_if<ChildCommand>(&from.command)) {
-            const CUgraphExecUpdateResult result =
-                compare(*std::get<ChildCommand>(to.command).graph, *child->graph, culprit, culprit_from);
-            if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
+        } else if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
+            const auto& known = std::get<ConditionalCommand>(to.command);
+            if (conditional->condition.handle != known.condition.handle || conditional->kind != known.kind ||
+                conditional->bodies.size() != known.bodies.size())
+                return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         } else if (const auto* allocation = std::get_if<AllocateCommand>(&from.command)) {
             if (allocation->memory != std::get<AllocateCommand>(to.command).memory)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        }
+        const auto inner = inner_graphs(to.command);
+        const auto inner_from = inner_graphs(std::as_const(from.command));
+        for (std::size_t part = 0; part < inner.size(); ++part) {
+            const CUgraphExecUpdateResult result =
+                compare(**inner[part], *inner_from[part], culprit, culprit_from);
+            if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
         }
     }
     *culprit = nullptr;
@@ -139,17 +224,41 @@ CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** 
 void take_over(Graph& target, const Graph& source) {
     for (std::size_t index = 0; index < source.nodes.size(); ++index) {
         GraphNode& node = *target.nodes[index];
-        if (const auto* child = std::get_if<ChildCommand>(&source.nodes[index]->command))
-            take_over(*std::get<ChildCommand>(node.command).graph, *child->graph);
-        else
-            node.command = source.nodes[index]->command;
+        const auto inner = inner_graphs(node.command);
+        const auto inner_from = inner_graphs(std::as_const(source.nodes[index]->command));
+        for (std::size_t part = 0; part < inner.size(); ++part)
+            take_over(*inner[part]->get(), *inner_from[part]);
+        if (inner.empty()) node.command = source.nodes[index]->command;
     }
+    target.conditions = source.conditions;
 }
 
 bool acyclic(const Graph& graph) {
     return sorted(graph) && std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
-               const auto* child = std::get_if<ChildCommand>(&node->command);
-               return child == nullptr || acyclic(*child->graph);
+               const auto inner = inner_graphs(std::as_const(node->command));
+               return std::all_of(inner.begin(), inner.end(),
+                                  [](const Graph* part) { return acyclic(*part); });
+           });
+}
+
+bool uses(const Graph& graph, CUgraphConditionalHandle handle) {
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [&](const auto& node) {
+        const auto* conditional = std::get_if<ConditionalCommand>(&node->command);
+        if (conditional != nullptr && conditional->condition.handle == handle) return true;
+        const auto inner = inner_graphs(std::as_const(node->command));
+        return std::any_of(inner.begin(), inner.end(),
+                           [&](const Graph* part) { return uses(*part, handle); });
+    });
+}
+
+// Whether a conditional node has each condition; also in what is inside.
+bool conditions_used(const Graph& graph) {
+    const bool here = std::all_of(graph.conditions.begin(), graph.conditions.end(),
+                                  [&](const Condition& condition) { return uses(graph, condition.handle); });
+    return here && std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+               const auto inner = inner_graphs(std::as_const(node->command));
+               return std::all_of(inner.begin(), inner.end(),
+                                  [](const Graph* part) { return conditions_used(*part); });
            });
 }
 
@@ -210,6 +319,10 @@ CUresult instantiate(Driver& driver, Context& context, const Graph& graph, unsig
         *problem = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
         return CUDA_ERROR_INVALID_VALUE;
     }
+    if (!conditions_used(graph)) {
+        *problem = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     auto exec = std::make_shared<GraphExec>();
     exec->id = driver.next_id++;
     exec->flags = flags;
@@ -224,15 +337,12 @@ CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
     if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
     if (stream.capture.capture)
         return capture_command(driver, stream, ChildCommand{clone_graph(driver, *exec.graph, true)});
-    Translated translated;
-    if (const CUresult result = prepare(driver, exec, *exec.graph, translated); result != CUDA_SUCCESS)
-        return result;
+    const auto submission = std::make_shared<Submission>(driver, exec.shared_from_this(), stream);
+    if (const CUresult result = submission->prepare(*exec.graph); result != CUDA_SUCCESS) return result;
     std::vector<Dependency> after = driver.order(stream);
     if (exec.last) after.push_back({exec.last, false});
     driver.charge(model::call::graph_launch);
-    Submission submission(driver, exec, stream, translated);
-    const OperationPtr begin = submission.submit(Marker{}, after, stream.priority);
-    stream.tail = exec.last = submission.run(*exec.graph, begin);
+    stream.tail = exec.last = submission->run(*exec.graph, submission->begin(after));
     driver.wake();
     return CUDA_SUCCESS;
 }

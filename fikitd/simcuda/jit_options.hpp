@@ -1,4 +1,5 @@
-// The options of a just-in-time compilation that the simulator heeds: where its messages go.
+// The options of a just-in-time compilation that the simulator heeds: where its messages go, and
+// how many registers a kernel may have.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,8 @@ class JitOptions {
         for (unsigned index = 0; options != nullptr && values != nullptr && index < count; ++index) {
             if (options[index] == CU_JIT_ERROR_LOG_BUFFER) buffer_ = static_cast<char*>(values[index]);
             if (options[index] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) size_ = &values[index];
+            if (options[index] == CU_JIT_MAX_REGISTERS)
+                max_registers_ = static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(values[index]));
             // What goes to the other log is nothing.
             if (options[index] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES) info_size_ = &values[index];
             if (options[index] == CU_JIT_INFO_LOG_BUFFER) info_ = static_cast<char*>(values[index]);
@@ -34,7 +37,11 @@ class JitOptions {
         return true;
     }
 
+    // How many registers a kernel may have; 0 where nothing says so.
+    unsigned max_registers() const { return max_registers_; }
+
   private:
+    unsigned max_registers_ = 0;
     char* buffer_ = nullptr;
     char* info_ = nullptr;
     void** size_ = nullptr;

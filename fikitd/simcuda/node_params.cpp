@@ -2,6 +2,7 @@
 #include "node_params.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace fikit::sim {
 
@@ -10,10 +11,10 @@ namespace {
 // A copy of a child would have its memory twice.
 bool allocates(const Graph& graph) {
     return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
-        const auto* child = std::get_if<ChildCommand>(&node->command);
+        const auto inner = inner_graphs(std::as_const(node->command));
         return std::holds_alternative<AllocateCommand>(node->command) ||
                std::holds_alternative<FreeCommand>(node->command) ||
-               (child != nullptr && allocates(*child->graph));
+               std::any_of(inner.begin(), inner.end(), [](const Graph* part) { return allocates(*part); });
     });
 }
 
@@ -116,6 +117,46 @@ CUresult read_child(Driver& driver, CUgraph handle, Command& command) {
     if (child == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (allocates(*child)) return CUDA_ERROR_NOT_SUPPORTED;
     command = ChildCommand{clone_graph(driver, *child, true)};
+    return CUDA_SUCCESS;
+}
+
+namespace {
+
+const Condition* find_condition(const Graph& graph, CUgraphConditionalHandle handle) {
+    for (const Condition& condition : graph.conditions) {
+        if (condition.handle == handle) return &condition;
+    }
+    return graph.parent == nullptr ? nullptr : find_condition(*graph.parent, handle);
+}
+
+}  // namespace
+
+CUresult read_conditional(Driver& driver, const Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS& params,
+                          Command& command) {
+    const Condition* condition = find_condition(graph, params.handle);
+    if (condition == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    switch (params.type) {
+        case CU_GRAPH_COND_TYPE_IF:
+            if (params.size != 1 && params.size != 2) return CUDA_ERROR_INVALID_VALUE;
+            break;
+        case CU_GRAPH_COND_TYPE_WHILE:
+            if (params.size != 1) return CUDA_ERROR_INVALID_VALUE;
+            break;
+        case CU_GRAPH_COND_TYPE_SWITCH:
+            if (params.size == 0 || params.size > 4096) return CUDA_ERROR_INVALID_VALUE;
+            break;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+    ConditionalCommand conditional;
+    conditional.condition = *condition;
+    conditional.kind = params.type;
+    for (unsigned body = 0; body < params.size; ++body) {
+        conditional.bodies.push_back(make_graph(driver));
+        conditional.handles.push_back(conditional.bodies.back()->handle);
+    }
+    params.phGraph_out = conditional.handles.data();  // a move of the command keeps it
+    command = std::move(conditional);
     return CUDA_SUCCESS;
 }
 

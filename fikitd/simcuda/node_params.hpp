@@ -16,7 +16,10 @@ CUresult read_params(Driver& driver, const CUDA_BATCH_MEM_OP_NODE_PARAMS& params
 CUresult read_params(Driver& driver, CUDA_MEM_ALLOC_NODE_PARAMS& params, Command& command);
 CUresult read_free(CUdeviceptr address, Command& command);
 CUresult read_child(Driver& driver, CUgraph child, Command& command);
-// Any of them, by its type.
+// The bodies' handles go to `phGraph_out`. `graph` is where the node goes: it has the condition.
+CUresult read_conditional(Driver& driver, const Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS& params,
+                          Command& command);
+// Any of the others, by its type; what a conditional node does is never replaced.
 CUresult read_params(Driver& driver, const Context& context, CUgraphNodeParams& params, Command& command);
 
 // The same of a structure of any version.

@@ -65,12 +65,17 @@ struct WaitValue {
 struct HostCall {
     std::function<void()> function;
 };
+// Goes on where a program's own values say: `decide` submits what comes next. True: the operation is done;
+// false: Device::finish() will say so.
+struct Decision {
+    std::function<bool(const OperationPtr& self, Nanoseconds now)> decide;
+};
 struct Marker {          // event records, waits and joins
     bool timed = false;  // takes the time, once what is before it has left the caches
 };
 
 struct Operation {
-    std::variant<Marker, Launch, Copy, Fill, WriteValue, WaitValue, HostCall> work;
+    std::variant<Marker, Launch, Copy, Fill, WriteValue, WaitValue, HostCall, Decision> work;
     int priority = 0;                        // a lower number is more urgent
     unsigned context = 0;                    // contexts of one device take turns
     std::shared_ptr<const SmSet> partition;  // null: the whole device

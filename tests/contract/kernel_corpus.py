@@ -5,6 +5,7 @@ tests/contract/kernels/*.cu are ordinary CUDA C; a comment above each kernel say
     // @launch grid=4,4 block=16,16 shared=1024 cooperative=1 in=f32:64 out=u32:256 approx=1e-5
 
 Every kernel takes (const input*, output*, unsigned number of input elements); the output starts as zeros.
+A file with a line "// @architecture compute_90a" is compiled for that one, the others for compute_90.
 With `approx` it uses approximate instructions: its values are compared within that relative error, or within
 `absolute` (of sums whose terms cancel: the terms' error), and recorded whole; otherwise every bit counts and
 a digest is recorded.
@@ -67,7 +68,9 @@ def _kind(text: str) -> tuple[str, int]:
 def kernels_of(source: pathlib.Path) -> Iterator[Kernel]:
     """The kernels of one file."""
     for settings, name in re.findall(
-        r"^// @launch (.*)\nextern \"C\" __global__ void (\w+)\(", source.read_text(), re.MULTILINE
+        r"^// @launch (.*)\nextern \"C\" __global__ void (?:__\w+__\([^)]*\) )?(\w+)\(",
+        source.read_text(),
+        re.MULTILINE,
     ):
         given = dict(part.split("=") for part in settings.split())
         yield Kernel(
@@ -102,10 +105,12 @@ def include_folders() -> list[str]:
 
 def compile_source(source: pathlib.Path) -> bytes:
     """The PTX that NVRTC makes of a file."""
-    return compile_text(source.read_text(), source.name)
+    text = source.read_text()
+    named = re.search(r"^// @architecture (\w+)$", text, re.MULTILINE)
+    return compile_text(text, source.name, named[1] if named else "compute_90")
 
 
-def compile_text(text: str, name: str = "source.cu") -> bytes:
+def compile_text(text: str, name: str = "source.cu", architecture: str = "compute_90") -> bytes:
     """The PTX that NVRTC makes of CUDA C, marked as of a version that every driver of CUDA 13 takes."""
     from fikit.nvrtc import compile_ptx
 
@@ -115,7 +120,7 @@ def compile_text(text: str, name: str = "source.cu") -> bytes:
         "-default-device",
         *(f"-I{place}" for place in include_folders()),
     ]
-    ptx = compile_ptx(text, name=name, architecture="compute_90", options=options)
+    ptx = compile_ptx(text, name=name, architecture=architecture, options=options)
     ptx = ptx.rstrip(b"\0")
     newer = re.search(rb"^\.version (\d+\.\d+)", ptx, re.MULTILINE)
     if newer and float(newer[1]) > float(VERSION):

@@ -13,9 +13,10 @@ from typing import Any, Final
 
 import kernel_corpus as corpus
 import numpy as np
+from ptx_later_forms import later_forms
 
 THREADS: Final = 512
-HEADER: Final = ".version 8.0\n.target sm_90\n.address_size 64\n"
+HEADER: Final = ".version 8.6\n.target sm_90\n.address_size 64\n"
 WIDTH: Final = {"u8": 16, "s8": 16, "u16": 16, "s16": 16, "b16": 16, "f16": 16, "bf16": 16}
 WIDTH.update({"u32": 32, "s32": 32, "b32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "n": 32, "u32nz": 32})
 WIDTH.update({"s32nz": 32, "u64": 64, "s64": 64, "b64": 64, "f64": 64, "u64nz": 64, "s64nz": 64, "pred": 1})
@@ -320,6 +321,7 @@ FORMS: Final = {
     "half": _half_forms(),
     "compare": _compare_forms(),
     "convert": _convert_forms(),
+    "later": later_forms(),
 }
 SEQUENCES: Final = 24
 GROUPS: Final = [*FORMS, "sequences"]

@@ -124,6 +124,9 @@ def test_memory_of_a_context_goes_with_it(cuda: Cuda, fails: Check) -> None:
 def test_limits(cuda: Cuda, fails: Check) -> None:
     limit = cuda.CUlimit
     assert cuda.cuCtxGetLimit(limit.CU_LIMIT_STACK_SIZE) == 1024
-    cuda.cuCtxSetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE, 2 << 20)
-    assert cuda.cuCtxGetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE) >= 2 << 20
+    before = cuda.cuCtxGetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE)
+    assert before >= 1 << 20
+    cuda.cuCtxSetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE, 2 * before)
+    assert cuda.cuCtxGetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE) >= 2 * before
+    cuda.cuCtxSetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE, before)
     assert cuda.cuCtxGetStreamPriorityRange() == (0, -5)

@@ -118,6 +118,55 @@ def add_missing(cuda: Cuda) -> None:
         cuda.cuLinkDestroy(state)
 
 
+CROWDED = """.version 8.0
+.target sm_90
+.address_size 64
+.const .align 4 .b8 table[400];
+.visible .entry crowded(.param .u64 place)
+{
+    .reg .b32 %value<101>, %sum, %index;
+    .reg .b64 %place, %near, %step;
+    .local .align 4 .b8 room[256];
+    ld.param.u64 %place, [place];
+""" + "\n".join(
+    [f"ld.volatile.global.u32 %value{n}, [%place+{4 * n}];" for n in range(100)]
+    + ["mov.u32 %sum, 0;"]
+    + [f"xor.b32 %sum, %sum, %value{n}; mul.lo.u32 %sum, %sum, %value{n};" for n in range(99, -1, -1)]
+    + ["and.b32 %index, %sum, 60;", "mul.wide.u32 %step, %index, 1;", "mov.u64 %near, room;"]
+    + ["add.u64 %near, %near, %step;", "st.volatile.local.u32 [%near], %sum;"]
+    + ["ld.volatile.local.u32 %sum, [room];", "ld.const.u32 %index, [table];"]
+    + ["add.u32 %sum, %sum, %index;", "st.global.u32 [%place], %sum;", "ret; }"]
+)
+
+
+@pytest.mark.parametrize("by_linker", [False, True])
+def test_how_many_registers_a_kernel_may_have(cuda: Cuda, by_linker: bool) -> None:
+    text = CROWDED.encode() + b"\0"
+    attribute = cuda.driver.CUfunction_attribute
+    option = cuda.driver.CUjit_option.CU_JIT_MAX_REGISTERS
+
+    def crowded(image: object) -> object:
+        return cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"crowded")
+
+    def has(function: object, name: str) -> int:
+        return int(cuda.cuFuncGetAttribute(getattr(attribute, f"CU_FUNC_ATTRIBUTE_{name}"), function))
+
+    free = crowded(text)
+    assert 90 <= has(free, "NUM_REGS") <= 255
+    assert has(free, "LOCAL_SIZE_BYTES") >= 256
+    assert has(free, "CONST_SIZE_BYTES") >= 400
+    if by_linker:
+        state = cuda.cuLinkCreate(1, [option], [40])
+        kind = cuda.driver.CUjitInputType.CU_JIT_INPUT_PTX
+        cuda.cuLinkAddData(state, kind, text, len(text), b"crowded", 0, [], [])
+        image, _size = cuda.cuLinkComplete(state)
+        assert has(crowded(image), "NUM_REGS") <= 40
+        cuda.cuLinkDestroy(state)
+    else:
+        module = cuda.cuModuleLoadDataEx(text, 1, [option], [40])
+        assert has(cuda.cuModuleGetFunction(module, b"crowded"), "NUM_REGS") <= 40
+
+
 def test_the_best_block(cuda: Cuda) -> None:
     grid, block = cuda.cuOccupancyMaxPotentialBlockSize(cuda.function("nothing"), None, 0, 0)
     per_sm = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(cuda.function("nothing"), block, 0)

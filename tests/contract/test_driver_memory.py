@@ -61,6 +61,15 @@ def test_fills(cuda: Cuda) -> None:
     assert values[64 + 8] == 0xAA
 
 
+def test_a_fill_of_host_memory_is_done_when_it_returns(cuda: Cuda) -> None:
+    place = int(cuda.cuMemHostAlloc(MIB, 0))
+    seen = (ctypes.c_uint8 * MIB).from_address(place)
+    for value in (0xAB, 0x17):
+        cuda.cuMemsetD8(place, value, MIB)
+        assert seen[0] == seen[MIB - 1] == value
+    cuda.cuMemFreeHost(place)
+
+
 def test_a_fill_must_be_aligned(cuda: Cuda, fails: Check) -> None:
     address = int(cuda.cuMemAlloc(4096))
     fails("INVALID_VALUE", cuda.cuMemsetD32, address + 2, 0, 1)

@@ -90,7 +90,7 @@ bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds n
     retired_ += live.block.retired() - before;
     const bool ran = live.block.retired() != before;
     live.for_peers = progress.state == State::for_peers;
-    if (live.for_peers || progress.state == State::waiting) live.until = progress.until;
+    live.until = live.for_peers || progress.state == State::waiting ? progress.until : now;
     if (progress.state != State::finished) return ran;
     const BlockWork& work = live.block.work();
     for (std::size_t kind = 0; kind < work.instructions.size(); ++kind) {

@@ -1,9 +1,9 @@
 // Copies that run beside the threads, and the barriers in shared memory that they report to: cp.async,
-// cp.async.bulk of whole stretches, mbarrier. A copy here is done when it is issued, which the rules of
-// waiting allow.
+// mbarrier. A copy here is done when it is issued, which the rules of waiting allow.
 #include <algorithm>
 #include <cstring>
 
+#include "ptx/async.hpp"
 #include "ptx/engine.hpp"
 #include "ptx/lowering.hpp"
 
@@ -11,13 +11,8 @@ namespace fikit::sim::ptx {
 
 namespace {
 
-u64 address_in(const Context& context, Place base, std::int64_t offset, bool wide, unsigned lane) {
-    const u64 start = base == no_place ? 0 : wide ? context.at<u64>(base)[lane] : context.at<u32>(base)[lane];
-    return start + static_cast<u64>(offset);
-}
-
-// cp.async: op.width bytes from global [b + op.extra] to shared [a + op.offset]; of them c are read, the rest
-// is zero. flag::negate: b has 32 bits.
+// cp.async: op.width bytes from global [b + op.extra] to shared [a + op.offset]; of them c are read, and none
+// where the predicate e holds; the rest is zero. flag::negate: b has 32 bits.
 void copy_some(Context& context, const Op& op, Mask mask) {
     each_lane(mask, [&](unsigned lane) {
         if (context.fault != CUDA_SUCCESS) return;
@@ -25,7 +20,8 @@ void copy_some(Context& context, const Op& op, Mask mask) {
         const u64 to = address_in(context, op.a, op.offset, (op.flags & flag::wide) != 0, lane);
         const u64 from =
             address_in(context, op.b, static_cast<s32>(op.extra), (op.flags & flag::negate) == 0, lane);
-        const u32 read = std::min(context.at<u32>(op.c)[lane], bytes);
+        const bool ignored = op.e != no_place && (context.predicate(op.e) >> lane & 1) != 0;
+        const u32 read = ignored ? 0 : std::min(context.at<u32>(op.c)[lane], bytes);
         if (to % bytes != 0 || from % bytes != 0) {
             context.fault = CUDA_ERROR_MISALIGNED_ADDRESS;
             return;
@@ -70,75 +66,83 @@ enum class Action : std::uint32_t { initialise, arrive, expect, complete, test, 
 
 // op.extra: the action in its lowest byte, then bit 8: also expects c bytes. op.b: a count, bytes, a state or
 // a parity.
-void barrier_word(Context& context, const Op& op, Mask mask) {
+void barrier_word(Context& context, const Op& op, unsigned lane, u64 address) {
     const auto action = static_cast<Action>(op.extra & 0xff);
-    each_lane(mask, [&](unsigned lane) {
-        if (context.fault != CUDA_SUCCESS) return;
-        const u64 address = address_in(context, op.a, op.offset, (op.flags & flag::wide) != 0, lane);
-        if (address % 8 != 0) {
-            context.fault = CUDA_ERROR_MISALIGNED_ADDRESS;
+    if (context.fault != CUDA_SUCCESS) return;
+    if (address % 8 != 0) {
+        context.fault = CUDA_ERROR_MISALIGNED_ADDRESS;
+        return;
+    }
+    std::byte* place =
+        context.block->resolve_one(op.rounding == Rounding::up ? Space::generic : Space::shared, address, 8,
+                                   AccessKind::atomic, context, lane);
+    if (place == nullptr) return;
+    u64 word = 0;
+    std::memcpy(&word, place, 8);
+    State state(word);
+    const u32 value = op.b == no_place ? 1 : context.at<u32>(op.b)[lane];
+    const Mask bit = Mask{1} << lane;
+    switch (action) {
+        case Action::initialise:
+            state = State(0);
+            state.expected = state.pending = value & field_mask;
+            state.bytes = no_bytes;
+            break;
+        case Action::arrive:
+        case Action::drop:
+            if (op.d != no_place) context.at<u64>(op.d)[lane] = state.word();
+            if ((op.extra & 0x100) != 0) {
+                state.bytes += value;
+                state.pending -= 1;
+            } else {
+                state.pending -= value;
+            }
+            if (action == Action::drop) state.expected -= 1;
+            state.pending &= field_mask;
+            state.settle();
+            break;
+        case Action::expect:
+            state.bytes += value;
+            break;
+        case Action::complete:
+            state.bytes -= value;
+            state.settle();
+            break;
+        case Action::test: {
+            Mask& p = context.predicate(op.d);
+            const bool done = State(context.at<u64>(op.c)[lane]).phase != state.phase;
+            p = done ? p | bit : p & ~bit;
             return;
         }
-        std::byte* place =
-            context.block->resolve_one(op.rounding == Rounding::up ? Space::generic : Space::shared, address,
-                                       8, AccessKind::atomic, context, lane);
-        if (place == nullptr) return;
-        u64 word = 0;
-        std::memcpy(&word, place, 8);
-        State state(word);
-        const u32 value = op.b == no_place ? 1 : context.at<u32>(op.b)[lane];
-        const Mask bit = Mask{1} << lane;
-        switch (action) {
-            case Action::initialise:
-                state = State(0);
-                state.expected = state.pending = value & field_mask;
-                state.bytes = no_bytes;
-                break;
-            case Action::arrive:
-            case Action::drop:
-                if (op.d != no_place) context.at<u64>(op.d)[lane] = state.word();
-                if ((op.extra & 0x100) != 0) {
-                    state.bytes += value;
-                    state.pending -= 1;
-                } else {
-                    state.pending -= value;
-                }
-                if (action == Action::drop) state.expected -= 1;
-                state.pending &= field_mask;
-                state.settle();
-                break;
-            case Action::expect:
-                state.bytes += value;
-                break;
-            case Action::complete:
-                state.bytes -= value;
-                state.settle();
-                break;
-            case Action::test: {
-                Mask& p = context.predicate(op.d);
-                const bool done = State(context.at<u64>(op.c)[lane]).phase != state.phase;
-                p = done ? p | bit : p & ~bit;
-                return;
-            }
-            case Action::parity: {
-                Mask& p = context.predicate(op.d);
-                const bool done = (value & 1) != state.phase;
-                p = done ? p | bit : p & ~bit;
-                return;
-            }
-            case Action::invalidate:
-                state = State(0);
-                break;
+        case Action::parity: {
+            Mask& p = context.predicate(op.d);
+            const bool done = (value & 1) != state.phase;
+            p = done ? p | bit : p & ~bit;
+            return;
         }
-        word = state.word();
-        std::memcpy(place, &word, 8);
+        case Action::invalidate:
+            state = State(0);
+            break;
+    }
+    word = state.word();
+    std::memcpy(place, &word, 8);
+}
+
+// op.e: in which blocks of the cluster, or nothing: the one that the address names.
+void barrier_words(Context& context, const Op& op, Mask mask) {
+    const auto action = static_cast<Action>(op.extra & 0xff);
+    each_lane(mask, [&](unsigned lane) {
+        const u64 address = address_in(context, op.a, op.offset, (op.flags & flag::wide) != 0, lane);
+        if (op.e == no_place) return barrier_word(context, op, lane, address);
+        each_block(context.at<u16>(op.e)[lane],
+                   [&](unsigned rank) { barrier_word(context, op, lane, in_block(address, rank)); });
     });
     // Who waits lets others arrive.
     if (action == Action::test || action == Action::parity) context.patience = 0;
 }
 
 Op& emit_barrier(Lowering& lowering, const Address& address, Action action) {
-    Op& op = lowering.emit(&barrier_word, Work::memory);
+    Op& op = lowering.emit(&barrier_words, Work::memory);
     op.kind = Kind::checked;
     op.extra = static_cast<std::uint32_t>(action);
     address.put(op);
@@ -146,7 +150,24 @@ Op& emit_barrier(Lowering& lowering, const Address& address, Action action) {
     return op;
 }
 
+// Of a state: how many arrivals its phase still waits for.
+void pending_count(Context& context, const Op& op, Mask mask) {
+    u32* d = context.at<u32>(op.d);
+    const u64* a = context.at<u64>(op.a);
+    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<u32>(State(a[lane]).pending); });
+}
+
 void lower_mbarrier(Lowering& lowering) {
+    if (lowering.accept(".pending_count")) {
+        if (lowering.type() != Type::b64) lowering.refuse();
+        lowering.expect_operands(2);
+        const Place a = lowering.source(1, Type::b64);
+        const Place d = lowering.target(0, Type::u32);
+        Op& op = lowering.emit(&pending_count);
+        op.a = a;
+        op.d = d;
+        return;
+    }
     lowering.accept_any({".release", ".acquire", ".relaxed", ".cta", ".cluster"});
     const bool shared = lowering.accept_any({".shared", ".shared::cta", ".shared::cluster"});
     const Space space = shared ? Space::shared : Space::generic;
@@ -196,74 +217,10 @@ void lower_mbarrier(Lowering& lowering) {
     op.d = d;
 }
 
-// cp.async.bulk: [a] from [b], c bytes.
-template <bool from_shared>
-void copy_stretch(Context& context, const Op& op, Mask mask) {
-    each_lane(mask, [&](unsigned lane) {
-        if (context.fault != CUDA_SUCCESS) return;
-        const u64 to = address_in(context, op.a, op.offset, (op.flags & flag::wide) != 0, lane);
-        const u64 from =
-            address_in(context, op.b, static_cast<s32>(op.extra), (op.flags & flag::negate) == 0, lane);
-        const u32 bytes = context.at<u32>(op.c)[lane];
-        if (((to | from | bytes) & 15) != 0) {
-            context.fault = CUDA_ERROR_MISALIGNED_ADDRESS;
-            return;
-        }
-        // Stretches of global memory may lie in several pieces.
-        for (u32 done = 0; done < bytes && context.fault == CUDA_SUCCESS; done += 16) {
-            std::byte* target = context.block->resolve_one(from_shared ? Space::global : Space::shared,
-                                                           to + done, 16, AccessKind::write, context, lane);
-            if (target == nullptr) return;
-            const std::byte* source =
-                context.block->resolve_one(from_shared ? Space::shared : Space::global, from + done, 16,
-                                           AccessKind::read, context, lane);
-            if (source == nullptr) return;
-            std::memcpy(target, source, 16);
-        }
-    });
-}
-
-void put_ends(Lowering& lowering, Op& op, const Address& to, const Address& from) {
-    to.put(op);
-    op.b = from.base;
-    if (from.offset != static_cast<std::int32_t>(from.offset))
-        lowering.refuse("an offset of more than 32 bits");
-    op.extra = static_cast<std::uint32_t>(from.offset);
-    if (!from.wide) op.flags |= flag::negate;
-    op.kind = Kind::checked;
-}
-
-void lower_bulk(Lowering& lowering) {
-    if (lowering.accept(".commit_group") || lowering.accept(".wait_group")) {
-        lowering.accept(".read");
-        return;
-    }
-    const bool group = lowering.accept(".bulk_group");
-    const bool barrier = lowering.accept(".mbarrier::complete_tx::bytes");
-    const bool to_shared =
-        lowering.instruction().name.find(".shared::c") < lowering.instruction().name.find(".global");
-    lowering.accept_any({".shared::cluster", ".shared::cta", ".global"});
-    if (to_shared != barrier || to_shared == group) lowering.refuse();
-    lowering.expect_operands(barrier ? 4 : 3);
-    const Address to = lowering.address(0, to_shared ? Space::shared : Space::global);
-    const Address from = lowering.address(1, to_shared ? Space::global : Space::shared);
-    const Place c = lowering.source(2, Type::u32);
-    if (!barrier) {
-        Op& op = lowering.emit(&copy_stretch<true>, Work::memory);
-        put_ends(lowering, op, to, from);
-        op.c = c;
-        return;
-    }
-    const Address where = lowering.address(3, Space::shared);
-    Op& op = lowering.emit(&copy_stretch<false>, Work::memory);
-    put_ends(lowering, op, to, from);
-    op.c = c;
-    emit_barrier(lowering, where, Action::complete).b = c;
-}
-
 void lower_copy(Lowering& lowering) {
     if (!lowering.accept(".async")) lowering.refuse();
-    if (lowering.accept(".bulk")) return lower_bulk(lowering);
+    if (lowering.accept(".bulk")) return lower_bulk_copy(lowering);
+    if (lowering.accept(".reduce")) lowering.refuse();
     if (lowering.accept(".commit_group") || lowering.accept(".wait_all")) return;
     if (lowering.accept(".wait_group")) {
         lowering.expect_operands(1);
@@ -288,19 +245,43 @@ void lower_copy(Lowering& lowering) {
     lowering.expect_operands(3, policy ? 5 : 4);
     const std::uint32_t bytes = lowering.literal(2);
     if (bytes != 4 && bytes != 8 && bytes != 16) lowering.refuse();
-    const bool sized = lowering.count() - (policy ? 1 : 0) == 4;
-    if (sized && lowering.operand(3).kind == OperandKind::reg && lowering.operand(3).type == Type::pred)
-        lowering.refuse();
+    const bool fourth = lowering.count() - (policy ? 1 : 0) == 4;
+    const bool guarded =
+        fourth && lowering.operand(3).kind == OperandKind::reg && lowering.operand(3).type == Type::pred;
     const Address to = lowering.address(0, Space::shared);
     const Address from = lowering.address(1, Space::global);
-    const Place c = sized ? lowering.source(3, Type::u32) : lowering.constant(bytes, 4);
+    const Place c = fourth && !guarded ? lowering.source(3, Type::u32) : lowering.constant(bytes, 4);
+    const Place e = guarded ? lowering.predicate(lowering.operand(3)) : no_place;
     Op& op = lowering.emit(&copy_some, Work::memory);
-    put_ends(lowering, op, to, from);
+    put_async_ends(lowering, op, to, from);
     op.c = c;
+    op.e = e;
     op.width = static_cast<std::uint8_t>(bytes);
 }
 
 }  // namespace
+
+u64 address_in(const Context& context, Place base, std::int64_t offset, bool wide, unsigned lane) {
+    const u64 start = base == no_place ? 0 : wide ? context.at<u64>(base)[lane] : context.at<u32>(base)[lane];
+    return start + static_cast<u64>(offset);
+}
+
+void put_async_ends(Lowering& lowering, Op& op, const Address& to, const Address& from) {
+    to.put(op);
+    op.b = from.base;
+    if (from.offset != static_cast<std::int32_t>(from.offset))
+        lowering.refuse("an offset of more than 32 bits");
+    op.extra = static_cast<std::uint32_t>(from.offset);
+    if (!from.wide) op.flags |= flag::negate;
+    op.kind = Kind::checked;
+}
+
+void complete_bytes(Lowering& lowering, std::size_t barrier, Place bytes, Place blocks) {
+    const Address address = lowering.address(barrier, Space::shared);
+    Op& op = emit_barrier(lowering, address, Action::complete);
+    op.b = bytes;
+    op.e = blocks;
+}
 
 void add_async(Families& families) {
     families["cp"] = &lower_copy;

@@ -1,7 +1,10 @@
 // atom and red: each lane in turn, in the order of lanes, so that results are the same each time.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
+#include <mutex>
 
+#include "ptx/async.hpp"
 #include "ptx/engine.hpp"
 #include "ptx/floats.hpp"
 #include "ptx/limits.hpp"
@@ -39,6 +42,21 @@ void atomic(Context& context, const Op& op, Mask mask) {
         if (d != nullptr) d[lane] = old;
     });
 }
+
+template <typename T, typename F>
+void change(std::byte* place, const std::byte* value) {
+    T second;
+    std::memcpy(&second, value, sizeof(T));
+    exchange<T>(place, [&](T before) { return F::of(before, second, second, 1); });
+}
+
+// An operation on one value at a time, and on those of a warp.
+struct Atomic {
+    Handler run;
+    Reduction one;
+};
+template <typename T, typename F>
+constexpr Atomic both{&atomic<T, F>, &change<T, F>};
 
 // What an operation by `times` threads at once leaves behind.
 struct Add {
@@ -147,69 +165,86 @@ struct Halves {
 };
 
 template <typename F>
-Handler of_integer(Lowering& lowering, Type type) {
+Atomic of_integer(Lowering& lowering, Type type) {
     const unsigned bytes = bytes_of(type);
-    if (bytes == 4) return &atomic<u32, F>;
+    if (bytes == 4) return both<u32, F>;
     if (bytes != 8) lowering.refuse();
-    return &atomic<u64, F>;
+    return both<u64, F>;
 }
 
-Handler of_real(Lowering& lowering, Type type, char what, bool flush) {
+Atomic of_real(Lowering& lowering, Type type, char what, bool flush) {
     if (what != '+' && (type == Type::f32 || type == Type::f64)) lowering.refuse();
     switch (type) {
         case Type::f32:
-            return flush ? &atomic<u32, AddSingleFlushed> : &atomic<u32, AddSingle>;
+            return flush ? both<u32, AddSingleFlushed> : both<u32, AddSingle>;
         case Type::f64:
-            return &atomic<u64, AddDouble>;
+            return both<u64, AddDouble>;
         case Type::f16:
-            return what == '+'   ? &atomic<u16, Halves<half_of, '+'>>
-                   : what == '<' ? &atomic<u16, Halves<half_of, '<'>>
-                                 : &atomic<u16, Halves<half_of, '>'>>;
+            return what == '+'   ? both<u16, Halves<half_of, '+'>>
+                   : what == '<' ? both<u16, Halves<half_of, '<'>>
+                                 : both<u16, Halves<half_of, '>'>>;
         case Type::f16x2:
-            return what == '+'   ? &atomic<u32, Halves<half_of, '+'>>
-                   : what == '<' ? &atomic<u32, Halves<half_of, '<'>>
-                                 : &atomic<u32, Halves<half_of, '>'>>;
+            return what == '+'   ? both<u32, Halves<half_of, '+'>>
+                   : what == '<' ? both<u32, Halves<half_of, '<'>>
+                                 : both<u32, Halves<half_of, '>'>>;
         case Type::bf16:
-            return what == '+'   ? &atomic<u16, Halves<bfloat_of, '+'>>
-                   : what == '<' ? &atomic<u16, Halves<bfloat_of, '<'>>
-                                 : &atomic<u16, Halves<bfloat_of, '>'>>;
+            return what == '+'   ? both<u16, Halves<bfloat_of, '+'>>
+                   : what == '<' ? both<u16, Halves<bfloat_of, '<'>>
+                                 : both<u16, Halves<bfloat_of, '>'>>;
         case Type::bf16x2:
-            return what == '+'   ? &atomic<u32, Halves<bfloat_of, '+'>>
-                   : what == '<' ? &atomic<u32, Halves<bfloat_of, '<'>>
-                                 : &atomic<u32, Halves<bfloat_of, '>'>>;
+            return what == '+'   ? both<u32, Halves<bfloat_of, '+'>>
+                   : what == '<' ? both<u32, Halves<bfloat_of, '<'>>
+                                 : both<u32, Halves<bfloat_of, '>'>>;
         default:
             lowering.refuse();
     }
 }
 
 template <bool greater>
-Handler extreme(Lowering& lowering, Type type) {
+Atomic extreme(Lowering& lowering, Type type) {
     switch (type) {
         case Type::u32:
-            return &atomic<u32, Extreme<u32, greater>>;
+            return both<u32, Extreme<u32, greater>>;
         case Type::s32:
-            return &atomic<u32, Extreme<s32, greater>>;
+            return both<u32, Extreme<s32, greater>>;
         case Type::u64:
-            return &atomic<u64, Extreme<u64, greater>>;
+            return both<u64, Extreme<u64, greater>>;
         case Type::s64:
-            return &atomic<u64, Extreme<s64, greater>>;
+            return both<u64, Extreme<s64, greater>>;
         default:
             return of_real(lowering, type, greater ? '>' : '<', false);
     }
 }
 
-void lower_atomic(Lowering& lowering) {
-    const bool returns = lowering.opcode == "atom";
-    lowering.accept_any(
-        {".relaxed", ".acquire", ".release", ".acq_rel", ".sys", ".gpu", ".cta", ".cluster", ".noftz"});
-    const bool policy = lowering.accept(".L2::cache_hint");
-    Space space = Space::generic;
-    if (lowering.accept(".global")) space = Space::global;
-    if (lowering.accept_any({".shared", ".shared::cta", ".shared::cluster"})) space = Space::shared;
-    unsigned width = 1;
-    for (const auto& [name, count] : {std::pair{".v2", 2U}, std::pair{".v4", 4U}, std::pair{".v8", 8U}}) {
-        if (lowering.accept(name)) width = count;
-    }
+// .b128: exch, and cas with `swap`. The host has no such operation everywhere, so one lock is for all of
+// them.
+template <bool swap>
+void atomic_pair(Context& context, const Op& op, Mask mask) {
+    context.patience -= std::min(context.patience, limits::fair_access);
+    std::byte* places[lanes];
+    if (!context.block->resolve(context, op, mask, 16, AccessKind::atomic, places)) return;
+    const u64* b = context.at<u64>(op.b);
+    const u64* c = context.at<u64>(op.c);
+    u64* d = op.d == no_place ? nullptr : context.at<u64>(op.d);
+    static std::mutex mutex;
+    const std::lock_guard lock(mutex);
+    each_lane(mask, [&](unsigned lane) {
+        u64 old[2];
+        std::memcpy(old, places[lane], 16);
+        if (!swap || std::memcmp(old, b + 2 * lane, 16) == 0)
+            std::memcpy(places[lane], (swap ? c : b) + 2 * lane, 16);
+        if (d != nullptr) std::memcpy(d + 2 * lane, old, 16);
+    });
+}
+
+struct Operation {
+    Atomic how;
+    bool swap;  // has a third operand
+    Type type;
+};
+
+// By the modifiers .add, .min ... and the type.
+Operation operation(Lowering& lowering, bool shared) {
     constexpr std::string_view names[] = {".add", ".min",  ".max", ".and", ".or",
                                           ".xor", ".exch", ".cas", ".inc", ".dec"};
     std::size_t which = std::size(names);
@@ -217,11 +252,10 @@ void lower_atomic(Lowering& lowering) {
         if (lowering.accept(names[number])) which = number;
     }
     const Type type = lowering.type();
-    Handler run = nullptr;
+    Atomic run{};
     switch (which) {
         case 0:
-            run = is_integer(type) ? of_integer<Add>(lowering, type)
-                                   : of_real(lowering, type, '+', space != Space::shared);
+            run = is_integer(type) ? of_integer<Add>(lowering, type) : of_real(lowering, type, '+', !shared);
             break;
         case 1:
             run = extreme<false>(lowering, type);
@@ -239,11 +273,13 @@ void lower_atomic(Lowering& lowering) {
             run = of_integer<Xor>(lowering, type);
             break;
         case 6:
-            run = of_integer<Exchange>(lowering, type);
+            run = type == Type::b128 ? Atomic{&atomic_pair<false>, nullptr}
+                                     : of_integer<Exchange>(lowering, type);
             break;
         case 7:
-            run = bytes_of(type) == 2 ? Handler{&atomic<u16, CompareSwap>}
-                                      : of_integer<CompareSwap>(lowering, type);
+            run = type == Type::b128    ? Atomic{&atomic_pair<true>, nullptr}
+                  : bytes_of(type) == 2 ? both<u16, CompareSwap>
+                                        : of_integer<CompareSwap>(lowering, type);
             break;
         case 8:
             if (type != Type::u32) lowering.refuse();
@@ -256,8 +292,26 @@ void lower_atomic(Lowering& lowering) {
         default:
             lowering.refuse();
     }
+    return {run, which == 7, type};
+}
+
+void lower_atomic(Lowering& lowering) {
+    const bool returns = lowering.opcode == "atom";
+    const bool reports = !returns && lowering.accept(".async");
+    if (reports && !lowering.accept(".mbarrier::complete_tx::bytes")) lowering.refuse();
+    lowering.accept_any(
+        {".relaxed", ".acquire", ".release", ".acq_rel", ".sys", ".gpu", ".cta", ".cluster", ".noftz"});
+    const bool policy = lowering.accept(".L2::cache_hint");
+    Space space = Space::generic;
+    if (lowering.accept(".global")) space = Space::global;
+    if (lowering.accept_any({".shared", ".shared::cta", ".shared::cluster"})) space = Space::shared;
+    unsigned width = 1;
+    for (const auto& [name, count] : {std::pair{".v2", 2U}, std::pair{".v4", 4U}, std::pair{".v8", 8U}}) {
+        if (lowering.accept(name)) width = count;
+    }
+    const auto [run, swap, type] = operation(lowering, space == Space::shared);
     const std::size_t first = returns ? 1 : 0;
-    const std::size_t operands = first + (which == 7 ? 3U : 2U);
+    const std::size_t operands = first + (swap || reports ? 3U : 2U);
     lowering.expect_operands(operands, operands + (policy ? 1 : 0));
     const Address address = lowering.address(first, space);
     if (address.space == Space::frame_parameter) lowering.refuse();
@@ -266,7 +320,7 @@ void lower_atomic(Lowering& lowering) {
     if (vector && (values.kind != OperandKind::vector || values.parts.size() != width)) lowering.refuse();
     for (unsigned part = 0; part < width; ++part) {
         const Place b = lowering.source(vector ? values.parts[part] : values, type);
-        const Place c = which == 7 ? lowering.source(first + 2, type) : b;
+        const Place c = swap ? lowering.source(first + 2, type) : b;
         Place d = no_place;
         if (returns) {
             const Operand& to = lowering.operand(0);
@@ -274,7 +328,7 @@ void lower_atomic(Lowering& lowering) {
             const Operand& one = vector ? to.parts[part] : to;
             if (one.kind != OperandKind::sink) d = lowering.target(one, type);
         }
-        Op& op = lowering.emit(run, Work::atomic);
+        Op& op = lowering.emit(run.run, Work::atomic);
         op.kind = Kind::checked;
         op.extra = static_cast<std::uint32_t>(address.space);
         address.put(op);
@@ -283,9 +337,18 @@ void lower_atomic(Lowering& lowering) {
         op.b = b;
         op.c = c;
     }
+    if (reports) complete_bytes(lowering, 2, lowering.constant(bytes_of(type), 4));
 }
 
 }  // namespace
+
+Reduction reduction(Lowering& lowering, bool shared, unsigned& bytes) {
+    lowering.accept(".noftz");
+    const Operation found = operation(lowering, shared);
+    if (found.swap || found.how.one == nullptr) lowering.refuse();
+    bytes = bytes_of(found.type);
+    return found.how.one;
+}
 
 void add_atomic(Families& families) {
     families["atom"] = &lower_atomic;

@@ -118,22 +118,43 @@ void table_lookup(Context& context, const Op& op, Mask mask) {
     }
 }
 
+// e: whether any bit of d is set, and or or c holds: op.a is d, op.width says which.
+void any_bit(Context& context, const Op& op, Mask mask) {
+    const u32* a = context.at<u32>(op.a);
+    Mask holds = 0;
+    each_lane(mask, [&](unsigned lane) { holds |= a[lane] != 0 ? Mask{1} << lane : 0; });
+    const Mask other = context.predicate(op.c);
+    Mask& into = context.predicate(op.d);
+    into = (into & ~mask) | ((op.width != 0 ? holds | other : holds & other) & mask);
+}
+
 void truth_table(Lowering& lowering) {
-    const bool disjoined = lowering.accept_any({".or", ".and"});
+    const bool disjoined = lowering.accept(".or");
+    const bool joined = lowering.accept(".and") || disjoined;
     const Type type = lowering.type();
-    if (disjoined || bytes_of(type) != 4) lowering.refuse();
-    lowering.expect_operands(5);
+    if (bytes_of(type) != 4) lowering.refuse();
+    lowering.expect_operands(joined ? 6 : 5);
+    const Operand& to = lowering.operand(0);
+    if (joined == to.parts.empty()) lowering.refuse();
     const std::uint32_t table = lowering.literal(4);
     const Place a = lowering.source(1, type);
     const Place b = lowering.source(2, type);
     const Place c = lowering.source(3, type);
-    const Place d = lowering.target(0, type);
+    const Place q = joined ? lowering.predicate(lowering.operand(5)) : no_place;
+    const Place d = lowering.target(to, type);
     Op& op = lowering.emit(&table_lookup<u32>);
     op.extra = table;
     op.d = d;
     op.a = a;
     op.b = b;
     op.c = c;
+    if (!joined) return;
+    const Place p = lowering.target(to.parts.front(), Type::pred);
+    Op& then = lowering.emit(&any_bit);
+    then.d = p;
+    then.a = d;
+    then.c = q;
+    then.width = disjoined ? 1 : 0;
 }
 
 void shift(Lowering& lowering) {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <limits>
 #include <optional>
+#include <string>
+#include <utility>
 
 #include "ptx/floats.hpp"
 #include "ptx/lowering.hpp"
@@ -269,38 +271,47 @@ void unpack_bytes(Context& context, const Op& op, Mask mask) {
     each_lane(mask, [&](unsigned lane) { d[lane] = one(a[lane] & 255U) | u32{one(a[lane] >> 8U)} << 16; });
 }
 
-// cvt.pack.sat: two integers, clamped, below what is in c.
+// cvt.pack.sat: two integers, clamped, below what is in c. op.extra: of how many bits; flag::negate: signed.
 void pack_integers(Context& context, const Op& op, Mask mask) {
-    const auto to = static_cast<Type>(op.extra & 0xff);
-    const unsigned bits = 8 * bytes_of(to);
-    const Range range = range_of(to);
+    const unsigned bits = op.extra;
+    const bool sign = (op.flags & flag::negate) != 0;
+    const s32 least = sign ? -(s32{1} << (bits - 1)) : 0;
+    const s32 greatest = (s32{1} << (sign ? bits - 1 : bits)) - 1;
     const s32* a = context.at<s32>(op.a);
     const s32* b = context.at<s32>(op.b);
     const u32* c = context.at<u32>(op.c);
     u32* d = context.at<u32>(op.d);
     each_lane(mask, [&](unsigned lane) {
         const auto one = [&](s32 value) {
-            return static_cast<u32>(std::clamp<s128>(value, range.least, range.greatest)) &
-                   ((1U << bits) - 1);
+            return static_cast<u32>(std::clamp(value, least, greatest)) & ((1U << bits) - 1);
         };
-        const u32 rest = bits == 16 ? 0 : c[lane] << 16;
+        const u32 rest = bits == 16 ? 0 : c[lane] << (2 * bits);
         d[lane] = rest | one(a[lane]) << bits | one(b[lane]);
     });
 }
 
 void lower_pack(Lowering& lowering) {
     if (!lowering.accept(".sat")) lowering.refuse();
-    const Type to = lowering.type();
-    if (lowering.type() != Type::s32 || bytes_of(to) > 2 || bytes_of(to) == 0 || !is_integer(to))
-        lowering.refuse();
+    unsigned bits = 0;
+    bool sign = false;
+    constexpr std::pair<std::string_view, unsigned> widths[] = {{"16", 16}, {"8", 8}, {"4", 4}, {"2", 2}};
+    for (const auto& [digits, width] : widths) {
+        for (const char letter : {'u', 's'}) {
+            if (!lowering.accept(std::string{'.', letter}.append(digits))) continue;
+            bits = width;
+            sign = letter == 's';
+        }
+    }
+    if (bits == 0 || lowering.type() != Type::s32) lowering.refuse();
     lowering.maybe_type();
-    lowering.expect_operands(bytes_of(to) == 2 ? 3 : 4);
+    lowering.expect_operands(bits == 16 ? 3 : 4);
     const Place a = lowering.source(1, Type::s32);
     const Place b = lowering.source(2, Type::s32);
     const Place c = lowering.count() == 4 ? lowering.source(3, Type::b32) : a;
     const Place d = lowering.target(0, Type::b32);
     Op& op = lowering.emit(&pack_integers);
-    op.extra = static_cast<std::uint32_t>(to);
+    op.extra = bits;
+    op.flags = sign ? flag::negate : 0;
     op.d = d;
     op.a = a;
     op.b = b;

@@ -1,4 +1,5 @@
 // Loads and stores of every state space, and the hints that go with them.
+#include "ptx/async.hpp"
 #include "ptx/engine.hpp"
 #include "ptx/limits.hpp"
 #include "ptx/lowering.hpp"
@@ -201,10 +202,9 @@ void lower_load(Lowering& lowering) {
     finish(lowering, op, how, address, std::move(places));
 }
 
-void lower_store(Lowering& lowering) {
-    const Manner how = manner(lowering);
+// Returns how many bytes each thread stores.
+unsigned emit_store(Lowering& lowering, const Manner& how) {
     const Type type = lowering.type();
-    lowering.expect_operands(2, how.policy ? 3 : 2);
     const unsigned bytes = bytes_of(type);
     if (bytes == 0 || bytes * how.width > 32 || (bytes == 16 && how.width > 1)) lowering.refuse();
     if (how.space == Space::constant) lowering.refuse("constants are not written");
@@ -218,7 +218,7 @@ void lower_store(Lowering& lowering) {
             cost_of(how.space));
         op.b = b;
         finish(lowering, op, how, address, {});
-        return;
+        return bytes;
     }
     std::vector<Place> places;
     for (const Operand& one : elements(lowering, lowering.operand(1), how.width)) {
@@ -227,6 +227,22 @@ void lower_store(Lowering& lowering) {
     Op& op = lowering.emit(by_bytes(bytes, [](auto zero) { return Handler{&store_vector<decltype(zero)>}; }),
                            cost_of(how.space));
     finish(lowering, op, how, address, std::move(places));
+    return bytes * how.width;
+}
+
+void lower_store(Lowering& lowering) {
+    const bool reports = lowering.accept(".async");
+    if (reports && !lowering.accept(".mbarrier::complete_tx::bytes")) lowering.refuse();
+    const Manner how = manner(lowering);
+    if (!reports) {
+        lowering.expect_operands(2, how.policy ? 3 : 2);
+        emit_store(lowering, how);
+        return;
+    }
+    lowering.expect_operands(3);
+    if (how.space != Space::shared) lowering.refuse();
+    const unsigned bytes = emit_store(lowering, how);
+    complete_bytes(lowering, 2, lowering.constant(bytes, 4));
 }
 
 // prefetch and its like change nothing that a program can see.

@@ -427,7 +427,7 @@ void read_special(Lowering& lowering, std::string_view name, Place place, unsign
         if (axis < 3 && lowering.function().entry) op.a = lowering.function().thread_index[axis];
         return;
     }
-    if (name.substr(0, 7) == "%envreg" || name.substr(0, 3) == "%pm") {
+    if (name.substr(0, 7) == "%envreg" || name.substr(0, 3) == "%pm" || name == "%current_graph_exec") {
         Op& op = lowering.prepare(
             by_bytes(bytes, [](auto zero) { return Handler{&special_register<decltype(zero)>}; }));
         op.d = place;

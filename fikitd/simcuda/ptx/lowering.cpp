@@ -13,9 +13,10 @@ namespace {
 const Families& families() {
     static const Families all = [] {
         Families made;
-        for (const auto add : {add_integer, add_products, add_bits, add_float, add_approximate, add_compare,
-                               add_convert, add_move, add_memory, add_atomic, add_control, add_barrier,
-                               add_cluster, add_texture, add_warp, add_matrix, add_async}) {
+        for (const auto add :
+             {add_integer, add_products, add_bits, add_float, add_approximate, add_compare, add_convert,
+              add_move, add_memory, add_atomic, add_control, add_barrier, add_cluster, add_texture, add_warp,
+              add_matrix, add_matrix_moves, add_wgmma, add_async}) {
             add(made);
         }
         return made;
@@ -47,6 +48,13 @@ Handler extension(unsigned to, Type from) {
 }
 
 void invert(Context& context, const Op& op, Mask) { context.predicate(op.d) = ~context.predicate(op.a); }
+
+void test(Context& context, const Op& op, Mask) {
+    const u32* a = context.at<u32>(op.a);
+    Mask holds = 0;
+    for (unsigned lane = 0; lane < lanes; ++lane) holds |= Mask{a[lane] != 0} << lane;
+    context.predicate(op.d) = holds;
+}
 
 void local_address(Context& context, const Op& op, Mask) {
     u64* d = context.at<u64>(op.d);
@@ -111,15 +119,7 @@ std::optional<std::string_view> Lowering::accept_prefix(std::string_view prefix)
     return std::nullopt;
 }
 
-std::optional<Type> Lowering::maybe_type() {
-    for (auto at = modifiers_.begin(); at != modifiers_.end(); ++at) {
-        const auto found = type_named(*at);
-        if (!found) continue;
-        modifiers_.erase(at);
-        return found;
-    }
-    return std::nullopt;
-}
+std::optional<Type> Lowering::maybe_type() { return accept_first(&type_named); }
 
 Type Lowering::type() {
     const auto found = maybe_type();
@@ -280,6 +280,15 @@ Place Lowering::source(const Operand& operand, Type type) {
 }
 
 Place Lowering::predicate(const Operand& operand) {
+    if (operand.kind == OperandKind::special) {
+        const Place value = temporary(Type::b32);
+        read_special(*this, operand.text, value, 4);
+        const Place place = temporary(Type::pred);
+        Op& op = prepare(&test);
+        op.d = place;
+        op.a = value;
+        return place;
+    }
     if (operand.kind == OperandKind::integer) return constant(operand.value != 0 ? ~std::uint64_t{0} : 0, 4);
     if (operand.kind != OperandKind::reg || operand.type != Type::pred) {
         fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));

@@ -44,6 +44,17 @@ class Lowering {
     bool accept(std::string_view modifier);
     bool accept_any(std::initializer_list<std::string_view> modifiers);
     std::optional<std::string_view> accept_prefix(std::string_view prefix);
+    // Takes the first modifier that `find` makes something of.
+    template <typename Found>
+    std::optional<Found> accept_first(std::optional<Found> (*find)(std::string_view)) {
+        for (auto at = modifiers_.begin(); at != modifiers_.end(); ++at) {
+            const auto found = find(*at);
+            if (!found) continue;
+            modifiers_.erase(at);
+            return found;
+        }
+        return std::nullopt;
+    }
     Type type();  // the first type among the modifiers
     std::optional<Type> maybe_type();
     // .rn, .rz, .rm, .rp and the integer forms .rni ...; nothing: `otherwise`.
@@ -137,6 +148,8 @@ void add_cluster(Families& families);
 void add_texture(Families& families);
 void add_warp(Families& families);
 void add_matrix(Families& families);
+void add_matrix_moves(Families& families);
+void add_wgmma(Families& families);
 void add_async(Families& families);
 
 // Chooses by the width of a type.

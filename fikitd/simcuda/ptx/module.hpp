@@ -50,6 +50,7 @@ struct Variable {
     std::string name;
     std::uint64_t bytes = 0;
     std::uint32_t alignment = 1;
+    bool constant = false;
     std::vector<std::uint8_t> initial;  // shorter than bytes: the rest is zero
     std::vector<Relocation> relocations;
 };

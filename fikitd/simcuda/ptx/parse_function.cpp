@@ -134,7 +134,6 @@ void Parser::parse_function(bool entry) {
     draft.function = made.get();
     scopes_.emplace_back();
     shared_bytes_ = module_shared_;
-    declared_registers_ = 0;
     register_wish_ = 0;
     Kernel kernel;
     if (!entry && lexer_.peek().is('(')) made->outputs = parse_formals(draft, false);
@@ -177,11 +176,11 @@ void Parser::parse_function(bool entry) {
         kernel.name = name.text;
         kernel.static_shared = shared_bytes_;
         kernel.local_bytes = draft.function->local_bytes;
-        // Half of the declared registers, in units of 8, as ptxas reuses what is dead; the least it
-        // gives is 16 or so.
-        std::uint32_t estimate = 8 + declared_registers_ / 2;
+        // In units of 8; the least that ptxas gives is 16 or so.
+        std::uint32_t estimate = 8 + live_registers(draft);
         estimate = std::clamp((estimate + 7) / 8 * 8, 16U, model::registers_per_thread);
         if (register_limit != 0) estimate = std::min(estimate, register_limit);
+        if (most_registers_ != 0) estimate = std::min(estimate, most_registers_);
         if (register_wish_ != 0) estimate = register_wish_;
         kernel.registers_per_thread = estimate;
         kernel.body = draft.function;
@@ -219,15 +218,8 @@ void Parser::parse_body(Draft& draft) {
             parse_variable(token.text, &draft, false);
         } else if (token.is(".pragma")) {
             lexer_.take();
-            const Token text = lexer_.peek();
             // .pragma "fikit registers 40": what a test wants the kernel to use.
-            constexpr std::string_view wish = "\"fikit registers ";
-            if (text.kind == TokenKind::string && text.text.substr(0, wish.size()) == wish) {
-                Lexer count(text.text.substr(wish.size()));
-                register_wish_ = static_cast<std::uint32_t>(
-                    std::clamp<std::uint64_t>(count.peek().value, 1, model::registers_per_thread));
-            }
-            skip_to(';');
+            if (const auto wish = pragma_number("\"fikit registers ")) register_wish_ = *wish;
         } else if (token.is(".loc")) {
             lexer_.take();
             for (int part = 0; part < 3; ++part) number(~std::uint64_t{0});
@@ -245,6 +237,19 @@ void Parser::parse_body(Draft& draft) {
             parse_statement(draft);
         }
     }
+}
+
+// The number behind a text of ours, of registers; nothing for any other pragma.
+std::optional<std::uint32_t> Parser::pragma_number(std::string_view text) {
+    const Token token = lexer_.peek();
+    std::optional<std::uint32_t> found;
+    if (token.kind == TokenKind::string && token.text.substr(0, text.size()) == text) {
+        Lexer count(token.text.substr(text.size()));
+        found = static_cast<std::uint32_t>(
+            std::clamp<std::uint64_t>(count.peek().value, 1, model::registers_per_thread));
+    }
+    skip_to(';');
+    return found;
 }
 
 // .reg .b64 %rd<6>;   or   .reg .pred p, q;   or   .reg .v4 .f32 v;
@@ -283,8 +288,6 @@ void Parser::parse_registers(Draft& draft) {
             }
             declare(name, name.text, vector);
         }
-        declared_registers_ += static_cast<std::uint32_t>(std::min<std::uint64_t>(count, 1024) * width *
-                                                          ((bytes_of(*type) + 3) / 4));
     } while (accept(','));
     expect(';');
 }

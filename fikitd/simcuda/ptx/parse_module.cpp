@@ -134,7 +134,8 @@ void Parser::parse_directive() {
     } else if (token.is(".section")) {
         skip_to('}');
     } else if (token.is(".pragma")) {
-        skip_to(';');
+        // .pragma "fikit most registers 40": what the linker was told.
+        if (const auto most = pragma_number("\"fikit most registers ")) most_registers_ = *most;
     } else if (token.is(".alias")) {
         parse_alias();
     } else if (token.is(".entry")) {
@@ -249,7 +250,8 @@ void Parser::parse_variable(std::string_view space, Draft* draft, bool external)
             Variable variable;
             variable.name = declared.name;
             variable.alignment = declared.alignment;
-            operand.space = space == ".const" ? Space::constant : Space::global;
+            variable.constant = space == ".const";
+            operand.space = variable.constant ? Space::constant : Space::global;
             operand.value = module_.variables.size();
             module_.variables.push_back(std::move(variable));
             parse_initial(module_.variables.back(), declared);

@@ -70,6 +70,7 @@ class Parser {
     std::uint32_t parse_limits(Kernel& kernel);
     void parse_body(Draft& draft);
     void parse_registers(Draft& draft);
+    std::optional<std::uint32_t> pragma_number(std::string_view text);
     void parse_local_parameter(Draft& draft);
 
     void parse_statement(Draft& draft);
@@ -88,8 +89,8 @@ class Parser {
     std::deque<Draft> drafts_;
     std::uint32_t module_shared_ = 0;
     std::uint32_t register_wish_ = 0;
-    std::uint32_t declared_registers_ = 0;
-    std::uint32_t shared_bytes_ = 0;  // of the function at hand
+    std::uint32_t most_registers_ = 0;  // of every kernel that follows
+    std::uint32_t shared_bytes_ = 0;    // of the function at hand
     bool external_ = false;
 };
 

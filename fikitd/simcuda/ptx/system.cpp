@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "ptx/engine.hpp"
@@ -17,9 +18,7 @@ namespace fikit::sim::ptx {
 
 namespace {
 
-// CU_LIMIT_MALLOC_HEAP_SIZE's and CU_LIMIT_PRINTF_FIFO_SIZE's defaults.
-constexpr std::size_t heap_bytes = std::size_t{8} << 20;
-constexpr std::size_t output_bytes = std::size_t{1} << 20;
+using model::heap_bytes;
 constexpr std::size_t string_limit = 4096;
 
 class Heap {
@@ -204,7 +203,7 @@ void print(Context& context, const Op& op, Mask mask) {
         std::string text;
         const int made = Printer(context, arguments.get(1, lane), lane).print(*format, text);
         std::string& output = context.block->launch.output;
-        if (output.size() + text.size() <= output_bytes) output += text;
+        if (output.size() + text.size() <= model::print_bytes) output += text;
         arguments.give(lane, static_cast<std::uint64_t>(static_cast<std::int64_t>(made)));
     });
 }
@@ -244,7 +243,37 @@ void release(Context& context, const Op& op, Mask mask) {
     });
 }
 
+// Kernels that run in the background set them beside each other.
+struct Conditions {
+    std::mutex mutex;
+    std::unordered_map<std::uint64_t, std::uint32_t> values;
+    static Conditions& instance() {
+        static Conditions& all = *new Conditions;
+        return all;
+    }
+};
+
+void set_graph_condition(Context& context, const Op& op, Mask mask) {
+    const Arguments arguments(context, op);
+    each_lane(mask, [&](unsigned lane) {
+        set_condition(arguments.get(0, lane), static_cast<std::uint32_t>(arguments.get(1, lane)));
+    });
+}
+
 }  // namespace
+
+std::uint32_t condition(std::uint64_t handle) {
+    Conditions& all = Conditions::instance();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.values.find(handle);
+    return found == all.values.end() ? 0 : found->second;
+}
+
+void set_condition(std::uint64_t handle, std::uint32_t value) {
+    Conditions& all = Conditions::instance();
+    const std::lock_guard lock(all.mutex);
+    all.values[handle] = value;
+}
 
 std::byte* device_heap_at(std::uint64_t offset, std::size_t bytes) {
     return Heap::instance().at(offset, bytes);
@@ -255,6 +284,7 @@ Handler system_function(std::string_view name) {
     if (name == "__assertfail") return &fail_assertion;
     if (name == "malloc") return &allocate;
     if (name == "free") return &release;
+    if (name == "cudaGraphSetConditional") return &set_graph_condition;
     return nullptr;
 }
 

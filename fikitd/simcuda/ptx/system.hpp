@@ -1,4 +1,5 @@
-// What the device's run-time library gives a kernel: malloc, free, printf, assert.
+// What the device's run-time library gives a kernel: malloc, free, printf, assert,
+// the conditions of graphs.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +12,10 @@ namespace fikit::sim::ptx {
 
 // The host's view of bytes of the device's heap, by their offset in its window; null outside of it.
 std::byte* device_heap_at(std::uint64_t offset, std::size_t bytes);
+
+// What cudaGraphSetConditional set last under a handle; 0 where nothing was.
+std::uint32_t condition(std::uint64_t handle);
+void set_condition(std::uint64_t handle, std::uint32_t value);
 
 // Functions that a program may declare and not define; null for any other name. The handler finds the
 // arguments in op's call: see system.cpp.

@@ -1,0 +1,212 @@
+"""Conditional nodes of graphs: what kernels say decides which graph runs, and how often."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from cuda_calls import Cuda
+
+KERNELS = """.version 8.4
+.target sm_90
+.address_size 64
+.extern .func cudaGraphSetConditional(.param .b64 a, .param .b32 b);
+// say(handle, place, step): adds step to the word and says what it is then
+.visible .entry say(.param .u64 handle, .param .u64 place, .param .u32 step)
+{
+    .reg .b64 %handle, %place;
+    .reg .b32 %value, %step;
+    ld.param.u64 %handle, [handle];
+    ld.param.u64 %place, [place];
+    ld.param.u32 %step, [step];
+    ld.global.u32 %value, [%place];
+    add.u32 %value, %value, %step;
+    st.global.u32 [%place], %value;
+    {
+        .param .b64 first;
+        .param .b32 second;
+        st.param.b64 [first], %handle;
+        st.param.b32 [second], %value;
+        call.uni cudaGraphSetConditional, (first, second);
+    }
+    ret;
+}
+.visible .entry add(.param .u64 place, .param .u32 step)
+{
+    .reg .b64 %place;
+    .reg .b32 %step;
+    ld.param.u64 %place, [place];
+    ld.param.u32 %step, [step];
+    red.global.add.u32 [%place], %step;
+    ret;
+}
+"""
+ASSIGN = 1  # CU_GRAPH_COND_ASSIGN_DEFAULT
+
+
+class Words:
+    """Words on the device, and kernels that change them."""
+
+    def __init__(self, cuda: Cuda) -> None:
+        self.cuda = cuda
+        self.place = int(cuda.cuMemAlloc(16))
+        self.module = cuda.cuModuleLoadData(KERNELS.encode())
+        self.set()
+
+    def set(self, *values: int) -> None:
+        words = np.array([*values, 0, 0, 0, 0][:4], dtype=np.uint32)
+        self.cuda.cuMemcpyHtoD(self.place, words.ctypes.data, words.nbytes)
+
+    def get(self) -> list[int]:
+        words = np.zeros(4, dtype=np.uint32)
+        self.cuda.cuMemcpyDtoH(words.ctypes.data, self.place, words.nbytes)
+        return [int(word) for word in words]
+
+    def kernel(self, graph: Any, after: list[Any], name: str, *values: int) -> Any:
+        params = self.cuda.driver.CUDA_KERNEL_NODE_PARAMS()
+        params.func = self.cuda.cuModuleGetFunction(self.module, name.encode())
+        params.gridDimX = params.gridDimY = params.gridDimZ = 1
+        params.blockDimX = params.blockDimY = params.blockDimZ = 1
+        kinds = {"say": (np.uint64, np.uint64, np.uint32), "add": (np.uint64, np.uint32)}[name]
+        stored = [np.array([value], dtype=kind) for value, kind in zip(values, kinds, strict=True)]
+        pointers = np.array([one.ctypes.data for one in stored], dtype=np.uint64)
+        params.kernelParams = pointers.ctypes.data
+        return self.cuda.cuGraphAddKernelNode(graph, after, len(after), params)
+
+    def node(self, graph: Any, after: list[Any], handle: int, kind: str, size: int = 1) -> list[Any]:
+        """Add a conditional node; the node and its bodies."""
+        params = self.params(handle, kind, size)
+        node = self.cuda.cuGraphAddNode(graph, after, None, len(after), params)
+        return [node, *params.conditional.phGraph_out]
+
+    def params(self, handle: int, kind: str, size: int) -> Any:
+        params = self.cuda.driver.CUgraphNodeParams()
+        params.type = self.cuda.driver.CUgraphNodeType.CU_GRAPH_NODE_TYPE_CONDITIONAL
+        params.conditional.handle = handle
+        params.conditional.type = getattr(
+            self.cuda.driver.CUgraphConditionalNodeType, f"CU_GRAPH_COND_TYPE_{kind}"
+        )
+        params.conditional.size = size
+        params.conditional.ctx = self.cuda.cuCtxGetCurrent()
+        return params
+
+    def condition(self, graph: Any, initial: int = 0, flags: int = 0) -> int:
+        return int(
+            self.cuda.cuGraphConditionalHandleCreate(graph, self.cuda.cuCtxGetCurrent(), initial, flags)
+        )
+
+    def run(self, graph: Any, *values: int) -> list[int]:
+        """Launch it once on these words; what they are then."""
+        self.set(*values)
+        exec_ = self.cuda.cuGraphInstantiate(graph, 0)
+        self.cuda.cuGraphLaunch(exec_, 0)
+        self.cuda.cuCtxSynchronize()
+        self.cuda.cuGraphExecDestroy(exec_)
+        return self.get()
+
+
+@pytest.fixture
+def words(cuda: Cuda) -> Iterator[Words]:
+    made = Words(cuda)
+    yield made
+    cuda.cuMemFree(made.place)
+    cuda.cuModuleUnload(made.module)
+
+
+@pytest.fixture
+def graph(cuda: Cuda) -> Iterator[Any]:
+    made = cuda.cuGraphCreate(0)
+    yield made
+    cuda.cuGraphDestroy(made)
+
+
+def test_if_runs_its_body_when_the_condition_holds(words: Words, graph: Any) -> None:
+    handle = words.condition(graph)
+    first = words.kernel(graph, [], "say", handle, words.place, 1)
+    node, body = words.node(graph, [first], handle, "IF")
+    words.kernel(body, [], "add", words.place + 4, 10)
+    words.kernel(graph, [node], "add", words.place + 8, 100)
+    assert words.run(graph, 5)[:3] == [6, 10, 100]
+    assert words.run(graph, 2**32 - 1)[:3] == [0, 0, 100]
+
+
+def test_else_is_the_second_body(words: Words, graph: Any) -> None:
+    handle = words.condition(graph)
+    first = words.kernel(graph, [], "say", handle, words.place, 1)
+    _, then, otherwise = words.node(graph, [first], handle, "IF", 2)
+    words.kernel(then, [], "add", words.place + 4, 10)
+    words.kernel(otherwise, [], "add", words.place + 8, 20)
+    assert words.run(graph, 1)[:3] == [2, 10, 0]
+    assert words.run(graph, 2**32 - 1)[:3] == [0, 0, 20]
+
+
+def test_while_runs_its_body_until_the_condition_is_zero(words: Words, graph: Any) -> None:
+    handle = words.condition(graph, 1, ASSIGN)
+    node, body = words.node(graph, [], handle, "WHILE")
+    add = words.kernel(body, [], "add", words.place + 4, 3)
+    words.kernel(body, [add], "say", handle, words.place, 2**32 - 1)
+    words.kernel(graph, [node], "add", words.place + 8, 1)
+    assert words.run(graph, 7)[:3] == [0, 21, 1]
+    assert words.run(graph, 1)[:3] == [0, 3, 1]
+
+
+def test_a_default_is_assigned_at_each_launch(words: Words, cuda: Cuda, graph: Any) -> None:
+    handle = words.condition(graph, 2, ASSIGN)
+    _, *bodies = words.node(graph, [], handle, "SWITCH", 3)
+    for number, body in enumerate(bodies):
+        words.kernel(body, [], "add", words.place, 10**number)
+    words.kernel(bodies[2], [], "say", handle, words.place + 4, 0)
+    exec_ = cuda.cuGraphInstantiate(graph, 0)
+    for _ in range(3):
+        cuda.cuGraphLaunch(exec_, 0)
+    cuda.cuCtxSynchronize()
+    assert words.get()[0] == 300
+    cuda.cuGraphExecDestroy(exec_)
+
+
+def test_switch_runs_the_body_of_that_number_or_none(words: Words, graph: Any) -> None:
+    handle = words.condition(graph)
+    first = words.kernel(graph, [], "say", handle, words.place, 1)
+    _, *bodies = words.node(graph, [first], handle, "SWITCH", 3)
+    for number, body in enumerate(bodies):
+        words.kernel(body, [], "add", words.place + 4, 10**number)
+    assert [words.run(graph, value)[1] for value in (0, 1, 4, 2**32 - 1)] == [10, 100, 0, 1]
+
+
+def test_conditions_inside_conditions(words: Words, graph: Any) -> None:
+    outer = words.condition(graph, 1, ASSIGN)
+    _, body = words.node(graph, [], outer, "WHILE")
+    inner = words.condition(body)
+    say = words.kernel(body, [], "say", inner, words.place, 2**32 - 1)
+    node, deep = words.node(body, [say], inner, "IF")
+    words.kernel(deep, [], "add", words.place + 4, 1)
+    words.kernel(body, [node], "say", outer, words.place, 0)
+    assert words.run(graph, 5)[:2] == [0, 4]
+
+
+def test_a_body_is_filled_by_capture(words: Words, cuda: Cuda, graph: Any) -> None:
+    handle = words.condition(graph, 1, ASSIGN)
+    _, body = words.node(graph, [], handle, "IF")
+    stream = cuda.cuStreamCreate(1)
+    mode = cuda.driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    cuda.cuStreamBeginCaptureToGraph(stream, body, None, None, 0, mode)
+    cuda.cuMemsetD32Async(words.place, 42, 2, stream)
+    cuda.cuStreamEndCapture(stream)
+    cuda.cuStreamDestroy(stream)
+    assert words.run(graph)[:3] == [42, 42, 0]
+
+
+def test_what_is_refused(words: Words, cuda: Cuda, graph: Any) -> None:
+    handle = words.condition(graph)
+    for kind, size in (("IF", 0), ("IF", 3), ("WHILE", 2), ("SWITCH", 0)):
+        params = words.params(handle, kind, size)
+        assert cuda.result("cuGraphAddNode", graph, None, None, 0, params) == "ERROR_INVALID_VALUE"
+    result = cuda.result("cuGraphAddNode", graph, None, None, 0, words.params(handle + 1000, "IF", 1))
+    assert result == "ERROR_INVALID_VALUE"
+    current = cuda.cuCtxGetCurrent()
+    assert cuda.result("cuGraphConditionalHandleCreate", graph, current, 0, 2) == "ERROR_INVALID_VALUE"
+
+
+def test_a_condition_without_a_node_is_refused(words: Words, cuda: Cuda, graph: Any) -> None:
+    words.condition(graph)
+    assert cuda.result("cuGraphInstantiate", graph, 0) == "ERROR_INVALID_VALUE"
