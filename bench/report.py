@@ -1,7 +1,7 @@
-"""What a sharing benchmark says, for people: a table of all of it, and the README's.
+"""What a benchmark's result says, for people: a table of all of it, and the tables in documents.
 
-python -m bench.report RESULTS.json          every pair and configuration
-python -m bench.report --renew README.md     its tables, from the result that the mark above each names
+python -m bench.report RESULTS.json          of a sharing benchmark: every pair and configuration
+python -m bench.report --renew README.md     the file's tables, from the result that the mark above each names
 """
 
 from __future__ import annotations
@@ -68,7 +68,33 @@ def shared(result: dict[str, Any]) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The README's table: every pair in every configuration in which both sides play."""
+    """The table that a document shows of a result."""
+    return programs(result) if result["benchmark"] == "unmodified" else pairs(result)
+
+
+def programs(result: dict[str, Any]) -> str:
+    """Every unmodified program with what came of it."""
+    passed = sum(program["verdict"] == "pass" for program in result["programs"])
+    libraries = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
+    head = (
+        f"{result['device']} ({result['gpus']}), driver {result['driver'] or 'none'}, commit {result['commit']}: "
+        f"{passed} of {len(result['programs'])} pass. With {libraries or 'no library'}."
+    )
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    rows = [
+        f"| `{each['name']}` | {each['covers']} | {each['verdict']} | {seconds(each['native_seconds'])} "
+        f"| {seconds(each['fikitd_seconds'])} | {', '.join(each['not_served'])} |"
+        for each in result["programs"]
+    ]
+    titles = "| program | covers | result | natively, s | under fikitd, s | calls not served |"
+    return "\n".join([head, "", titles, "|---" * 6 + "|", *rows])
+
+
+def pairs(result: dict[str, Any]) -> str:
+    """Every pair in every configuration in which both sides play."""
     names = shared(result)
     rows = [{row["configuration"]: row for row in pair["configurations"]} for pair in result["pairs"]]
 
@@ -113,9 +139,9 @@ def renewed(text: str, folder: Path) -> str:
 
 def main() -> None:
     """Print, or renew."""
-    parser = argparse.ArgumentParser(prog="bench.report", description="What a sharing benchmark says.")
+    parser = argparse.ArgumentParser(prog="bench.report", description="What a benchmark's result says.")
     parser.add_argument("results", type=Path, nargs="?")
-    parser.add_argument("--renew", type=Path, metavar="README")
+    parser.add_argument("--renew", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.renew:
         options.renew.write_text(renewed(options.renew.read_text(), options.renew.parent))

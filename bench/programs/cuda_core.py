@@ -72,7 +72,14 @@ memory.fill(b"\0\0\x80\x3f", stream=stream)  # 1.0
 print(read(memory, 2))
 doubles = device.allocate(8 * 64, stream=stream)
 doubles.fill(0, stream=stream)
-core.launch(stream, core.LaunchConfig(grid=1, block=64), scale_double, doubles, ctypes.c_double(1.5), ctypes.c_uint(64))
+core.launch(
+    stream,
+    core.LaunchConfig(grid=1, block=64),
+    scale_double,
+    doubles,
+    ctypes.c_double(1.5),
+    ctypes.c_uint(64),
+)
 stream.sync()
 builder = device.create_graph_builder()
 builder.begin_building()

@@ -25,7 +25,9 @@ a = cupy.arange(1024, dtype=cupy.float32)
 c = cupy.empty_like(a)
 add((4,), (256,), (a, a, c))
 print(float(c.sum()), add.attributes["max_threads_per_block"], add.num_regs > 0)
-module = cupy.RawModule(code=SOURCE, options=("-std=c++17",), name_expressions=["reverse<int>", "reverse<double>"])
+module = cupy.RawModule(
+    code=SOURCE, options=("-std=c++17",), name_expressions=["reverse<int>", "reverse<double>"]
+)
 weights = cupy.ndarray((4,), cupy.float32, module.get_global("weights"))
 weights[...] = cupy.array([1, 2, 3, 4], dtype=cupy.float32)
 module.get_function("weigh")((4,), (256,), (a, c, cupy.int32(1024)))
