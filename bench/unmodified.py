@@ -138,6 +138,7 @@ def examine(program: Program, place: Place, seconds: float, output: Path) -> Out
         return Outcome(name, program.covers, program.lacks)
     native = run([*place.native, *command], seconds, {})
     log = output / f"{name}.log"
+    log.unlink(missing_ok=True)  # of an earlier run
     under = [*FIKITCTL, "-H", place.socket, "run", "--isolate", "-p", "high", "--", *command]
     ours = run(under, seconds, {"FIKIT_SHIM_LOG": str(log)})
     for kind, result in (("native", native), ("fikit", ours)):

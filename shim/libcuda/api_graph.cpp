@@ -46,7 +46,17 @@ CUresult dependents(const Node& node, List<Node*>& found) {
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(stream, mode);
+    return captures.begin(stream, mode, nullptr, nullptr, 0);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* nodes,
+                                     const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+    Graph* const graph = graph_of(graph_handle);
+    uint32_t stream = 0;
+    if (graph == nullptr || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
+    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    return captures.begin(stream, mode, graph, nodes, count);
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {

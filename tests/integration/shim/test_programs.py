@@ -27,6 +27,7 @@ NAMES = [
     "virtual_memory",
     "graphs",
     "graphs_by_hand",
+    "graphs_kept",
     "pools",
 ]
 LINKED = {"plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
