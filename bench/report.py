@@ -76,10 +76,9 @@ def programs(result: dict[str, Any]) -> str:
     """Every unmodified program with what came of it."""
     passed = sum(program["verdict"] == "pass" for program in result["programs"])
     libraries = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
-    head = (
-        f"{result['device']} ({result['gpus']}), driver {result['driver'] or 'none'}, commit {result['commit']}: "
-        f"{passed} of {len(result['programs'])} pass. With {libraries or 'no library'}."
-    )
+    where = f"{result['device']} ({result['gpus']}), driver {result['driver'] or 'none'}"
+    passed_of = f"{passed} of {len(result['programs'])} pass"
+    head = f"{where}, commit {result['commit']}: {passed_of}. With {libraries or 'no library'}."
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.1f}"

@@ -1,4 +1,4 @@
-"""torch.distributed with NCCL, two processes on two GPUs, each of which sees one: collectives, send and receive."""
+"""torch.distributed with NCCL, two processes that see one GPU each: collectives, send and receive."""
 
 import os
 import subprocess

@@ -1,4 +1,4 @@
-"""numba-cuda: kernels with shared memory, atomics, math, a reduction, a ufunc, streams, grid-wide barriers."""
+"""numba-cuda: kernels with shared memory, atomics, a reduction, a ufunc, streams, grid-wide barriers."""
 
 import numpy
 from numba import cuda, float32, vectorize

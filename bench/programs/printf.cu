@@ -14,5 +14,6 @@ int main() {
         tell<<<1, 1>>>(turn);
         const cudaError_t error = cudaDeviceSynchronize();
         std::printf("%s\n", cudaGetErrorString(error));
+        if (error != cudaSuccess) return 1;
     }
 }

@@ -1,4 +1,4 @@
-"""Triton in the style of its tutorials: softmax, a tuned product of matrices, layer norm with gradients, TMA."""
+"""Triton in the style of its tutorials: softmax, a tuned matrix product, layer norm with gradients, TMA."""
 
 import torch
 import triton

@@ -36,6 +36,15 @@ bool is_device_memory(const CUmemAllocationProp& properties) {
             properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
+// Memory on the host is not made; how large its pieces would be is told, as NCCL ends where it is not, while it
+// takes no for an answer when it then asks for some.
+bool is_host_memory(const CUmemAllocationProp& properties) {
+    return properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           (properties.location.type == CU_MEM_LOCATION_TYPE_HOST ||
+            properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+            properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
+}
+
 bool is_known(CUmemGenericAllocationHandle handle) {
     return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(memories[handle].bytes) != 0;
 }
@@ -45,8 +54,10 @@ bool is_known(CUmemGenericAllocationHandle handle) {
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags) {
     if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
-    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    if (!is_host_memory(*properties)) {
+        if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
+        if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    }
     *bytes = granularity;
     return CUDA_SUCCESS;
 }

@@ -27,6 +27,7 @@ inline AttributeUse use_of(CUlaunchAttributeID id) {
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
         case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
             return AttributeUse::hint;
         default:
             return AttributeUse::refused;

@@ -1,4 +1,4 @@
-"""What graphs keep alive for a program; capture into a graph that is there; a child's nodes changed when made."""
+"""What graphs keep alive; capture into a graph that is there; a child's nodes changed when made."""
 
 import ctypes
 import threading
@@ -25,7 +25,9 @@ def destroy(value):
 
 def kept(value, references):
     handle = ctypes.c_void_p()
-    assert library.cuUserObjectCreate(ctypes.byref(handle), ctypes.c_void_p(value), destroy, references, 1) == 0
+    assert (
+        library.cuUserObjectCreate(ctypes.byref(handle), ctypes.c_void_p(value), destroy, references, 1) == 0
+    )
     return driver.CUuserObject(handle.value)
 
 
