@@ -1,7 +1,7 @@
 """The programs of bench/programs: what each covers, how it is run, and what it lacks on this machine.
 
-A program says by itself what it needs: a Python one by what it imports and by `GPUS` (how many, if not one), one
-of C++ by being one. The first sentence of its docstring, or its first comment, is what it covers.
+A program says by itself what it needs: a Python one by what it imports and by `GPUS` (how many, if not one),
+one of C++ by being one. The first sentence of its docstring, or its first comment, is what it covers.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def shared(result: dict[str, Any]) -> list[str]:
 
 def markdown(result: dict[str, Any]) -> str:
     """The table that a document shows of a result."""
-    return programs(result) if result["benchmark"] == "unmodified" else pairs(result)
+    return programs(result) if "programs" in result else pairs(result)
 
 
 def programs(result: dict[str, Any]) -> str:

@@ -17,9 +17,11 @@ def program(folder: Path, text: str) -> Path:
 
 
 def test_what_is_not_installed_is_named(tmp_path: Path) -> None:
-    text = '"""Does a thing,\nand another. More of it."""\nimport os\nimport no_such.part\nfrom nor_this import x\n'
+    text = (
+        '"""Does one thing,\nand another. Yes."""\nimport os\nimport no_such.part\nfrom nor_this import x\n'
+    )
     read = found.python_program(program(tmp_path, text), 5.0, gpus=1)
-    assert read.covers == "Does a thing, and another"
+    assert read.covers == "Does one thing, and another"
     assert read.lacks == "not installed: no_such, nor_this"
 
 
