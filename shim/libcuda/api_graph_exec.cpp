@@ -120,7 +120,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (const CUresult result = number_of(stream_handle, stream); result != CUDA_SUCCESS) return result;
     if (captures.capturing(stream))  // a graph within a graph
         return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH,
-                            [&](Node& node) { return (node.child = executable->graph->clone()) != nullptr; });
+                            [&](Node& node) { return node.adopt(executable->graph->clone()); });
     executable->launched = true;
     executable->stream = stream;
     if (executable->changed)

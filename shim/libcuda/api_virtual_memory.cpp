@@ -36,8 +36,8 @@ bool is_device_memory(const CUmemAllocationProp& properties) {
             properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-// Memory on the host is not made; how large its pieces would be is told, as NCCL ends where it is not, while it
-// takes no for an answer when it then asks for some.
+// Memory on the host is not made; how large its pieces would be is told, as NCCL ends where it is not, while
+// it takes no for an answer when it then asks for some.
 bool is_host_memory(const CUmemAllocationProp& properties) {
     return properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
            (properties.location.type == CU_MEM_LOCATION_TYPE_HOST ||

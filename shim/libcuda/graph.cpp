@@ -148,6 +148,14 @@ Node::~Node() {
     delete child;
 }
 
+bool Node::adopt(Graph* graph_given) {
+    if (graph_given == nullptr) return false;
+    delete child;
+    child = graph_given;
+    child->nested = true;
+    return true;
+}
+
 Graph::~Graph() {
     magic = 0;
     for (Node* const node : nodes) delete node;
@@ -188,7 +196,7 @@ Graph* Graph::clone() const {
                 memcpy(made->packed, node->packed,
                        node->shape.attributes * sizeof(fikit_attribute) + node->shape.parameter_bytes);
         }
-        if (node->child != nullptr) whole = (made->child = node->child->clone()) != nullptr && whole;
+        if (node->child != nullptr) whole = made->adopt(node->child->clone()) && whole;
     }
     for (uint32_t i = 0; i < nodes.size() && whole; ++i)
         for (const Node* const before : nodes[i]->before)
@@ -251,7 +259,8 @@ CUresult Executable::take(Node& node, const Graph& child) {
     if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     stand_for(*copy, *node.child);
     retire(node.child);
-    node.child = copy;
+    node.child = nullptr;
+    node.adopt(copy);
     changed = true;
     return arrange();
 }

@@ -92,6 +92,7 @@ struct Node {
     uint32_t last = 0;  // index of its last record in an image
 
     ~Node();
+    bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none
     fikit_attribute* attributes() const { return reinterpret_cast<fikit_attribute*>(packed); }
     void** pointers() const {
         const size_t bytes = (size_t{shape.parameter_bytes} + 7) & ~size_t{7};
@@ -103,7 +104,8 @@ struct Node {
 struct Graph {
     uint32_t magic = graph_magic;
     List<Node*> nodes;
-    List<Kept> kept;  // objects of the program's that live as long as it does
+    List<Kept> kept;      // objects of the program's that live as long as it does
+    bool nested = false;  // a node's child, which ends with the node
 
     ~Graph();
     // A node that belongs to it; nullptr: no memory.
@@ -147,6 +149,13 @@ inline Executable* executable_of(CUgraphExec handle) {
 
 // Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.
 bool make_room(Node& node, const Function& function);
+
+// Edges that carry anything but full completion are those of programmatic launches.
+inline bool plain(const CUgraphEdgeData* edges, size_t count) {
+    for (size_t i = 0; i < count && edges != nullptr; ++i)
+        if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
+    return true;
+}
 
 // The rows of a copy or fill, for whoever takes one after the other; false ends it.
 template <class Take>

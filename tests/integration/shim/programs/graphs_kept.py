@@ -95,3 +95,46 @@ run(ready)
 done(driver.cuGraphExecKernelNodeSetParams(ready, nodes[0], kernel(store, int(memory) + 4, 7)))
 run(ready)
 print(driver.cuGraphExecChildGraphNodeSetParams(ready, child, parent)[0].name)
+
+
+def any_kind(kind, **fields):
+    given = driver.CUgraphNodeParams()
+    given.type = getattr(driver.CUgraphNodeType, f"CU_GRAPH_NODE_TYPE_{kind}")
+    for name, value in fields.items():
+        setattr(given, name, value)
+    return given
+
+
+def add(into, before, given):
+    return done(driver.cuGraphAddNode(into, before, None, len(before), given))
+
+
+fill = driver.CUDA_MEMSET_NODE_PARAMS_v2()
+fill.dst, fill.value, fill.elementSize, fill.width, fill.height, fill.ctx = memory, 3, 4, 8, 1, context
+launch = driver.CUDA_KERNEL_NODE_PARAMS_v3()
+launch.func = increment
+launch.gridDimX = launch.gridDimY = launch.gridDimZ = 1
+launch.blockDimX = launch.blockDimY = launch.blockDimZ = 1
+launch.kernelParams = ((int(memory) + 8,), (ctypes.c_uint64,))
+nested = done(driver.cuGraphCreate(0))
+bump = add(nested, [], any_kind("KERNEL", kernel=launch))
+outer = done(driver.cuGraphCreate(0))
+filled = add(outer, [], any_kind("MEMSET", memset=fill))
+moved = driver.CUDA_CHILD_GRAPH_NODE_PARAMS()
+moved.graph = nested
+moved.ownership = driver.CUgraphChildGraphNodeOwnership.CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
+child = add(outer, [filled], any_kind("GRAPH", graph=moved))
+add(outer, [child], any_kind("EMPTY"))
+print(driver.cuGraphDestroy(nested)[0].name)  # it is the node's
+ready = done(driver.cuGraphInstantiate(outer, 0))
+run(ready)
+launch.kernelParams = ((int(memory) + 12,), (ctypes.c_uint64,))
+done(driver.cuGraphExecNodeSetParams(ready, bump, any_kind("KERNEL", kernel=launch)))
+fill.value = 9
+done(driver.cuGraphExecNodeSetParams(ready, filled, any_kind("MEMSET", memset=fill)))
+run(ready)
+done(driver.cuGraphNodeSetParams(filled, any_kind("MEMSET", memset=fill)))
+run(done(driver.cuGraphInstantiate(outer, 0)))
+print(driver.cuGraphNodeSetParams(filled, any_kind("KERNEL", kernel=launch))[0].name)
+done(driver.cuGraphDestroy(outer))
+run(ready)
