@@ -40,7 +40,8 @@
     X(20, memory_unmap)                                                           \
     X(21, memory_access) /* makes what is mapped there usable */                  \
     X(22, graph_create)  /* a graph that is launched as one operation */          \
-    X(23, graph_destroy)
+    X(23, graph_destroy)                                                          \
+    X(30, printed) /* what kernels have printed and nobody has asked for yet */
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -280,5 +281,14 @@ typedef struct {
 typedef struct {
     uint64_t reserved;
 } fikit_reply_graph_destroy;
+
+typedef struct {
+    uint32_t bytes; /* at most */
+    uint32_t reserved;
+} fikit_request_printed;
+typedef struct {
+    uint32_t bytes; /* of text, which follows; 0: that was all */
+    uint32_t reserved;
+} fikit_reply_printed;
 
 #endif

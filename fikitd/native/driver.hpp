@@ -16,6 +16,7 @@ namespace fikit {
     X(cuCtxSetCurrent)                                      \
     X(cuCtxGetDevice)                                       \
     X(cuCtxSynchronize)                                     \
+    X(cuStreamSynchronize)                                  \
     X(cuDeviceGetAttribute)                                 \
     X(cuDeviceGetName)                                      \
     X(cuDeviceGetUuid)                                      \

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,6 +20,18 @@ bool whole_granules(uint64_t address, uint64_t size) {
 
 ProgramCalls::ProgramCalls(Core& core, Session& session, uint8_t* reply, uint32_t& bytes)
     : core_(core), driver_(core.driver_), session_(session), reply_(reply), bytes_(bytes) {}
+
+// Any synchronising call makes the driver write out what kernels have printed; nothing runs on the default
+// stream, and none of the others waits for it.
+CUresult ProgramCalls::printed(const fikit_request_printed& request, fikit_reply_printed& reply) {
+    const CUresult result = driver_.cuStreamSynchronize_(nullptr);
+    if (result != CUDA_SUCCESS) return result;
+    std::fflush(stdout);
+    const size_t room = std::min<size_t>(request.bytes, FIKIT_MAX_REPLY_BYTES - sizeof reply);
+    reply.bytes = static_cast<uint32_t>(core_.printed_.take(reply_ + sizeof reply, room));
+    bytes_ += reply.bytes;
+    return CUDA_SUCCESS;
+}
 
 // --- code ---
 

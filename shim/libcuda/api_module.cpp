@@ -12,6 +12,7 @@
 #include "entry.hpp"
 #include "images.hpp"
 #include "objects.hpp"
+#include "printed.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
 
@@ -66,6 +67,7 @@ CUresult load(Module*& module, const void* passed, unsigned count, const CUjit_o
     if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Image image;
     if (!find_image(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
+    look_for_printf(image.data, image.bytes);
     JitLog errors, notes;
     find_logs(count, options, values, errors, notes);
     module = new (std::nothrow) Module();
@@ -133,7 +135,7 @@ CUresult unload(Module* module) {
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     // The executor frees all at the session's end; a handler at exit must not wait for it.
     if (process_is_exiting()) return CUDA_SUCCESS;
-    if (const Status status = producer().synchronize()) return result_of(status);
+    if (const CUresult result = synchronised(producer().synchronize()); result != CUDA_SUCCESS) return result;
     const Status status = producer().module_unload(module->number);
     if (status != status::success) return result_of(status);
     for (Function* function = module->functions; function != nullptr;) {

@@ -35,6 +35,7 @@ NAMES = [
     "graphs_by_hand",
     "graphs_kept",
     "pools",
+    "printing",
 ]
 LINKED = {"plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
 

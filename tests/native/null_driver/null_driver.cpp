@@ -107,6 +107,10 @@ CUresult cuCtxSynchronize() {
     ENTER(cuCtxSynchronize);
     return CUDA_SUCCESS;
 }
+CUresult cuStreamSynchronize(CUstream) {
+    ENTER(cuStreamSynchronize);
+    return CUDA_SUCCESS;
+}
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
     ENTER(cuDeviceGetAttribute);
     *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? multiprocessors : 1;

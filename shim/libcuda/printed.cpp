@@ -1,0 +1,33 @@
+#include "printed.hpp"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "../producer.hpp"
+
+namespace fikit::shim {
+
+bool a_module_prints = false;
+
+void look_for_printf(const void* image, uint64_t bytes) {
+    constexpr char name[] = "vprintf";  // what printf becomes in PTX and in machine code
+    if (!load_relaxed(a_module_prints) && memmem(image, bytes, name, sizeof name - 1) != nullptr)
+        store_relaxed(a_module_prints, true);
+}
+
+void show_printed() {
+    struct {
+        fikit_reply_printed head;
+        char text[4096 - sizeof(fikit_reply_printed)];
+    } answer;
+    const fikit_request_printed request = {sizeof answer.text, 0};
+    do {
+        Reply reply = {&answer, sizeof answer, 0};
+        if (producer().call(fikit_call_printed, {&request, sizeof request}, reply) != status::success) return;
+        if (answer.head.bytes > sizeof answer.text) return;
+        fwrite(answer.text, 1, answer.head.bytes, stdout);
+        fflush(stdout);
+    } while (answer.head.bytes != 0);
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,24 @@
+// printf of kernels: the executor's driver keeps the text until somebody synchronises, so who does asks for
+// it, in a program with a module that prints. (Compressed images do not show whether they do.)
+#pragma once
+
+#include "cuda_interface.hpp"
+#include "process.hpp"
+
+namespace fikit::shim {
+
+extern bool a_module_prints;
+
+// A module's image, before it is loaded.
+void look_for_printf(const void* image, uint64_t bytes);
+// Writes what kernels have printed to the program's standard output.
+void show_printed();
+
+// What a synchronising call returns.
+inline CUresult synchronised(Status status) {
+    if (status == status::success && load_relaxed(a_module_prints)) [[unlikely]]
+        show_printed();
+    return result_of(status);
+}
+
+}  // namespace fikit::shim
