@@ -7,8 +7,8 @@ x = cupy.arange(100_000, dtype=cupy.float32).reshape(100, 1000)
 print(float((cupy.sin(x) * 2 + cupy.sqrt(x)).sum()), float(x.mean()), float(x.std()), int(x.argmax()))
 squares = cupy.ElementwiseKernel("T x, T y", "T z", "z = (x - y) * (x - y)", "squares")
 print(float(squares(x, x[::-1]).max()))
-norm = cupy.ReductionKernel("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "norm")
-print([round(float(value), 1) for value in norm(x, axis=1)[:3]])
+length = cupy.ReductionKernel("T x", "T y", "x * x", "a + b", "y = sqrt(a)", "0", "length_of_row")
+print([round(float(value), 1) for value in length(x, axis=1)[:3]])
 
 
 @cupy.fuse()

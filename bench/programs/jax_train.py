@@ -38,8 +38,8 @@ def step(state, _):
     return (weights, first, second, count), loss
 
 
-zeros = jax.tree.map(jnp.zeros_like, weights)
-state = (weights, zeros, zeros, jnp.float32(0))
+first, second = (jax.tree.map(jnp.zeros_like, weights) for _ in range(2))
+state = (weights, first, second, jnp.float32(0))
 one = jax.jit(functools.partial(step, _=None), donate_argnums=0)
 for _ in range(5):
     state, loss = one(state)

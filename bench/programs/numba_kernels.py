@@ -1,6 +1,9 @@
 """numba-cuda: kernels with shared memory, atomics, a reduction, a ufunc, streams, grid-wide barriers."""
 
 import numpy
+
+if not hasattr(numpy, "row_stack"):  # numba-cuda asks for it at its import, NumPy 2.5 has it no more
+    numpy.row_stack = numpy.vstack
 from numba import cuda, float32, vectorize
 
 

@@ -76,7 +76,10 @@ namespace fikit {
     X(cuEventDestroy)                                       \
     X(cuEventRecord)                                        \
     X(cuEventQuery)                                         \
-    X(cuEventElapsedTime)
+    X(cuEventElapsedTime)                                   \
+    X(cuTensorMapEncodeTiled)                               \
+    X(cuTensorMapEncodeIm2col)                              \
+    X(cuTensorMapReplaceAddress)
 
 struct Driver {
 #define FIKIT_DRIVER_MEMBER(name) decltype(&name) name##_ = nullptr;

@@ -72,6 +72,9 @@ struct FromBuffer {
     }
 };
 
+// Blocks of so many threads that a multiprocessor holds at a time: asked for once per shape.
+CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned flags, int& blocks);
+
 // What CUDA refuses at once (CUDA C++ Programming Guide, technical specifications).
 inline bool possible(const LaunchShape& shape, const Function& function) {
     const auto at_most = [&](CUfunction_attribute id) {

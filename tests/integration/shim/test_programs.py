@@ -36,6 +36,7 @@ NAMES = [
     "graphs_kept",
     "pools",
     "printing",
+    "tensor_maps",
 ]
 LINKED = {"plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
 
