@@ -76,9 +76,10 @@ def programs(result: dict[str, Any]) -> str:
     """Every unmodified program with what came of it."""
     passed = sum(program["verdict"] == "pass" for program in result["programs"])
     libraries = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
+    said = [f"With {libraries}." if libraries else "", result.get("remarks", "")]
     where = f"{result['device']} ({result['gpus']}), driver {result['driver'] or 'none'}"
     passed_of = f"{passed} of {len(result['programs'])} pass"
-    head = f"{where}, commit {result['commit']}: {passed_of}. With {libraries or 'no library'}."
+    head = " ".join([f"{where}, commit {result['commit']}: {passed_of}.", *filter(None, said)])
 
     def seconds(value: float | None) -> str:
         return "-" if value is None else f"{value:.1f}"

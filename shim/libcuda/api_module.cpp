@@ -67,11 +67,11 @@ CUresult load(Module*& module, const void* passed, unsigned count, const CUjit_o
     if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Image image;
     if (!find_image(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
-    look_for_printf(image.data, image.bytes);
     JitLog errors, notes;
     find_logs(count, options, values, errors, notes);
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    module->prints = names_printf(image.data, image.bytes);
     struct {
         fikit_reply_module_load head;
         char log[8192];
@@ -211,6 +211,7 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
             memcpy(function->attribute, answer->head.attribute, sizeof function->attribute);
             function->next = module.functions;
             module.functions = function;
+            if (module.prints) store_relaxed(kernels_print, true);
         }
     }
     free(answer);

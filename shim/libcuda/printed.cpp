@@ -7,12 +7,11 @@
 
 namespace fikit::shim {
 
-bool a_module_prints = false;
+bool kernels_print = false;
 
-void look_for_printf(const void* image, uint64_t bytes) {
-    constexpr char name[] = "vprintf";  // what printf becomes in PTX and in machine code
-    if (!load_relaxed(a_module_prints) && memmem(image, bytes, name, sizeof name - 1) != nullptr)
-        store_relaxed(a_module_prints, true);
+bool names_printf(const void* image, uint64_t bytes) {
+    constexpr char name[] = "vprintf";  // what it becomes in PTX and in machine code
+    return memmem(image, bytes, name, sizeof name - 1) != nullptr;
 }
 
 void show_printed() {

@@ -7,16 +7,16 @@
 
 namespace fikit::shim {
 
-extern bool a_module_prints;
+// A kernel was asked for of a module that names printf.
+extern bool kernels_print;
 
-// A module's image, before it is loaded.
-void look_for_printf(const void* image, uint64_t bytes);
+bool names_printf(const void* image, uint64_t bytes);
 // Writes what kernels have printed to the program's standard output.
 void show_printed();
 
 // What a synchronising call returns.
 inline CUresult synchronised(Status status) {
-    if (status == status::success && load_relaxed(a_module_prints)) [[unlikely]]
+    if (status == status::success && load_relaxed(kernels_print)) [[unlikely]]
         show_printed();
     return result_of(status);
 }

@@ -76,3 +76,4 @@ def test_the_matrix_is_a_document_s_table(tmp_path: Path) -> None:
         "| `b` | two | not installed: jax | - | - |  |",
     ]
     assert "GPU (1), driver none, commit abc: 1 of 2 pass. With torch 2." in report.markdown(result)
+    assert "With torch 2. Slowly." in report.markdown({**result, "remarks": "Slowly."})
