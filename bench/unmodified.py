@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -172,20 +173,25 @@ def examine(program: Program, place: Place, seconds: float, output: Path) -> Out
     return outcome
 
 
-def examine_all(found: list[Program], options: argparse.Namespace, output: Path) -> list[Outcome]:
-    """Several at once; a line for each when it is done."""
-    outcomes = []
+def examine_all(found: list[Program], options: argparse.Namespace, output: Path) -> Iterator[Outcome]:
+    """Several at once; each when it is done."""
     with own_daemon(options.device) as socket:
         place = Place(socket, SIMULATED if options.device == "sim" else [])
         with concurrent.futures.ThreadPoolExecutor(options.at_once) as several:
             waiting = [several.submit(examine, each, place, options.seconds, output) for each in found]
             for each in concurrent.futures.as_completed(waiting):
-                outcomes.append(each.result())
-                print(outcomes[-1].line(), flush=True)
+                yield each.result()
         for log in Path(socket).parent.glob("state/logs/*.log"):
             shutil.copy(log, output)
         shutil.copy(Path(socket).with_name("log"), output / "daemon.log")
-    return sorted(outcomes, key=lambda outcome: outcome.name)
+
+
+def matrix(outcomes: list[Outcome], about: dict[str, Any]) -> dict[str, Any]:
+    """The result so far."""
+    rows = [asdict(outcome) for outcome in sorted(outcomes, key=lambda outcome: outcome.name)]
+    for row in rows:
+        del row["detail"]
+    return {**about, "programs": rows}
 
 
 def main() -> None:
@@ -205,21 +211,22 @@ def main() -> None:
         found = programs(options.programs, output, options.seconds, len(devices))
     except ValueError as error:
         parser.error(str(error))
-    outcomes = examine_all(found, options, output)
+    about: dict[str, Any] = {
+        "benchmark": "unmodified",
+        "commit": commit(),
+        "machine": machine(),
+        "device": devices[0].name,
+        "gpus": len(devices),
+        "driver": driver_version(),
+        "libraries": versions(found),
+    }
+    outcomes = []
+    for outcome in examine_all(found, options, output):
+        outcomes.append(outcome)
+        print(outcome.line(), flush=True)
+        if options.json:  # anew each time: a run that is cut leaves what it has
+            options.json.write_text(json.dumps(matrix(outcomes, about), indent=1) + "\n")
     print("".join(outcome.detail for outcome in outcomes), flush=True)
-    if options.json:
-        rows = [{key: value for key, value in asdict(each).items() if key != "detail"} for each in outcomes]
-        result: dict[str, Any] = {
-            "benchmark": "unmodified",
-            "commit": commit(),
-            "machine": machine(),
-            "device": devices[0].name,
-            "gpus": len(devices),
-            "driver": driver_version(),
-            "libraries": versions(found),
-            "programs": rows,
-        }
-        options.json.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":
