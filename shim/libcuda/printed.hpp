@@ -1,5 +1,6 @@
 // printf of kernels: the executor's driver keeps the text until somebody synchronises, so who does asks for
-// it, in a program with a module that prints. (Compressed images do not show whether they do.)
+// it, in a program with a module that prints. (A compressed image does not show that it does; nvcc leaves
+// machine code uncompressed unless told otherwise.)
 #pragma once
 
 #include "cuda_interface.hpp"
