@@ -201,6 +201,7 @@ class Core {
     bool allocate_at_once(Session& session);
     void manage(Session& session);
     void issue(Session& session, uint8_t where);
+    void decide_again(Session& session, SessionStream& stream, uint32_t handle, int32_t timer);
     int32_t take_timer(size_t spared);
     bool keep_timer(Session& session);
     int32_t start_timer(Session& session, CUstream stream);

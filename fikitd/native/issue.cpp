@@ -291,6 +291,13 @@ void Core::issue(Session& session, uint8_t where) {
 
     const bool sampled =
         session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
+    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(session, lane->stream) : -1;
+    const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
+                                                         : issue_other(session, stream, lane->stream);
+    if (result != CUDA_SUCCESS && where != whole_gpu) [[unlikely]]
+        return decide_again(session, stream, record.stream, timer);
+    if (timer >= 0) [[unlikely]]
+        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
     if (session.head_kernel != nullptr) {
         const Nanoseconds arrived = session.head_waits ? session.head_arrived : now_;
         if (sampled && session.last_key != 0)
@@ -298,11 +305,6 @@ void Core::issue(Session& session, uint8_t where) {
         session.last_key = session.head_kernel->key;
         session.last_launch = now_;
     }
-    const int32_t timer = work && (sampled || trace_.on()) ? start_timer(session, lane->stream) : -1;
-    const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
-                                                         : issue_other(session, stream, lane->stream);
-    if (timer >= 0) [[unlikely]]
-        driver_.cuEventRecord_(timers_[static_cast<size_t>(timer)].after, lane->stream);
 
     // A flood of high priority reads the clock once for each batch of it.
     const bool gated = session.level != scheduling::highest_level;
@@ -334,6 +336,24 @@ void Core::issue(Session& session, uint8_t where) {
     session.head_ready = session.head_waits = false;
     if ((record.flags & FIKIT_MARK) != 0) write_awaited_mark(session, stream, record.stream);
     if (result != CUDA_SUCCESS) report(session, result);
+}
+
+// The driver refused the head on a partition, which may lack what the whole GPU has: a cluster's blocks need
+// SMs next to each other. Nothing was issued; the gate decides again, for the whole GPU.
+void Core::decide_again(Session& session, SessionStream& stream, uint32_t handle, int32_t timer) {
+    session.head_work.whole = true;
+    if (session.head_kernel != nullptr) session.head_kernel->work.whole = true;
+    // The other lane has to be ordered as this one was.
+    stream.legacy_seen = UINT64_MAX;
+    if (handle == 0)
+        for (const uint32_t other : session.used) session.streams[other]->by_legacy = 0;
+    if (timer >= 0 && session.measured)
+        session.head_timer = timer;
+    else if (timer >= 0)
+        free_timers_.push_back(timer);
+    session.head_arrived = now_;
+    policy_->withdrawn(session.index, now_);
+    policy_->arrived(session.index, session.head_work, now_);
 }
 
 // What the trace says of the head, as far as it is known when it is issued.

@@ -57,6 +57,11 @@ std::vector<Context*>& context_stack() {
     return stack;
 }
 
+bool& within_host_function() {
+    thread_local bool within = false;
+    return within;
+}
+
 int& PerThreadDefault::depth() {
     thread_local int depth = 0;
     return depth;
@@ -271,6 +276,7 @@ const Block* Driver::block_of(std::uint64_t address) const {
 CUresult current_context(Driver& driver, Context*& context) {
     const std::vector<Context*>& stack = context_stack();
     if (stack.empty() || stack.back() == nullptr) {
+        if (within_host_function()) return CUDA_ERROR_NOT_PERMITTED;
         const CUresult fault = driver.sticky();
         return fault != CUDA_SUCCESS ? fault : CUDA_ERROR_INVALID_CONTEXT;
     }

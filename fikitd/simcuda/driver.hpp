@@ -187,6 +187,8 @@ class Driver {
 
 // The contexts of the calling thread, the current one last.
 std::vector<Context*>& context_stack();
+// The calling thread runs the functions of streams, which must not call CUDA.
+bool& within_host_function();
 // Set while a _ptsz or _ptds variant runs: stream 0 is then the thread's own.
 struct PerThreadDefault {
     PerThreadDefault() { ++depth(); }

@@ -104,6 +104,7 @@ void Driver::run_kernels(SimulatedDevice& device) {
 
 // Runs cuLaunchHostFunc's functions, one after the other, without the lock.
 void Driver::run_calls(SimulatedDevice& device) {
+    within_host_function() = true;
     Lock lock(mutex);
     for (;;) {
         device.calls_due.wait(lock, [&] { return !device.calls.empty(); });

@@ -49,7 +49,7 @@ template <Needs needs>
     if (const Status status = producer->channel().usable()) [[unlikely]]
         return static_cast<CUresult>(status);
     if constexpr (needs == Needs::context)
-        if (thread.current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+        if (thread.current() == nullptr) return no_context();
     return CUDA_SUCCESS;
 }
 

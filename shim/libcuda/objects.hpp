@@ -109,7 +109,7 @@ inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(han
 // The session's number of a stream.
 inline CUresult number_of(CUstream handle, uint32_t& number) {
     if (is_default(handle)) [[unlikely]] {
-        if (thread.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;  // a default stream is the context's
+        if (thread.depth == 0) return no_context();  // a default stream is the context's
         const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread.zero_is_own);
         number = 0;
         return own ? own_default_stream(number) : CUDA_SUCCESS;

@@ -21,6 +21,12 @@ void make_key() {
 
 }  // namespace
 
+CUresult no_context() {
+    const Producer* const producer = process.producer();
+    const bool within = producer != nullptr && producer->within_host_function();
+    return within ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
+}
+
 CUresult own_default_stream(uint32_t& number) {
     if (thread.default_stream == 0) {
         pthread_once(&once, make_key);

@@ -22,6 +22,9 @@ struct Thread {
 
 extern constinit thread_local Thread thread;
 
+// What a call that needs a current context gets without one: a function in a stream must not call CUDA.
+CUresult no_context();
+
 // Number of the calling thread's own default stream; made when it is first named.
 CUresult own_default_stream(uint32_t& number);
 

@@ -233,6 +233,25 @@ def test_host_functions_run_in_their_place(cuda: Cuda) -> None:
     assert words[0] == 2
 
 
+def test_a_host_function_may_not_call_cuda(cuda: Cuda) -> None:
+    answers = []
+
+    @ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+    def call(_data: int) -> None:
+        for entry, *arguments in (
+            (cuda.driver.cuMemAlloc, 64),
+            (cuda.driver.cuMemGetInfo,),
+            (cuda.driver.cuStreamSynchronize, 0),
+            (cuda.driver.cuCtxSynchronize,),
+        ):
+            answers.append(entry(*arguments)[0].name)
+
+    stream = cuda.stream()
+    cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(ctypes.cast(call, ctypes.c_void_p).value), 0)
+    cuda.cuStreamSynchronize(stream)
+    assert answers == ["CUDA_ERROR_NOT_PERMITTED"] * 4
+
+
 def test_handles_of_nothing(cuda: Cuda, fails: Check) -> None:
     stream = cuda.stream()
     cuda.cuStreamDestroy(stream)

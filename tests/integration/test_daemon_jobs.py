@@ -140,7 +140,7 @@ signal.pause()
 
 def test_sessions_of_a_job(client: Any) -> None:
     command = [sys.executable, "-P", "-c", OPENER.format(root=str(ROOT))]
-    environment = {"PATH": os.environ["PATH"]}
+    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
     request = p.Submit(
         command=command, environment=environment, directory="/", priority=2, memory_limit_bytes=1 << 30
     )

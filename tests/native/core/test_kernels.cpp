@@ -37,11 +37,43 @@ void attributes_tell_kernels_apart() {
                                           "kernel [cluster 4x1x1]", "kernel [programmatic]"}));
 }
 
+// What a partition has no room for (a cluster's blocks need SMs next to each other) waits for the whole GPU,
+// and goes nowhere else from then on. The tenant does not hear of it.
+void what_a_partition_refuses_goes_to_the_whole_gpu() {
+    using null_driver::Function;
+    Settings settings = hand_turned();
+    settings.bounds.partitions[0] = 96;
+    Rig rig(settings);
+    Tenant high = rig.ready("high", scheduling::highest_level), low = rig.ready("low");
+    // The lanes of the partition are the last but the monitor.
+    const std::set<CUstream> confined(rig.streams().end() - 3, rig.streams().end() - 1);
+    for (const bool known : {false, true}) {
+        launch(high);
+        rig.settle();
+        if (!known) null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_INVALID_CLUSTER_SIZE, 0, 1);
+        const uint64_t before = launches();
+        null_driver::record(true);
+        launch(low);
+        rig.turn_until([&] { return launches() - before == (known ? 1u : 2u); });
+        rig.settle();
+        uint32_t issued = 0;
+        for (const null_driver::Call& call : null_driver::take_calls()) {
+            if (call.function != Function::cuLaunchKernel_) continue;
+            CHECK(!confined.contains(call.stream));
+            ++issued;
+        }
+        CHECK_EQUAL(issued, 1u);
+        CHECK_EQUAL(low->channel().take_deferred(), 0);
+        null_driver::record(false);
+    }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(attributes_tell_kernels_apart),
+        CASE(what_a_partition_refuses_goes_to_the_whole_gpu),
     };
     return run_cases(cases, count, arguments);
 }
