@@ -68,33 +68,7 @@ def shared(result: dict[str, Any]) -> list[str]:
 
 
 def markdown(result: dict[str, Any]) -> str:
-    """The table that a document shows of a result."""
-    return programs(result) if "programs" in result else pairs(result)
-
-
-def programs(result: dict[str, Any]) -> str:
-    """Every unmodified program with what came of it."""
-    passed = sum(program["verdict"] == "pass" for program in result["programs"])
-    libraries = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
-    said = [f"With {libraries}." if libraries else "", result.get("remarks", "")]
-    where = f"{result['device']} ({result['gpus']}), driver {result['driver'] or 'none'}"
-    passed_of = f"{passed} of {len(result['programs'])} pass"
-    head = " ".join([f"{where}, commit {result['commit']}: {passed_of}.", *filter(None, said)])
-
-    def seconds(value: float | None) -> str:
-        return "-" if value is None else f"{value:.1f}"
-
-    rows = [
-        f"| `{each['name']}` | {each['covers']} | {each['verdict']} | {seconds(each['native_seconds'])} "
-        f"| {seconds(each['fikitd_seconds'])} | {', '.join(each['not_served'])} |"
-        for each in result["programs"]
-    ]
-    titles = "| program | covers | result | natively, s | under fikitd, s | calls not served |"
-    return "\n".join([head, "", titles, "|---" * 6 + "|", *rows])
-
-
-def pairs(result: dict[str, Any]) -> str:
-    """Every pair in every configuration in which both sides play."""
+    """The README's table: every pair in every configuration in which both sides play."""
     names = shared(result)
     rows = [{row["configuration"]: row for row in pair["configurations"]} for pair in result["pairs"]]
 
@@ -132,9 +106,35 @@ def renewed(text: str, folder: Path) -> str:
 
     def block(found: re.Match[str]) -> str:
         result = json.loads((folder / found[2]).read_text())
-        return f"{found[1]}{markdown(result)}\n{found[3]}"
+        return f"{found[1]}{document_table(result)}\n{found[3]}"
 
     return BLOCK.sub(block, text)
+
+
+def document_table(result: dict[str, Any]) -> str:
+    """The table that a document shows of a result."""
+    return programs(result) if "programs" in result else markdown(result)
+
+
+def programs(result: dict[str, Any]) -> str:
+    """Every unmodified program with what came of it."""
+    passed = sum(program["verdict"] == "pass" for program in result["programs"])
+    libraries = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
+    said = [f"With {libraries}." if libraries else "", result.get("remarks", "")]
+    where = f"{result['device']} ({result['gpus']}), driver {result['driver'] or 'none'}"
+    passed_of = f"{passed} of {len(result['programs'])} pass"
+    head = " ".join([f"{where}, commit {result['commit']}: {passed_of}.", *filter(None, said)])
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    rows = [
+        f"| `{each['name']}` | {each['covers']} | {each['verdict']} | {seconds(each['native_seconds'])} "
+        f"| {seconds(each['fikitd_seconds'])} | {', '.join(each['not_served'])} |"
+        for each in result["programs"]
+    ]
+    titles = "| program | covers | result | natively, s | under fikitd, s | calls not served |"
+    return "\n".join([head, "", titles, "|---" * 6 + "|", *rows])
 
 
 def main() -> None:

@@ -71,9 +71,9 @@ def test_the_matrix_is_a_document_s_table(tmp_path: Path) -> None:
              "fikitd_seconds": None, "not_served": []},
         ],
     }  # fmt: skip
-    assert report.markdown(result).splitlines()[-2:] == [
+    assert report.document_table(result).splitlines()[-2:] == [
         "| `a` | one | pass | 1.0 | 2.0 | cuX |",
         "| `b` | two | not installed: jax | - | - |  |",
     ]
-    assert "GPU (1), driver none, commit abc: 1 of 2 pass. With torch 2." in report.markdown(result)
-    assert "With torch 2. Slowly." in report.markdown({**result, "remarks": "Slowly."})
+    assert "GPU (1), driver none, commit abc: 1 of 2 pass. With torch 2." in report.document_table(result)
+    assert "With torch 2. Slowly." in report.document_table({**result, "remarks": "Slowly."})
