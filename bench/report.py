@@ -1,7 +1,7 @@
-"""What a sharing benchmark says, for people: a table of all of it, and the README's.
+"""What a benchmark's result says, for people: a table of all of it, and the tables in documents.
 
-python -m bench.report RESULTS.json          every pair and configuration
-python -m bench.report --renew README.md     its tables, from the result that the mark above each names
+python -m bench.report RESULTS.json          of a sharing benchmark: every pair and configuration
+python -m bench.report --renew README.md     the file's tables, from the result that the mark above each names
 """
 
 from __future__ import annotations
@@ -180,16 +180,42 @@ def renewed(text: str, folder: Path) -> str:
 
     def block(found: re.Match[str]) -> str:
         result = json.loads((folder / found[2]).read_text())
-        return f"{found[1]}{markdown(result)}\n{found[3]}"
+        return f"{found[1]}{document_table(result)}\n{found[3]}"
 
     return BLOCK.sub(block, text)
 
 
+def document_table(result: dict[str, Any]) -> str:
+    """The table that a document shows of a result."""
+    return programs(result) if "programs" in result else markdown(result)
+
+
+def programs(result: dict[str, Any]) -> str:
+    """Every unmodified program with what came of it."""
+    passed = sum(program["verdict"] == "pass" for program in result["programs"])
+    libraries = ", ".join(f"{name} {version}" for name, version in result["libraries"].items())
+    said = [f"With {libraries}." if libraries else "", result.get("remarks", "")]
+    where = f"{result['device']} ({result['gpus']}), driver {result['driver'] or 'none'}"
+    passed_of = f"{passed} of {len(result['programs'])} pass"
+    head = " ".join([f"{where}, commit {result['commit']}: {passed_of}.", *filter(None, said)])
+
+    def seconds(value: float | None) -> str:
+        return "-" if value is None else f"{value:.1f}"
+
+    rows = [
+        f"| `{each['name']}` | {each['covers']} | {each['verdict']} | {seconds(each['native_seconds'])} "
+        f"| {seconds(each['fikitd_seconds'])} | {', '.join(each['not_served'])} |"
+        for each in result["programs"]
+    ]
+    titles = "| program | covers | result | natively, s | under fikitd, s | calls not served |"
+    return "\n".join([head, "", titles, "|---" * 6 + "|", *rows])
+
+
 def main() -> None:
     """Print, or renew."""
-    parser = argparse.ArgumentParser(prog="bench.report", description="What a sharing benchmark says.")
+    parser = argparse.ArgumentParser(prog="bench.report", description="What a benchmark's result says.")
     parser.add_argument("results", type=Path, nargs="?")
-    parser.add_argument("--renew", type=Path, metavar="README")
+    parser.add_argument("--renew", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.renew:
         options.renew.write_text(renewed(options.renew.read_text(), options.renew.parent))

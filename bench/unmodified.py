@@ -2,14 +2,16 @@
 
 Each program runs once on the driver and once, in an executor of its own, on a daemon of our own, with a limit
 on its time. A program passes when both runs print the same, numbers within a relative 1e-3. What failed under
-fikitd runs again with every call logged. Options: --device, --output FOLDER (everything there), names of
-programs (all by default), --seconds for each.
+fikitd runs again with every call logged. A program whose library or GPUs are not there is not run, and named.
+Options: --device, --output FOLDER (everything there), --json FILE (the result), names of programs (all by
+default), --seconds for each, --at-once.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import json
 import math
 import os
 import shutil
@@ -18,22 +20,22 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from fikitctl.own_daemon import own_daemon
 
-PROGRAMS: Final = Path(__file__).with_name("programs")
+from bench.found import Program, programs, versions
+from bench.machine import commit, driver_version, machine
+from fikitd.configuration import DeviceSection
+from fikitd.device import choose
+
 FIKITCTL: Final = [sys.executable, "-P", "-c", "import sys; from fikitctl.main import main; main()"]
 SIMULATED: Final = [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
-GUARD: Final = (
-    "import faulthandler, runpy, sys; faulthandler.enable();"
-    " faulthandler.dump_traceback_later(float(sys.argv[1]), exit=True);"
-    " sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')"
-)
 TOLERANCE: Final = 1e-3
-AT_ONCE: Final = 4
+PASSED: Final = "pass"
 
 
 @dataclass
@@ -54,25 +56,26 @@ class Place:
     native: list[str]
 
 
-def runtime_programs(folder: Path) -> dict[str, list[str]]:
-    """The C++ program with both forms of the runtime; nothing where there is no compiler."""
-    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-    if nvcc is None:
-        return {}
-    found = {}
-    for kind in ("static", "shared"):
-        program = folder / f"runtime_{kind}"
-        source = str(PROGRAMS / "runtime.cu")
-        built = subprocess.run(
-            [nvcc, "-arch=native", f"--cudart={kind}", "-o", str(program), source],
-            capture_output=True,
-            text=True,
-        )
-        if built.returncode == 0:
-            found[program.name] = [str(program)]
-        else:
-            print(f"{program.name}: {built.stderr[-500:]}")
-    return found
+@dataclass
+class Outcome:
+    """A program's line of the matrix."""
+
+    name: str
+    covers: str
+    verdict: str
+    native_seconds: float | None = None
+    fikitd_seconds: float | None = None
+    not_served: list[str] = field(default_factory=list)
+    detail: str = ""
+    """What is to be said of a failure."""
+
+    def line(self) -> str:
+        """For people."""
+        times = [
+            f"{each:6.1f} s" if each is not None else " " * 8
+            for each in (self.native_seconds, self.fikitd_seconds)
+        ]
+        return f"{self.name:24} {self.verdict:8} {' '.join(times)}  {' '.join(self.not_served)}"
 
 
 def run(command: list[str], seconds: float, environment: dict[str, str]) -> Run:
@@ -129,36 +132,66 @@ def tail(text: str, lines: int) -> str:
     return "\n".join(line[:400] for line in text.splitlines()[-lines:])
 
 
-def examine(name: str, command: list[str], place: Place, seconds: float, output: Path) -> tuple[str, str]:
-    """Run one program both ways. Returns its line of the table, and what is to be said of a failure."""
+def examine(program: Program, place: Place, seconds: float, output: Path) -> Outcome:
+    """Run one program both ways."""
+    name, command = program.name, program.command
+    if program.lacks:
+        return Outcome(name, program.covers, program.lacks)
     native = run([*place.native, *command], seconds, {})
     log = output / f"{name}.log"
+    log.unlink(missing_ok=True)  # of an earlier run
     under = [*FIKITCTL, "-H", place.socket, "run", "--isolate", "-p", "high", "--", *command]
     ours = run(under, seconds, {"FIKIT_SHIM_LOG": str(log)})
     for kind, result in (("native", native), ("fikit", ours)):
         (output / f"{name}.{kind}.out").write_text(result.output)
         (output / f"{name}.{kind}.err").write_text(result.errors)
     said = log.read_text(errors="replace") if log.exists() else ""
-    missing = sorted(
-        {line.partition("not served: ")[2] for line in said.splitlines() if "not served: " in line}
-    )
     differs = difference(native.output, ours.output)
-    if native.code != 0:
-        verdict = f"native run failed ({native.code})"
-    elif ours.code != 0:
-        verdict = f"FAIL ({ours.code})"
-    else:
-        verdict = f"FAIL: {differs}" if differs else "pass"
-    line = f"{name:16} {verdict:8} {native.seconds:6.1f} s {ours.seconds:6.1f} s  {' '.join(missing)[:200]}"
-    if verdict == "pass":
-        return line, ""
-    detail = f"=== {name}: {verdict}\n{tail((native if native.code else ours).errors, 12)}\n"
+    outcome = Outcome(
+        name,
+        program.covers,
+        f"native run failed ({native.code})"
+        if native.code != 0
+        else f"FAIL ({ours.code})"
+        if ours.code != 0
+        else f"FAIL: {differs}"
+        if differs
+        else PASSED,
+        round(native.seconds, 1),
+        round(ours.seconds, 1),
+        sorted({line.partition("not served: ")[2] for line in said.splitlines() if "not served: " in line}),
+    )
+    if outcome.verdict == PASSED:
+        return outcome
+    worse = native if native.code else ours
+    outcome.detail = f"=== {name}: {outcome.verdict}\n{tail(worse.errors, 12)}\n"
     if native.code == 0:
         traced = output / f"{name}.trace"
         run(under, seconds / 2, {"FIKIT_SHIM_LOG": str(traced), "FIKIT_SHIM_TRACE": "1"})
         last = traced.read_text(errors="replace") if traced.exists() else "(no log)"
-        detail += f"--- log\n{tail(said, 14)}\n--- last calls\n{tail(last, 10)}\n"
-    return line, detail
+        outcome.detail += f"--- log\n{tail(said, 14)}\n--- last calls\n{tail(last, 10)}\n"
+    return outcome
+
+
+def examine_all(found: list[Program], options: argparse.Namespace, output: Path) -> Iterator[Outcome]:
+    """Several at once; each when it is done."""
+    with own_daemon(options.device) as socket:
+        place = Place(socket, SIMULATED if options.device == "sim" else [])
+        with concurrent.futures.ThreadPoolExecutor(options.at_once) as several:
+            waiting = [several.submit(examine, each, place, options.seconds, output) for each in found]
+            for each in concurrent.futures.as_completed(waiting):
+                yield each.result()
+        for log in Path(socket).parent.glob("state/logs/*.log"):
+            shutil.copy(log, output)
+        shutil.copy(Path(socket).with_name("log"), output / "daemon.log")
+
+
+def matrix(outcomes: list[Outcome], about: dict[str, Any]) -> dict[str, Any]:
+    """The result so far."""
+    rows = [asdict(outcome) for outcome in sorted(outcomes, key=lambda outcome: outcome.name)]
+    for row in rows:
+        del row["detail"]
+    return {**about, "programs": rows}
 
 
 def main() -> None:
@@ -167,30 +200,33 @@ def main() -> None:
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--device", default="auto")
     parser.add_argument("--output", type=Path)
+    parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--seconds", type=float, default=60.0)
-    chosen = parser.parse_args()
-    output = chosen.output or Path(tempfile.mkdtemp(prefix="fikit-unmodified-"))
+    parser.add_argument("--at-once", type=int, default=4)
+    options = parser.parse_args()
+    output = options.output or Path(tempfile.mkdtemp(prefix="fikit-unmodified-"))
     output.mkdir(parents=True, exist_ok=True)
-    commands = {} if chosen.programs and "runtime" not in chosen.programs else runtime_programs(output)
-    for path in sorted(PROGRAMS.glob("*.py")):
-        if not chosen.programs or path.stem in chosen.programs:
-            commands[path.stem] = [sys.executable, "-P", "-c", GUARD, str(chosen.seconds), str(path)]
-    details = []
-    with own_daemon(chosen.device) as socket:
-        place = Place(socket, SIMULATED if chosen.device == "sim" else [])
-        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as several:
-            waiting = [
-                several.submit(examine, name, command, place, chosen.seconds, output)
-                for name, command in commands.items()
-            ]
-            for each in concurrent.futures.as_completed(waiting):
-                line, detail = each.result()
-                print(line, flush=True)
-                details.append(detail)
-        for log in Path(socket).parent.glob("state/logs/*.log"):
-            shutil.copy(log, output)
-        shutil.copy(Path(socket).with_name("log"), output / "daemon.log")
-    print("".join(details), flush=True)
+    devices = choose(options.device, DeviceSection())
+    try:
+        found = programs(options.programs, output, options.seconds, len(devices))
+    except ValueError as error:
+        parser.error(str(error))
+    about: dict[str, Any] = {
+        "benchmark": "unmodified",
+        "commit": commit(),
+        "machine": machine(),
+        "device": devices[0].name,
+        "gpus": len(devices),
+        "driver": driver_version(),
+        "libraries": versions(found),
+    }
+    outcomes = []
+    for outcome in examine_all(found, options, output):
+        outcomes.append(outcome)
+        print(outcome.line(), flush=True)
+        if options.json:  # anew each time: a run that is cut leaves what it has
+            options.json.write_text(json.dumps(matrix(outcomes, about), indent=1) + "\n")
+    print("".join(outcome.detail for outcome in outcomes), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,19 +28,21 @@
     X(11, event_elapsed)      /* milliseconds between two timing events */
 
 /* What only unmodified CUDA programs ask for. */
-#define FIKIT_PROGRAM_CALLS(X)                                                    \
-    X(12, module_functions)  /* names of a module's kernels */                    \
-    X(13, function_shared)   /* dynamic shared memory that is left for a block */ \
-    X(14, function_clusters) /* occupancy of thread block clusters */             \
-    X(15, memory_reserve)    /* addresses without memory */                       \
-    X(16, memory_unreserve)                                                       \
-    X(17, memory_create) /* memory without addresses */                           \
-    X(18, memory_release)                                                         \
-    X(19, memory_map) /* the one at the other */                                  \
-    X(20, memory_unmap)                                                           \
-    X(21, memory_access) /* makes what is mapped there usable */                  \
-    X(22, graph_create)  /* a graph that is launched as one operation */          \
-    X(23, graph_destroy)
+#define FIKIT_PROGRAM_CALLS(X)                                                     \
+    X(12, module_functions)  /* names of a module's kernels */                     \
+    X(13, function_shared)   /* dynamic shared memory that is left for a block */  \
+    X(14, function_clusters) /* occupancy of thread block clusters */              \
+    X(15, memory_reserve)    /* addresses without memory */                        \
+    X(16, memory_unreserve)                                                        \
+    X(17, memory_create) /* memory without addresses */                            \
+    X(18, memory_release)                                                          \
+    X(19, memory_map) /* the one at the other */                                   \
+    X(20, memory_unmap)                                                            \
+    X(21, memory_access) /* makes what is mapped there usable */                   \
+    X(22, graph_create)  /* a graph that is launched as one operation */           \
+    X(23, graph_destroy)                                                           \
+    X(30, printed)    /* what kernels have printed and nobody has asked for yet */ \
+    X(31, tensor_map) /* made or changed by the driver */
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -280,5 +282,32 @@ typedef struct {
 typedef struct {
     uint64_t reserved;
 } fikit_reply_graph_destroy;
+
+/* A CUtensorMap, which only the driver can write; by kind, what its parameters are. */
+enum { FIKIT_TENSOR_TILED, FIKIT_TENSOR_IM2COL, FIKIT_TENSOR_REPLACE, FIKIT_TENSOR_RANK = 5 };
+typedef struct {
+    uint32_t kind, type, rank, interleave, swizzle, promotion, fill;
+    uint32_t channels, pixels;                                          /* im2col */
+    uint32_t box[FIKIT_TENSOR_RANK];                                    /* tiled */
+    uint32_t steps[FIKIT_TENSOR_RANK];                                  /* between elements */
+    int32_t lower[FIKIT_TENSOR_RANK - 2], upper[FIKIT_TENSOR_RANK - 2]; /* im2col */
+    uint32_t reserved;
+    uint64_t address;
+    uint64_t sizes[FIKIT_TENSOR_RANK];
+    uint64_t strides[FIKIT_TENSOR_RANK - 1]; /* bytes */
+    uint64_t map[16];                        /* replace: the one that gets another address */
+} fikit_request_tensor_map;
+typedef struct {
+    uint64_t map[16];
+} fikit_reply_tensor_map;
+
+typedef struct {
+    uint32_t bytes; /* at most */
+    uint32_t reserved;
+} fikit_request_printed;
+typedef struct {
+    uint32_t bytes; /* of text, which follows; 0: that was all */
+    uint32_t reserved;
+} fikit_reply_printed;
 
 #endif

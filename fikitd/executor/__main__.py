@@ -17,6 +17,13 @@ from fikitd.executor.set_up import SetUpFailed, set_up
 from fikitd.scheduling.settings import SchedulingSection
 
 
+def output_file() -> int:
+    """Make standard output, where the driver writes what kernels print, a file that the core reads."""
+    descriptor = os.memfd_create("fikit-printed")
+    os.dup2(descriptor, sys.stdout.fileno())
+    return descriptor
+
+
 @click.command()
 @click.option("--executor", required=True, help="Its name.")
 @click.option("--gpu", type=int, required=True, help="The daemon's number of the GPU.")
@@ -48,8 +55,9 @@ def main(
     log = structlog.get_logger()
     try:
         section = msgspec.json.decode(settings, type=SchedulingSection)
+        printed = output_file()
         ready = set_up(device, section.partitions)
-        core = DispatchCore(ready, section, time_scale, board, ledger)
+        core = DispatchCore(ready, section, time_scale, board, ledger, printed)
     except (SetUpFailed, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))
         sys.exit(1)

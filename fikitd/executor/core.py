@@ -47,7 +47,13 @@ class DispatchCore:
     """The native loop on a device. A method takes as long as a turn of the loop; none waits for the GPU."""
 
     def __init__(
-        self, device: Device, section: SchedulingSection, time_scale: float, board: str, ledger: str
+        self,
+        device: Device,
+        section: SchedulingSection,
+        time_scale: float,
+        board: str,
+        ledger: str,
+        printed: int = -1,
     ) -> None:
         bounds = _core.Bounds()
         bounds.in_flight = int(section.in_flight_us * 1000)
@@ -67,6 +73,7 @@ class DispatchCore:
         settings.host_limit_bytes = section.pinned_limit_bytes
         settings.board_path = board
         settings.ledger_path = ledger
+        settings.printed = printed
         self._device = device  # its streams live as long as the core
         self._core = _core.Core(settings, device.context)
         for lane in device.lanes:

@@ -34,6 +34,7 @@
 #include "lanes.hpp"
 #include "launch_traits.hpp"
 #include "ledger.hpp"
+#include "printed.hpp"
 #include "profile.hpp"
 #include "scheduling/policy.hpp"
 #include "session.hpp"
@@ -59,6 +60,7 @@ struct Settings {
     uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
     std::string board_path;             // of the GPU's board; empty: this executor is alone
     std::string ledger_path;            // of the tenant's memory on this GPU; empty: likewise
+    int printed = -1;                   // the file that standard output is, for printf of kernels
     bool own_thread = true;             // false: tests turn the loop by hand
 };
 
@@ -308,7 +310,8 @@ class Core {
     CUdeviceptr arenas_ = 0;
     uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
     std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
-    Ledger ledger_;            // of the tenant's memory, here and in its other executors
+    Printed printed_{settings_.printed};
+    Ledger ledger_;                        // of the tenant's memory, here and in its other executors
     std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
     bool memory_wanted_ = false;           // somebody waits for what others keep
     SharedMemory host_gates_;

@@ -16,6 +16,7 @@ namespace fikit {
     X(cuCtxSetCurrent)                                      \
     X(cuCtxGetDevice)                                       \
     X(cuCtxSynchronize)                                     \
+    X(cuStreamSynchronize)                                  \
     X(cuDeviceGetAttribute)                                 \
     X(cuDeviceGetName)                                      \
     X(cuDeviceGetUuid)                                      \
@@ -75,7 +76,10 @@ namespace fikit {
     X(cuEventDestroy)                                       \
     X(cuEventRecord)                                        \
     X(cuEventQuery)                                         \
-    X(cuEventElapsedTime)
+    X(cuEventElapsedTime)                                   \
+    X(cuTensorMapEncodeTiled)                               \
+    X(cuTensorMapEncodeIm2col)                              \
+    X(cuTensorMapReplaceAddress)
 
 struct Driver {
 #define FIKIT_DRIVER_MEMBER(name) decltype(&name) name##_ = nullptr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -19,6 +20,46 @@ bool whole_granules(uint64_t address, uint64_t size) {
 
 ProgramCalls::ProgramCalls(Core& core, Session& session, uint8_t* reply, uint32_t& bytes)
     : core_(core), driver_(core.driver_), session_(session), reply_(reply), bytes_(bytes) {}
+
+// Any synchronising call makes the driver write out what kernels have printed; nothing runs on the default
+// stream, and none of the others waits for it.
+CUresult ProgramCalls::printed(const fikit_request_printed& request, fikit_reply_printed& reply) {
+    const CUresult result = driver_.cuStreamSynchronize_(nullptr);
+    if (result != CUDA_SUCCESS) return result;
+    std::fflush(stdout);
+    const size_t room = std::min<size_t>(request.bytes, FIKIT_MAX_REPLY_BYTES - sizeof reply);
+    reply.bytes = static_cast<uint32_t>(core_.printed_.take(reply_ + sizeof reply, room));
+    bytes_ += reply.bytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::tensor_map(const fikit_request_tensor_map& request, fikit_reply_tensor_map& reply) {
+    CUtensorMap map{};
+    static_assert(sizeof map.opaque == sizeof request.map);
+    auto* const address = reinterpret_cast<void*>(request.address);
+    const auto type = static_cast<CUtensorMapDataType>(request.type);
+    const auto interleave = static_cast<CUtensorMapInterleave>(request.interleave);
+    const auto swizzle = static_cast<CUtensorMapSwizzle>(request.swizzle);
+    const auto promotion = static_cast<CUtensorMapL2promotion>(request.promotion);
+    const auto fill = static_cast<CUtensorMapFloatOOBfill>(request.fill);
+    CUresult result = CUDA_ERROR_INVALID_VALUE;
+    if (request.kind == FIKIT_TENSOR_REPLACE) {
+        std::memcpy(map.opaque, request.map, sizeof map.opaque);
+        result = driver_.cuTensorMapReplaceAddress_(&map, address);
+    } else if (request.rank == 0 || request.rank > FIKIT_TENSOR_RANK) {
+        return result;
+    } else if (request.kind == FIKIT_TENSOR_TILED) {
+        result =
+            driver_.cuTensorMapEncodeTiled_(&map, type, request.rank, address, request.sizes, request.strides,
+                                            request.box, request.steps, interleave, swizzle, promotion, fill);
+    } else if (request.kind == FIKIT_TENSOR_IM2COL && request.rank > 2) {
+        result = driver_.cuTensorMapEncodeIm2col_(
+            &map, type, request.rank, address, request.sizes, request.strides, request.lower, request.upper,
+            request.channels, request.pixels, request.steps, interleave, swizzle, promotion, fill);
+    }
+    if (result == CUDA_SUCCESS) std::memcpy(reply.map, map.opaque, sizeof reply.map);
+    return result;
+}
 
 // --- code ---
 

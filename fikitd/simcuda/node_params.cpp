@@ -26,6 +26,14 @@ CUresult read_event(Driver& driver, CUevent handle, Command& command) {
     return CUDA_SUCCESS;
 }
 
+// The graph itself becomes the child.
+CUresult take_child(Driver& driver, CUgraph handle, Command& command) {
+    std::shared_ptr<Graph> child = driver.graphs.share(handle);
+    if (!child || child->parent != nullptr) return CUDA_ERROR_INVALID_VALUE;
+    command = ChildCommand{std::move(child)};
+    return CUDA_SUCCESS;
+}
+
 }  // namespace
 
 CUresult read_params(Driver& driver, const Context& context, const CUDA_KERNEL_NODE_PARAMS& params,
@@ -176,7 +184,9 @@ CUresult read_params(Driver& driver, const Context& context, CUgraphNodeParams& 
         case CU_GRAPH_NODE_TYPE_HOST:
             return read_params(CUDA_HOST_NODE_PARAMS{params.host.fn, params.host.userData}, command);
         case CU_GRAPH_NODE_TYPE_GRAPH:
-            return read_child(driver, params.graph.graph, command);
+            return params.graph.ownership == CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE
+                       ? take_child(driver, params.graph.graph, command)
+                       : read_child(driver, params.graph.graph, command);
         case CU_GRAPH_NODE_TYPE_EMPTY:
             command = EmptyCommand{};
             return CUDA_SUCCESS;

@@ -1,5 +1,6 @@
 // Contexts live here wholly: names for the one session, and each thread's stack of them.
 #include "entry.hpp"
+#include "printed.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -221,11 +222,11 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 CUresult cuCtxResetPersistingL2Cache() { return CUDA_SUCCESS; }  // nothing is kept there for a tenant
 
-CUresult cuCtxSynchronize() { return result_of(producer().synchronize()); }
+CUresult cuCtxSynchronize() { return synchronised(producer().synchronize()); }
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
     if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    return result_of(producer().synchronize());
+    return synchronised(producer().synchronize());
 }
 
 }  // namespace fikit::shim

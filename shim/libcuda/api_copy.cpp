@@ -6,6 +6,7 @@
 #include "copies.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
+#include "printed.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
 
@@ -65,8 +66,8 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
         if (status == status::success) memmove(host_address(to), host_address(from), bytes);
         return result_of(status);
     }
-    if (status == status::success && wait) status = producer().stream_synchronize(stream);
-    return result_of(status);
+    if (status != status::success || !wait) return result_of(status);
+    return synchronised(producer().stream_synchronize(stream));
 }
 
 namespace {
@@ -117,7 +118,7 @@ CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t w
                             from.address + z * from.slice + y * from.pitch, bytes, stream, false);
             if (result != CUDA_SUCCESS) return result;
         }
-    return wait ? result_of(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
+    return wait ? synchronised(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
 }
 
 // Any description of rows as CUDA_MEMCPY3D has it.

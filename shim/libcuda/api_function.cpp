@@ -2,6 +2,7 @@
 #include <limits.h>
 
 #include "entry.hpp"
+#include "launches.hpp"
 #include "objects.hpp"
 #include "served.hpp"
 
@@ -43,6 +44,8 @@ CUresult parameter_information(const Function* function, size_t index, size_t* o
     return CUDA_SUCCESS;
 }
 
+}  // namespace
+
 CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned flags, int& blocks) {
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (threads <= 0) return CUDA_ERROR_INVALID_VALUE;
@@ -65,6 +68,8 @@ CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned fl
     function->occupancy[function->occupancies++ % Function::remembered] = {wanted, flags, shared, blocks};
     return CUDA_SUCCESS;
 }
+
+namespace {
 
 CUresult clusters(int* value, CUfunction handle, const CUlaunchConfig* config, uint32_t question) {
     const Function* const function = function_of(handle);

@@ -25,13 +25,6 @@ CUresult give(CUgraphNode* into, size_t* count, const List<Node*>& nodes) {
     return CUDA_SUCCESS;
 }
 
-// Edges that carry anything but full completion are those of programmatic launches.
-bool plain(const CUgraphEdgeData* edges, size_t count) {
-    for (size_t i = 0; i < count && edges != nullptr; ++i)
-        if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
-    return true;
-}
-
 CUresult dependents(const Node& node, List<Node*>& found) {
     for (Node* const other : node.graph->nodes)
         if (other->before.contains(const_cast<Node*>(&node)) && !found.add(other))
@@ -46,7 +39,17 @@ CUresult dependents(const Node& node, List<Node*>& found) {
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     uint32_t stream = 0;
     if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(stream, mode);
+    return captures.begin(stream, mode, nullptr, nullptr, 0);
+}
+
+CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* nodes,
+                                     const CUgraphEdgeData* edges, size_t count, CUstreamCaptureMode mode) {
+    Graph* const graph = graph_of(graph_handle);
+    uint32_t stream = 0;
+    if (graph == nullptr || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
+    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    return captures.begin(stream, mode, graph, nodes, count);
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {
@@ -135,7 +138,7 @@ CUresult cuGraphClone(CUgraph* handle, CUgraph original) {
 
 CUresult cuGraphDestroy(CUgraph handle) {
     Graph* const graph = graph_of(handle);
-    if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (graph == nullptr || graph->nested) return CUDA_ERROR_INVALID_VALUE;
     delete graph;
     return CUDA_SUCCESS;
 }

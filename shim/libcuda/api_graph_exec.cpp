@@ -120,7 +120,9 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (const CUresult result = number_of(stream_handle, stream); result != CUDA_SUCCESS) return result;
     if (captures.capturing(stream))  // a graph within a graph
         return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH,
-                            [&](Node& node) { return (node.child = executable->graph->clone()) != nullptr; });
+                            [&](Node& node) { return node.adopt(executable->graph->clone()); });
+    executable->launched = true;
+    executable->stream = stream;
     if (executable->changed)
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     if (executable->whole) return result_of(producer().graph_launch(executable->number, stream));
@@ -149,6 +151,19 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphE
     answer->errorNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where));
     if (answer->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     return executable->take(*graph);
+}
+
+CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode original, CUgraph graph_handle) {
+    Executable* const executable = executable_of(handle);
+    const Graph* const graph = graph_of(graph_handle);
+    const Node* const origin = node_of(original);
+    if (executable == nullptr || graph == nullptr || origin == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Node* const node = executable->graph->copy_of(origin);
+    const Node* where = nullptr;
+    if (node == nullptr || node->child == nullptr ||
+        compare(*node->child, *graph, where) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+        return CUDA_ERROR_INVALID_VALUE;
+    return executable->take(*node, *graph);
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* where,

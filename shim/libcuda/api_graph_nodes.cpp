@@ -89,11 +89,58 @@ CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
 CUresult set(Node* node, const CUgraph* given) {
     const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
     if (node == nullptr || child == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Graph* const copy = child->clone();
-    if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    delete node->child;
-    node->child = copy;
+    return node->adopt(child->clone()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// A child as CUgraphNodeParams has it: a copy of the graph, or that itself.
+CUresult set(Node* node, const CUDA_CHILD_GRAPH_NODE_PARAMS* given) {
+    if (given->ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) return set(node, &given->graph);
+    Graph* const child = graph_of(given->graph);
+    if (node == nullptr || child == nullptr || child->nested || child == node->graph)
+        return CUDA_ERROR_INVALID_VALUE;
+    node->adopt(child);
     return CUDA_SUCCESS;
+}
+
+// Calls with the parameters of a kind in the form that `set` takes; nullptr for a kind without any.
+template <class Use>
+CUresult with_parameters(const CUgraphNodeParams& given, const Use& use) {
+    switch (given.type) {
+        case CU_GRAPH_NODE_TYPE_KERNEL: {
+            const CUDA_KERNEL_NODE_PARAMS_v3& kernel = given.kernel;
+            CUDA_KERNEL_NODE_PARAMS parameters = {};
+            parameters.func = kernel.func;
+            parameters.kern = kernel.kern;
+            parameters.gridDimX = kernel.gridDimX;
+            parameters.gridDimY = kernel.gridDimY;
+            parameters.gridDimZ = kernel.gridDimZ;
+            parameters.blockDimX = kernel.blockDimX;
+            parameters.blockDimY = kernel.blockDimY;
+            parameters.blockDimZ = kernel.blockDimZ;
+            parameters.sharedMemBytes = kernel.sharedMemBytes;
+            parameters.kernelParams = kernel.kernelParams;
+            parameters.extra = kernel.extra;
+            return use(&parameters);
+        }
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+            return use(&given.memcpy.copyParams);
+        case CU_GRAPH_NODE_TYPE_MEMSET: {
+            const CUDA_MEMSET_NODE_PARAMS_v2& fill = given.memset;
+            const CUDA_MEMSET_NODE_PARAMS parameters = {fill.dst,         fill.pitch, fill.value,
+                                                        fill.elementSize, fill.width, fill.height};
+            return use(&parameters);
+        }
+        case CU_GRAPH_NODE_TYPE_HOST: {
+            const CUDA_HOST_NODE_PARAMS parameters = {given.host.fn, given.host.userData};
+            return use(&parameters);
+        }
+        case CU_GRAPH_NODE_TYPE_GRAPH:
+            return use(&given.graph);
+        case CU_GRAPH_NODE_TYPE_EMPTY:
+            return use(static_cast<const void*>(nullptr));
+        default:
+            return CUDA_ERROR_NOT_SUPPORTED;
+    }
 }
 
 // A new node; `Parameters` of an empty one is void.
@@ -280,6 +327,47 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count) {
     return add<void>(node, graph, before, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
+}
+
+// --- any kind ---
+
+CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                        CUgraphNodeParams* given) {
+    if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return with_parameters(*given, [&](const auto* parameters) {
+        return add(node, graph, before, count, given->type, parameters);
+    });
+}
+
+CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
+                           const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* given) {
+    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
+    return fikit::shim::cuGraphAddNode(node, graph, before, count, given);
+}
+
+CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* given) {
+    if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Node* const node = typed(handle, given->type);
+    if (node == nullptr || given->type == CU_GRAPH_NODE_TYPE_GRAPH) return CUDA_ERROR_INVALID_VALUE;
+    return with_parameters(*given, [&](const auto* parameters) -> CUresult {
+        if constexpr (std::is_same_v<decltype(parameters), const void*>)
+            return CUDA_ERROR_INVALID_VALUE;
+        else
+            return set(node, parameters);
+    });
+}
+
+CUresult cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode handle, CUgraphNodeParams* given) {
+    if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (given->type == CU_GRAPH_NODE_TYPE_GRAPH)
+        return fikit::shim::cuGraphExecChildGraphNodeSetParams(executable, handle, given->graph.graph);
+    Node* const node = node_in(executable, handle, given->type);
+    return with_parameters(*given, [&](const auto* parameters) -> CUresult {
+        if constexpr (std::is_same_v<decltype(parameters), const void*>)
+            return CUDA_ERROR_INVALID_VALUE;
+        else
+            return set(node, parameters);
+    });
 }
 
 }  // namespace fikit::shim

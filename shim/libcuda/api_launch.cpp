@@ -49,6 +49,21 @@ template <class Pack>
     return issue(function, shape, attributes, buffer);
 }
 
+// All blocks of a cooperative launch must be there at once.
+CUresult fits(const Function& function, const LaunchShape& shape) {
+    int blocks = 0;
+    const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+    if (!possible(shape, function)) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result =
+        occupancy(const_cast<Function*>(&function), static_cast<int>(threads), shape.shared_bytes, 0, blocks);
+    if (result != CUDA_SUCCESS) return result;
+    const auto processors =
+        static_cast<uint64_t>(process.device().attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+    const uint64_t grid = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+    return grid <= static_cast<uint64_t>(blocks) * processors ? CUDA_SUCCESS
+                                                              : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
+}
+
 fikit_attribute cooperative_attribute() {
     CUlaunchAttributeValue value = {};
     value.cooperative = 1;
@@ -91,6 +106,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 1};
     if (const CUresult result = number_of(stream, shape.stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
     const fikit_attribute attribute = cooperative_attribute();
     return launch(*function, shape, &attribute, parameters, nullptr);
 }
@@ -123,6 +139,8 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
         attribute.reserved = 0;
         static_assert(sizeof attribute.value == sizeof given.value);
         memcpy(attribute.value, &given.value, sizeof attribute.value);
+        if (given.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && given.value.cooperative != 0)
+            if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
     }
     return launch(*function, shape, attributes, parameters, extra);
 }

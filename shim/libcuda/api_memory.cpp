@@ -15,27 +15,48 @@ namespace {
 constexpr uint64_t pitch_step = 512;
 constexpr uint32_t pool_magic = 0x46504f4f;
 
-// Memory of all pools comes from the same place; a pool only remembers what it was told.
+}  // namespace
+
+// Memory of all pools comes from the same place; a pool remembers what it was told and what it has given.
 struct Pool {
     uint32_t magic = pool_magic;
-    uint64_t attribute[CU_MEMPOOL_ATTR_USED_MEM_HIGH + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
+    uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    uint64_t used_bytes = 0, most_bytes = 0;
+
+    void give(uint64_t bytes) {
+        const uint64_t now = __atomic_add_fetch(&used_bytes, bytes, __ATOMIC_RELAXED);
+        uint64_t before = load_relaxed(most_bytes);
+        while (before < now && !__atomic_compare_exchange_n(&most_bytes, &before, now, false,
+                                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
+        }
+    }
+    // A pool that was destroyed ends with the last of its memory.
+    void take_back(uint64_t bytes) {
+        const uint64_t left = __atomic_sub_fetch(&used_bytes, bytes, __ATOMIC_ACQ_REL);
+        if (left == 0 && magic != pool_magic) delete this;
+    }
 };
+
+namespace {
 
 constinit Pool default_pool;
 Pool* current_pool = &default_pool;
 
 Pool* pool_of(CUmemoryPool handle) { return object_of<Pool>(handle, pool_magic); }
 
-CUresult allocate(CUdeviceptr* address, size_t bytes) {
+CUresult allocate(CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     uint64_t at = 0, charged = 0;
     const Status status = producer().memory_allocate(bytes, at, charged);
     if (status != status::success) return result_of(status);
-    if (!ranges.add({.address = at, .bytes = bytes, .device_address = at, .kind = Range::Kind::device})) {
+    const Range range = {
+        .address = at, .bytes = bytes, .device_address = at, .kind = Range::Kind::device, .pool = pool};
+    if (!ranges.add(range)) {
         producer().memory_free(at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (pool != nullptr) pool->give(bytes);
     *address = at;
     return CUDA_SUCCESS;
 }
@@ -44,6 +65,7 @@ CUresult free_memory(CUdeviceptr address) {
     Range range;
     if (address == 0) return CUDA_SUCCESS;
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
+    if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(producer().memory_free(address));
 }
 
@@ -98,14 +120,16 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 // --- stream-ordered: memory is there at once, and goes once all that was issued before has completed ---
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
-    uint32_t number = 0;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    return allocate(address, bytes);
+    const auto pool = reinterpret_cast<CUmemoryPool>(load_acquire(current_pool));
+    return fikit::shim::cuMemAllocFromPoolAsync(address, bytes, pool, stream);
 }
 
-CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool pool, CUstream stream) {
-    if (pool_of(pool) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return fikit::shim::cuMemAllocAsync(address, bytes, stream);
+CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool handle, CUstream stream) {
+    Pool* const pool = pool_of(handle);
+    uint32_t number = 0;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    return allocate(address, bytes, pool);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
@@ -154,7 +178,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     if (pool == &default_pool) return CUDA_ERROR_INVALID_VALUE;
     if (load_acquire(current_pool) == pool) store_release(current_pool, &default_pool);
     pool->magic = 0;
-    delete pool;
+    pool->take_back(0);
     return CUDA_SUCCESS;
 }
 
@@ -167,13 +191,21 @@ bool is_switch(CUmemPool_attribute attribute) {
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (value == nullptr || attribute < 1 || attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-        return CUDA_ERROR_INVALID_VALUE;
-    pool->attribute[attribute] =
-        is_switch(attribute) ? *static_cast<uint32_t*>(value) : *static_cast<uint64_t*>(value);
+    if (value == nullptr || attribute < 1) return CUDA_ERROR_INVALID_VALUE;
+    if (attribute <= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
+        pool->attribute[attribute] =
+            is_switch(attribute) ? *static_cast<uint32_t*>(value) : *static_cast<uint64_t*>(value);
+        return CUDA_SUCCESS;
+    }
+    // The most that there was can only be forgotten.
+    const bool most =
+        attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+    if (!most || *static_cast<uint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
+    store_relaxed(pool->most_bytes, load_relaxed(pool->used_bytes));
     return CUDA_SUCCESS;
 }
 
+// Nothing is kept back for a pool: what is reserved is what is used.
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     const Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -181,8 +213,13 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
         return CUDA_ERROR_INVALID_VALUE;
     if (is_switch(attribute))
         *static_cast<uint32_t*>(value) = static_cast<uint32_t>(pool->attribute[attribute]);
-    else
+    else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
         *static_cast<uint64_t*>(value) = pool->attribute[attribute];
+    else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
+             attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
+        *static_cast<uint64_t*>(value) = load_relaxed(pool->used_bytes);
+    else
+        *static_cast<uint64_t*>(value) = load_relaxed(pool->most_bytes);
     return CUDA_SUCCESS;
 }
 

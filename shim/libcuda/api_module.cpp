@@ -12,6 +12,7 @@
 #include "entry.hpp"
 #include "images.hpp"
 #include "objects.hpp"
+#include "printed.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
 
@@ -70,6 +71,7 @@ CUresult load(Module*& module, const void* passed, unsigned count, const CUjit_o
     find_logs(count, options, values, errors, notes);
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    module->prints = names_printf(image.data, image.bytes);
     struct {
         fikit_reply_module_load head;
         char log[8192];
@@ -140,7 +142,7 @@ CUresult unload(Module* module) {
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     // The executor frees all at the session's end; a handler at exit must not wait for it.
     if (process_is_exiting()) return CUDA_SUCCESS;
-    if (const Status status = producer().synchronize()) return result_of(status);
+    if (const CUresult result = synchronised(producer().synchronize()); result != CUDA_SUCCESS) return result;
     const Status status = producer().module_unload(module->number);
     if (status != status::success) return result_of(status);
     for (Function* function = module->functions; function != nullptr;) {
@@ -216,6 +218,7 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
             memcpy(function->attribute, answer->head.attribute, sizeof function->attribute);
             function->next = module.functions;
             module.functions = function;
+            if (module.prints) store_relaxed(kernels_print, true);
         }
     }
     free(answer);

@@ -4,6 +4,7 @@
 #include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
+#include "printed.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -53,7 +54,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
     if (captures.capturing(number)) return captures.forbid(number);
-    return result_of(producer().stream_synchronize(number));
+    return synchronised(producer().stream_synchronize(number));
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int) {
@@ -159,7 +160,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     const Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
-    return result_of(producer().event_synchronize(event->number));
+    return synchronised(producer().event_synchronize(event->number));
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent end_handle) {

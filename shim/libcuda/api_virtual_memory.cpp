@@ -16,6 +16,7 @@ constexpr uint64_t granularity = 2 << 20;
 struct Memory {
     uint64_t bytes;
     CUmemAllocationHandleType exportable;  // as it was asked for; the export itself is not served
+    unsigned references;                   // of the program
 };
 Memory memories[FIKIT_MAX_MEMORIES];
 Handles<FIKIT_MAX_MEMORIES> handles;
@@ -36,6 +37,15 @@ bool is_device_memory(const CUmemAllocationProp& properties) {
             properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
+// Memory on the host is not made; how large its pieces would be is told, as NCCL ends where it is not, while
+// it takes no for an answer when it then asks for some.
+bool is_host_memory(const CUmemAllocationProp& properties) {
+    return properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
+           (properties.location.type == CU_MEM_LOCATION_TYPE_HOST ||
+            properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+            properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
+}
+
 bool is_known(CUmemGenericAllocationHandle handle) {
     return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(memories[handle].bytes) != 0;
 }
@@ -45,8 +55,10 @@ bool is_known(CUmemGenericAllocationHandle handle) {
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags) {
     if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
-    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    if (!is_host_memory(*properties)) {
+        if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
+        if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    }
     *bytes = granularity;
     return CUDA_SUCCESS;
 }
@@ -93,6 +105,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
         return result;
     }
     memories[number].exportable = properties->requestedHandleTypes;
+    memories[number].references = 1;
     store_relaxed(memories[number].bytes, uint64_t{bytes});
     *handle = number;
     return CUDA_SUCCESS;
@@ -100,6 +113,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     if (!is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    if (__atomic_sub_fetch(&memories[handle].references, 1u, __ATOMIC_ACQ_REL) != 0) return CUDA_SUCCESS;
     const fikit_request_memory_release request = {static_cast<uint32_t>(handle), 0};
     fikit_reply_memory_release answer{};
     // The number stays taken while the memory is mapped; numbers are plenty, and the oldest is used again
@@ -108,6 +122,17 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     const CUresult result = ask(fikit_call_memory_release, request, answer);
     if (result == CUDA_SUCCESS) handles.give_back(static_cast<uint32_t>(handle));
     return result;
+}
+
+// Memory that only its mapping keeps has no handle any more.
+CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
+    Range range;
+    if (handle == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) ||
+        range.kind != Range::Kind::mapped || !is_known(range.handle))
+        return CUDA_ERROR_INVALID_VALUE;
+    __atomic_add_fetch(&memories[range.handle].references, 1u, __ATOMIC_RELAXED);
+    *handle = range.handle;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,

@@ -6,23 +6,33 @@ namespace fikit::shim {
 
 constinit Captures captures;
 
-CUresult Captures::begin(uint32_t stream, CUstreamCaptureMode mode) {
+CUresult Captures::begin(uint32_t stream, CUstreamCaptureMode mode, Graph* into, const CUgraphNode* nodes,
+                         size_t count) {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     // The legacy default stream cannot be captured (CUDA C++ Programming Guide, "Stream Capture").
     if (stream == 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     auto* const capture = new (std::nothrow) Capture();
-    auto* const graph = new (std::nothrow) Graph();
+    auto* const graph = into != nullptr ? into : new (std::nothrow) Graph();
     auto* const branch = new (std::nothrow) Branch();
-    const Locked lock(mutex_);
-    if (capture == nullptr || graph == nullptr || branch == nullptr || of_[stream] != nullptr) {
-        const bool twice = of_[stream] != nullptr;
-        delete capture;
-        delete graph;
-        delete branch;
-        return twice ? CUDA_ERROR_ILLEGAL_STATE : CUDA_ERROR_OUT_OF_MEMORY;
+    CUresult result =
+        capture != nullptr && graph != nullptr && branch != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i) {
+        Node* const node = node_of(nodes[i]);
+        if (node == nullptr || node->graph != into)
+            result = CUDA_ERROR_INVALID_VALUE;
+        else if (!branch->last.add(node))
+            result = CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *capture = {graph, ++ids_, stream, false};
+    const Locked lock(mutex_);
+    if (of_[stream] != nullptr) result = CUDA_ERROR_ILLEGAL_STATE;
+    if (result != CUDA_SUCCESS) {
+        delete capture;
+        if (into == nullptr) delete graph;
+        delete branch;
+        return result;
+    }
+    *capture = {graph, ++ids_, stream, false, into != nullptr, graph->nodes.size()};
     branch->capture = capture;
     store_release(of_[stream], branch);
     store_release(active_, active_ + 1);
@@ -39,10 +49,10 @@ CUresult Captures::end(uint32_t stream, Graph*& graph) {
         if (of_[each] != nullptr && of_[each]->capture == capture) leave(each);
     store_release(active_, active_ - 1);
     graph = capture->graph;
-    const bool spoilt = capture->spoilt;
+    const bool spoilt = capture->spoilt, given = capture->given;
     delete capture;
     if (!spoilt && joined) return CUDA_SUCCESS;
-    delete graph;
+    if (!given) delete graph;
     graph = nullptr;
     return spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 }
@@ -58,7 +68,7 @@ bool Captures::all_joined(const Branch& origin) const {
     const List<Node*>& nodes = origin.capture->graph->nodes;
     for (Node* const node : nodes) node->visit = 0;
     for (Node* const node : origin.last) node->visit = 1;
-    for (size_t i = nodes.size(); i-- > 0;) {
+    for (size_t i = nodes.size(); i-- > origin.capture->first;) {
         if (nodes[i]->visit == 0) return false;
         for (Node* const before : nodes[i]->before) before->visit = 1;
     }

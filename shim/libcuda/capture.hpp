@@ -15,7 +15,9 @@ class Captures {
     bool none() const { return load_relaxed(active_) == 0; }
     bool capturing(uint32_t stream) const { return !none() && load_acquire(of_[stream]) != nullptr; }
 
-    CUresult begin(uint32_t stream, CUstreamCaptureMode mode);
+    // Into the given graph, behind the given nodes of it; without one into a new one.
+    CUresult begin(uint32_t stream, CUstreamCaptureMode mode, Graph* into, const CUgraphNode* nodes,
+                   size_t count);
     CUresult end(uint32_t stream, Graph*& graph);
     CUresult information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
                          CUgraphNode const*& last, size_t& count);
@@ -37,6 +39,8 @@ class Captures {
         uint64_t id;
         uint32_t origin;
         bool spoilt;
+        bool given;    // the graph was there before
+        size_t first;  // of its nodes that are captured
     };
     // A stream in a capture: what its next node depends on.
     struct Branch {

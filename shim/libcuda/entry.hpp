@@ -78,14 +78,4 @@ inline CUresult enter(unsigned number, Arguments... arguments) {
     return function(arguments...);
 }
 
-template <class Function, class... Arguments>
-inline CUresult enter_genuine(unsigned number, Arguments... arguments) {
-    void* const function = genuine.function(names[number]);
-    if (function == nullptr) return not_served(number);
-    if (call_log.on()) call_log.entered(number, {bits(arguments)...});
-    const CUresult result = reinterpret_cast<Function>(function)(arguments...);
-    if (call_log.on()) call_log.left(number, result);
-    return result;
-}
-
 }  // namespace fikit::shim

@@ -131,6 +131,15 @@ CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order) 
     return order.add(&node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// The nodes of a new copy take the place of those of the old one, of the same shape.
+void stand_for(const Graph& copy, const Graph& old) {
+    for (uint32_t i = 0; i < old.nodes.size(); ++i) {
+        copy.nodes[i]->origin = old.nodes[i]->origin;
+        copy.nodes[i]->enabled = old.nodes[i]->enabled;
+        if (old.nodes[i]->child != nullptr) stand_for(*copy.nodes[i]->child, *old.nodes[i]->child);
+    }
+}
+
 }  // namespace
 
 Node::~Node() {
@@ -139,9 +148,18 @@ Node::~Node() {
     delete child;
 }
 
+bool Node::adopt(Graph* graph_given) {
+    if (graph_given == nullptr) return false;
+    delete child;
+    child = graph_given;
+    child->nested = true;
+    return true;
+}
+
 Graph::~Graph() {
     magic = 0;
     for (Node* const node : nodes) delete node;
+    for (const Kept& each : kept) each.object->release(each.count);
 }
 
 Node* Graph::add(CUgraphNodeType type, Node* const* before, size_t count) {
@@ -178,20 +196,32 @@ Graph* Graph::clone() const {
                 memcpy(made->packed, node->packed,
                        node->shape.attributes * sizeof(fikit_attribute) + node->shape.parameter_bytes);
         }
-        if (node->child != nullptr) whole = (made->child = node->child->clone()) != nullptr && whole;
+        if (node->child != nullptr) whole = made->adopt(node->child->clone()) && whole;
     }
     for (uint32_t i = 0; i < nodes.size() && whole; ++i)
         for (const Node* const before : nodes[i]->before)
             whole = whole && copy->nodes[i]->before.add(copy->nodes[before->last]);
+    whole = whole && copy->kept.assign(kept);
+    for (const Kept& each : copy->kept) each.object->retain(each.count);
     if (whole) return copy;
     delete copy;
     return nullptr;
 }
 
 Node* Graph::copy_of(const Node* origin) const {
-    for (Node* const node : nodes)
+    for (Node* const node : nodes) {
         if (node->origin == origin) return node;
+        if (node->child == nullptr) continue;
+        if (Node* const found = node->child->copy_of(origin); found != nullptr) return found;
+    }
     return nullptr;
+}
+
+bool Graph::keeps_objects() const {
+    if (kept.size() != 0) return true;
+    for (const Node* const node : nodes)
+        if (node->child != nullptr && node->child->keeps_objects()) return true;
+    return false;
 }
 
 bool make_room(Node& node, const Function& function) {
@@ -217,14 +247,32 @@ CUresult Executable::arrange() {
 CUresult Executable::take(const Graph& wanted) {
     Graph* const copy = wanted.clone();
     if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    for (uint32_t i = 0; graph != nullptr && i < graph->nodes.size(); ++i) {
-        copy->nodes[i]->origin = graph->nodes[i]->origin;
-        copy->nodes[i]->enabled = graph->nodes[i]->enabled;
-    }
-    delete graph;
+    if (graph != nullptr) stand_for(*copy, *graph);
+    retire(graph);
     graph = copy;
     changed = true;
     return arrange();
+}
+
+CUresult Executable::take(Node& node, const Graph& child) {
+    Graph* const copy = child.clone();
+    if (copy == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    stand_for(*copy, *node.child);
+    retire(node.child);
+    node.child = nullptr;
+    node.adopt(copy);
+    changed = true;
+    return arrange();
+}
+
+void Executable::retire(Graph* old) {
+    if (old == nullptr) return;
+    // Behind the latest launch, where that is still possible.
+    const auto end = [](void* given) { delete static_cast<Graph*>(given); };
+    if (launched && old->keeps_objects() && !process_is_exiting() &&
+        producer().host_function(stream, end, old) == status::success)
+        return;
+    delete old;
 }
 
 CUresult Executable::send() {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "objects.hpp"
+#include "user_objects.hpp"
 
 namespace fikit::shim {
 
@@ -91,6 +92,7 @@ struct Node {
     uint32_t last = 0;  // index of its last record in an image
 
     ~Node();
+    bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none
     fikit_attribute* attributes() const { return reinterpret_cast<fikit_attribute*>(packed); }
     void** pointers() const {
         const size_t bytes = (size_t{shape.parameter_bytes} + 7) & ~size_t{7};
@@ -102,13 +104,16 @@ struct Node {
 struct Graph {
     uint32_t magic = graph_magic;
     List<Node*> nodes;
+    List<Kept> kept;      // objects of the program's that live as long as it does
+    bool nested = false;  // a node's child, which ends with the node
 
     ~Graph();
     // A node that belongs to it; nullptr: no memory.
     Node* add(CUgraphNodeType type, Node* const* before, size_t count);
     // A copy whose nodes name theirs here as their origin; nullptr: no memory.
     Graph* clone() const;
-    Node* copy_of(const Node* origin) const;  // nullptr: there is none
+    Node* copy_of(const Node* origin) const;  // in it or a child; nullptr: there is none
+    bool keeps_objects() const;               // itself or a child
 };
 
 struct Executable {
@@ -119,15 +124,21 @@ struct Executable {
     uint32_t number = 0;  // of the executor's; 0: it has none
     bool changed = true;  // since the executor got it
     bool whole = false;   // it can be one operation
+    bool launched = false;
+    uint32_t stream = 0;  // of the latest launch
 
-    ~Executable() { delete graph; }
+    ~Executable() { retire(graph); }
     // Becomes a copy of the graph, whose nodes stand for the same ones as before if there were any.
     CUresult take(const Graph& graph);
+    // The same for the child of one of its nodes.
+    CUresult take(Node& node, const Graph& child);
     // Hands it to the executor where it can be one operation.
     CUresult send();
 
   private:
     CUresult arrange();
+    // Ends a graph that launches may still use: what it keeps alive outlives these.
+    void retire(Graph* graph);
 };
 
 inline Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_magic); }
@@ -138,6 +149,13 @@ inline Executable* executable_of(CUgraphExec handle) {
 
 // Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.
 bool make_room(Node& node, const Function& function);
+
+// Edges that carry anything but full completion are those of programmatic launches.
+inline bool plain(const CUgraphEdgeData* edges, size_t count) {
+    for (size_t i = 0; i < count && edges != nullptr; ++i)
+        if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
+    return true;
+}
 
 // The rows of a copy or fill, for whoever takes one after the other; false ends it.
 template <class Take>

@@ -27,6 +27,7 @@ inline AttributeUse use_of(CUlaunchAttributeID id) {
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
         case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
             return AttributeUse::hint;
         default:
             return AttributeUse::refused;
@@ -70,6 +71,9 @@ struct FromBuffer {
         return CUDA_SUCCESS;
     }
 };
+
+// Blocks of so many threads that a multiprocessor holds at a time: asked for once per shape.
+CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned flags, int& blocks);
 
 // What CUDA refuses at once (CUDA C++ Programming Guide, technical specifications).
 inline bool possible(const LaunchShape& shape, const Function& function) {

@@ -84,6 +84,7 @@ struct Module {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
     Variable* variables = nullptr;
+    bool prints = false;  // its image names printf
 };
 
 template <class Object, class Handle>

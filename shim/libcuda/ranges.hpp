@@ -8,6 +8,8 @@
 
 namespace fikit::shim {
 
+struct Pool;
+
 struct Range {
     enum class Kind : uint8_t { device, variable, pinned, registered, mapped };
     uint64_t address = 0;
@@ -17,6 +19,7 @@ struct Range {
     uint32_t handle = 0;
     uint32_t flags = 0;
     Kind kind = Kind::device;
+    Pool* pool = nullptr;  // that device memory came from; nullptr: none
 
     bool on_device() const { return kind == Kind::device || kind == Kind::variable || kind == Kind::mapped; }
 };

@@ -78,10 +78,12 @@ def test_real_kernels_are_launched_by_their_number(tmp_path: Path) -> None:
         assert launched <= set(range(len(declared)))
 
 
-def test_the_readme_has_the_tables_that_its_results_give() -> None:
-    readme = (plans.ROOT / "README.md").read_text()
-    assert len(report.BLOCK.findall(readme)) > 0
-    assert report.renewed(readme, plans.ROOT) == readme
+@pytest.mark.parametrize("name", ["README.md", "docs/unmodified-programs.md"])
+def test_documents_have_the_tables_that_their_results_give(name: str) -> None:
+    path = plans.ROOT / name
+    text = path.read_text()
+    assert len(report.BLOCK.findall(text)) > 0
+    assert report.renewed(text, path.parent) == text
 
 
 def result_of(*rows: dict[str, object]) -> dict[str, Any]:

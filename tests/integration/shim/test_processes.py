@@ -155,6 +155,42 @@ def test_what_is_not_served_is_counted_and_told(daemon: Served, client: Client) 
     assert "unsupported calls  cuMemAllocManaged (3)" in shown.stdout
 
 
+def test_libraries_get_a_no_that_they_can_go_on_with(shared: Runner) -> None:
+    """What NCCL, XLA and CuPy ask for where attributes do not tell them beforehand."""
+    code, output, errors = run(
+        shared,
+        """
+device, context = start()
+kinds, attributes = driver.CUmemLocationType, driver.CUdevice_attribute
+properties = driver.CUmemAllocationProp()
+properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+least = driver.CUmemAllocationGranularity_flags.CU_MEM_ALLOC_GRANULARITY_MINIMUM
+properties.location.type = kinds.CU_MEM_LOCATION_TYPE_HOST_NUMA
+step = done(driver.cuMemGetAllocationGranularity(properties, least))
+print(step, driver.cuMemCreate(step, properties, 0)[0].name)
+properties.location.type = kinds.CU_MEM_LOCATION_TYPE_DEVICE
+properties.requestedHandleTypes = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_FABRIC
+print(driver.cuMemCreate(step, properties, 0)[0].name)
+descriptor = driver.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+properties.requestedHandleTypes = descriptor
+handle = done(driver.cuMemCreate(step, properties, 0))
+print(driver.cuMulticastCreate(driver.CUmulticastObjectProp())[0].name)
+memory = done(driver.cuMemAlloc(step))
+print(driver.cuMemAllocManaged(64, 1)[0].name)
+range_handle = driver.CUmemRangeHandleType.CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD
+print(driver.cuMemGetHandleForAddressRange(memory, step, range_handle, 0)[0].name)
+for name in ("MULTICAST", "HANDLE_TYPE_FABRIC", "DMA_BUF", "GPU_DIRECT_RDMA"):
+    attribute = getattr(attributes, f"CU_DEVICE_ATTRIBUTE_{name}_SUPPORTED")
+    print(done(driver.cuDeviceGetAttribute(attribute, device)), end=" ")
+done(driver.cuMemRelease(handle))
+done(driver.cuMemsetD32(memory, 5, 1))
+print(read(memory))
+""",
+    )
+    refused = "CUDA_ERROR_NOT_SUPPORTED\n"
+    assert (code, output) == (0, f"2097152 {refused}{refused * 4}0 0 0 0 b'\\x05\\x00\\x00\\x00'\n"), errors
+
+
 def test_two_programs_share_by_priority(daemon: Served, client: Client) -> None:
     """Both at once, each with its own data, and the daemon knows their levels."""
     text = START + (

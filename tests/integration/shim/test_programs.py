@@ -14,7 +14,13 @@ from tests.integration.conftest import Client
 from tests.integration.shim.conftest import PROGRAMS, Runner
 
 PYTHON = (sys.executable,)
-DRIVER_API = Path(bench.__file__).with_name("programs") / "driver_api.py"
+UNMODIFIED = Path(bench.__file__).with_name("programs")
+LIBRARIES = {
+    "driver_api": ["cuda.bindings.nvrtc"],
+    "cuda_core": ["cuda.core", "cuda.bindings.nvrtc"],
+    "numba_kernels": ["numba_cuda", "numpy"],
+    "query": [],
+}
 NAMES = [
     "contexts",
     "memory",
@@ -27,7 +33,10 @@ NAMES = [
     "virtual_memory",
     "graphs",
     "graphs_by_hand",
+    "graphs_kept",
     "pools",
+    "printing",
+    "tensor_maps",
 ]
 LINKED = {"plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
 
@@ -40,9 +49,11 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert shared(*program) == alone
 
 
-def test_what_nvrtc_compiles_prints_the_same(natively: Runner, shared: Runner) -> None:
-    pytest.importorskip("cuda.bindings.nvrtc")
-    program = [*PYTHON, str(DRIVER_API)]
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_a_library_s_program_prints_the_same(name: str, natively: Runner, shared: Runner) -> None:
+    for module in LIBRARIES[name]:
+        pytest.importorskip(module)
+    program = [*PYTHON, "-P", str(UNMODIFIED / f"{name}.py")]
     alone = natively(*program)
     assert alone[0] == 0, alone[2]
     assert shared(*program) == alone

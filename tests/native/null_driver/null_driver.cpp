@@ -107,6 +107,28 @@ CUresult cuCtxSynchronize() {
     ENTER(cuCtxSynchronize);
     return CUDA_SUCCESS;
 }
+CUresult cuTensorMapEncodeTiled(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                                const cuuint64_t*, const cuuint32_t*, const cuuint32_t*,
+                                CUtensorMapInterleave, CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                CUtensorMapFloatOOBfill) {
+    ENTER(cuTensorMapEncodeTiled);
+    return CUDA_SUCCESS;
+}
+CUresult cuTensorMapEncodeIm2col(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
+                                 const cuuint64_t*, const int*, const int*, cuuint32_t, cuuint32_t,
+                                 const cuuint32_t*, CUtensorMapInterleave, CUtensorMapSwizzle,
+                                 CUtensorMapL2promotion, CUtensorMapFloatOOBfill) {
+    ENTER(cuTensorMapEncodeIm2col);
+    return CUDA_SUCCESS;
+}
+CUresult cuTensorMapReplaceAddress(CUtensorMap*, void*) {
+    ENTER(cuTensorMapReplaceAddress);
+    return CUDA_SUCCESS;
+}
+CUresult cuStreamSynchronize(CUstream) {
+    ENTER(cuStreamSynchronize);
+    return CUDA_SUCCESS;
+}
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
     ENTER(cuDeviceGetAttribute);
     *value = attribute == CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT ? multiprocessors : 1;

@@ -25,6 +25,14 @@ for grid in ((0, 1, 1), (1, 65536, 1), (1, 1, 65536), (2**31, 1, 1), (70000, 1, 
 for block in ((0, 1, 1), (1025, 1, 1), (1, 1, 65), (1024, 2, 1), (1 << 31, 1 << 31, 4), (1024, 1, 1)):
     launch((1, 1, 1), block)
 launch((1, 1, 1), (1, 1, 1), 300000)
+blocks = done(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(nothing, 1024, 0))
+processors = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+blocks *= done(driver.cuDeviceGetAttribute(processors, device))
+for more in (0, 1):  # all blocks of a cooperative launch have to be there at once
+    names(
+        driver.cuLaunchCooperativeKernel(nothing, blocks + more, 1, 1, 1024, 1, 1, 0, 0, 0),
+        driver.cuStreamSynchronize(0),
+    )
 names(driver.cuMemAlloc(1 << 50), driver.cuMemAllocHost(1 << 50), driver.cuMemAlloc(0))
 
 buffer = ctypes.create_string_buffer(int(memory).to_bytes(8, "little") + (55).to_bytes(4, "little"), 12)

@@ -25,6 +25,10 @@ done(driver.cuMemSetAccess(base, 3 * step, [access], 1))
 done(driver.cuMemsetD8(base, 6, 3 * step))  # over all three
 print(read(int(base) + 2 * step - 2, 4), read(int(base) + 3 * step - 4))
 print(driver.cuMemMap(base, step, 0, handles[0], 0)[0].name)  # something is there
+again = done(driver.cuMemRetainAllocationHandle(int(base) + 2 * step + 8))
+done(driver.cuMemRelease(again))  # as NCCL frees: its size is asked for by an address
+print(int(again) == int(handles[2]), done(driver.cuMemGetAddressRange(int(base) + 2 * step + 8))[1])
+print(driver.cuMemRetainAllocationHandle(int(base) + 5 * step)[0].name)  # nothing is there
 done(driver.cuMemRelease(handles[0]))
 print(read(base))  # mapped memory stays
 done(driver.cuMemUnmap(base, 3 * step))

@@ -1,0 +1,126 @@
+"""The programs of bench/programs: what each covers, how it is run, and what it lacks on this machine.
+
+A program says by itself what it needs: a Python one by what it imports and by `GPUS` (how many, if not one),
+one of C++ by being one. The first sentence of its docstring, or its first comment, is what it covers.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.metadata
+import importlib.util
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROGRAMS: Final = Path(__file__).with_name("programs")
+GUARD: Final = (
+    "import faulthandler, runpy, sys; faulthandler.enable();"
+    " faulthandler.dump_traceback_later(float(sys.argv[1]), exit=True);"
+    " sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program to be run: its command, or (`lacks`) why there is none."""
+
+    name: str
+    covers: str
+    command: tuple[str, ...] = ()
+    lacks: str = ""
+    modules: tuple[str, ...] = ()
+
+
+def _imported(tree: ast.Module) -> list[str]:
+    """The outermost names of the modules that a file imports, wherever in it."""
+    found = [
+        name
+        for node in ast.walk(tree)
+        for name in (
+            [each.name for each in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    ]
+    return sorted({name.partition(".")[0] for name in found} - sys.stdlib_module_names)
+
+
+def _gpus(tree: ast.Module) -> int:
+    """The program's GPUS."""
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "GPUS":
+            return int(ast.literal_eval(node.value))
+    return 1
+
+
+def sentence(text: str) -> str:
+    """The first one, in one line."""
+    return " ".join(text.split()).partition(". ")[0].removesuffix(".")
+
+
+def python_program(path: Path, seconds: float, gpus: int) -> Program:
+    """One of Python, which is ended with a traceback after so many seconds."""
+    tree = ast.parse(path.read_text())
+    modules = tuple(_imported(tree))
+    absent = [name for name in modules if importlib.util.find_spec(name) is None]
+    lacks = f"not installed: {', '.join(absent)}" if absent else ""
+    if not lacks and _gpus(tree) > gpus:
+        lacks = f"needs {_gpus(tree)} GPUs"
+    command = (sys.executable, "-P", "-c", GUARD, str(seconds), str(path))
+    return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules)
+
+
+def cpp_programs(path: Path, folder: Path) -> Iterable[Program]:
+    """One of C++, built into a folder with either form of the runtime."""
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
+    covers = sentence(path.read_text().partition("\n")[0].strip("/ "))
+    for kind in ("static", "shared"):
+        name, what = f"{path.stem}_{kind}", f"{covers} ({kind} libcudart)"
+        if nvcc is None:
+            yield Program(name, what, lacks="not installed: nvcc")
+            continue
+        command = [
+            nvcc,
+            "-std=c++17",
+            "-arch=native",
+            f"--cudart={kind}",
+            "-o",
+            str(folder / name),
+            str(path),
+        ]
+        built = subprocess.run(command, capture_output=True, text=True, check=False)
+        lacks = "" if built.returncode == 0 else f"not built: {built.stderr.strip()[-300:]}"
+        yield Program(name, what, (str(folder / name),), lacks)
+
+
+def programs(names: Iterable[str], folder: Path, seconds: float, gpus: int) -> list[Program]:
+    """The named ones (by their files), or all. What is built goes into the folder."""
+    chosen = set(names)
+    there = sorted(path for path in PROGRAMS.iterdir() if path.suffix in (".py", ".cu"))
+    unknown = chosen - {path.stem for path in there}
+    if unknown:
+        raise ValueError(f"no such program: {', '.join(sorted(unknown))}")
+    found: list[Program] = []
+    for path in there:
+        if chosen and path.stem not in chosen:
+            continue
+        if path.suffix == ".cu":
+            found += cpp_programs(path, folder)
+        else:
+            found.append(python_program(path, seconds, gpus))
+    return found
+
+
+def versions(found: Iterable[Program]) -> dict[str, str]:
+    """The versions of the libraries that the programs import, by distribution."""
+    wanted = {name for program in found if not program.lacks for name in program.modules}
+    names = {each for module, all_of in importlib.metadata.packages_distributions().items()
+             if module in wanted for each in all_of}  # fmt: skip
+    return {name: importlib.metadata.version(name) for name in sorted(names, key=str.lower)}
