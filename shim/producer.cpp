@@ -91,6 +91,18 @@ Status Producer::graph_launch(uint32_t graph, uint32_t stream) {
     return status::success;
 }
 
+Status Producer::values(uint32_t stream, const fikit_value* values, uint32_t count) {
+    if (stream >= FIKIT_MAX_STREAMS || count == 0 || count > FIKIT_MAX_VALUES) return status::invalid_value;
+    const uint32_t bytes = whole_lines(sizeof(fikit_values) + count * sizeof *values);
+    void* room;
+    if (const Status status = channel_.reserve(bytes, room, forever)) return status;
+    auto* const record = static_cast<fikit_values*>(room);
+    *record = {{bytes, FIKIT_OP_VALUES, 0, stream, 0}, count, 0};
+    memcpy(record + 1, values, count * sizeof *values);
+    finish(record->record, false);
+    return status::success;
+}
+
 Status Producer::host_function(uint32_t stream, HostFunction function, void* argument) {
     HostFunctions::Entry* entry = nullptr;
     if (const Status status = host_functions_.prepare(function, argument, entry)) return status;

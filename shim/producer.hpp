@@ -67,6 +67,8 @@ class Producer {
     Status copy_to_host(uint32_t stream, void* to, uint64_t from, uint64_t bytes, bool* pinned = nullptr);
     Status fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width);
     Status host_function(uint32_t stream, HostFunction function, void* argument);
+    // Words written or waited for, one after the other: at most FIKIT_MAX_VALUES.
+    Status values(uint32_t stream, const fikit_value* values, uint32_t count);
 
     Status graph_launch(uint32_t graph, uint32_t stream);
 

@@ -94,14 +94,14 @@ bool Core::collect() {
 }
 
 bool Core::collect(Session& session, Nanoseconds now) {
-    bool progress = release_host_functions(session), awaited = false;
+    bool progress = release_holds(session), awaited = false;
     for (size_t i = 0; i < session.active.size();) {
         const uint32_t handle = session.active[i];
         SessionStream& stream = *session.streams[handle];
         uint64_t mark = std::min(session.mark(handle), stream.marked);
         awaited |= stream.reaches_awaited(mark);
         // The mark of a host function's step says that it may run; the step is over once it has returned.
-        if (stream.functions != 0 && mark > 0) --mark;
+        if (stream.holding && mark > 0) --mark;
         if (mark > stream.completed) {
             const auto steps = static_cast<uint32_t>(mark - stream.completed);
             stream.completed = mark;
@@ -181,34 +181,6 @@ void Core::record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds meas
     }
 }
 
-// The tenant says how many of a stream's host functions have returned; the stream goes on.
-bool Core::release_host_functions(Session& session) {
-    bool progress = false;
-    const auto* done = reinterpret_cast<const uint64_t*>(session.outbox.data() + FIKIT_HOST_DONE_OFFSET);
-    for (const uint32_t handle : session.active) {
-        SessionStream& stream = *session.streams[handle];
-        if (stream.functions == 0) continue;
-        const bool over = session.state != Session::State::running;
-        const uint64_t returned = over ? stream.functions : __atomic_load_n(done + handle, __ATOMIC_ACQUIRE);
-        const uint64_t upto = std::min(returned, stream.functions);
-        HostGate& gate = session.host_gate[handle];
-        if (upto > gate.open) {
-            __atomic_store_n(&gate.open, upto, __ATOMIC_RELEASE);
-            progress = true;
-        }
-        if (__atomic_load_n(&gate.passed, __ATOMIC_ACQUIRE) >= stream.functions) {
-            stream.functions = 0;
-            stream.queue.each([&](InFlight& entry) {
-                if (entry.held) enter_late(session, entry, now_);
-            });
-            for (Lane* lane : stream.held) --lane->held;
-            stream.held.clear();
-            progress = true;
-        }
-    }
-    return progress;
-}
-
 // Takes back memory that nothing in flight can use any more.
 bool Core::release_frees(Session& session) {
     // A worker that ends the session has them.
@@ -265,7 +237,7 @@ void Core::unregister_when_idle(SharedMemory&& memory) {
 
 void Core::run_idle_job(Nanoseconds now) {
     if (idle_running_.load(std::memory_order_acquire)) return;
-    if (in_flight_ > 0 && now - idle_since_.load() < idle_patience) return;
+    if (working() && now - idle_since_.load() < idle_patience) return;
     std::function<void()> job;
     {
         const std::lock_guard lock(idle_mutex_);

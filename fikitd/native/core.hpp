@@ -6,6 +6,7 @@
 //   issue.cpp      one operation to the GPU; steps.cpp: the calls of all but launches
 //   graphs.cpp     graphs: made by a call, launched as one operation
 //   place.cpp      the lane that it goes to
+//   holds.cpp      waits for what may never come
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   start.cpp      the core's beginning and end
@@ -209,7 +210,8 @@ class Core {
     CUresult issue_graph(Session& session, CUstream stream);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
-    CUresult issue_event(Session& session, CUstream stream);
+    CUresult issue_event(Session& session, SessionStream& stream, uint32_t handle);
+    CUresult issue_values(Session& session, SessionStream& stream, uint32_t handle);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
@@ -223,9 +225,19 @@ class Core {
 
     // place.cpp
     Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
-    void wait_for(CUstream waiting, SessionStream& earlier);
+    void wait_for(Session& session, SessionStream& stream, uint32_t handle, SessionStream& earlier);
+    void hop(Lane* lane, SessionStream& earlier);
     CUresult record_hop(SessionStream& stream);
+
+    // holds.cpp
+    Lane* hold(Session& session, SessionStream& stream, Lane* lane);
+    void begin_hold(Session& session, SessionStream& stream);
+    CUresult end_hold(Session& session, SessionStream& stream, uint32_t handle);
+    bool holds_up(const Session& session, uint32_t handle, uint64_t hold) const;
     void clear_lane(const Session& session, const Lane* lane);
+    bool release_holds(Session& session);
+    void end_wait(Session& session);
+    bool working() const { return in_flight_ > held_steps_; }
     int cuda_priority(const Session& session, const SessionStream& stream) const;
 
     // complete.cpp
@@ -238,7 +250,6 @@ class Core {
     void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
     bool flush_marks(Session& session, Nanoseconds now, bool force);
     void retire_stream(Session& session, uint32_t handle);
-    bool release_host_functions(Session& session);
     bool release_frees(Session& session);
     bool trim(Session& session, Nanoseconds now);
     void advance_ending(Session& session);
@@ -318,7 +329,8 @@ class Core {
     uint32_t serials_ = 0;
     uint32_t in_flight_ = 0;
     uint32_t high_in_flight_ = 0;
-    bool hold_gate_ = false;  // somebody waits to load code
+    uint32_t held_steps_ = 0;  // of those in flight, behind a hold: nobody waits for them
+    bool hold_gate_ = false;   // somebody waits to load code
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;

@@ -25,6 +25,10 @@ inline void Core::count_step(Session& session, SessionStream& stream, uint32_t h
     ++session.steps_issued;
     ++session.unmarked_steps;
     ++session.in_flight;
+    if (stream.holding) [[unlikely]] {
+        ++stream.held_steps;
+        ++held_steps_;
+    }
     if (++in_flight_ == 1) busy_since_ = now_;
     if (!stream.active) {
         stream.active = true;
@@ -185,13 +189,13 @@ void Core::order_with_legacy(Session& session, SessionStream& stream, uint32_t h
         for (const uint32_t other : session.used) {
             SessionStream& earlier = *session.streams[other];
             if (other == 0 || !earlier.blocking || earlier.issued == earlier.by_legacy) continue;
-            if (earlier.issued > earlier.completed) wait_for(stream.lane->stream, earlier);
+            if (earlier.issued > earlier.completed) wait_for(session, stream, handle, earlier);
             earlier.by_legacy = earlier.issued;
         }
     } else if (stream.blocking && session.streams[0] != nullptr) {
         SessionStream& legacy = *session.streams[0];
         if (legacy.issued == stream.legacy_seen) return;
-        if (legacy.issued > legacy.completed) wait_for(stream.lane->stream, legacy);
+        if (legacy.issued > legacy.completed) wait_for(session, stream, handle, legacy);
         stream.legacy_seen = legacy.issued;
     }
 }
@@ -288,6 +292,7 @@ void Core::issue(Session& session, uint8_t where) {
         lane = place(session, stream, record.stream, where);
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
+    lane = stream.lane;  // it may have had to leave the other to wait
 
     const bool sampled =
         session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
@@ -323,7 +328,7 @@ void Core::issue(Session& session, uint8_t where) {
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        entry.held = stream.functions != 0;
+        entry.held = stream.holding;
         if (!entry.held) [[likely]]
             enter(session, entry, now_);
         else if (session.head_waits)
@@ -362,7 +367,7 @@ void Core::report(Session& session, CUresult result) {
     static constexpr const char* names[] = {
         "", "launch", "graph", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
     const fikit_record& record = session.head->record();
-    std::string what = names[record.op];
+    std::string what = record.op == FIKIT_OP_VALUES ? "stream memory operation" : names[record.op];
     if (record.op == FIKIT_OP_LAUNCH) {
         const std::lock_guard lock(names_mutex_);
         what += " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
@@ -381,9 +386,11 @@ CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lan
             return issue_fill(session, lane);
         case FIKIT_OP_EVENT_RECORD:
         case FIKIT_OP_EVENT_WAIT:
-            return issue_event(session, lane);
+            return issue_event(session, stream, record.stream);
         case FIKIT_OP_HOST_FUNCTION:
             return issue_host_function(session, stream, record.stream);
+        case FIKIT_OP_VALUES:
+            return issue_values(session, stream, record.stream);
         case FIKIT_OP_SYNC:
             if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
             return CUDA_SUCCESS;

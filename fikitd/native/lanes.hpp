@@ -2,7 +2,7 @@
 // 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to one partition, so
 // high- and low-priority work never share one. When a kind has none left unused, the least used is shared:
 // that adds order. It adds no deadlock, since work is issued only when what it waits for has been issued, but
-// for a tenant's host function that never returns: so a lane that one holds is its session's alone meanwhile.
+// for what may never come (holds.cpp): so a lane that waits for that is its session's alone meanwhile.
 #pragma once
 
 #include <functional>
@@ -20,7 +20,7 @@ struct Lane {
     int cuda_priority = 0;
     uint32_t multiprocessors = 0;  // of its partition; 0: the whole GPU
     uint32_t users = 0;
-    uint32_t held = 0;    // streams with a host function that has not returned
+    uint32_t held = 0;    // streams that wait on it for what may never come
     unsigned holder = 0;  // the session whose they are
 
     void hold(unsigned session) {
@@ -37,8 +37,8 @@ class Lanes {
     }
 
     // The least used lane of so many multiprocessors (0: the whole GPU) that the session may use; of the
-    // nearest lower urgency if there is none of this one. Where host functions hold all of those, the least
-    // used all the same. Never nullptr for a size that was added.
+    // nearest lower urgency if there is none of this one. Where all of those are held, the least used all the
+    // same. Never nullptr for a size that was added.
     Lane* borrow(int cuda_priority, uint32_t multiprocessors, unsigned session) {
         Lane* best = nullptr;
         const auto rank = [session](const Lane& lane) {
@@ -52,6 +52,27 @@ class Lanes {
         }
         if (best != nullptr) ++best->users;
         return best;
+    }
+    // The lane that a stream which is on `wished` is to wait on, perhaps for ever: one of its session's
+    // already, or one beside which others of its kind stay open, of this urgency or a lower one. Where there
+    // is none: one that other streams of the session wait on; and where there is none of those either,
+    // `wished`.
+    Lane* to_hold(Lane* wished, unsigned session) const {
+        if (wished->held != 0 && wished->holder == session) return wished;
+        Lane* found = nullptr;
+        Lane* shared = nullptr;
+        for (const auto& lane : lanes_) {
+            if (lane->multiprocessors != wished->multiprocessors ||
+                (lane->multiprocessors == 0 && lane->cuda_priority < wished->cuda_priority))
+                continue;
+            if (lane->held != 0) {
+                if (lane->holder == session) shared = lane.get();
+            } else if (open_beside(*lane)) {
+                if (lane.get() == wished) return wished;
+                if (found == nullptr || lane->cuda_priority < found->cuda_priority) found = lane.get();
+            }
+        }
+        return found != nullptr ? found : shared != nullptr ? shared : wished;
     }
     static void give_back(Lane*& lane) {
         if (lane != nullptr) --lane->users;
@@ -74,6 +95,14 @@ class Lanes {
     bool empty() const { return lanes_.empty(); }
 
   private:
+    bool open_beside(const Lane& one) const {
+        for (const auto& lane : lanes_)
+            if (lane.get() != &one && lane->held == 0 && lane->cuda_priority == one.cuda_priority &&
+                lane->multiprocessors == one.multiprocessors)
+                return true;
+        return false;
+    }
+
     std::vector<std::unique_ptr<Lane>> lanes_;
 };
 

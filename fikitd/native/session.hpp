@@ -63,6 +63,12 @@ class InFlightQueue {
     std::array<TraceRecord, capacity> traces_;  // beside the entries: untouched unless tracing
 };
 
+// A word of the tenant's that a stream waits for (cuStreamWaitValue), and the hold that it belongs to.
+struct ValueWait {
+    uint64_t hold = 0;
+    CUstreamBatchMemOpParams end{};  // a write that ends it
+};
+
 struct alignas(64) SessionStream {
     bool blocking = true;
     bool created = false;
@@ -76,9 +82,14 @@ struct alignas(64) SessionStream {
     uint64_t legacy_seen = 0;  // steps of the legacy stream this one has been ordered behind
     uint64_t by_legacy = 0;    // steps of this one the legacy stream has been ordered behind
     uint64_t functions = 0;    // step of the last host function that waits for the tenant
+    // Holds: waits for what may never come (holds.cpp), since the stream was first used.
+    uint64_t holds = 0;
+    bool holding = false;     // it has not gone through all of them, as far as is known
+    uint32_t held_steps = 0;  // issued since it is
+    std::vector<ValueWait> waits;
     // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
     uint64_t awaited = 0, awaited_last = 0;
-    std::vector<Lane*> held;  // the lanes that those hold
+    std::vector<Lane*> held;  // the lanes that are its session's alone meanwhile
     bool left = false;        // it had to leave a lane: its next one waits for `hop`
     InFlightQueue queue;
 
@@ -98,6 +109,9 @@ struct SessionEvent {
     CUevent event = nullptr;
     bool timing = false;
     bool recorded = false;
+    // The last hold of the stream that it was recorded on, if that was not over then.
+    uint32_t stream = 0;
+    uint64_t hold = 0;
 };
 
 struct alignas(64) SessionFunction {
@@ -122,7 +136,8 @@ struct SessionGraph {
     std::vector<uint16_t> modules;  // of its kernels
 };
 
-// What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
+// What a stream waits on while a host function runs: the step of the last one that has returned. And how many
+// of its holds (SessionStream) it has gone through.
 struct HostGate {
     uint64_t open = 0, passed = 0;
 };
@@ -152,6 +167,7 @@ struct OwnMapping {
 
 struct PinnedBuffer {
     SharedMemory memory;
+    CUdeviceptr device = 0;
     bool registered = false;
 };
 
@@ -210,6 +226,7 @@ struct Session {
     uint64_t last_key = 0;  // of the kernel launched last, and when
     Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
+    Nanoseconds waits_ended = 0;  // when a wait for a word was ended last, once the session is over
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;  // since when the call at its head has to wait
 
@@ -276,6 +293,14 @@ struct Session {
             room = pinned->second.memory.size();
         }
         return offset <= room && size <= room - offset ? base + offset : nullptr;
+    }
+    // The GPU's address of a word, or 0 where the session has none there.
+    CUdeviceptr word(const fikit_value& value, uint64_t bytes) const {
+        if (value.host_buffer == 0) return owns(value.address, bytes) ? value.address : 0;
+        const auto pinned = host_buffers.find(value.host_buffer);
+        if (pinned == host_buffers.end()) return 0;
+        const uint64_t room = pinned->second.memory.size();
+        return bytes <= room && value.address <= room - bytes ? pinned->second.device + value.address : 0;
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();

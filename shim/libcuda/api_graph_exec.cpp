@@ -5,6 +5,7 @@
 #include "copies.hpp"
 #include "entry.hpp"
 #include "served.hpp"
+#include "stream_values.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -50,6 +51,8 @@ CUresult issue(const Node& node, uint32_t stream) {
         }
         case CU_GRAPH_NODE_TYPE_HOST:
             return result_of(producer().host_function(stream, node.host.fn, node.host.userData));
+        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+            return issue_values(node.values.begin(), node.values.size(), stream);
         default:
             return CUDA_SUCCESS;
     }

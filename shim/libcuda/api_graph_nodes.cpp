@@ -4,6 +4,7 @@
 #include "graph.hpp"
 #include "launches.hpp"
 #include "served.hpp"
+#include "stream_values.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -83,6 +84,16 @@ CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
 CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr || given->fn == nullptr) return CUDA_ERROR_INVALID_VALUE;
     node->host = *given;
+    return CUDA_SUCCESS;
+}
+
+CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
+    if (node == nullptr || given == nullptr || given->flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_values(given->paramArray, given->count); result != CUDA_SUCCESS)
+        return result;
+    List<CUstreamBatchMemOpParams> values;  // what is given may be the node's own
+    if (!values.add(given->paramArray, given->count) || !node->values.assign(values))
+        return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
 
@@ -266,6 +277,25 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS*
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                       const CUDA_HOST_NODE_PARAMS* parameters) {
     return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_HOST), parameters);
+}
+
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, parameters);
+}
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+    if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {
+        process.primary().handle, static_cast<unsigned>(node->values.size()), node->values.begin(), 0};
+    return give(parameters, node, is);
+}
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), parameters);
+}
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), parameters);
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,

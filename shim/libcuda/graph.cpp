@@ -178,6 +178,7 @@ Graph* Graph::clone() const {
                 memcpy(made->packed, node->packed,
                        node->shape.attributes * sizeof(fikit_attribute) + node->shape.parameter_bytes);
         }
+        whole = made->values.assign(node->values) && whole;
         if (node->child != nullptr) whole = (made->child = node->child->clone()) != nullptr && whole;
     }
     for (uint32_t i = 0; i < nodes.size() && whole; ++i)

@@ -84,6 +84,7 @@ struct Node {
     CUDA_MEMCPY3D copy = {};
     CUDA_MEMSET_NODE_PARAMS fill = {};
     CUDA_HOST_NODE_PARAMS host = {};
+    List<CUstreamBatchMemOpParams> values;
     Graph* child = nullptr;
     // While the graph is looked at as a whole.
     bool enabled = true;

@@ -22,6 +22,7 @@ NAMES = [
     "launches",
     "limits",
     "streams",
+    "stream_values",
     "host_functions",
     "many",
     "virtual_memory",

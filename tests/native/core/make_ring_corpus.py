@@ -65,6 +65,12 @@ def inputs() -> dict[str, bytes]:
         + record(7, flags=1, stream=3)
         + record(10, stream=3),
         "events": b"".join(record(5, struct.pack("<II", 1 + i % 2, i % 2)) for i in range(8)),
+        "values": record(
+            15,
+            struct.pack("<II", 2, 0)
+            + struct.pack("<IIIIQQ", 3, 0, 1, 0, 64, 1)
+            + struct.pack("<IIIIQQ", 4, 0, 0, 0, 1 << 40, 1),
+        ),
         "free": record(12, struct.pack("<Q", 1 << 40)) + record(13, struct.pack("<Q", 1)),
         "many": b"".join(record(7, flags=i % 2) for i in range(600)),
         "pad": record(0),
