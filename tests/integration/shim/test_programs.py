@@ -49,14 +49,6 @@ def test_what_nvrtc_compiles_prints_the_same(natively: Runner, shared: Runner) -
     assert shared(*program) == alone
 
 
-@pytest.fixture
-def compiler() -> list[str]:
-    """The C compiler with CUDA's headers."""
-    from nvidia import cu13
-
-    return ["gcc", f"-I{next(iter(cu13.__path__))}/include"]
-
-
 def test_the_driver_s_tables_know_our_handles(shared: Runner, compiler: list[str], tmp_path: Path) -> None:
     driver = tmp_path / "libcuda.so.1"
     source = str(PROGRAMS / "driver_tables.c")
