@@ -41,7 +41,7 @@ enum {
     FIKIT_MAX_PARAMETERS = 32764,  /* bytes of kernel parameters */
     FIKIT_MAX_ATTRIBUTES = 16,     /* launch attributes of one launch */
     FIKIT_MAX_VALUES = 256,        /* words of one operation, as of cuStreamBatchMemOp */
-    FIKIT_MAX_STREAMS = 1024,      /* stream handles 0..1023; 0 is the legacy default stream */
+    FIKIT_MAX_STREAMS = 4096,      /* stream handles 0..4095; 0 is the legacy default stream */
     FIKIT_MAX_EVENTS = 65536,      /* event handles */
     FIKIT_MAX_MODULES = 4096,      /* module handles */
     FIKIT_MAX_FUNCTIONS = 65536,   /* function handles */
@@ -80,8 +80,9 @@ typedef struct {
     uint64_t count;
     char name[56]; /* of the call; empty: the note is free */
 } fikit_note;
-#define FIKIT_NOTES_OFFSET (3 * FIKIT_PAGE)
+#define FIKIT_NOTES_OFFSET (FIKIT_HOST_DONE_OFFSET + FIKIT_MAX_STREAMS * 8)
 #define FIKIT_NOTES (FIKIT_PAGE / 64)
+#define FIKIT_RING_OFFSET (FIKIT_NOTES_OFFSET + FIKIT_PAGE) /* the least one of a ring */
 
 /* ---- inbox (executor and GPU write) ---- */
 
@@ -251,7 +252,7 @@ FIKIT_STATIC_ASSERT(sizeof(fikit_values) == 24, "values");
 FIKIT_STATIC_ASSERT(sizeof(fikit_value) == 32, "value");
 FIKIT_STATIC_ASSERT(sizeof(fikit_values) + FIKIT_MAX_VALUES * sizeof(fikit_value) <= FIKIT_MAX_RECORD,
                     "values fit a record");
-FIKIT_STATIC_ASSERT(FIKIT_MAX_STREAMS * 8 + FIKIT_PAGE <= FIKIT_NOTES_OFFSET, "host_done fits its pages");
+FIKIT_STATIC_ASSERT(FIKIT_RING_OFFSET % FIKIT_PAGE == 0, "notes and ring begin on a page");
 FIKIT_STATIC_ASSERT(sizeof(fikit_note) == 64, "note");
 
 #ifdef __cplusplus

@@ -143,6 +143,7 @@ class Producer {
     Staging staging_;
     CopyThreads copy_threads_;
     HostFunctions host_functions_;
+    static_assert(FIKIT_MAX_STREAMS <= 1u << 12);
     Stream streams_[FIKIT_MAX_STREAMS] = {};  // written under the ring's lock
     uint32_t streams_used_ = 1;               // no stream at or above this was ever used
     uint32_t blocking_used_ = 0;              // there is or was one that is ordered with stream 0

@@ -14,7 +14,7 @@ namespace fikit {
 namespace {
 
 constexpr size_t traced_sessions = 4096;         // ended ones whose names a trace can still tell, at most
-constexpr size_t header_bytes = 4 * FIKIT_PAGE;  // outbox header and host_done
+constexpr size_t header_bytes = FIKIT_RING_OFFSET;
 
 int duplicate(int descriptor) {
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);

@@ -25,13 +25,6 @@ CUresult give(CUgraphNode* into, size_t* count, const List<Node*>& nodes) {
     return CUDA_SUCCESS;
 }
 
-// Edges that carry anything but full completion are those of programmatic launches.
-bool plain(const CUgraphEdgeData* edges, size_t count) {
-    for (size_t i = 0; i < count && edges != nullptr; ++i)
-        if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
-    return true;
-}
-
 CUresult dependents(const Node& node, List<Node*>& found) {
     for (Node* const other : node.graph->nodes)
         if (other->before.contains(const_cast<Node*>(&node)) && !found.add(other))

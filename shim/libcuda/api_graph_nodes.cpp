@@ -87,6 +87,12 @@ CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
+CUresult set(Node* node, const CUevent* given) {
+    if (node == nullptr || given == nullptr || event_of(*given) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    node->event = *given;
+    return CUDA_SUCCESS;
+}
+
 CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr || given->flags != 0) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = check_values(given->paramArray, given->count); result != CUDA_SUCCESS)
@@ -296,6 +302,36 @@ CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_O
 CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
     return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), parameters);
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                   CUevent event) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &event);
+}
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent* event) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+    return node != nullptr ? give(event, node, node->event) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD), &event);
+}
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec executable, CUgraphNode node, CUevent event) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_EVENT_RECORD), &event);
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                 CUevent event) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &event);
+}
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent* event) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+    return node != nullptr ? give(event, node, node->event) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT), &event);
+}
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec executable, CUgraphNode node, CUevent event) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_WAIT_EVENT), &event);
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,

@@ -56,11 +56,17 @@ CUresult cuStreamSynchronize(CUstream handle) {
     return result_of(producer().stream_synchronize(number));
 }
 
-CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int) {
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
     const Event* const event = event_of(event_handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0 && captures.capturing(number))
+        return captures.add(number, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
+            node.event = event_handle;
+            return true;
+        });
     if (load_acquire(event->capture) != 0) return captures.join(number, *event);
     // Within a capture, an event from outside would be a dependency that no launch could repeat.
     if (captures.capturing(number)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
@@ -136,16 +142,21 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
     return fikit::shim::cuEventRecordWithFlags(handle, stream, CU_EVENT_RECORD_DEFAULT);
 }
 
-CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int) {
+CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int flags) {
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0 && captures.capturing(number))
+        return captures.add(number, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&](Node& node) {
+            node.event = handle;
+            return true;
+        });
     const uint64_t capture = captures.record(number, *event);
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;
-    const bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
-    return result_of(producer().event_record(event->number, number, timing));
+    return result_of(producer().event_record(event->number, number, event->timed()));
 }
 
 CUresult cuEventQuery(CUevent handle) {

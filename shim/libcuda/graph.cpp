@@ -170,6 +170,7 @@ Graph* Graph::clone() const {
         made->copy = node->copy;
         made->fill = node->fill;
         made->host = node->host;
+        made->event = node->event;
         made->enabled = node->enabled;
         if (node->packed != nullptr) {
             const Function* const function = function_of(node->function);

@@ -85,6 +85,7 @@ struct Node {
     CUDA_MEMSET_NODE_PARAMS fill = {};
     CUDA_HOST_NODE_PARAMS host = {};
     List<CUstreamBatchMemOpParams> values;
+    CUevent event = nullptr;
     Graph* child = nullptr;
     // While the graph is looked at as a whole.
     bool enabled = true;
@@ -135,6 +136,13 @@ inline Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_m
 inline Node* node_of(CUgraphNode handle) { return object_of<Node>(handle, node_magic); }
 inline Executable* executable_of(CUgraphExec handle) {
     return object_of<Executable>(handle, executable_magic);
+}
+
+// Edges that carry anything but full completion are those of programmatic launches.
+inline bool plain(const CUgraphEdgeData* edges, size_t count) {
+    for (size_t i = 0; i < count && edges != nullptr; ++i)
+        if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
+    return true;
 }
 
 // Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.

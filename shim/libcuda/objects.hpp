@@ -34,6 +34,7 @@ struct Event {
     size_t captured_count = 0;
 
     ~Event() { free(captured); }
+    bool timed() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
 };
 
 struct Module;

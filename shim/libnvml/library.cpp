@@ -26,7 +26,7 @@ void aim_at(unsigned index, void* target) { __atomic_store_n(targets + index, ta
 
 }  // namespace
 
-// With the genuine library's nvmlInit, which has to know the first of the GPUs: they may be simulated ones.
+// With the genuine library's nvmlInit, which has to know the first of the GPUs: the daemon may serve others.
 bool Library::load(unsigned flags) {
     if (!looked_) file_ = shim::find_library("libnvidia-ml.so.1", "fikit_nvml");
     looked_ = true;
