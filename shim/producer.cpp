@@ -234,6 +234,7 @@ Status Producer::event_destroy(uint32_t event) {
     if (const Status status = begin(FIKIT_OP_EVENT_DESTROY, 0, record)) return status;
     record->event = event;
     record->flags = 0;
+    record->session = 0;
     channel_.commit();
     event_handles_.give_back(event);
     return status::success;
@@ -245,6 +246,7 @@ Status Producer::event_record(uint32_t event, uint32_t stream, bool timing) {
     if (const Status status = begin(FIKIT_OP_EVENT_RECORD, stream, record)) return status;
     record->event = event;
     record->flags = timing ? FIKIT_EVENT_TIMING : 0;
+    record->session = 0;
     store_release(events_[event], uint64_t{stream} << step_bits | (streams_[stream].steps + 1));
     finish(record->record, true);
     return status::success;
@@ -257,6 +259,17 @@ Status Producer::event_wait(uint32_t event, uint32_t stream) {
     if (const Status refused = begin(FIKIT_OP_EVENT_WAIT, stream, record)) return refused;
     record->event = event;
     record->flags = 0;
+    record->session = 0;
+    finish(record->record, false);
+    return status::success;
+}
+
+Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t stream) {
+    fikit_event* record;
+    if (const Status status = begin(FIKIT_OP_EVENT_WAIT, stream, record)) return status;
+    record->event = event;
+    record->flags = 0;
+    record->session = session;
     finish(record->record, false);
     return status::success;
 }

@@ -83,6 +83,8 @@ class Producer {
     Status event_destroy(uint32_t event);
     Status event_record(uint32_t event, uint32_t stream, bool timing);
     Status event_wait(uint32_t event, uint32_t stream);
+    // For an event of another session of the executor's.
+    Status event_wait_other(uint32_t session, uint32_t event, uint32_t stream);
     Status event_query(uint32_t event);
     Status event_synchronize(uint32_t event, int64_t deadline = forever);
     Status event_elapsed(uint32_t start, uint32_t end, double& milliseconds);

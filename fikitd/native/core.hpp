@@ -277,6 +277,7 @@ class Core {
     SessionSnapshot snapshot_of(const Session& session) const;
     void release(Session& session);  // on a worker
     Session* find(const std::string& id);
+    const Session* find(uint32_t serial) const;
     void adopt(std::unique_ptr<Session>& session);
     struct Channel {
         SharedMemory outbox, inbox;
@@ -318,7 +319,11 @@ class Core {
     CUdeviceptr arenas_ = 0;
     uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
     std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
-    Ledger ledger_;            // of the tenant's memory, here and in its other executors
+    std::array<uint8_t, FIKIT_IDENTITY> identity_{};  // of this executor, for handles between processes
+    // What sessions share with each other, by number (memory_mutex_).
+    std::map<uint32_t, std::weak_ptr<SharedExtent>> shared_extents_;
+    uint32_t shares_ = 0;
+    Ledger ledger_;                        // of the tenant's memory, here and in its other executors
     std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
     bool memory_wanted_ = false;           // somebody waits for what others keep
     SharedMemory host_gates_;

@@ -158,6 +158,7 @@ struct OwnMemory {
     uint64_t size = 0;
     uint32_t mappings = 0;
     bool released = false;
+    std::shared_ptr<SharedExtent> shared = nullptr;  // others may map it, or it is theirs; it has the handle
 };
 
 struct OwnMapping {

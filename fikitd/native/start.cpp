@@ -1,6 +1,7 @@
 // The core's beginning and end.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -30,6 +31,8 @@ Core::Core(const Settings& settings, CUcontext context)
       notification_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (const std::string wrong = driver_.load(settings.driver_path.c_str()); !wrong.empty())
         throw std::runtime_error(wrong);
+    if (getrandom(identity_.data(), identity_.size(), 0) != static_cast<ssize_t>(identity_.size()))
+        throw std::runtime_error("no random numbers");
     require(driver_, driver_.cuCtxSetCurrent_(context), "cuCtxSetCurrent");
     require(driver_, driver_.cuCtxGetDevice_(&device_), "cuCtxGetDevice");
     int count = 0;

@@ -38,10 +38,11 @@ CUresult Core::issue_fill(Session& session, CUstream stream) {
 CUresult Core::issue_event(Session& session, SessionStream& stream, uint32_t handle) {
     const auto& record = session.head->as<fikit_event>();
     if (record.record.op == FIKIT_OP_EVENT_WAIT) {
-        if (record.event >= session.events.size() || !session.events[record.event].recorded)
+        const Session* const of = record.session == 0 ? &session : find(record.session);
+        if (of == nullptr || record.event >= of->events.size() || !of->events[record.event].recorded)
             return CUDA_SUCCESS;  // waiting for an event never recorded waits for nothing
-        const SessionEvent& event = session.events[record.event];
-        const bool held = holds_up(session, event.stream, event.hold);
+        const SessionEvent& event = of->events[record.event];
+        const bool held = holds_up(*of, event.stream, event.hold);
         if (held) begin_hold(session, stream);
         const CUresult result = driver_.cuStreamWaitEvent_(stream.lane->stream, event.event, 0);
         return held && result == CUDA_SUCCESS ? end_hold(session, stream, handle) : result;

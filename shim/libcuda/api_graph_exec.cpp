@@ -56,7 +56,9 @@ CUresult issue(const Node& node, uint32_t stream) {
             Event* const event = event_of(node.event);
             if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
             if (node.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT)
-                return result_of(producer().event_wait(event->number, stream));
+                return event->session != 0
+                           ? result_of(producer().event_wait_other(event->session, event->number, stream))
+                           : result_of(producer().event_wait(event->number, stream));
             store_release(event->capture, uint64_t{0});
             return result_of(producer().event_record(event->number, stream, event->timed()));
         }

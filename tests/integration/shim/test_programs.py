@@ -76,6 +76,19 @@ def test_a_program_that_is_linked_prints_the_same(
         assert shared(str(program)) == alone
 
 
+def test_processes_share_memory_and_events(shared: Runner) -> None:
+    code, output, errors = shared(*PYTHON, str(PROGRAMS / "sharing.py"))
+    assert (code, errors) == (0, "")
+    assert output.splitlines() == [
+        "[3, 4, True, 'CUDA_ERROR_INVALID_VALUE', 5]",
+        "13 14 15",
+        "CUDA_ERROR_INVALID_CONTEXT",
+        "CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_VALUE",
+        "3 99",
+        "CUDA_ERROR_INVALID_VALUE",
+    ]
+
+
 def test_a_graph_is_one_operation_with_its_own_profile(shared: Runner, client: Client) -> None:
     assert shared(*PYTHON, str(PROGRAMS / "graphs.py"))[0] == 0
     known = client.ask(protocol.ListProfiles()).profiles
