@@ -14,7 +14,7 @@ namespace fikit {
 bool Core::may_load(Session& session) {
     constexpr Nanoseconds patience = 100'000'000;
     if (session.waits_since == 0) session.waits_since = now_;
-    if (working() && now_ - session.waits_since < patience) {
+    if (in_flight_ > 0 && now_ - session.waits_since < patience) {
         hold_gate_ = true;
         return false;
     }

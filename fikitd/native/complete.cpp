@@ -75,6 +75,7 @@ bool Core::collect() {
     for (size_t i = 0; i < sessions_.size(); ++i) {
         Session& session = *sessions_[i];
         if (session.in_flight > 0) progress |= collect(session, now);
+        if (session.blocked > 0) progress |= look_at_blocks(session);
         progress |= release_frees(session);
         if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);
@@ -94,14 +95,12 @@ bool Core::collect() {
 }
 
 bool Core::collect(Session& session, Nanoseconds now) {
-    bool progress = release_holds(session), awaited = false;
+    bool progress = false, awaited = false;
     for (size_t i = 0; i < session.active.size();) {
         const uint32_t handle = session.active[i];
         SessionStream& stream = *session.streams[handle];
-        uint64_t mark = std::min(session.mark(handle), stream.marked);
+        const uint64_t mark = std::min(session.mark(handle), stream.marked);
         awaited |= stream.reaches_awaited(mark);
-        // The mark of a host function's step says that it may run; the step is over once it has returned.
-        if (stream.holding && mark > 0) --mark;
         if (mark > stream.completed) {
             const auto steps = static_cast<uint32_t>(mark - stream.completed);
             stream.completed = mark;
@@ -132,12 +131,10 @@ void Core::retire_stream(Session& session, uint32_t handle) {
     if (stream.active) return;
     for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
     stream.lane = nullptr;
-    stream.left = false;
     std::erase(session.used, handle);
 }
 
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
-    if (entry.held) enter_late(session, entry, now);
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         ++session.usage.measured;
@@ -237,7 +234,7 @@ void Core::unregister_when_idle(SharedMemory&& memory) {
 
 void Core::run_idle_job(Nanoseconds now) {
     if (idle_running_.load(std::memory_order_acquire)) return;
-    if (working() && now - idle_since_.load() < idle_patience) return;
+    if (in_flight_ > 0 && now - idle_since_.load() < idle_patience) return;
     std::function<void()> job;
     {
         const std::lock_guard lock(idle_mutex_);
@@ -306,6 +303,7 @@ void Core::end_session(Session& session, int error, const std::string& reason) {
     session.end_reason = reason;
     if (session.head_waits) policy_->withdrawn(session.index, clock_.now());
     session.head_ready = session.head_waits = false;
+    forget_backlog(session);
     if (const int32_t timer = std::exchange(session.head_timer, -1); timer >= 0)
         free_timers_.push_back(timer);
     fikit_inbox* inbox = session.inbox_header();
@@ -320,7 +318,9 @@ void Core::end_session(Session& session, int error, const std::string& reason) {
 // Its work in flight ends, then a worker frees what it held, then it is gone.
 void Core::advance_ending(Session& session) {
     if (session.state == Session::State::draining) {
-        if (session.in_flight > 0 || session.worker_busy.load(std::memory_order_acquire)) return;
+        if (session.in_flight > 0 || reads_words(session) ||
+            session.worker_busy.load(std::memory_order_acquire))
+            return;
         session.state = Session::State::releasing;
         session.worker_busy.store(true, std::memory_order_release);
         releases_.post([this, &session] {

@@ -6,7 +6,7 @@
 //   issue.cpp      one operation to the GPU; steps.cpp: the calls of all but launches
 //   graphs.cpp     graphs: made by a call, launched as one operation
 //   place.cpp      the lane that it goes to
-//   holds.cpp      waits for what may never come
+//   backlog.cpp    streams that wait for their tenant, and what is behind them
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   start.cpp      the core's beginning and end
@@ -210,8 +210,8 @@ class Core {
     CUresult issue_graph(Session& session, CUstream stream);
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
-    CUresult issue_event(Session& session, SessionStream& stream, uint32_t handle);
-    CUresult issue_values(Session& session, SessionStream& stream, uint32_t handle);
+    CUresult issue_event(Session& session, CUstream stream);
+    CUresult issue_values(Session& session, CUstream stream);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
@@ -225,26 +225,29 @@ class Core {
 
     // place.cpp
     Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
-    void wait_for(Session& session, SessionStream& stream, uint32_t handle, SessionStream& earlier);
-    void hop(Lane* lane, SessionStream& earlier);
-    CUresult record_hop(SessionStream& stream);
-
-    // holds.cpp
-    Lane* hold(Session& session, SessionStream& stream, Lane* lane);
-    void begin_hold(Session& session, SessionStream& stream);
-    CUresult end_hold(Session& session, SessionStream& stream, uint32_t handle);
-    bool holds_up(const Session& session, uint32_t handle, uint64_t hold) const;
-    void clear_lane(const Session& session, const Lane* lane);
-    bool release_holds(Session& session);
-    void end_wait(Session& session);
-    bool working() const { return in_flight_ > held_steps_; }
+    void wait_for(CUstream waiting, SessionStream& earlier);
     int cuda_priority(const Session& session, const SessionStream& stream) const;
+
+    // backlog.cpp
+    bool take_deferred(Session& session);
+    bool defer(Session& session);
+    bool may_go(const Session& session, const Operation& operation, size_t before) const;
+    bool is_barrier(const Session& session, const Operation& operation) const;
+    CUresult prepare_values(Session& session, std::vector<CUstreamBatchMemOpParams>& writes, uint32_t& upto);
+    bool begin_values(Session& session);
+    bool begin_event_wait(Session& session);
+    void block(Session& session, SessionStream& stream, const Block& block);
+    bool look_at_blocks(Session& session);
+    bool is_over(Session& session, SessionStream& stream, uint32_t handle);
+    bool look_at_word(Session& session, SessionStream& stream, uint32_t handle);
+    bool reads_words(const Session& session) const;
+    bool will_record(uint32_t session, uint32_t event) const;
+    void forget_backlog(Session& session);
 
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
     void enter(Session& session, InFlight& entry, Nanoseconds now);
-    void enter_late(Session& session, InFlight& entry, Nanoseconds now);
     void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
     void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
@@ -334,8 +337,8 @@ class Core {
     uint32_t serials_ = 0;
     uint32_t in_flight_ = 0;
     uint32_t high_in_flight_ = 0;
-    uint32_t held_steps_ = 0;  // of those in flight, behind a hold: nobody waits for them
-    bool hold_gate_ = false;   // somebody waits to load code
+    uint32_t blocked_ = 0;    // streams of all sessions
+    bool hold_gate_ = false;  // somebody waits to load code
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;

@@ -25,10 +25,6 @@ inline void Core::count_step(Session& session, SessionStream& stream, uint32_t h
     ++session.steps_issued;
     ++session.unmarked_steps;
     ++session.in_flight;
-    if (stream.holding) [[unlikely]] {
-        ++stream.held_steps;
-        ++held_steps_;
-    }
     if (++in_flight_ == 1) busy_since_ = now_;
     if (!stream.active) {
         stream.active = true;
@@ -189,13 +185,13 @@ void Core::order_with_legacy(Session& session, SessionStream& stream, uint32_t h
         for (const uint32_t other : session.used) {
             SessionStream& earlier = *session.streams[other];
             if (other == 0 || !earlier.blocking || earlier.issued == earlier.by_legacy) continue;
-            if (earlier.issued > earlier.completed) wait_for(session, stream, handle, earlier);
+            if (earlier.issued > earlier.completed) wait_for(stream.lane->stream, earlier);
             earlier.by_legacy = earlier.issued;
         }
     } else if (stream.blocking && session.streams[0] != nullptr) {
         SessionStream& legacy = *session.streams[0];
         if (legacy.issued == stream.legacy_seen) return;
-        if (legacy.issued > legacy.completed) wait_for(session, stream, handle, legacy);
+        if (legacy.issued > legacy.completed) wait_for(stream.lane->stream, legacy);
         stream.legacy_seen = legacy.issued;
     }
 }
@@ -245,16 +241,8 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
 
 // The operation counts as being on the GPU.
 void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
-    entry.held = false;
     if (!entry.work.gated) ++high_in_flight_;
     policy_->issued(session.index, entry.work, now);
-}
-
-// The host function in front of it has returned. For the policy what is issued no longer waits, but the head
-// of the session still may.
-void Core::enter_late(Session& session, InFlight& entry, Nanoseconds now) {
-    enter(session, entry, now);
-    if (session.head_waits) policy_->arrived(session.index, session.head_work, now);
 }
 
 // A timer that is free, though the last `spared` of them are for others; -1: there is none.
@@ -292,7 +280,6 @@ void Core::issue(Session& session, uint8_t where) {
         lane = place(session, stream, record.stream, where);
     if (record.stream == 0 ? session.used.size() > 1 : stream.blocking)
         order_with_legacy(session, stream, record.stream);
-    lane = stream.lane;  // it may have had to leave the other to wait
 
     const bool sampled =
         session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
@@ -328,11 +315,7 @@ void Core::issue(Session& session, uint8_t where) {
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        entry.held = stream.holding;
-        if (!entry.held) [[likely]]
-            enter(session, entry, now_);
-        else if (session.head_waits)
-            policy_->withdrawn(session.index, now_);
+        enter(session, entry, now_);
     } else if (session.head_waits) {
         policy_->withdrawn(session.index, now_);
     }
@@ -386,11 +369,11 @@ CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lan
             return issue_fill(session, lane);
         case FIKIT_OP_EVENT_RECORD:
         case FIKIT_OP_EVENT_WAIT:
-            return issue_event(session, stream, record.stream);
+            return issue_event(session, lane);
         case FIKIT_OP_HOST_FUNCTION:
             return issue_host_function(session, stream, record.stream);
         case FIKIT_OP_VALUES:
-            return issue_values(session, stream, record.stream);
+            return issue_values(session, lane);
         case FIKIT_OP_SYNC:
             if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
             return CUDA_SUCCESS;

@@ -35,7 +35,6 @@ struct alignas(64) InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
-    bool held = false;  // behind a host function that has not returned: the policy does not know of it yet
     bool traced = false;
     bool queued = false;  // its stream had other work when it was issued
 };
@@ -63,10 +62,19 @@ class InFlightQueue {
     std::array<TraceRecord, capacity> traces_;  // beside the entries: untouched unless tracing
 };
 
-// A word of the tenant's that a stream waits for (cuStreamWaitValue), and the hold that it belongs to.
-struct ValueWait {
-    uint64_t hold = 0;
-    CUstreamBatchMemOpParams end{};  // a write that ends it
+constexpr size_t most_deferred = 1024;  // records of a session in its backlog
+
+// What a stream waits for that may never come: nothing of it is on the GPU meanwhile (backlog.cpp).
+struct Block {
+    enum class Kind : uint8_t { none, host_function, word, event };
+    Kind kind = Kind::none;
+    bool wide = false;
+    uint32_t flags = 0;             // of the wait
+    uint64_t value = 0;             // the word's; or the host function's step
+    const uint8_t* host = nullptr;  // where the word is, in pinned memory,
+    CUdeviceptr device = 0;         // or on the device
+    uint32_t session = 0, event = 0;
+    Nanoseconds next_look = 0, pause = 0;
 };
 
 struct alignas(64) SessionStream {
@@ -81,16 +89,11 @@ struct alignas(64) SessionStream {
     uint64_t issued = 0, marked = 0, completed = 0;
     uint64_t legacy_seen = 0;  // steps of the legacy stream this one has been ordered behind
     uint64_t by_legacy = 0;    // steps of this one the legacy stream has been ordered behind
-    uint64_t functions = 0;    // step of the last host function that waits for the tenant
-    // Holds: waits for what may never come (holds.cpp), since the stream was first used.
-    uint64_t holds = 0;
-    bool holding = false;     // it has not gone through all of them, as far as is known
-    uint32_t held_steps = 0;  // issued since it is
-    std::vector<ValueWait> waits;
+    Block block;
+    uint64_t fences = 0;  // how often its HostGate was to be passed
+    uint64_t reads = 0;   // how often a word on the device was looked at
     // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
     uint64_t awaited = 0, awaited_last = 0;
-    std::vector<Lane*> held;  // the lanes that are its session's alone meanwhile
-    bool left = false;        // it had to leave a lane: its next one waits for `hop`
     InFlightQueue queue;
 
     void await(uint64_t step) {
@@ -109,9 +112,6 @@ struct SessionEvent {
     CUevent event = nullptr;
     bool timing = false;
     bool recorded = false;
-    // The last hold of the stream that it was recorded on, if that was not over then.
-    uint32_t stream = 0;
-    uint64_t hold = 0;
 };
 
 struct alignas(64) SessionFunction {
@@ -136,10 +136,13 @@ struct SessionGraph {
     std::vector<uint16_t> modules;  // of its kernels
 };
 
-// What a stream waits on while a host function runs: the step of the last one that has returned. And how many
-// of its holds (SessionStream) it has gone through.
+// What the GPU tells of a stream that is to wait for the tenant: that what was issued before is done, and
+// what a word on the device is.
 struct HostGate {
-    uint64_t open = 0, passed = 0;
+    uint64_t passed = 0;  // fences
+    uint64_t read = 0;    // looks
+    uint64_t word = 0;
+    uint64_t reserved = 0;
 };
 
 constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);  // of one session
@@ -227,7 +230,6 @@ struct Session {
     uint64_t last_key = 0;  // of the kernel launched last, and when
     Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
-    Nanoseconds waits_ended = 0;  // when a wait for a word was ended last, once the session is over
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last
     Nanoseconds waits_since = 0;  // since when the call at its head has to wait
 
@@ -237,6 +239,12 @@ struct Session {
     std::atomic<bool> call_again{false};    // set by a worker: the call at the head was not answered yet
     bool short_of_memory = false;           // the device had no room for what it asks for (worker)
     uint64_t calls_answered = 0;            // (worker)
+
+    // Records that are behind a block, in order, as they came (backlog.cpp).
+    std::deque<std::vector<uint8_t>> backlog;
+    uint32_t blocked = 0;  // streams with a block
+    bool rescan = false;   // one may be free to go
+    bool defers() const { return blocked > 0 || !backlog.empty(); }
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
     std::vector<uint32_t> active;            // streams with steps that have not completed
@@ -295,13 +303,18 @@ struct Session {
         }
         return offset <= room && size <= room - offset ? base + offset : nullptr;
     }
+    // The pinned buffer in which a word is, or nullptr.
+    const PinnedBuffer* pinned(const fikit_value& value, uint64_t bytes) const {
+        const auto found = host_buffers.find(value.host_buffer);
+        if (found == host_buffers.end()) return nullptr;
+        const uint64_t room = found->second.memory.size();
+        return bytes <= room && value.address <= room - bytes ? &found->second : nullptr;
+    }
     // The GPU's address of a word, or 0 where the session has none there.
     CUdeviceptr word(const fikit_value& value, uint64_t bytes) const {
         if (value.host_buffer == 0) return owns(value.address, bytes) ? value.address : 0;
-        const auto pinned = host_buffers.find(value.host_buffer);
-        if (pinned == host_buffers.end()) return 0;
-        const uint64_t room = pinned->second.memory.size();
-        return bytes <= room && value.address <= room - bytes ? pinned->second.device + value.address : 0;
+        const PinnedBuffer* const buffer = pinned(value, bytes);
+        return buffer != nullptr ? buffer->device + value.address : 0;
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();

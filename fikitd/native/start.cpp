@@ -46,7 +46,7 @@ Core::Core(const Settings& settings, CUcontext context)
         "reserving addresses for the sessions' arenas");
     arenas_ = arenas;
     if (!host_gates_.create("fikit-gates", gate_bytes * scheduling::max_sessions, true))
-        throw std::runtime_error("no memory for the words that host functions wait on");
+        throw std::runtime_error("no memory for what the GPU tells of blocked streams");
     require(driver_,
             driver_.cuMemHostRegister_(host_gates_.data(), host_gates_.size(),
                                        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),

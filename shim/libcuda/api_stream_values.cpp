@@ -63,12 +63,6 @@ CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value) {
     if (flushes && process.device().attribute[CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES] <= 0)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (entry.operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES) return CUDA_SUCCESS;
-    // A wait that no value ends.
-    const uint64_t all = is_wide(entry.operation) ? UINT64_MAX : UINT32_MAX;
-    const unsigned condition = value.flags & 3u;
-    if (waits && ((condition == CU_STREAM_WAIT_VALUE_AND && value.value == 0) ||
-                  (condition == CU_STREAM_WAIT_VALUE_NOR && value.value == all)))
-        return CUDA_ERROR_INVALID_VALUE;
     return find_word(entry.waitValue.address, is_wide(entry.operation) ? 8 : 4, value)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;

@@ -53,7 +53,7 @@ for value, condition, answer in ((3, EQ, 3), (4, AND, 6), (0xFFFFFFFE, NOR, 0xFF
 
 # Words of eight bytes, to pinned memory too.
 done(driver.cuStreamWriteValue64(two, there + 8, 1 << 40, 0))
-done(driver.cuStreamWriteValue64(two, word + 8, (1 << 40) + 1, 1))
+done(driver.cuStreamWriteValue64(two, word + 8, (1 << 40) + 1, 0))
 done(driver.cuStreamWaitValue64(one, word + 8, 1 << 40, GEQ))
 done(driver.cuStreamSynchronize(one))
 done(driver.cuStreamSynchronize(two))
