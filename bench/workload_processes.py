@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from bench.found import PROGRAMS
 from bench.mps import Mps
 from bench.playing import Process
-from bench.unmodified import FIKITCTL, PROGRAMS, SIMULATED
+from bench.unmodified import FIKITCTL, SIMULATED
 from fikitd.device import DeviceSpec, driver
 
 PLAYER: Final = PROGRAMS / "workloads" / "player.py"

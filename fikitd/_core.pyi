@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 
-ABI_VERSION: int = 3
+ABI_VERSION: int = 4
 
 MAX_SESSIONS: int = 64
 

@@ -271,7 +271,6 @@ def description_of(executors: list[Executor], device: DeviceSpec) -> DeviceSpec:
             return replace(
                 device,
                 name=seen.device_name,
-                uuid=seen.device_uuid,
                 memory_bytes=seen.memory_bytes,
                 time_scale=seen.time_scale,
             )

@@ -17,6 +17,9 @@ from fikitd.errors import DeviceUnavailableError
 
 CHOICES: Final = "auto (NVIDIA GPUs, or the simulated one where there is none), sim, or the index of one GPU"
 SIMULATED_MEMORY_BYTES: Final = 4 << 30
+SIMULATED_COMPUTE_CAPABILITY: Final = 90
+SIMULATED_UUID: Final = "GPU-66696b69-742d-7369-6d2d-6770752d00"
+"""Its number follows, as in what its driver says: the characters of fikit-sim-gpu-, then the number."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,11 @@ class DeviceSpec:
     """The driver library to load; None: the system's libcuda.so.1."""
     time_scale: float
     environment: dict[str, str] = field(default_factory=dict)
+    pci: str = ""
+    """Where it is on the bus, as NVML writes it."""
+    compute_capability: int = 0
+    """Ten times the major number, and the minor one."""
+    driver_version: str = ""
     has_mps: bool = False
     """Whether its driver has the Multi-Process Service."""
 
@@ -58,10 +66,10 @@ def choose(choice: str, settings: DeviceSection, runtime: Path | None = None) ->
     ``runtime``: the directory of what processes share while they run; without it each simulates its own GPU.
     """
     if choice == "sim":
-        return [simulated(settings, runtime)]
+        return simulated(settings, runtime)
     found = [with_library(spec, settings) for spec in nvidia()]
     if choice == "auto":
-        return found or [simulated(settings, runtime)]
+        return found or simulated(settings, runtime)
     asked = [spec for spec in found if str(spec.index) == choice]
     if not asked:
         raise DeviceUnavailableError(f"there is no GPU {choice}: the NVIDIA driver reports {len(found)} GPUs")
@@ -77,8 +85,8 @@ def with_library(spec: DeviceSpec, settings: DeviceSection) -> DeviceSpec:
     )
 
 
-def simulated(settings: DeviceSection, runtime: Path | None) -> DeviceSpec:
-    """The simulated GPU: one for all executors, like a real one."""
+def simulated(settings: DeviceSection, runtime: Path | None) -> list[DeviceSpec]:
+    """The simulated GPUs, one unless FIKIT_SIM_DEVICES says more: each for all executors, like a real one."""
     try:
         library = settings.library or str(importlib.import_module("fikitd.simcuda").library_path())
     except (ImportError, AttributeError, FileNotFoundError):
@@ -89,17 +97,25 @@ def simulated(settings: DeviceSection, runtime: Path | None) -> DeviceSpec:
         environment["FIKIT_LIBCUDA"] = library
     if runtime is not None and os.environ.get("FIKIT_SIM_CLOCK") != "virtual":  # that is a single process's
         environment["FIKIT_SIM_MACHINE"] = os.environ.get("FIKIT_SIM_MACHINE", str(runtime / "machine"))
-    return DeviceSpec(
-        index=0,
-        name="fikit simulated GPU",
-        uuid="GPU-00000000-0000-0000-0000-000000000000",
-        memory_bytes=memory_bytes,
-        ordinal=0,
-        simulated=True,
-        library=library or None,
-        time_scale=settings.time_scale,
-        environment=environment,
-    )
+    count = int(os.environ.get("FIKIT_SIM_DEVICES", "1"))
+    environment["FIKIT_SIM_DEVICES"] = str(count)
+    return [
+        DeviceSpec(
+            index=index,
+            name="fikit simulated GPU",
+            uuid=f"{SIMULATED_UUID}{index:02x}",
+            memory_bytes=memory_bytes,
+            ordinal=index,
+            simulated=True,
+            library=library or None,
+            time_scale=settings.time_scale,
+            environment=environment,
+            pci=f"00000000:{index + 1:02X}:00.0",
+            compute_capability=SIMULATED_COMPUTE_CAPABILITY,
+            driver_version="simulated",
+        )
+        for index in range(count)
+    ]
 
 
 def driver() -> Any | None:
@@ -126,6 +142,7 @@ def nvidia() -> list[DeviceSpec]:
     found = []
     for index in range(nvml.nvmlDeviceGetCount()):
         handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
         found.append(
             DeviceSpec(
                 index=index,
@@ -136,6 +153,9 @@ def nvidia() -> list[DeviceSpec]:
                 simulated=False,
                 library=None,
                 time_scale=1.0,
+                pci=text(nvml.nvmlDeviceGetPciInfo(handle).busId),
+                compute_capability=10 * major + minor,
+                driver_version=text(nvml.nvmlSystemGetDriverVersion()),
                 has_mps=True,
             )
         )

@@ -9,9 +9,9 @@
  * executor is parked), hands over further descriptors, and ends: whoever sees it closed knows that the
  * other side is gone.
  *
- * Order: records are issued in ring order. Stream operations (LAUNCH to HOST_FUNCTION below) name a stream
- * of the session (0 = its legacy default stream) and count as one step of it; both sides count, and go on
- * counting when a handle is used again. mark[stream] in the inbox is the number of steps that have
+ * Order: records are issued in ring order. Stream operations (LAUNCH to HOST_FUNCTION below, and VALUES) name
+ * a stream of the session (0 = its legacy default stream) and count as one step of it; both sides count, and
+ * go on counting when a handle is used again. mark[stream] in the inbox is the number of steps that have
  * completed. A record with FIKIT_MARK asks that its step be marked as soon as it completes; without it the
  * mark moves at the executor's leisure.
  *
@@ -31,7 +31,7 @@ extern "C" {
 #define FIKIT_STATIC_ASSERT _Static_assert
 #endif
 
-#define FIKIT_ABI_VERSION 3u
+#define FIKIT_ABI_VERSION 4u
 #define FIKIT_OUTBOX_MAGIC 0x584f464bu /* "KFOX" */
 #define FIKIT_INBOX_MAGIC 0x5849464bu  /* "KFIX" */
 
@@ -40,7 +40,8 @@ enum {
     FIKIT_MAX_RECORD = 40 * 1024,  /* bytes; CUDA's parameter limit is 32764 */
     FIKIT_MAX_PARAMETERS = 32764,  /* bytes of kernel parameters */
     FIKIT_MAX_ATTRIBUTES = 16,     /* launch attributes of one launch */
-    FIKIT_MAX_STREAMS = 1024,      /* stream handles 0..1023; 0 is the legacy default stream */
+    FIKIT_MAX_VALUES = 256,        /* words of one operation, as of cuStreamBatchMemOp */
+    FIKIT_MAX_STREAMS = 4096,      /* stream handles 0..4095; 0 is the legacy default stream */
     FIKIT_MAX_EVENTS = 65536,      /* event handles */
     FIKIT_MAX_MODULES = 4096,      /* module handles */
     FIKIT_MAX_FUNCTIONS = 65536,   /* function handles */
@@ -79,8 +80,9 @@ typedef struct {
     uint64_t count;
     char name[56]; /* of the call; empty: the note is free */
 } fikit_note;
-#define FIKIT_NOTES_OFFSET (3 * FIKIT_PAGE)
+#define FIKIT_NOTES_OFFSET (FIKIT_HOST_DONE_OFFSET + FIKIT_MAX_STREAMS * 8)
 #define FIKIT_NOTES (FIKIT_PAGE / 64)
+#define FIKIT_RING_OFFSET (FIKIT_NOTES_OFFSET + FIKIT_PAGE) /* the least one of a ring */
 
 /* ---- inbox (executor and GPU write) ---- */
 
@@ -124,13 +126,14 @@ typedef enum {
     FIKIT_OP_EVENT_RECORD = 5,
     FIKIT_OP_EVENT_WAIT = 6,
     FIKIT_OP_SYNC = 7,          /* nothing but its mark */
-    FIKIT_OP_HOST_FUNCTION = 8, /* the last of them; its step is marked when it may run */
+    FIKIT_OP_HOST_FUNCTION = 8, /* its step is marked when it may run */
     FIKIT_OP_STREAM_CREATE = 9,
     FIKIT_OP_STREAM_DESTROY = 10,
     FIKIT_OP_EVENT_DESTROY = 11,
     FIKIT_OP_FREE = 12, /* device memory, once everything issued before has completed */
     FIKIT_OP_HOST_FREE = 13,
     FIKIT_OP_CALL = 14,
+    FIKIT_OP_VALUES = 15, /* a stream operation: words written, words waited for */
     FIKIT_OP_COUNT
 } fikit_op;
 
@@ -188,12 +191,31 @@ typedef struct {
     uint32_t width; /* 1, 2 or 4 bytes */
 } fikit_fill;
 
+/* Followed by `count` fikit_value, which happen one after the other. Words are 4 or 8 bytes wide, and aligned
+ * to that. */
+typedef struct {
+    fikit_record record;
+    uint32_t count; /* 1..FIKIT_MAX_VALUES */
+    uint32_t reserved;
+} fikit_values;
+
+typedef struct {
+    uint32_t operation;   /* CUstreamBatchMemOpType */
+    uint32_t flags;       /* as CUDA has them; a barrier's type */
+    uint32_t host_buffer; /* handle; 0: device memory */
+    uint32_t reserved;
+    uint64_t address; /* device address, or offset in the host buffer */
+    uint64_t value;
+} fikit_value;
+
 enum { FIKIT_EVENT_TIMING = 1u << 0 };
 
 typedef struct {
     fikit_record record; /* EVENT_RECORD, EVENT_WAIT, EVENT_DESTROY */
     uint32_t event;
-    uint32_t flags; /* FIKIT_EVENT_TIMING on EVENT_RECORD */
+    uint32_t flags;   /* FIKIT_EVENT_TIMING on EVENT_RECORD */
+    uint32_t session; /* EVENT_WAIT: whose event, of the executor's (session_identity); 0: the own one */
+    uint32_t reserved;
 } fikit_event;
 
 enum { FIKIT_STREAM_NON_BLOCKING = 1u << 0 };
@@ -228,7 +250,11 @@ FIKIT_STATIC_ASSERT(sizeof(fikit_attribute) == 72, "launch attribute");
 FIKIT_STATIC_ASSERT(sizeof(fikit_copy) == 48, "copy");
 FIKIT_STATIC_ASSERT(sizeof(fikit_fill) == 40, "fill");
 FIKIT_STATIC_ASSERT(sizeof(fikit_call_record) == 24, "call");
-FIKIT_STATIC_ASSERT(FIKIT_MAX_STREAMS * 8 + FIKIT_PAGE <= FIKIT_NOTES_OFFSET, "host_done fits its pages");
+FIKIT_STATIC_ASSERT(sizeof(fikit_values) == 24, "values");
+FIKIT_STATIC_ASSERT(sizeof(fikit_value) == 32, "value");
+FIKIT_STATIC_ASSERT(sizeof(fikit_values) + FIKIT_MAX_VALUES * sizeof(fikit_value) <= FIKIT_MAX_RECORD,
+                    "values fit a record");
+FIKIT_STATIC_ASSERT(FIKIT_RING_OFFSET % FIKIT_PAGE == 0, "notes and ring begin on a page");
 FIKIT_STATIC_ASSERT(sizeof(fikit_note) == 64, "note");
 
 #ifdef __cplusplus

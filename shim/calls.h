@@ -41,6 +41,9 @@
     X(21, memory_access) /* makes what is mapped there usable */                   \
     X(22, graph_create)  /* a graph that is launched as one operation */           \
     X(23, graph_destroy)                                                           \
+    X(24, session_identity) /* for handles that another process gets */           \
+    X(25, memory_export)    /* device memory that other sessions may map */       \
+    X(26, memory_import)                                                           \
     X(30, printed)    /* what kernels have printed and nobody has asked for yet */ \
     X(31, tensor_map) /* made or changed by the driver */
 
@@ -274,6 +277,40 @@ typedef struct {
 typedef struct {
     uint64_t reserved;
 } fikit_reply_graph_create;
+
+/* What is said to other processes of the session's: handles work between the sessions of one executor, so of
+ * one trust domain. What the session sent before this call has been issued when it is answered. */
+enum { FIKIT_IDENTITY = 16 };
+typedef struct {
+    uint64_t reserved;
+} fikit_request_session_identity;
+typedef struct {
+    uint8_t executor[FIKIT_IDENTITY]; /* random */
+    uint32_t session;                 /* above 0; never used again */
+    uint32_t reserved;
+} fikit_reply_session_identity;
+
+/* Whole extents: what lies beside a small allocation goes with it. The memory lives until nobody maps it. */
+typedef struct {
+    uint64_t address; /* of an allocation, or 0: */
+    uint32_t handle;  /* memory that the program has created */
+    uint32_t reserved;
+} fikit_request_memory_export;
+typedef struct {
+    uint8_t executor[FIKIT_IDENTITY];
+    uint32_t session, number;
+    uint64_t size, offset; /* bytes: of the extent, and where the address is in it */
+} fikit_reply_memory_export;
+
+/* Then it is memory like that of memory_create, and charged to who imports it, too. */
+typedef struct {
+    uint8_t executor[FIKIT_IDENTITY];
+    uint32_t number;
+    uint32_t handle; /* as of memory_create */
+} fikit_request_memory_import;
+typedef struct {
+    uint64_t size; /* bytes */
+} fikit_reply_memory_import;
 
 typedef struct {
     uint32_t handle;

@@ -91,6 +91,18 @@ Status Producer::graph_launch(uint32_t graph, uint32_t stream) {
     return status::success;
 }
 
+Status Producer::values(uint32_t stream, const fikit_value* values, uint32_t count) {
+    if (stream >= FIKIT_MAX_STREAMS || count == 0 || count > FIKIT_MAX_VALUES) return status::invalid_value;
+    const uint32_t bytes = whole_lines(sizeof(fikit_values) + count * sizeof *values);
+    void* room;
+    if (const Status status = channel_.reserve(bytes, room, forever)) return status;
+    auto* const record = static_cast<fikit_values*>(room);
+    *record = {{bytes, FIKIT_OP_VALUES, 0, stream, 0}, count, 0};
+    memcpy(record + 1, values, count * sizeof *values);
+    finish(record->record, false);
+    return status::success;
+}
+
 Status Producer::host_function(uint32_t stream, HostFunction function, void* argument) {
     HostFunctions::Entry* entry = nullptr;
     if (const Status status = host_functions_.prepare(function, argument, entry)) return status;
@@ -228,6 +240,7 @@ Status Producer::event_destroy(uint32_t event) {
     if (const Status status = begin(FIKIT_OP_EVENT_DESTROY, 0, record)) return status;
     record->event = event;
     record->flags = 0;
+    record->session = 0;
     channel_.commit();
     event_handles_.give_back(event);
     return status::success;
@@ -239,6 +252,7 @@ Status Producer::event_record(uint32_t event, uint32_t stream, bool timing) {
     if (const Status status = begin(FIKIT_OP_EVENT_RECORD, stream, record)) return status;
     record->event = event;
     record->flags = timing ? FIKIT_EVENT_TIMING : 0;
+    record->session = 0;
     store_release(events_[event], uint64_t{stream} << step_bits | (streams_[stream].steps + 1));
     finish(record->record, true);
     return status::success;
@@ -251,6 +265,17 @@ Status Producer::event_wait(uint32_t event, uint32_t stream) {
     if (const Status refused = begin(FIKIT_OP_EVENT_WAIT, stream, record)) return refused;
     record->event = event;
     record->flags = 0;
+    record->session = 0;
+    finish(record->record, false);
+    return status::success;
+}
+
+Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t stream) {
+    fikit_event* record;
+    if (const Status status = begin(FIKIT_OP_EVENT_WAIT, stream, record)) return status;
+    record->event = event;
+    record->flags = 0;
+    record->session = session;
     finish(record->record, false);
     return status::success;
 }

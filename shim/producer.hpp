@@ -75,6 +75,8 @@ class Producer {
     Status fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width);
     Status host_function(uint32_t stream, HostFunction function, void* argument);
     bool within_host_function() const { return host_functions_.within(); }
+    // Words written or waited for, one after the other: at most FIKIT_MAX_VALUES.
+    Status values(uint32_t stream, const fikit_value* values, uint32_t count);
 
     Status graph_launch(uint32_t graph, uint32_t stream);
 
@@ -89,6 +91,8 @@ class Producer {
     Status event_destroy(uint32_t event);
     Status event_record(uint32_t event, uint32_t stream, bool timing);
     Status event_wait(uint32_t event, uint32_t stream);
+    // For an event of another session of the executor's.
+    Status event_wait_other(uint32_t session, uint32_t event, uint32_t stream);
     Status event_query(uint32_t event);
     Status event_synchronize(uint32_t event, int64_t deadline = forever);
     Status event_elapsed(uint32_t start, uint32_t end, double& milliseconds);
@@ -154,6 +158,7 @@ class Producer {
     Staging staging_;
     CopyThreads copy_threads_;
     HostFunctions host_functions_;
+    static_assert(FIKIT_MAX_STREAMS <= 1u << 12);
     Stream streams_[FIKIT_MAX_STREAMS] = {};  // written under the ring's lock
     uint32_t streams_used_ = 1;               // no stream at or above this was ever used
     uint32_t blocking_used_ = 0;              // there is or was one that is ordered with stream 0

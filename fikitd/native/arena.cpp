@@ -63,7 +63,7 @@ CUresult Arena::map(uint64_t size, CUdeviceptr& address) {
         give(holes_, at, size);
         return result;
     }
-    extents_[at] = Extent{size, handle, false};
+    extents_[at] = Extent{size, handle};
     mapped_ += size;
     address = at;
     return CUDA_SUCCESS;
@@ -73,7 +73,7 @@ void Arena::unmap(CUdeviceptr address) {
     const auto extent = extents_.find(address);
     const uint64_t size = extent->second.size;
     driver_.cuMemUnmap_(address, size);
-    driver_.cuMemRelease_(extent->second.handle);
+    if (extent->second.shared == nullptr) driver_.cuMemRelease_(extent->second.handle);
     mapped_ -= size;
     give(holes_, address, size);
     extents_.erase(extent);
@@ -91,8 +91,10 @@ CUresult Arena::take_extent(uint64_t size, uint64_t limit, CUdeviceptr& address)
 }
 
 bool Arena::take_kept(uint64_t size, uint64_t limit, CUdeviceptr& address) {
-    const auto newest =
-        std::find_if(kept_.rbegin(), kept_.rend(), [&](const Kept& kept) { return kept.size == size; });
+    // What others may map is no new memory.
+    const auto newest = std::find_if(kept_.rbegin(), kept_.rend(), [&](const Kept& kept) {
+        return kept.size == size && extents_.find(kept.address)->second.shared == nullptr;
+    });
     if (newest == kept_.rend() || !fits(size, limit)) return false;
     address = newest->address;
     extents_[address].kept = false;
@@ -193,6 +195,24 @@ CUresult Arena::create(uint64_t size, uint64_t limit, CUmemGenericAllocationHand
 void Arena::destroy(uint64_t size, CUmemGenericAllocationHandle handle) {
     driver_.cuMemRelease_(handle);
     mapped_ -= size;
+}
+
+CUresult Arena::charge(uint64_t size, uint64_t limit) {
+    if (!fits(size, limit)) return CUDA_ERROR_OUT_OF_MEMORY;
+    mapped_ += size;
+    return CUDA_SUCCESS;
+}
+
+std::shared_ptr<SharedExtent> Arena::share(CUdeviceptr address, uint32_t number, uint64_t& offset) {
+    auto extent = extents_.upper_bound(address);
+    if (extent == extents_.begin()) return nullptr;
+    --extent;
+    offset = address - extent->first;
+    Extent& found = extent->second;
+    if (offset >= found.size || found.kept) return nullptr;
+    if (found.shared == nullptr)
+        found.shared = std::make_shared<SharedExtent>(driver_, found.handle, found.size, number);
+    return found.shared;
 }
 
 void Arena::clear() {

@@ -11,12 +11,26 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "clock.hpp"
 #include "driver.hpp"
 
 namespace fikit {
+
+// Physical memory that several sessions may map: it goes with the last of them.
+struct SharedExtent {
+    const Driver& driver;
+    CUmemGenericAllocationHandle handle;
+    uint64_t size;
+    uint32_t number;  // by which others ask for it
+
+    SharedExtent(const Driver& with, CUmemGenericAllocationHandle memory, uint64_t bytes, uint32_t called)
+        : driver(with), handle(memory), size(bytes), number(called) {}
+    SharedExtent(const SharedExtent&) = delete;
+    ~SharedExtent() { driver.cuMemRelease_(handle); }
+};
 
 class Arena {
   public:
@@ -47,6 +61,12 @@ class Arena {
     // Memory without addresses, for programs that map it themselves.
     CUresult create(uint64_t size, uint64_t limit, CUmemGenericAllocationHandle& handle);
     void destroy(uint64_t size, CUmemGenericAllocationHandle handle);
+    // Memory of others', which counts like that.
+    CUresult charge(uint64_t size, uint64_t limit);
+    void discharge(uint64_t size) { mapped_ -= size; }
+    // The extent in which an allocation lies, for others to map; `number` if it has none yet. nullptr: there
+    // is none.
+    std::shared_ptr<SharedExtent> share(CUdeviceptr address, uint32_t number, uint64_t& offset);
 
     CUdeviceptr addresses() const { return base_; }
     uint64_t address_bytes() const { return bytes_; }
@@ -62,6 +82,7 @@ class Arena {
         uint64_t size = 0;
         CUmemGenericAllocationHandle handle = 0;
         bool kept = false;
+        std::shared_ptr<SharedExtent> shared = nullptr;  // it has the handle then
     };
     struct Kept {
         CUdeviceptr address = 0;

@@ -147,14 +147,13 @@ class CallHandler {
             buffer.memory.data(), size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
         if (result != CUDA_SUCCESS) return result;
         buffer.registered = true;
-        CUdeviceptr device = 0;
-        driver_.cuMemHostGetDevicePointer_(&device, buffer.memory.data(), 0);
+        driver_.cuMemHostGetDevicePointer_(&buffer.device, buffer.memory.data(), 0);
         if (!send_descriptor(buffer.memory.descriptor())) {
             driver_.cuMemHostUnregister_(buffer.memory.data());
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
         reply.size = size;
-        reply.device_address = device;
+        reply.device_address = buffer.device;
         session_.host_bytes += size;
         session_.host_buffers.emplace(request.handle, std::move(buffer));
         return CUDA_SUCCESS;

@@ -75,6 +75,7 @@ bool Core::collect() {
     for (size_t i = 0; i < sessions_.size(); ++i) {
         Session& session = *sessions_[i];
         if (session.in_flight > 0) progress |= collect(session, now);
+        if (session.blocked > 0) progress |= look_at_blocks(session);
         progress |= release_frees(session);
         if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);
@@ -94,14 +95,12 @@ bool Core::collect() {
 }
 
 bool Core::collect(Session& session, Nanoseconds now) {
-    bool progress = release_host_functions(session), awaited = false;
+    bool progress = false, awaited = false;
     for (size_t i = 0; i < session.active.size();) {
         const uint32_t handle = session.active[i];
         SessionStream& stream = *session.streams[handle];
-        uint64_t mark = std::min(session.mark(handle), stream.marked);
+        const uint64_t mark = std::min(session.mark(handle), stream.marked);
         awaited |= stream.reaches_awaited(mark);
-        // The mark of a host function's step says that it may run; the step is over once it has returned.
-        if (stream.functions != 0 && mark > 0) --mark;
         if (mark > stream.completed) {
             const auto steps = static_cast<uint32_t>(mark - stream.completed);
             stream.completed = mark;
@@ -132,12 +131,10 @@ void Core::retire_stream(Session& session, uint32_t handle) {
     if (stream.active) return;
     for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
     stream.lane = nullptr;
-    stream.left = false;
     std::erase(session.used, handle);
 }
 
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
-    if (entry.held) enter_late(session, entry, now);
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         ++session.usage.measured;
@@ -180,34 +177,6 @@ void Core::record_trace(TraceRecord& trace, const Timer& timer, Nanoseconds meas
         }
         trace_rebasing_ = false;
     }
-}
-
-// The tenant says how many of a stream's host functions have returned; the stream goes on.
-bool Core::release_host_functions(Session& session) {
-    bool progress = false;
-    const auto* done = reinterpret_cast<const uint64_t*>(session.outbox.data() + FIKIT_HOST_DONE_OFFSET);
-    for (const uint32_t handle : session.active) {
-        SessionStream& stream = *session.streams[handle];
-        if (stream.functions == 0) continue;
-        const bool over = session.state != Session::State::running;
-        const uint64_t returned = over ? stream.functions : __atomic_load_n(done + handle, __ATOMIC_ACQUIRE);
-        const uint64_t upto = std::min(returned, stream.functions);
-        HostGate& gate = session.host_gate[handle];
-        if (upto > gate.open) {
-            __atomic_store_n(&gate.open, upto, __ATOMIC_RELEASE);
-            progress = true;
-        }
-        if (__atomic_load_n(&gate.passed, __ATOMIC_ACQUIRE) >= stream.functions) {
-            stream.functions = 0;
-            stream.queue.each([&](InFlight& entry) {
-                if (entry.held) enter_late(session, entry, now_);
-            });
-            for (Lane* lane : stream.held) --lane->held;
-            stream.held.clear();
-            progress = true;
-        }
-    }
-    return progress;
 }
 
 // Takes back memory that nothing in flight can use any more.
@@ -335,6 +304,7 @@ void Core::end_session(Session& session, int error, const std::string& reason) {
     session.end_reason = reason;
     if (session.head_waits) policy_->withdrawn(session.index, clock_.now());
     session.head_ready = session.head_waits = false;
+    forget_backlog(session);
     if (const int32_t timer = std::exchange(session.head_timer, -1); timer >= 0)
         free_timers_.push_back(timer);
     fikit_inbox* inbox = session.inbox_header();
@@ -349,7 +319,9 @@ void Core::end_session(Session& session, int error, const std::string& reason) {
 // Its work in flight ends, then a worker frees what it held, then it is gone.
 void Core::advance_ending(Session& session) {
     if (session.state == Session::State::draining) {
-        if (session.in_flight > 0 || session.worker_busy.load(std::memory_order_acquire)) return;
+        if (session.in_flight > 0 || reads_words(session) ||
+            session.worker_busy.load(std::memory_order_acquire))
+            return;
         session.state = Session::State::releasing;
         session.worker_busy.store(true, std::memory_order_release);
         releases_.post([this, &session] {

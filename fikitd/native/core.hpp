@@ -6,6 +6,7 @@
 //   issue.cpp      one operation to the GPU; steps.cpp: the calls of all but launches
 //   graphs.cpp     graphs: made by a call, launched as one operation
 //   place.cpp      the lane that it goes to
+//   backlog.cpp    streams that wait for their tenant, and what is behind them
 //   manage.cpp     records that only change the session's tables
 //   complete.cpp   marks, completions, measured durations, frees
 //   start.cpp      the core's beginning and end
@@ -213,6 +214,7 @@ class Core {
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
+    CUresult issue_values(Session& session, CUstream stream);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);
     bool examine_launch(Session& session, SessionFunction& function);
@@ -227,21 +229,33 @@ class Core {
     // place.cpp
     Lane* place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where);
     void wait_for(CUstream waiting, SessionStream& earlier);
-    CUresult record_hop(SessionStream& stream);
-    void clear_lane(const Session& session, const Lane* lane);
     int cuda_priority(const Session& session, const SessionStream& stream) const;
+
+    // backlog.cpp
+    bool take_deferred(Session& session);
+    bool defer(Session& session);
+    bool may_go(const Session& session, const Operation& operation, size_t before) const;
+    bool is_barrier(const Session& session, const Operation& operation) const;
+    CUresult prepare_values(Session& session, std::vector<CUstreamBatchMemOpParams>& writes, uint32_t& upto);
+    bool begin_values(Session& session);
+    bool begin_event_wait(Session& session);
+    void block(Session& session, SessionStream& stream, const Block& block);
+    bool look_at_blocks(Session& session);
+    bool is_over(Session& session, SessionStream& stream, uint32_t handle);
+    bool look_at_word(Session& session, SessionStream& stream, uint32_t handle);
+    bool reads_words(const Session& session) const;
+    bool will_record(uint32_t session, uint32_t event) const;
+    void forget_backlog(Session& session);
 
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
     void enter(Session& session, InFlight& entry, Nanoseconds now);
-    void enter_late(Session& session, InFlight& entry, Nanoseconds now);
     void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
     void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
     bool flush_marks(Session& session, Nanoseconds now, bool force);
     void retire_stream(Session& session, uint32_t handle);
-    bool release_host_functions(Session& session);
     bool release_frees(Session& session);
     bool trim(Session& session, Nanoseconds now);
     void advance_ending(Session& session);
@@ -269,6 +283,7 @@ class Core {
     SessionSnapshot snapshot_of(const Session& session) const;
     void release(Session& session);  // on a worker
     Session* find(const std::string& id);
+    const Session* find(uint32_t serial) const;
     void adopt(std::unique_ptr<Session>& session);
     struct Channel {
         SharedMemory outbox, inbox;
@@ -311,6 +326,10 @@ class Core {
     uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
     std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
     Printed printed_{settings_.printed};
+    std::array<uint8_t, FIKIT_IDENTITY> identity_{};  // of this executor, for handles between processes
+    // What sessions share with each other, by number (memory_mutex_).
+    std::map<uint32_t, std::weak_ptr<SharedExtent>> shared_extents_;
+    uint32_t shares_ = 0;
     Ledger ledger_;                        // of the tenant's memory, here and in its other executors
     std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
     bool memory_wanted_ = false;           // somebody waits for what others keep
@@ -323,6 +342,7 @@ class Core {
     uint32_t in_flight_ = 0;
     uint32_t high_in_flight_ = 0, gated_in_flight_ = 0;
     uint32_t gated_issued_ = 0;  // moves on while gated work is on the GPU
+    uint32_t blocked_ = 0;       // streams of all sessions
     bool hold_gate_ = false;     // somebody waits to load code
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running

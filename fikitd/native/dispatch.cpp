@@ -35,11 +35,14 @@ void Session::wake() {
 bool Core::reads_ring(const Session& session) const {
     return session.state == Session::State::running && !session.head_ready && !session.paused &&
            !session.call_pending.load(std::memory_order_acquire) &&
-           session.in_flight < settings_.in_flight_limit;
+           session.in_flight < settings_.in_flight_limit &&
+           (session.rescan || session.backlog.size() < most_deferred);
 }
 
-// Copies the next record to the session's head. False: nothing to do now.
+// Copies the next record to the session's head, or puts it off. False: nothing to do now.
 inline bool Core::take_head(Session& session) {
+    if (session.rescan && take_deferred(session)) return true;
+    if (session.backlog.size() >= most_deferred) return false;
     switch (session.ring.next(*session.head)) {
         case RingReader::Result::empty:
             return false;
@@ -49,8 +52,8 @@ inline bool Core::take_head(Session& session) {
         case RingReader::Result::ready:
             break;
     }
-    session.head_ready = true;
     ++session.usage.operations;
+    session.head_ready = !session.defers() || !defer(session);
     return true;
 }
 
@@ -70,6 +73,10 @@ inline bool Core::serve_ring(Session& session) {
         } else if (reads_ring(session) ? !take_head(session) : !resume_call(session)) {
             return progress;
         }
+        if (!session.head_ready) [[unlikely]] {  // put off
+            progress = true;
+            continue;
+        }
         const uint16_t op = session.head->record().op;
         if (op == FIKIT_OP_CALL) return start_call(session) || progress;
         if (session.measured && op == FIKIT_OP_LAUNCH && !keep_timer(session)) [[unlikely]]
@@ -81,6 +88,9 @@ inline bool Core::serve_ring(Session& session) {
         } else if (const auto& slot = session.streams[session.head->record().stream];
                    (slot == nullptr || !slot->created) && !stream_exists(session)) {
             return progress;
+        } else if ((op == FIKIT_OP_VALUES && !begin_values(session)) ||
+                   (op == FIKIT_OP_EVENT_WAIT && !begin_event_wait(session))) {
+            session.head_ready = false;
         } else if (op == FIKIT_OP_LAUNCH  ? prepare_launch(session)
                    : op == FIKIT_OP_GRAPH ? prepare_graph(session)
                                           : (prepare_copy(session), true)) {
@@ -196,7 +206,7 @@ void Core::run() {
             last_progress = host_now();
             continue;
         }
-        bool busy = in_flight_ > 0;
+        bool busy = in_flight_ > 0 || blocked_ > 0;
         for (const auto& session : sessions_) busy |= session->unmarked_steps > 0;
         if (host_now() - last_progress < settings_.spin_host_ns && (busy || settings_.time_scale == 1.0)) {
             relax();

@@ -72,6 +72,7 @@ namespace fikit {
     X(cuStreamWaitEvent)                                    \
     X(cuStreamWriteValue64)                                 \
     X(cuStreamWaitValue64)                                  \
+    X(cuStreamBatchMemOp)                                   \
     X(cuEventCreate)                                        \
     X(cuEventDestroy)                                       \
     X(cuEventRecord)                                        \

@@ -241,18 +241,10 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
 
 // The operation counts as being on the GPU.
 void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
-    entry.held = false;
     entry.gated_before = gated_issued_ - (gated_in_flight_ > 0 ? 1 : 0);
     ++(entry.work.gated ? gated_in_flight_ : high_in_flight_);
     if (entry.work.gated) ++gated_issued_;
     policy_->issued(session.index, entry.work, now);
-}
-
-// The host function in front of it has returned. For the policy what is issued no longer waits, but the head
-// of the session still may.
-void Core::enter_late(Session& session, InFlight& entry, Nanoseconds now) {
-    enter(session, entry, now);
-    if (session.head_waits) policy_->arrived(session.index, session.head_work, now);
 }
 
 // A timer that is free, though the last `spared` of them are for others; -1: there is none.
@@ -327,11 +319,7 @@ void Core::issue(Session& session, uint8_t where) {
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue.back_trace());
         session.unmarked_work += entry.work.expected;
-        entry.held = stream.functions != 0;
-        if (!entry.held) [[likely]]
-            enter(session, entry, now_);
-        else if (session.head_waits)
-            policy_->withdrawn(session.index, now_);
+        enter(session, entry, now_);
     } else if (session.head_waits) {
         policy_->withdrawn(session.index, now_);
     }
@@ -384,7 +372,7 @@ void Core::report(Session& session, CUresult result) {
     static constexpr const char* names[] = {
         "", "launch", "graph", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
     const fikit_record& record = session.head->record();
-    std::string what = names[record.op];
+    std::string what = record.op == FIKIT_OP_VALUES ? "stream memory operation" : names[record.op];
     if (record.op == FIKIT_OP_LAUNCH) {
         const std::lock_guard lock(names_mutex_);
         what += " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
@@ -406,6 +394,8 @@ CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lan
             return issue_event(session, lane);
         case FIKIT_OP_HOST_FUNCTION:
             return issue_host_function(session, stream, record.stream);
+        case FIKIT_OP_VALUES:
+            return issue_values(session, lane);
         case FIKIT_OP_SYNC:
             if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
             return CUDA_SUCCESS;

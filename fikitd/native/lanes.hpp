@@ -1,8 +1,8 @@
 // Lanes: the real CUDA streams. Sessions' streams borrow them when first used, so that a program that makes
 // 128 streams costs nothing. A lane belongs to one CUDA priority and to the whole GPU or to one partition, so
 // high- and low-priority work never share one. When a kind has none left unused, the least used is shared:
-// that adds order. It adds no deadlock, since work is issued only when what it waits for has been issued, but
-// for a tenant's host function that never returns: so a lane that one holds is its session's alone meanwhile.
+// that adds order. It adds no deadlock, since work is issued only when what it waits for has been issued, and
+// nothing on a lane waits for a tenant (backlog.cpp).
 #pragma once
 
 #include <functional>
@@ -20,14 +20,6 @@ struct Lane {
     int cuda_priority = 0;
     uint32_t multiprocessors = 0;  // of its partition; 0: the whole GPU
     uint32_t users = 0;
-    uint32_t held = 0;    // streams with a host function that has not returned
-    unsigned holder = 0;  // the session whose they are
-
-    void hold(unsigned session) {
-        ++held;
-        holder = session;
-    }
-    bool open_to(unsigned session) const { return held == 0 || holder == session; }
 };
 
 class Lanes {
@@ -36,14 +28,11 @@ class Lanes {
         lanes_.push_back(std::make_unique<Lane>(Lane{stream, cuda_priority, multiprocessors, 0}));
     }
 
-    // The least used lane of so many multiprocessors (0: the whole GPU) that the session may use; of the
-    // nearest lower urgency if there is none of this one. Where host functions hold all of those, the least
-    // used all the same. Never nullptr for a size that was added.
-    Lane* borrow(int cuda_priority, uint32_t multiprocessors, unsigned session) {
+    // The least used lane of so many multiprocessors (0: the whole GPU); of the nearest lower urgency
+    // if there is none of this one. Never nullptr for a size that was added.
+    Lane* borrow(int cuda_priority, uint32_t multiprocessors) {
         Lane* best = nullptr;
-        const auto rank = [session](const Lane& lane) {
-            return std::tuple(!lane.open_to(session), lane.cuda_priority, lane.users);
-        };
+        const auto rank = [](const Lane& lane) { return std::tuple(lane.cuda_priority, lane.users); };
         for (const auto& lane : lanes_) {
             if (lane->multiprocessors != multiprocessors) continue;
             if (multiprocessors == 0 && lane->cuda_priority < cuda_priority)

@@ -25,7 +25,7 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     snapshot.memory_bytes = session.memory_bytes.load();
     snapshot.memory_peak = session.memory_peak.load();
     for (const uint32_t handle : session.used)
-        if (session.streams[handle]->functions != 0) ++snapshot.host_functions;
+        if (session.streams[handle]->block.kind == Block::Kind::host_function) ++snapshot.host_functions;
     snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
     snapshot.unsupported = session.notes();
     snapshot.gate = policy_->statistics(session.index);

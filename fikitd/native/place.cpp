@@ -18,54 +18,26 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
     Lane*& lane = stream.lanes[where];
-    if (stream.lane == nullptr && !stream.left) session.used.push_back(handle);
+    if (stream.lane == nullptr) session.used.push_back(handle);
     if (lane == nullptr) {
         const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
-        lane = lanes_.borrow(cuda_priority(session, stream), size, session.index);
+        lane = lanes_.borrow(cuda_priority(session, stream), size);
     }
-    if ((stream.left || (stream.lane != nullptr && stream.lane != lane)) && stream.issued > stream.completed)
+    if (stream.lane != nullptr && stream.lane != lane && stream.issued > stream.completed)
         wait_for(lane->stream, stream);
-    stream.left = false;
     stream.lane = lane;
     return lane;
 }
 
 // The lane `waiting` goes on once what `earlier` has been issued so far is done.
 void Core::wait_for(CUstream waiting, SessionStream& earlier) {
+    if (earlier.lane == nullptr || earlier.lane->stream == waiting) return;
     CUresult result = CUDA_SUCCESS;
-    if (!earlier.left) {
-        if (earlier.lane == nullptr || earlier.lane->stream == waiting) return;
-        result = record_hop(earlier);
-    }
+    if (earlier.hop == nullptr) result = driver_.cuEventCreate_(&earlier.hop, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS) result = driver_.cuEventRecord_(earlier.hop, earlier.lane->stream);
     if (result == CUDA_SUCCESS) result = driver_.cuStreamWaitEvent_(waiting, earlier.hop, 0);
     // Going on without the order would corrupt the tenant's data; nothing but a lost context fails here.
     if (result != CUDA_SUCCESS) fail(result, "ordering two streams");
-}
-
-CUresult Core::record_hop(SessionStream& stream) {
-    CUresult result = CUDA_SUCCESS;
-    if (stream.hop == nullptr) result = driver_.cuEventCreate_(&stream.hop, CU_EVENT_DISABLE_TIMING);
-    return result == CUDA_SUCCESS ? driver_.cuEventRecord_(stream.hop, stream.lane->stream) : result;
-}
-
-// A host function of the session is about to hold the lane, perhaps for ever: the others' streams leave it,
-// in order behind what they have issued there.
-void Core::clear_lane(const Session& session, const Lane* lane) {
-    if (lane->users <= 1) return;
-    for (const auto& other : sessions_) {
-        if (other.get() == &session) continue;
-        for (const uint32_t handle : other->used) {
-            SessionStream& stream = *other->streams[handle];
-            for (Lane*& borrowed : stream.lanes)
-                if (borrowed == lane) Lanes::give_back(borrowed);
-            if (stream.lane != lane) continue;
-            write_mark(*other, stream, handle);  // nobody could later
-            if (const CUresult result = record_hop(stream); result != CUDA_SUCCESS)
-                return fail(result, "ordering two streams");
-            stream.lane = nullptr;
-            stream.left = true;
-        }
-    }
 }
 
 }  // namespace fikit

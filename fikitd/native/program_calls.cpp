@@ -181,9 +181,60 @@ CUresult ProgramCalls::memory_release(const fikit_request_memory_release& reques
 void ProgramCalls::destroy_unused(std::unordered_map<uint32_t, OwnMemory>::iterator memory) {
     if (!memory->second.released || memory->second.mappings != 0) return;
     const std::lock_guard lock(core_.memory_mutex_);
-    session_.arena->destroy(memory->second.size, memory->second.handle);
+    forget_memory(session_, memory->second);
     session_.memories.erase(memory);
     core_.account_memory(session_);
+}
+
+CUresult ProgramCalls::session_identity(const fikit_request_session_identity&,
+                                        fikit_reply_session_identity& reply) {
+    std::copy(core_.identity_.begin(), core_.identity_.end(), reply.executor);
+    reply.session = session_.serial;
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::memory_export(const fikit_request_memory_export& request,
+                                     fikit_reply_memory_export& reply) {
+    const std::lock_guard lock(core_.memory_mutex_);
+    std::erase_if(core_.shared_extents_, [](const auto& entry) { return entry.second.expired(); });
+    const uint32_t number = core_.shares_ + 1;
+    std::shared_ptr<SharedExtent> shared;
+    if (request.address != 0) {
+        shared = session_.arena->share(request.address, number, reply.offset);
+    } else if (const auto memory = session_.memories.find(request.handle);
+               memory != session_.memories.end()) {
+        OwnMemory& own = memory->second;
+        if (own.shared == nullptr)
+            own.shared = std::make_shared<SharedExtent>(driver_, own.handle, own.size, number);
+        shared = own.shared;
+    }
+    if (shared == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (shared->number == number) core_.shared_extents_[++core_.shares_] = shared;
+    std::copy(core_.identity_.begin(), core_.identity_.end(), reply.executor);
+    reply.session = session_.serial;
+    reply.number = shared->number;
+    reply.size = shared->size;
+    return CUDA_SUCCESS;
+}
+
+CUresult ProgramCalls::memory_import(const fikit_request_memory_import& request,
+                                     fikit_reply_memory_import& reply) {
+    if (request.handle == 0 || request.handle >= FIKIT_MAX_MEMORIES ||
+        session_.memories.contains(request.handle))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!std::equal(core_.identity_.begin(), core_.identity_.end(), request.executor))
+        return CUDA_ERROR_INVALID_HANDLE;  // of another trust domain, or of an executor that is no more
+    const std::lock_guard lock(core_.memory_mutex_);
+    const auto entry = core_.shared_extents_.find(request.number);
+    OwnMemory memory;
+    if (entry != core_.shared_extents_.end()) memory.shared = entry->second.lock();
+    if (memory.shared == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    memory.handle = memory.shared->handle;
+    reply.size = memory.size = memory.shared->size;
+    const CUresult result = session_.arena->charge(memory.size, core_.memory_limit_of(session_));
+    if (result == CUDA_SUCCESS) session_.memories[request.handle] = memory;
+    core_.account_memory(session_);
+    return result;
 }
 
 CUresult ProgramCalls::memory_map(const fikit_request_memory_map& request, fikit_reply_memory_map&) {
@@ -261,10 +312,18 @@ std::vector<std::pair<std::string, uint64_t>> Session::notes() const {
     return found;
 }
 
+// The driver keeps what is still mapped.
+void forget_memory(Session& session, const OwnMemory& memory) {
+    if (memory.shared != nullptr)
+        session.arena->discharge(memory.size);
+    else
+        session.arena->destroy(memory.size, memory.handle);
+}
+
 void release_mappings(const Driver& driver, Session& session) {
     for (const auto& [address, mapping] : session.mappings) driver.cuMemUnmap_(address, mapping.size);
     session.mappings.clear();
-    for (const auto& [handle, memory] : session.memories) session.arena->destroy(memory.size, memory.handle);
+    for (const auto& [handle, memory] : session.memories) forget_memory(session, memory);
     session.memories.clear();
     for (const auto& [address, size] : session.reserved) driver.cuMemAddressFree_(address, size);
     session.reserved.clear();

@@ -40,6 +40,8 @@ class ProgramCalls {
     uint32_t& bytes_;
 };
 
+// The memory no longer counts, and goes unless others share it.
+void forget_memory(Session& session, const OwnMemory& memory);
 // Frees what a session that is over has mapped and created itself.
 void release_mappings(const Driver& driver, Session& session);
 

@@ -54,6 +54,17 @@ const char* check_fill(const Operation& operation) {
     return nullptr;
 }
 
+const char* check_values(const Operation& operation, uint32_t bytes) {
+    const auto& values = operation.as<fikit_values>();
+    if (values.count == 0 || values.count > FIKIT_MAX_VALUES) return "values: impossible count";
+    if (sizeof(fikit_values) + values.count * sizeof(fikit_value) > bytes)
+        return "values: they exceed the record";
+    for (uint32_t i = 0; i < values.count; ++i)
+        if (operation.values()[i].host_buffer >= FIKIT_MAX_HOST_BUFFERS)
+            return "values: host buffer handle out of range";
+    return nullptr;
+}
+
 const char* check_call(const Operation& operation, uint32_t bytes) {
     const auto& call = operation.as<fikit_call_record>();
     const uint32_t fixed = request_bytes(call.call);
@@ -90,6 +101,8 @@ const char* check_call(const Operation& operation, uint32_t bytes) {
         case FIKIT_OP_HOST_FUNCTION:
         case FIKIT_OP_FREE:
             return nullptr;
+        case FIKIT_OP_VALUES:
+            return check_values(operation, record.bytes);
         case FIKIT_OP_CALL:
             return check_call(operation, record.bytes);
         default:

@@ -24,10 +24,15 @@ struct Operation {
     const uint8_t* parameters() const {
         return bytes + sizeof(fikit_launch) + as<fikit_launch>().attributes * sizeof(fikit_attribute);
     }
+    const fikit_value* values() const {
+        return reinterpret_cast<const fikit_value*>(bytes + sizeof(fikit_values));
+    }
     const uint8_t* payload() const { return bytes + sizeof(fikit_call_record); }
 };
 
-inline bool is_step(uint16_t op) { return op >= FIKIT_OP_LAUNCH && op <= FIKIT_OP_HOST_FUNCTION; }
+inline bool is_step(uint16_t op) {
+    return (op >= FIKIT_OP_LAUNCH && op <= FIKIT_OP_HOST_FUNCTION) || op == FIKIT_OP_VALUES;
+}
 
 // What is wrong with a record that lies in an image, or nullptr; its own size is the caller's to check.
 const char* what_is_wrong(const Operation& operation);

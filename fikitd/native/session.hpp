@@ -36,7 +36,6 @@ struct alignas(64) InFlight {
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
     uint32_t gated_before = 0;     // Core::gated_issued_ when it was issued
-    bool held = false;  // behind a host function that has not returned: the policy does not know of it yet
     bool traced = false;
     bool queued = false;  // its stream had other work when it was issued
 };
@@ -64,6 +63,21 @@ class InFlightQueue {
     std::array<TraceRecord, capacity> traces_;  // beside the entries: untouched unless tracing
 };
 
+constexpr size_t most_deferred = 1024;  // records of a session in its backlog
+
+// What a stream waits for that may never come: nothing of it is on the GPU meanwhile (backlog.cpp).
+struct Block {
+    enum class Kind : uint8_t { none, host_function, word, event };
+    Kind kind = Kind::none;
+    bool wide = false;
+    uint32_t flags = 0;             // of the wait
+    uint64_t value = 0;             // the word's; or the host function's step
+    const uint8_t* host = nullptr;  // where the word is, in pinned memory,
+    CUdeviceptr device = 0;         // or on the device
+    uint32_t session = 0, event = 0;
+    Nanoseconds next_look = 0, pause = 0;
+};
+
 struct alignas(64) SessionStream {
     bool blocking = true;
     bool created = false;
@@ -76,11 +90,11 @@ struct alignas(64) SessionStream {
     uint64_t issued = 0, marked = 0, completed = 0;
     uint64_t legacy_seen = 0;  // steps of the legacy stream this one has been ordered behind
     uint64_t by_legacy = 0;    // steps of this one the legacy stream has been ordered behind
-    uint64_t functions = 0;    // step of the last host function that waits for the tenant
+    Block block;
+    uint64_t fences = 0;  // how often its HostGate was to be passed
+    uint64_t reads = 0;   // how often a word on the device was looked at
     // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
     uint64_t awaited = 0, awaited_last = 0;
-    std::vector<Lane*> held;  // the lanes that those hold
-    bool left = false;        // it had to leave a lane: its next one waits for `hop`
     InFlightQueue queue;
 
     void await(uint64_t step) {
@@ -123,9 +137,13 @@ struct SessionGraph {
     std::vector<uint16_t> modules;  // of its kernels
 };
 
-// What a stream waits on while a host function runs, and how far it has gone through such waits: steps.
+// What the GPU tells of a stream that is to wait for the tenant: that what was issued before is done, and
+// what a word on the device is.
 struct HostGate {
-    uint64_t open = 0, passed = 0;
+    uint64_t passed = 0;  // fences
+    uint64_t read = 0;    // looks
+    uint64_t word = 0;
+    uint64_t reserved = 0;
 };
 
 constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);  // of one session
@@ -144,6 +162,7 @@ struct OwnMemory {
     uint64_t size = 0;
     uint32_t mappings = 0;
     bool released = false;
+    std::shared_ptr<SharedExtent> shared = nullptr;  // others may map it, or it is theirs; it has the handle
 };
 
 struct OwnMapping {
@@ -153,6 +172,7 @@ struct OwnMapping {
 
 struct PinnedBuffer {
     SharedMemory memory;
+    CUdeviceptr device = 0;
     bool registered = false;
 };
 
@@ -221,6 +241,12 @@ struct Session {
     bool short_of_memory = false;           // the device had no room for what it asks for (worker)
     uint64_t calls_answered = 0;            // (worker)
 
+    // Records that are behind a block, in order, as they came (backlog.cpp).
+    std::deque<std::vector<uint8_t>> backlog;
+    uint32_t blocked = 0;  // streams with a block
+    bool rescan = false;   // one may be free to go
+    bool defers() const { return blocked > 0 || !backlog.empty(); }
+
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
     std::vector<uint32_t> active;            // streams with steps that have not completed
     std::vector<uint32_t> used;              // streams that have had a step
@@ -277,6 +303,19 @@ struct Session {
             room = pinned->second.memory.size();
         }
         return offset <= room && size <= room - offset ? base + offset : nullptr;
+    }
+    // The pinned buffer in which a word is, or nullptr.
+    const PinnedBuffer* pinned(const fikit_value& value, uint64_t bytes) const {
+        const auto found = host_buffers.find(value.host_buffer);
+        if (found == host_buffers.end()) return nullptr;
+        const uint64_t room = found->second.memory.size();
+        return bytes <= room && value.address <= room - bytes ? &found->second : nullptr;
+    }
+    // The GPU's address of a word, or 0 where the session has none there.
+    CUdeviceptr word(const fikit_value& value, uint64_t bytes) const {
+        if (value.host_buffer == 0) return owns(value.address, bytes) ? value.address : 0;
+        const PinnedBuffer* const buffer = pinned(value, bytes);
+        return buffer != nullptr ? buffer->device + value.address : 0;
     }
     // Tells whoever sleeps in the tenant that something happened.
     void wake();

@@ -13,8 +13,8 @@
 namespace fikit {
 namespace {
 
-constexpr size_t traced_sessions = 4096;         // ended ones whose names a trace can still tell, at most
-constexpr size_t header_bytes = 4 * FIKIT_PAGE;  // outbox header and host_done
+constexpr size_t traced_sessions = 4096;  // ended ones whose names a trace can still tell, at most
+constexpr size_t header_bytes = FIKIT_RING_OFFSET;
 
 int duplicate(int descriptor) {
     const int copy = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
@@ -184,6 +184,12 @@ uint64_t Core::memory_limit_of(const Session& session) const {
 Session* Core::find(const std::string& id) {
     for (const auto& session : sessions_)
         if (session->id == id && session->state == Session::State::running) return session.get();
+    return nullptr;
+}
+
+const Session* Core::find(uint32_t serial) const {
+    for (const auto& session : sessions_)
+        if (session->serial == serial && session->state == Session::State::running) return session.get();
     return nullptr;
 }
 

@@ -1,6 +1,7 @@
 // The core's beginning and end.
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/random.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -30,6 +31,8 @@ Core::Core(const Settings& settings, CUcontext context)
       notification_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     if (const std::string wrong = driver_.load(settings.driver_path.c_str()); !wrong.empty())
         throw std::runtime_error(wrong);
+    if (getrandom(identity_.data(), identity_.size(), 0) != static_cast<ssize_t>(identity_.size()))
+        throw std::runtime_error("no random numbers");
     require(driver_, driver_.cuCtxSetCurrent_(context), "cuCtxSetCurrent");
     require(driver_, driver_.cuCtxGetDevice_(&device_), "cuCtxGetDevice");
     int count = 0;
@@ -43,7 +46,7 @@ Core::Core(const Settings& settings, CUcontext context)
         "reserving addresses for the sessions' arenas");
     arenas_ = arenas;
     if (!host_gates_.create("fikit-gates", gate_bytes * scheduling::max_sessions, true))
-        throw std::runtime_error("no memory for the words that host functions wait on");
+        throw std::runtime_error("no memory for what the GPU tells of blocked streams");
     require(driver_,
             driver_.cuMemHostRegister_(host_gates_.data(), host_gates_.size(),
                                        CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP),

@@ -1,4 +1,6 @@
-// The driver calls of copies, fills, events and host functions.
+// The driver calls of copies, fills, events, host functions and words.
+#include <cstring>
+
 #include "core.hpp"
 
 namespace fikit {
@@ -36,9 +38,10 @@ CUresult Core::issue_fill(Session& session, CUstream stream) {
 CUresult Core::issue_event(Session& session, CUstream stream) {
     const auto& record = session.head->as<fikit_event>();
     if (record.record.op == FIKIT_OP_EVENT_WAIT) {
-        if (record.event >= session.events.size() || !session.events[record.event].recorded)
+        const Session* const of = record.session == 0 ? &session : find(record.session);
+        if (of == nullptr || record.event >= of->events.size() || !of->events[record.event].recorded)
             return CUDA_SUCCESS;  // waiting for an event never recorded waits for nothing
-        return driver_.cuStreamWaitEvent_(stream, session.events[record.event].event, 0);
+        return driver_.cuStreamWaitEvent_(stream, of->events[record.event].event, 0);
     }
     if (record.event >= session.events.size()) session.events.resize(record.event + 1);
     SessionEvent& event = session.events[record.event];
@@ -57,32 +60,29 @@ CUresult Core::issue_event(Session& session, CUstream stream) {
     return driver_.cuEventRecord_(event.event, stream);
 }
 
-// The step is marked when the function may run; the stream then waits for a word that only this process
-// writes, once the tenant says that the function has returned (or the session ends).
+// The step is marked when the function may run; what is behind it on the stream is not issued before the
+// tenant says that the function has returned.
 CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint32_t handle) {
     const uint64_t step = stream.issued + 1;
-    const CUstream lane = stream.lane->stream;
-    if (stream.held.empty() || stream.held.back() != stream.lane) {
-        clear_lane(session, stream.lane);
-        stream.held.push_back(stream.lane);
-        stream.lane->hold(session.index);
-    }
-    CUresult result =
-        driver_.cuStreamWriteValue64_(lane, session.mark_device(handle), step, CU_STREAM_WRITE_VALUE_DEFAULT);
-    const CUdeviceptr gate = session.host_gate_device + handle * sizeof(HostGate);
-    if (result == CUDA_SUCCESS)
-        result = driver_.cuStreamWaitValue64_(lane, gate + offsetof(HostGate, open), step,
-                                              CU_STREAM_WAIT_VALUE_GEQ);
-    // Only this tells that the stream has gone through: until then the words and the inbox must stay.
-    if (result == CUDA_SUCCESS)
-        result = driver_.cuStreamWriteValue64_(lane, gate + offsetof(HostGate, passed), step,
-                                               CU_STREAM_WRITE_VALUE_DEFAULT);
-    if (result == CUDA_SUCCESS) {
-        stream.functions = step;
-        stream.marked = step;
-        stream.await(step);
-    }
-    return result;
+    const CUresult result = driver_.cuStreamWriteValue64_(stream.lane->stream, session.mark_device(handle),
+                                                          step, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result != CUDA_SUCCESS) return result;
+    stream.marked = step;
+    stream.await(step);
+    Block block;
+    block.kind = Block::Kind::host_function;
+    block.value = step;
+    this->block(session, stream, block);
+    return CUDA_SUCCESS;
+}
+
+// What is left of a record has no more waits (backlog.cpp).
+CUresult Core::issue_values(Session& session, CUstream stream) {
+    std::vector<CUstreamBatchMemOpParams> writes;
+    uint32_t upto = 0;
+    const CUresult result = prepare_values(session, writes, upto);
+    if (result != CUDA_SUCCESS || writes.empty()) return result;
+    return driver_.cuStreamBatchMemOp_(stream, static_cast<unsigned>(writes.size()), writes.data(), 0);
 }
 
 }  // namespace fikit

@@ -5,6 +5,7 @@
 #include "copies.hpp"
 #include "entry.hpp"
 #include "served.hpp"
+#include "stream_values.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -50,6 +51,19 @@ CUresult issue(const Node& node, uint32_t stream) {
         }
         case CU_GRAPH_NODE_TYPE_HOST:
             return result_of(producer().host_function(stream, node.host.fn, node.host.userData));
+        case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+        case CU_GRAPH_NODE_TYPE_WAIT_EVENT: {
+            Event* const event = event_of(node.event);
+            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+            if (node.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT)
+                return event->session != 0
+                           ? result_of(producer().event_wait_other(event->session, event->number, stream))
+                           : result_of(producer().event_wait(event->number, stream));
+            store_release(event->capture, uint64_t{0});
+            return result_of(producer().event_record(event->number, stream, event->timed()));
+        }
+        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
+            return issue_values(node.values.begin(), node.values.size(), stream);
         default:
             return CUDA_SUCCESS;
     }

@@ -4,6 +4,7 @@
 #include "graph.hpp"
 #include "launches.hpp"
 #include "served.hpp"
+#include "stream_values.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -86,6 +87,22 @@ CUresult set(Node* node, const CUDA_HOST_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
+CUresult set(Node* node, const CUevent* given) {
+    if (node == nullptr || given == nullptr || event_of(*given) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    node->event = *given;
+    return CUDA_SUCCESS;
+}
+
+CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
+    if (node == nullptr || given == nullptr || given->flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_values(given->paramArray, given->count); result != CUDA_SUCCESS)
+        return result;
+    List<CUstreamBatchMemOpParams> values;  // what is given may be the node's own
+    if (!values.add(given->paramArray, given->count) || !node->values.assign(values))
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
+}
+
 CUresult set(Node* node, const CUgraph* given) {
     const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
     if (node == nullptr || child == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -136,6 +153,15 @@ CUresult with_parameters(const CUgraphNodeParams& given, const Use& use) {
         }
         case CU_GRAPH_NODE_TYPE_GRAPH:
             return use(&given.graph);
+        case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
+            return use(&given.eventRecord.event);
+        case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
+            return use(&given.eventWait.event);
+        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP: {
+            const CUDA_BATCH_MEM_OP_NODE_PARAMS parameters = {given.memOp.ctx, given.memOp.count,
+                                                              given.memOp.paramArray, given.memOp.flags};
+            return use(&parameters);
+        }
         case CU_GRAPH_NODE_TYPE_EMPTY:
             return use(static_cast<const void*>(nullptr));
         default:
@@ -313,6 +339,55 @@ CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS*
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                       const CUDA_HOST_NODE_PARAMS* parameters) {
     return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_HOST), parameters);
+}
+
+CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                  const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, parameters);
+}
+CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+    if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {
+        process.primary().handle, static_cast<unsigned>(node->values.size()), node->values.begin(), 0};
+    return give(parameters, node, is);
+}
+CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), parameters);
+}
+CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec executable, CUgraphNode node,
+                                            const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), parameters);
+}
+
+CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                   CUevent event) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &event);
+}
+CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent* event) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+    return node != nullptr ? give(event, node, node->event) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD), &event);
+}
+CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec executable, CUgraphNode node, CUevent event) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_EVENT_RECORD), &event);
+}
+
+CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                 CUevent event) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &event);
+}
+CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent* event) {
+    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+    return node != nullptr ? give(event, node, node->event) : CUDA_ERROR_INVALID_VALUE;
+}
+CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
+    return set(typed(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT), &event);
+}
+CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec executable, CUgraphNode node, CUevent event) {
+    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_WAIT_EVENT), &event);
 }
 
 CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,

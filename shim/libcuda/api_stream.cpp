@@ -6,6 +6,7 @@
 #include "objects.hpp"
 #include "printed.hpp"
 #include "served.hpp"
+#include "sharing.hpp"
 
 namespace fikit::shim {
 
@@ -57,14 +58,22 @@ CUresult cuStreamSynchronize(CUstream handle) {
     return synchronised(producer().stream_synchronize(number));
 }
 
-CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int) {
+CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
     const Event* const event = event_of(event_handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t number = 0;
     if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0 && captures.capturing(number))
+        return captures.add(number, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
+            node.event = event_handle;
+            return true;
+        });
     if (load_acquire(event->capture) != 0) return captures.join(number, *event);
     // Within a capture, an event from outside would be a dependency that no launch could repeat.
     if (captures.capturing(number)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (event->session != 0)
+        return result_of(producer().event_wait_other(event->session, event->number, number));
     return result_of(producer().event_wait(event->number, number));
 }
 
@@ -111,7 +120,8 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
 CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
     if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & CU_EVENT_INTERPROCESS) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
+        return CUDA_ERROR_INVALID_VALUE;
     auto* const event = new (std::nothrow) Event();
     if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     event->flags = flags;
@@ -127,7 +137,8 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
 CUresult cuEventDestroy_v2(CUevent handle) {
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const Status status = producer().event_destroy(event->number);
+    const Status status = event->session != 0 ? producer().stream_destroy(event->asking)
+                                              : producer().event_destroy(event->number);
     event->magic = 0;
     delete event;
     return result_of(status);
@@ -137,22 +148,30 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
     return fikit::shim::cuEventRecordWithFlags(handle, stream, CU_EVENT_RECORD_DEFAULT);
 }
 
-CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int) {
+CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int flags) {
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (event->session != 0) return CUDA_ERROR_NOT_SUPPORTED;  // only its own process records it
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0 && captures.capturing(number))
+        return captures.add(number, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&](Node& node) {
+            node.event = handle;
+            return true;
+        });
     const uint64_t capture = captures.record(number, *event);
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;
-    const bool timing = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
-    return result_of(producer().event_record(event->number, number, timing));
+    const Status status = producer().event_record(event->number, number, event->timed());
+    return status == status::success ? finish_record(*event) : result_of(status);
 }
 
 CUresult cuEventQuery(CUevent handle) {
-    const Event* const event = event_of(handle);
+    Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    if (event->session != 0) return query_shared(*event);
     return result_of(producer().event_query(event->number));
 }
 
@@ -160,6 +179,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     const Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    if (event->session != 0) return synchronize_shared(*event);
     return synchronised(producer().event_synchronize(event->number));
 }
 

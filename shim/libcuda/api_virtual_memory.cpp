@@ -1,22 +1,27 @@
 // Memory and addresses that the program joins itself. Handles of memory are the session's numbers; addresses
 // are the executor's, which keeps this process' own mappings away from them.
+#include <fcntl.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "entry.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
+#include "sharing.hpp"
 
 namespace fikit::shim {
 namespace {
 
+constexpr uint32_t shared_magic = 0x464d454d;
 constexpr uint64_t granularity = 2 << 20;
 
 // By handle; bytes 0: there is none such.
 struct Memory {
     uint64_t bytes;
-    CUmemAllocationHandleType exportable;  // as it was asked for; the export itself is not served
-    unsigned references;                   // of the program
+    CUmemAllocationHandleType exportable;
+    unsigned references;  // of the program
 };
 Memory memories[FIKIT_MAX_MEMORIES];
 Handles<FIKIT_MAX_MEMORIES> handles;
@@ -27,9 +32,7 @@ CUresult ask(uint32_t number, const Request& request, Answer& answer) {
     return result_of(producer().call(number, {&request, sizeof request}, reply));
 }
 
-// Memory that may be exported as a descriptor is granted, its export is not served: PyTorch's expandable
-// segments ask for it always, and export only for another process. For fabric handles it takes no for an
-// answer.
+// For fabric handles PyTorch takes no for an answer.
 bool is_device_memory(const CUmemAllocationProp& properties) {
     return properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
            properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
@@ -109,6 +112,66 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
     store_relaxed(memories[number].bytes, uint64_t{bytes});
     *handle = number;
     return CUDA_SUCCESS;
+}
+
+CUresult export_memory(uint64_t address, uint32_t handle, SharedMemory& shared) {
+    const fikit_request_memory_export request = {address, handle, 0};
+    fikit_reply_memory_export answer{};
+    const CUresult result = ask(fikit_call_memory_export, request, answer);
+    if (result != CUDA_SUCCESS) return result;
+    shared = {shared_magic, answer.session, answer.number, 0, {}, answer.size, answer.offset};
+    memcpy(shared.executor, answer.executor, sizeof shared.executor);
+    return CUDA_SUCCESS;
+}
+
+CUresult import_memory(const SharedMemory& shared, CUmemGenericAllocationHandle& handle) {
+    if (shared.magic != shared_magic) return CUDA_ERROR_INVALID_HANDLE;
+    const uint32_t number = handles.take();
+    if (number == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+    fikit_request_memory_import request = {{}, shared.number, number};
+    memcpy(request.executor, shared.executor, sizeof request.executor);
+    fikit_reply_memory_import answer{};
+    const CUresult result = ask(fikit_call_memory_import, request, answer);
+    if (result != CUDA_SUCCESS) {
+        handles.give_back(number);
+        return result;
+    }
+    memories[number].exportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    memories[number].references = 1;
+    store_relaxed(memories[number].bytes, uint64_t{answer.size});
+    handle = number;
+    return CUDA_SUCCESS;
+}
+
+// The descriptor is a file that says which memory it is; whoever opens it needs a session beside this one.
+CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
+                                      CUmemAllocationHandleType type, unsigned long long flags) {
+    if (shareable == nullptr || flags != 0 || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+    if ((memories[handle].exportable & type) == 0) return CUDA_ERROR_INVALID_VALUE;
+    SharedMemory shared;
+    const CUresult result = export_memory(0, static_cast<uint32_t>(handle), shared);
+    if (result != CUDA_SUCCESS) return result;
+    const int descriptor = memfd_create("fikit-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    if (write(descriptor, &shared, sizeof shared) != static_cast<ssize_t>(sizeof shared) ||
+        fcntl(descriptor, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
+        close(descriptor);
+        return CUDA_ERROR_OPERATING_SYSTEM;
+    }
+    *static_cast<int*>(shareable) = descriptor;
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* system_handle,
+                                        CUmemAllocationHandleType type) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
+    SharedMemory shared;
+    const int descriptor = static_cast<int>(reinterpret_cast<uintptr_t>(system_handle));
+    if (pread(descriptor, &shared, sizeof shared, 0) != static_cast<ssize_t>(sizeof shared))
+        return CUDA_ERROR_INVALID_VALUE;
+    return import_memory(shared, *handle);
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {

@@ -4,10 +4,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #include "channel.hpp"
 #include "log.hpp"
+#include "search.hpp"
 
 namespace fikit::shim {
 
@@ -20,53 +20,6 @@ constexpr unsigned char runtime_table[16] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4,
 constexpr unsigned char storage_table[16] = {0xc6, 0x93, 0x33, 0x6e, 0x11, 0x21, 0xdf, 0x11,
                                              0xa8, 0xc3, 0x68, 0xf3, 0x55, 0xd8, 0x95, 0x93};
 
-// Where distributions, containers and WSL put it.
-constexpr const char* places[] = {
-    "/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64",       "/usr/lib",
-    "/usr/local/nvidia/lib64",   "/usr/local/nvidia/lib",      "/usr/lib/wsl/lib", "/run/opengl-driver/lib"};
-
-bool is_ourselves(const char* path) {
-    Dl_info information{};
-    struct stat theirs{}, ours{};
-    if (dladdr(reinterpret_cast<const void*>(&is_ourselves), &information) == 0) return false;
-    return stat(path, &theirs) == 0 && stat(information.dli_fname, &ours) == 0 &&
-           theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
-}
-
-// A stand-in's copy in another folder is none either: the genuine one exports what no stand-in of ours does.
-void* open_driver(const char* path) {
-    struct stat there{};
-    if (stat(path, &there) != 0 || is_ourselves(path)) return nullptr;
-    void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (library == nullptr) {
-        call_log.say("%s: %s", path, dlerror());
-    } else if (dlsym(library, "fikit_shim") != nullptr) {
-        dlclose(library);
-        library = nullptr;
-    }
-    return library;
-}
-
-void* open_in(const char* folder, size_t length) {
-    char path[4096];
-    if (length == 0 || length > sizeof path - 32) return nullptr;
-    snprintf(path, sizeof path, "%.*s/libcuda.so.1", static_cast<int>(length), folder);
-    return open_driver(path);
-}
-
-void* find_driver() {
-    if (const char* named = getenv("FIKIT_NVIDIA_DRIVER"); named != nullptr) return open_driver(named);
-    for (const char* folder = getenv("LD_LIBRARY_PATH"); folder != nullptr && *folder != '\0';) {
-        const size_t length = strcspn(folder, ":;");
-        if (void* library = open_in(folder, length); library != nullptr) return library;
-        folder += length;
-        folder += *folder != '\0' ? 1 : 0;
-    }
-    for (const char* folder : places)
-        if (void* library = open_in(folder, strlen(folder)); library != nullptr) return library;
-    return nullptr;
-}
-
 template <class Function>
 Function function_as(void* address) {
     return reinterpret_cast<Function>(address);
@@ -77,7 +30,7 @@ Function function_as(void* address) {
 bool Genuine::load() {
     const Locked lock(mutex_);
     if (!looked_) {
-        library_ = find_driver();
+        library_ = find_library("libcuda.so.1", "fikit_shim");
         looked_ = true;
         call_log.say("NVIDIA driver in this process: %s", library_ != nullptr ? "found" : "none");
     }

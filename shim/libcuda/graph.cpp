@@ -188,6 +188,7 @@ Graph* Graph::clone() const {
         made->copy = node->copy;
         made->fill = node->fill;
         made->host = node->host;
+        made->event = node->event;
         made->enabled = node->enabled;
         if (node->packed != nullptr) {
             const Function* const function = function_of(node->function);
@@ -196,6 +197,7 @@ Graph* Graph::clone() const {
                 memcpy(made->packed, node->packed,
                        node->shape.attributes * sizeof(fikit_attribute) + node->shape.parameter_bytes);
         }
+        whole = made->values.assign(node->values) && whole;
         if (node->child != nullptr) whole = made->adopt(node->child->clone()) && whole;
     }
     for (uint32_t i = 0; i < nodes.size() && whole; ++i)

@@ -85,6 +85,8 @@ struct Node {
     CUDA_MEMCPY3D copy = {};
     CUDA_MEMSET_NODE_PARAMS fill = {};
     CUDA_HOST_NODE_PARAMS host = {};
+    List<CUstreamBatchMemOpParams> values;
+    CUevent event = nullptr;
     Graph* child = nullptr;
     // While the graph is looked at as a whole.
     bool enabled = true;
@@ -147,15 +149,15 @@ inline Executable* executable_of(CUgraphExec handle) {
     return object_of<Executable>(handle, executable_magic);
 }
 
-// Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.
-bool make_room(Node& node, const Function& function);
-
 // Edges that carry anything but full completion are those of programmatic launches.
 inline bool plain(const CUgraphEdgeData* edges, size_t count) {
     for (size_t i = 0; i < count && edges != nullptr; ++i)
         if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
     return true;
 }
+
+// Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.
+bool make_room(Node& node, const Function& function);
 
 // The rows of a copy or fill, for whoever takes one after the other; false ends it.
 template <class Take>

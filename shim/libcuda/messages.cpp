@@ -145,6 +145,18 @@ MessageReader MessageReader::at(std::string_view key) const {
     return {nullptr, 0};
 }
 
+MessageReader MessageReader::item(uint64_t index) const {
+    Head head;
+    if (read_head(data_, size_, head) != State::complete || head.kind != Head::array || index >= head.count)
+        return {nullptr, 0};
+    size_t at = head.size;
+    for (uint64_t i = 0;; ++i) {
+        const size_t value = at;
+        if (skip(data_, size_, at, 0) != State::complete) return {nullptr, 0};
+        if (i == index) return {data_ + value, at - value};
+    }
+}
+
 std::string_view MessageReader::text() const {
     Head head;
     if (read_head(data_, size_, head) != State::complete || head.kind != Head::text ||

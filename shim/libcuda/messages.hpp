@@ -39,6 +39,8 @@ class MessageReader {
 
     // The value of a key of the map at the reader's beginning; an empty reader when there is none.
     MessageReader at(std::string_view key) const;
+    // An element of the array at the reader's beginning; likewise.
+    MessageReader item(uint64_t index) const;
     bool exists() const { return size_ != 0; }
     std::string_view text() const;       // empty unless it is a text
     bool number(uint64_t& value) const;  // not negative

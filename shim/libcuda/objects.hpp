@@ -29,11 +29,16 @@ struct Event {
     uint32_t magic = event_magic;
     uint32_t number = 0;
     unsigned flags = 0;
+    // One of another process's: its session there, and a stream of ours that waits for it when it is asked
+    // for.
+    uint32_t session = 0, asking = 0;
+    bool asked = false;
     uint64_t capture = 0;       // in which it was recorded last, instead of on the GPU; 0: none
     Node** captured = nullptr;  // what it stands for there
     size_t captured_count = 0;
 
     ~Event() { free(captured); }
+    bool timed() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
 };
 
 struct Module;

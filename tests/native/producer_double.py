@@ -30,7 +30,7 @@ from fikit import protocol
 RING, STAGING = 1 << 17, 1 << 21
 RING_OFFSET, STAGING_OFFSET = 1 << 16, 1 << 18
 OUTBOX_BYTES = STAGING_OFFSET + STAGING
-MARKS, REPLY = 4096, 4096 + 1024 * 64
+MARKS, REPLY = 4096, 4096 + 4096 * 64
 INBOX_BYTES = REPLY + 65536
 HEAD, WAITERS, HOST_DONE = 64, 128, 4096
 ENDED, ERROR, TAIL, PARKED, WAKES = 8, 12, 16, 24, 28
@@ -94,12 +94,12 @@ class Executor(threading.Thread):
         self.outbox_fd, self.inbox_fd = sealed("outbox", OUTBOX_BYTES), sealed("inbox", INBOX_BYTES)
         self.outbox = mmap.mmap(self.outbox_fd, OUTBOX_BYTES)
         self.inbox = mmap.mmap(self.inbox_fd, INBOX_BYTES)
-        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 3, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
-        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 3)
+        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 4, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
+        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 4)
         self.wakes = ctypes.c_uint32.from_buffer(self.inbox, WAKES)
         self.name, self.lifeline, self.log = name, lifeline, log and log.open("a")
         self.tail = 0
-        self.steps = [0] * 1024
+        self.steps = [0] * 4096
         self.memory: dict[int, bytearray] = {}
         self.next_address = FIRST_ADDRESS
         self.host: dict[int, mmap.mmap | memoryview] = {0: memoryview(self.outbox)[STAGING_OFFSET:]}

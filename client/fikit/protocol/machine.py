@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from fikit.protocol.usage import Usage
-from fikit.protocol.words import Bytes, Count, Level, Reply, Request
+from fikit.protocol.words import Bytes, Count, Identifier, Level, Reply, Request
 
 
 class GpuRecord(Struct, frozen=True, kw_only=True):
@@ -33,6 +33,44 @@ class Gpus(Reply, tag="gpus", frozen=True):
     """Answer to ``ListGpus``."""
 
     gpus: list[GpuRecord]
+
+
+class VisibleProcess(Struct, frozen=True, kw_only=True):
+    """A process with a session, and the device memory it holds."""
+
+    pid: int
+    memory_bytes: Bytes
+
+
+class VisibleGpu(Struct, frozen=True, kw_only=True):
+    """A GPU as the peer's program is to see it: memory is what its tenant or job may have and uses."""
+
+    index: int
+    name: str
+    uuid: str
+    pci: str
+    """Where it is on the bus: domain, bus and device, in hexadecimal, and the function."""
+    compute_capability: Count
+    """Ten times the major number, and the minor one."""
+    driver_version: str
+    memory_bytes: Bytes
+    memory_used_bytes: Bytes
+    chosen: bool
+    """The peer's process has a session there, or its job is placed there."""
+    processes: list[VisibleProcess]
+    """Those of the peer's user."""
+
+
+class ListVisibleGpus(Request, tag="list_visible_gpus", frozen=True):
+    """The GPUs as a program may see them that asks NVML; with ``job`` as a session of it."""
+
+    job: Identifier | None = None
+
+
+class VisibleGpus(Reply, tag="visible_gpus", frozen=True):
+    """Answer to ``ListVisibleGpus``."""
+
+    gpus: list[VisibleGpu]
 
 
 class TenantRecord(Struct, frozen=True, kw_only=True):

@@ -8,4 +8,5 @@ from fikitd.api.requests import (  # noqa: F401
     targets,
     traces,
     views,
+    visible,
 )

@@ -41,6 +41,14 @@ def outcome(command: list[str], environment: dict[str, str]) -> Outcome:
 
 
 @pytest.fixture
+def compiler() -> list[str]:
+    """The C compiler with CUDA's headers."""
+    from nvidia import cu13
+
+    return ["gcc", f"-I{next(iter(cu13.__path__))}/include"]
+
+
+@pytest.fixture
 def natively() -> Runner:
     """Run a command on the driver itself."""
     return lambda *command: outcome([*ALONE, *command], {})

@@ -28,6 +28,7 @@ NAMES = [
     "launches",
     "limits",
     "streams",
+    "stream_values",
     "host_functions",
     "many",
     "virtual_memory",
@@ -59,14 +60,6 @@ def test_a_library_s_program_prints_the_same(name: str, natively: Runner, shared
     assert shared(*program) == alone
 
 
-@pytest.fixture
-def compiler() -> list[str]:
-    """The C compiler with CUDA's headers."""
-    from nvidia import cu13
-
-    return ["gcc", f"-I{next(iter(cu13.__path__))}/include"]
-
-
 def test_the_driver_s_tables_know_our_handles(shared: Runner, compiler: list[str], tmp_path: Path) -> None:
     driver = tmp_path / "libcuda.so.1"
     source = str(PROGRAMS / "driver_tables.c")
@@ -92,6 +85,19 @@ def test_a_program_that_is_linked_prints_the_same(
         alone = natively(str(program))
         assert alone == (0, LINKED[name], "")
         assert shared(str(program)) == alone
+
+
+def test_processes_share_memory_and_events(shared: Runner) -> None:
+    code, output, errors = shared(*PYTHON, str(PROGRAMS / "sharing.py"))
+    assert (code, errors) == (0, "")
+    assert output.splitlines() == [
+        "[3, 4, True, 'CUDA_ERROR_INVALID_VALUE', 5]",
+        "13 14 15",
+        "CUDA_ERROR_INVALID_CONTEXT",
+        "CUDA_ERROR_INVALID_VALUE CUDA_ERROR_INVALID_VALUE",
+        "3 99",
+        "CUDA_ERROR_INVALID_VALUE",
+    ]
 
 
 def test_a_graph_is_one_operation_with_its_own_profile(shared: Runner, client: Client) -> None:

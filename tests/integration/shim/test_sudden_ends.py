@@ -10,26 +10,28 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+from fikit import protocol
 from fikit.unmodified import variables
 
+from tests.integration.conftest import Client
 from tests.integration.end_to_end.conftest import Served
 from tests.integration.shim.conftest import PROGRAMS
 from tests.integration.shim.test_processes import executors
 
 Program = subprocess.Popen[str]
-Start = Callable[[], Program]
+Start = Callable[..., Program]
 SEEDS = range(3)
 
 
 @pytest.fixture
 def start(daemon: Served) -> Iterator[Start]:
-    """Start the busy program under the daemon."""
+    """Start a program under the daemon."""
     running: list[Program] = []
 
-    def begin() -> Program:
+    def begin(name: str = "busy") -> Program:
         running.append(
             subprocess.Popen(
-                [sys.executable, str(PROGRAMS / "busy.py")],
+                [sys.executable, str(PROGRAMS / f"{name}.py")],
                 env={**os.environ, "PYTHONPATH": str(PROGRAMS), **variables(str(daemon.socket), os.environ)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -86,6 +88,23 @@ def test_a_killed_executor_is_an_error_of_each_program(start: Start, daemon: Ser
     another = start()
     progress(another, 1)
     assert last_word(another) == "right"
+
+
+def test_a_program_that_waits_for_ever_harms_no_other(start: Start, client: Client) -> None:
+    other = start()
+    progress(other, 1)
+    for _ in range(3):
+        victim = start("waiting")
+        progress(victim, 1)
+        progress(other, 2)
+        late = start()  # loads its kernels meanwhile
+        progress(late, 1)
+        assert last_word(late) == "right"
+        victim.kill()
+        victim.wait()
+    while len(client.ask(protocol.ListSessions()).sessions) > 1:
+        progress(other, 1)
+    assert last_word(other) == "right"
 
 
 def test_a_killed_daemon_ends_no_program(start: Start, daemon: Served) -> None:

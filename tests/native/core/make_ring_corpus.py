@@ -25,6 +25,9 @@ CALLS = {
     "event_elapsed": (11, struct.pack("<II", 1, 2)),
     "graph_create": (22, struct.pack("<IIQQ", 1, 0, 0, 72)),
     "graph_destroy": (23, struct.pack("<II", 1, 0)),
+    "session_identity": (24, struct.pack("<Q", 0)),
+    "memory_export": (25, struct.pack("<QII", 1 << 40, 0, 0)),
+    "memory_import": (26, struct.pack("<16sII", b"", 1, 1)),
 }
 
 
@@ -65,6 +68,12 @@ def inputs() -> dict[str, bytes]:
         + record(7, flags=1, stream=3)
         + record(10, stream=3),
         "events": b"".join(record(5, struct.pack("<II", 1 + i % 2, i % 2)) for i in range(8)),
+        "values": record(
+            15,
+            struct.pack("<II", 2, 0)
+            + struct.pack("<IIIIQQ", 3, 0, 1, 0, 64, 1)
+            + struct.pack("<IIIIQQ", 4, 0, 0, 0, 1 << 40, 1),
+        ),
         "free": record(12, struct.pack("<Q", 1 << 40)) + record(13, struct.pack("<Q", 1)),
         "many": b"".join(record(7, flags=i % 2) for i in range(600)),
         "pad": record(0),

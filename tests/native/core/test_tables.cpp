@@ -243,32 +243,19 @@ void lanes_keep_priorities_apart() {
     lanes.add(handle(5), 0, 96);
     CHECK(lanes.partitions() == (std::vector<uint32_t>{96, 64}));
     CHECK_EQUAL(lanes.greatest_priority(), -5);
-    Lane* first = lanes.borrow(-5, 0, 0);
-    Lane* second = lanes.borrow(-5, 0, 0);
-    Lane* third = lanes.borrow(-5, 0, 0);
+    Lane* first = lanes.borrow(-5, 0);
+    Lane* second = lanes.borrow(-5, 0);
+    Lane* third = lanes.borrow(-5, 0);
     CHECK(first != second && third->users == 2 && third->cuda_priority == -5);
-    CHECK(lanes.borrow(-4, 0, 0)->stream == handle(3));  // the nearest lower urgency, never a higher one
-    CHECK(lanes.borrow(-1, 0, 0)->stream == handle(4));
-    CHECK(lanes.borrow(-5, 96, 0)->stream == handle(5));
-    CHECK(lanes.borrow(-5, 64, 0)->stream == handle(6));
+    CHECK(lanes.borrow(-4, 0)->stream == handle(3));  // the nearest lower urgency, never a higher one
+    CHECK(lanes.borrow(-1, 0)->stream == handle(4));
+    CHECK(lanes.borrow(-5, 96)->stream == handle(5));
+    CHECK(lanes.borrow(-5, 64)->stream == handle(6));
     Lanes::give_back(first);
     CHECK(first == nullptr);
     Lanes::give_back(first);  // of nothing
     Lanes::give_back(third);
-    CHECK(lanes.borrow(-5, 0, 0)->stream == handle(1));
-}
-
-void a_held_lane_is_not_lent_to_others() {
-    Lanes lanes;
-    lanes.add(handle(1), -1, 0);
-    lanes.add(handle(2), 0, 0);
-    Lane* own = lanes.borrow(-1, 0, 7);
-    own->hold(7);
-    CHECK(lanes.borrow(-1, 0, 7) == own);
-    Lane* other = lanes.borrow(-1, 0, 8);
-    CHECK(other->stream == handle(2));
-    other->hold(8);
-    CHECK(lanes.borrow(-1, 0, 9) != nullptr);  // all are held: better a shared one than none
+    CHECK(lanes.borrow(-5, 0)->stream == handle(1));
 }
 
 void names_are_found_again_and_bounded() {
@@ -377,13 +364,19 @@ void changed_entries_are_visited_once() {
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
-        CASE(durations_give_median_and_percentile), CASE(sampling_becomes_rare),
-        CASE(what_no_longer_holds_is_learnt_anew),  CASE(gaps_are_kept_by_what_came_before),
-        CASE(a_full_profile_refuses_new_kernels),   CASE(keys_tell_shapes_apart),
-        CASE(random_allocations_match_a_model),     CASE(quotas_and_exhaustion),
-        CASE(lanes_keep_priorities_apart),          CASE(a_held_lane_is_not_lent_to_others),
-        CASE(names_are_found_again_and_bounded),    CASE(readers_of_a_trace_have_their_own_places),
-        CASE(a_trace_is_read_while_it_is_written),  CASE(changed_entries_are_visited_once),
+        CASE(durations_give_median_and_percentile),
+        CASE(sampling_becomes_rare),
+        CASE(what_no_longer_holds_is_learnt_anew),
+        CASE(gaps_are_kept_by_what_came_before),
+        CASE(a_full_profile_refuses_new_kernels),
+        CASE(keys_tell_shapes_apart),
+        CASE(random_allocations_match_a_model),
+        CASE(quotas_and_exhaustion),
+        CASE(lanes_keep_priorities_apart),
+        CASE(names_are_found_again_and_bounded),
+        CASE(readers_of_a_trace_have_their_own_places),
+        CASE(a_trace_is_read_while_it_is_written),
+        CASE(changed_entries_are_visited_once),
     };
     return run_cases(cases, count, arguments);
 }

@@ -27,6 +27,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
         (void)value.number(number);
         (void)value.boolean();
     }
+    for (std::uint64_t index = 0; index < 4; ++index) {
+        const MessageReader item = body.at("gpus").item(index);
+        if (item.at("uuid").text().size() > size || item.at("processes").item(0).text().size() > size)
+            std::abort();
+    }
     return 0;
 }
 

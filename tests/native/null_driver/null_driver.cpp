@@ -364,6 +364,19 @@ CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t va
     ENTER(cuStreamWaitValue64);
     return submit(stream, {Item::wait_value, Function::cuStreamWaitValue64_, address, value, nullptr});
 }
+// Words of 8 bytes; of the conditions GEQ and EQ.
+CUresult cuStreamBatchMemOp(CUstream stream, unsigned count, CUstreamBatchMemOpParams* list, unsigned) {
+    ENTER(cuStreamBatchMemOp);
+    for (unsigned i = 0; i < count; ++i) {
+        const bool writes = list[i].operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
+        if (!writes && list[i].operation != CU_STREAM_MEM_OP_WAIT_VALUE_64) return CUDA_ERROR_INVALID_VALUE;
+        const bool equal = list[i].waitValue.flags == CU_STREAM_WAIT_VALUE_EQ;
+        const Item::Kind kind = writes ? Item::write : equal ? Item::wait_equal : Item::wait_value;
+        submit(stream, {kind, Function::cuStreamBatchMemOp_, list[i].waitValue.address,
+                        list[i].waitValue.value64, nullptr});
+    }
+    return CUDA_SUCCESS;
+}
 
 CUresult cuEventCreate(CUevent* event, unsigned) {
     ENTER(cuEventCreate);

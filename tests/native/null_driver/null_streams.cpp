@@ -32,6 +32,8 @@ bool perform(const Stream& stream, const Item& item) {
             return true;
         case Item::wait_value:
             return load(item.subject) >= item.value;
+        case Item::wait_equal:
+            return load(item.subject) == item.value;
         case Item::record_event:
             __atomic_store_n(&item.event->done, std::max(item.event->done, item.value), __ATOMIC_RELEASE);
             return true;

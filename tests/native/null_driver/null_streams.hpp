@@ -14,7 +14,7 @@ struct Event {
 };
 
 struct Item {
-    enum Kind { work, write, wait_value, record_event, wait_event };
+    enum Kind { work, write, wait_value, wait_equal, record_event, wait_event };
     Kind kind;
     Function function;
     uint64_t subject;  // address, or what the recording shows

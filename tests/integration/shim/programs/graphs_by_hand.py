@@ -92,3 +92,81 @@ print(driver.cuGraphInstantiate(graph, 0)[0].name)  # a circle
 done(driver.cuGraphExecDestroy(ready))
 done(driver.cuGraphDestroy(graph))
 run(called)
+
+# Events: recorded and waited for by a graph, by hand and captured.
+first, second = (done(driver.cuEventCreate(0)) for _ in range(2))
+graph = done(driver.cuGraphCreate(0))
+record = done(driver.cuGraphAddEventRecordNode(graph, None, 0, first))
+add_kernel(graph, [record], increment, int(memory))
+wait = done(driver.cuGraphAddEventWaitNode(graph, [record], 1, second))
+print(
+    [
+        int(done(call(node))) == int(event)
+        for call, node, event in (
+            (driver.cuGraphEventRecordNodeGetEvent, record, first),
+            (driver.cuGraphEventWaitNodeGetEvent, wait, second),
+        )
+    ]
+)
+executable = done(driver.cuGraphInstantiate(graph, 0))
+run(executable)
+done(driver.cuGraphEventRecordNodeSetEvent(record, second))
+done(driver.cuGraphExecEventRecordNodeSetEvent(executable, record, second))
+run(executable)
+print(
+    done(driver.cuEventElapsedTime(first, second)) > 0,
+    driver.cuGraphAddEventWaitNode(graph, None, 0, None)[0].name,
+)
+done(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+done(driver.cuEventRecordWithFlags(first, stream, 1))
+done(driver.cuLaunchKernel(increment, 1, 1, 1, 1, 1, 1, 0, stream, ((memory,), (None,)), 0))
+done(driver.cuStreamWaitEvent(stream, second, 1))
+graph = done(driver.cuStreamEndCapture(stream))
+nodes, count = done(driver.cuGraphGetNodes(graph, 4))
+print([done(driver.cuGraphNodeGetType(node)).name for node in nodes[:count]])
+run(done(driver.cuGraphInstantiate(graph, 0)), 2)
+done(driver.cuEventSynchronize(first))
+
+# Nodes of any kind by one call.
+kinds = driver.CUgraphNodeType
+graph = done(driver.cuGraphCreate(0))
+
+
+def any_node(kind, **parts):
+    given = driver.CUgraphNodeParams()
+    given.type = getattr(kinds, "CU_GRAPH_NODE_TYPE_" + kind)
+    for name, value in parts.items():
+        setattr(given, name, value)
+    return given
+
+
+def add_any(before, given):
+    return done(driver.cuGraphAddNode(graph, before, None, len(before), given))
+
+
+def any_fill(value):
+    given = any_node("MEMSET")
+    given.memset.dst, given.memset.value, given.memset.elementSize = memory, value, 4
+    given.memset.width, given.memset.height, given.memset.pitch, given.memset.ctx = 2, 1, 8, context
+    return given
+
+
+def any_event(kind, event):
+    given = any_node(kind)
+    (given.eventRecord if kind == "EVENT_RECORD" else given.eventWait).event = event
+    return given
+
+
+filled = add_any([], any_fill(100))
+recorded = add_any([filled], any_event("EVENT_RECORD", first))
+add_any([recorded], any_event("WAIT_EVENT", first))
+add_any([recorded], any_node("EMPTY"))
+called = any_node("HOST")
+called.host.fn, called.host.userData = ctypes.cast(host, ctypes.c_void_p).value, 13
+add_any([recorded], called)
+executable = done(driver.cuGraphInstantiate(graph, 0))
+run(executable)
+done(driver.cuGraphExecNodeSetParams(executable, filled, any_fill(200)))
+run(executable)
+done(driver.cuGraphNodeSetParams(filled, any_fill(300)))
+run(done(driver.cuGraphInstantiate(graph, 0)))

@@ -6,7 +6,7 @@ from calls import KERNELS, done, read, start
 from cuda.bindings import driver
 
 start()
-streams = [done(driver.cuStreamCreate(index % 2)) for index in range(1000)]
+streams = [done(driver.cuStreamCreate(index % 2)) for index in range(4000)]
 memory = done(driver.cuMemAlloc(4 * len(streams)))
 for index, stream in enumerate(streams):
     done(driver.cuMemsetD32Async(int(memory) + 4 * index, index, 1, stream))

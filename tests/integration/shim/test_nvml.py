@@ -1,0 +1,72 @@
+"""Programs that ask NVML see what their tenant may have, and that agrees with CUDA."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fikit import protocol
+
+from tests.integration.conftest import Client
+from tests.integration.end_to_end.conftest import SETTINGS, Served
+from tests.integration.shim.conftest import PROGRAMS, Runner
+
+PYTHON = (sys.executable, "-c", "from pynvml import *\nnvmlInit()\ngpu = nvmlDeviceGetHandleByIndex(0)\n")
+LIMIT = 256 << 20
+
+
+def run(shared: Runner, text: str, **environment: str) -> str:
+    code, output, errors = shared(*PYTHON[:2], PYTHON[2] + text, **environment)
+    assert (code, errors) == (0, "")
+    return output
+
+
+@pytest.mark.parametrize("limit", [0, LIMIT])
+def test_nvml_agrees_with_cuda(shared: Runner, daemon: Served, limit: int) -> None:
+    daemon.configure(
+        settings=SETTINGS.replace("[tenant_defaults]", f"[tenant_defaults]\nmemory_limit_bytes = {limit}")
+    )
+    daemon.stop()
+    daemon.start()
+    code, output, errors = shared(sys.executable, str(PROGRAMS / "nvml.py"))
+    assert code == 0, errors
+    assert output.splitlines() == [
+        *("True", "1 0 []", "True"),
+        *("True True True 100", "True", "[(True, True)]", "[] []"),
+        *("True", "True", "True", "True", "[0, 0] True", "0", "True", "True"),
+        *("0", "True"),
+    ]
+    assert not limit or run(shared, "print(nvmlDeviceGetMemoryInfo(gpu).total)") == f"{limit}\n"
+
+
+def test_asking_nvml_opens_no_session(shared: Runner, client: Client) -> None:
+    assert run(shared, "print(nvmlDeviceGetMemoryInfo(gpu).used)") == "0\n"
+    assert client.ask(protocol.GetStatus()).gpus[0].executors == 0
+
+
+def test_without_a_daemon_there_is_no_driver(shared: Runner) -> None:
+    code, _, errors = shared(*PYTHON, FIKIT_SOCKET="/no/such/socket")
+    assert (code, errors.splitlines()[-1].rpartition(": ")[2]) == (1, "Driver Not Loaded")
+
+
+def test_nvml_counts_the_gpus_as_cuda_does(shared: Runner, daemon: Served) -> None:
+    daemon.stop()
+    daemon.start(FIKIT_SIM_DEVICES="3")
+    program = (sys.executable, str(PROGRAMS / "nvml_devices.py"))
+    assert shared(*program) == (0, "1 0\n0 1\n", "")
+    assert shared(*program, CUDA_VISIBLE_DEVICES="2") == (0, "3 2\n2 3\n", "")
+
+
+def test_the_driver_s_own_library_answers_the_rest(
+    shared: Runner, compiler: list[str], tmp_path: Path
+) -> None:
+    library = tmp_path / "libnvidia-ml.so.1"
+    source = str(PROGRAMS / "nvml_driver.c")
+    subprocess.run([*compiler, "-shared", "-fPIC", source, "-o", str(library)], check=True)
+    there = {"FIKIT_NVIDIA_DRIVER": str(tmp_path / "libcuda.so.1")}
+    text = "print(nvmlDeviceGetTemperature(gpu, 0), nvmlDeviceGetMemoryInfo(gpu).used)"
+    assert run(shared, text, **there) == "42 0\n"
+    text = "try:\n    nvmlDeviceGetProcessUtilization(gpu, 0)\nexcept NVMLError as error:\n    print(error)"
+    assert run(shared, text, **there) == "Not Supported\n"

@@ -1,0 +1,166 @@
+// Streams that wait for a word of the tenant's: what is behind them waits, and nobody else does.
+#include <cstring>
+
+#include "rig.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+// Pinned memory whose words streams wait for.
+struct Words {
+    uint32_t handle = 0;
+    HostBuffer buffer{};
+    Words(Rig& rig, Tenant& tenant) {
+        rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(4096, handle, buffer), 0); });
+    }
+    uint64_t& operator[](size_t index) { return reinterpret_cast<uint64_t*>(buffer.address)[index]; }
+    void write(size_t index, uint64_t value) { __atomic_store_n(&(*this)[index], value, __ATOMIC_RELEASE); }
+    fikit_value entry(size_t index, uint64_t value, CUstreamBatchMemOpType type, uint32_t flags) const {
+        return {static_cast<uint32_t>(type), flags, handle, 0, index * 8, value};
+    }
+    fikit_value until(size_t index, uint64_t value, uint32_t flags = CU_STREAM_WAIT_VALUE_GEQ) const {
+        return entry(index, value, CU_STREAM_MEM_OP_WAIT_VALUE_64, flags);
+    }
+    fikit_value put(size_t index, uint64_t value) const {
+        return entry(index, value, CU_STREAM_MEM_OP_WRITE_VALUE_64, 0);
+    }
+};
+
+void submit(Tenant& tenant, uint32_t stream, const fikit_value& value) {
+    CHECK_EQUAL(tenant->values(stream, &value, 1), 0);
+}
+
+uint32_t new_stream(Tenant& tenant) {
+    uint32_t stream = 0;
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
+    return stream;
+}
+
+void works(Rig& rig, Tenant& tenant) {
+    for (int round = 0; round < 3; ++round) {
+        launch(tenant);
+        rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
+    }
+}
+
+void what_is_behind_a_wait_waits_for_the_word() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Words words(rig, tenant);
+    const uint32_t stream = new_stream(tenant);
+    const fikit_value list[] = {words.put(0, 1), words.until(1, 5), words.put(0, 2)};
+    CHECK_EQUAL(tenant->values(stream, list, 3), 0);
+    launch(tenant, stream);
+    rig.settle();
+    CHECK_EQUAL(words[0], 1u);
+    CHECK_EQUAL(tenant->stream_query(stream), status::not_ready);
+    words.write(1, 6);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(stream), 0); });
+    CHECK_EQUAL(words[0], 2u);
+}
+
+// More streams wait than there are lanes of the kind, and others wait for them through events and the legacy
+// default stream; all of the other session's streams go on.
+void endless_waits_hold_up_nobody_else() {
+    Rig rig(hand_turned(), 2);
+    Tenant tenant = rig.ready("a"), other = rig.ready("b");
+    Words words(rig, tenant);
+    const uint64_t waits_before = null_driver::count(Function::cuStreamWaitValue64_);
+    launch(other);
+    for (int i = 0; i < 12; ++i) {
+        const uint32_t waits = new_stream(tenant), behind = new_stream(tenant);
+        launch(tenant, behind);
+        uint32_t event = 0;
+        CHECK_EQUAL(tenant->event_create(event), 0);
+        submit(tenant, waits, words.until(0, 1));
+        launch(tenant, waits);
+        CHECK_EQUAL(tenant->event_record(event, waits, false), 0);
+        CHECK_EQUAL(tenant->event_wait(event, behind), 0);
+        launch(tenant, behind);
+        rig.settle();
+        works(rig, other);
+    }
+    uint32_t ordered = 0;
+    CHECK_EQUAL(tenant->stream_create(0, 0, ordered), 0);
+    submit(tenant, ordered, words.until(0, 1));
+    launch(tenant);  // behind it
+    rig.settle();
+    Tenant late = rig.ready("c");  // loads code, which waits for what runs
+    works(rig, late);
+    works(rig, other);
+    CHECK_EQUAL(tenant->stream_query(0), status::not_ready);
+    // Loading and freeing would wait for what waits on the GPU.
+    CHECK_EQUAL(null_driver::count(Function::cuStreamWaitValue64_), waits_before);
+    words.write(0, 1);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
+    works(rig, other);
+    works(rig, tenant);
+}
+
+// What waits counts as on the GPU once it no longer does.
+void what_waits_is_not_high_priority_work() {
+    Rig rig;
+    Tenant high = rig.ready("high", 0), low = rig.ready("low", 9);
+    Words words(rig, high);
+    submit(high, 0, words.until(0, 1));
+    for (int i = 0; i < 10; ++i) launch(high);
+    rig.settle();
+    works(rig, low);
+    words.write(0, 1);
+    rig.while_turning([&] { CHECK_EQUAL(high->synchronize(now_ns() + 5'000'000'000), 0); });
+}
+
+// Two streams wait for different values of one word, and one for two in turn.
+void the_end_of_a_session_ends_its_waits() {
+    Rig rig(hand_turned(), 2);
+    Tenant other = rig.ready("b");
+    {
+        Tenant tenant = rig.ready("a");
+        Words words(rig, tenant);
+        const uint32_t one = new_stream(tenant), two = new_stream(tenant);
+        submit(tenant, one, words.until(0, 11, CU_STREAM_WAIT_VALUE_EQ));
+        submit(tenant, one, words.until(0, 12, CU_STREAM_WAIT_VALUE_EQ));
+        submit(tenant, two, words.until(0, 13, CU_STREAM_WAIT_VALUE_EQ));
+        launch(tenant, one);
+        launch(tenant, two);
+        rig.settle();
+        rig.while_turning([&] { CHECK(rig.core().end("a", 999, "as the operator wished")); });
+        CHECK_EQUAL(rig.wait_ended().error, 999);
+    }
+    works(rig, other);
+}
+
+void impossible_waits_are_refused() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Words words(rig, tenant);
+    const fikit_value wrong[] = {
+        words.until(512, 0),
+        words.put(512, 1),  // behind the end
+        {CU_STREAM_MEM_OP_WRITE_VALUE_64, 0, words.handle, 0, 4, 1},
+        {CU_STREAM_MEM_OP_WRITE_VALUE_64, 0, words.handle + 1, 0, 0, 1},
+        {CU_STREAM_MEM_OP_WRITE_VALUE_64, 0, 0, 0, 1 << 20, 1},
+        {99, 0, words.handle, 0, 0, 1},
+    };
+    for (const fikit_value& value : wrong) {
+        submit(tenant, 0, value);
+        CHECK_EQUAL(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE),
+                    "stream memory operation: CUDA_ERROR_INVALID_VALUE (1)");
+    }
+    works(rig, tenant);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(what_is_behind_a_wait_waits_for_the_word),
+        CASE(endless_waits_hold_up_nobody_else),
+        CASE(what_waits_is_not_high_priority_work),
+        CASE(the_end_of_a_session_ends_its_waits),
+        CASE(impossible_waits_are_refused),
+    };
+    return run_cases(cases, count, arguments);
+}
