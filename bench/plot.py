@@ -32,5 +32,7 @@ def draw(result: dict[str, Any], image: Path) -> None:
         yscale="log",
         title=f"{result['device']}: {len(result['pairs'])} pairs, medians large",
     )
+    for formatter in (axes.yaxis.set_major_formatter, axes.yaxis.set_minor_formatter):
+        formatter("{x:g}")
     axes.legend(loc="best", fontsize="small")
     figure.savefig(image)

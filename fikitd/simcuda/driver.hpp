@@ -144,7 +144,8 @@ class Driver {
     CUresult wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation);
     bool visible(const OperationPtr& operation);
     CUresult synchronize(Lock& lock, Context& context);
-    // Waits until no kernel runs, while the launches of all threads stand still (loading code does so).
+    // Waits until no kernel runs and no stream waits for a value, while the launches of all threads stand
+    // still (loading code does so).
     CUresult stand_still(Lock& lock);
     // A call that costs so much, during which launches stand still.
     void hold_launches(Nanoseconds cost);

@@ -156,9 +156,12 @@ CUresult Driver::stand_still(Lock& lock) {
         for (;;) {
             advance(*device);
             const auto next = device->engine.next_event_time();
-            if (sticky() != CUDA_SUCCESS || !device->engine.computing()) break;
+            const bool waiting = device->engine.polls();
+            if (sticky() != CUDA_SUCCESS || (!device->engine.computing() && !waiting)) break;
             if (device->kernels.count > 0)
                 progress_.wait(lock);
+            else if (!next && waiting)
+                progress_.wait_for(lock, look_wall);  // the host may write the value
             else if (!next)
                 break;
             else if (clock.is_virtual())

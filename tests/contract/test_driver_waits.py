@@ -1,5 +1,8 @@
 """Which calls wait for a kernel that runs on another stream, and which do not."""
 
+import ctypes
+import mmap
+import threading
 import time
 from collections.abc import Callable
 
@@ -44,3 +47,43 @@ def test_mapping_memory_does_not_wait(cuda: Cuda) -> None:
         cuda.cuMemAddressFree(address, size)
 
     assert beside_a_kernel(cuda, cycle) < 0.5
+
+
+def waits_for_a_waiting_stream(cuda: Cuda, call: Callable[[], object]) -> bool:
+    """Whether a call returns only after another stream's wait for a value has ended."""
+    stream = cuda.stream()
+    place, words = cuda.pinned_words()
+    words[0] = 0
+    cuda.cuStreamWaitValue32(stream, place, 1, 0)
+    writer = threading.Timer(0.1, lambda: words.__setitem__(0, 1))
+    writer.start()
+    call()
+    waited = words[0] == 1
+    writer.join()
+    cuda.cuStreamSynchronize(stream)
+    cuda.cuStreamDestroy(stream)
+    return waited
+
+
+def test_who_waits_for_streams_that_wait_for_values(cuda: Cuda) -> None:
+    loaded = []
+
+    def load() -> None:
+        loaded.append(cuda.cuModuleLoadData(KERNELS))
+        cuda.cuLaunchKernel(
+            cuda.cuModuleGetFunction(loaded[-1], b"nothing"), 1, 1, 1, 1, 1, 1, 0, other, 0, 0
+        )
+
+    other = cuda.stream()
+    memory = mmap.mmap(-1, 1 << 22)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+    address = cuda.cuMemAlloc(2 << 20)
+    assert waits_for_a_waiting_stream(cuda, load)
+    assert waits_for_a_waiting_stream(cuda, lambda: cuda.cuModuleUnload(loaded[0]))
+    assert waits_for_a_waiting_stream(cuda, lambda: cuda.cuMemFree(address))
+    assert not waits_for_a_waiting_stream(cuda, lambda: cuda.cuMemHostRegister(start, len(memory), 0))
+    assert waits_for_a_waiting_stream(cuda, lambda: cuda.cuMemHostUnregister(start))
+    assert not waits_for_a_waiting_stream(
+        cuda, lambda: (cuda.launch("nothing", stream=other), cuda.cuStreamSynchronize(other))
+    )
+    assert not waits_for_a_waiting_stream(cuda, cuda.stream)

@@ -169,5 +169,8 @@ def test_a_host_function_that_does_not_return_is_shown_and_holds_up_nobody(
                 break
             threading.Event().wait(0.05)
         assert shown.host_functions == 1
+        with connect(name="loader") as loader, loader.load(PTX) as late:  # the driver has nothing to wait for
+            late.kernel("nothing").launch(grid=1, block=1)
+            loader.synchronize(timeout=10)
         may_return.set()
         stuck.synchronize(timeout=10)
