@@ -41,8 +41,8 @@
     X(21, memory_access) /* makes what is mapped there usable */                   \
     X(22, graph_create)  /* a graph that is launched as one operation */           \
     X(23, graph_destroy)                                                           \
-    X(24, session_identity) /* for handles that another process gets */           \
-    X(25, memory_export)    /* device memory that other sessions may map */       \
+    X(24, session_identity) /* for handles that another process gets */            \
+    X(25, memory_export)    /* device memory that other sessions may map */        \
     X(26, memory_import)                                                           \
     X(30, printed)    /* what kernels have printed and nobody has asked for yet */ \
     X(31, tensor_map) /* made or changed by the driver */
