@@ -117,47 +117,40 @@ format: $(VENV)/.lint  ## rewrite the sources as lint wants them
 	$(BIN)/ruff format .
 	$(if $(NATIVE_SOURCES),$(BIN)/clang-format -i $(NATIVE_SOURCES))
 
-# A fuzz target is fuzz_NAME.cpp somewhere in tests/native, with LLVMFuzzerTestOneInput; its kept inputs are in
-# tests/data/fuzz/NAME. CMake builds it with libFuzzer (FIKIT_FUZZ=libfuzzer) or with a main that runs the
-# kept inputs once (FIKIT_FUZZ=standalone).
+# With address and undefined: by clang++ where it has libFuzzer, so that one build serves tests and fuzzing; else
+# by g++. A fuzz target is fuzz_NAME.cpp somewhere in tests/native, with LLVMFuzzerTestOneInput; its kept inputs
+# are in tests/data/fuzz/NAME. Without libFuzzer it is a test that runs them, and mutations of them, once.
 
 .PHONY: sanitize
-sanitize: sanitize-gcc fuzz  ## native tests with address, undefined and thread sanitizers, and the fuzz targets
+sanitize: sanitize-address fuzz sanitize-thread  ## native tests with address, undefined and thread sanitizers; fuzz targets
 
-.PHONY: sanitize-gcc
-sanitize-gcc: sanitize-address sanitize-thread  ## the sanitizers alone, with g++
+LIBFUZZER = $(shell echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' \
+    | clang++ -x c++ -fsanitize=fuzzer,address,undefined - -o /dev/null 2> /dev/null && echo yes)
+
+.PHONY: instrumented-address instrumented-thread
+instrumented-address: OPTIONS = -DFIKIT_SANITIZE=address,undefined \
+    $(if $(LIBFUZZER),-DCMAKE_CXX_COMPILER=clang++ -DFIKIT_LIBFUZZER=ON,-DCMAKE_CXX_COMPILER=g++)
+instrumented-thread: OPTIONS = -DFIKIT_SANITIZE=thread -DCMAKE_CXX_COMPILER=g++
+instrumented-address instrumented-thread: instrumented-%: $(VENV)/.tools
+	[ -f build/sanitize-$*/build.ninja ] || $(CONFIGURE) -B build/sanitize-$* $(OPTIONS)
+	cmake --build build/sanitize-$* -j $(JOBS)
 
 .PHONY: sanitize-address sanitize-thread
-sanitize-address: SANITIZE := address,undefined
-sanitize-thread: SANITIZE := thread
-sanitize-address sanitize-thread: $(VENV)/.tools
-	@echo "== native tests with $(SANITIZE) sanitizer"
-	[ -f build/$@/build.ninja ] || $(CONFIGURE) -B build/$@ -DCMAKE_CXX_COMPILER=g++ -DFIKIT_SANITIZE=$(SANITIZE)
-	cmake --build build/$@ -j $(JOBS)
+sanitize-address sanitize-thread: sanitize-%: instrumented-%
+	@echo "== native tests with sanitizers: $*"
 	ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
 	    ctest --no-tests=error --test-dir build/$@ --output-on-failure -j $(JOBS) --timeout 600
 
 .PHONY: fuzz
-fuzz: $(VENV)/.tools  ## each fuzz target for FUZZ_SECONDS, or over its kept inputs where there is no clang++
-	@targets=($(basename $(notdir $(shell find tests/native -name 'fuzz_*.cpp' 2>/dev/null))))
-	if (($${#targets[@]} == 0)); then echo "== no fuzz targets"; exit 0; fi
-	if echo 'extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }' \
-	    | clang++ -x c++ -fsanitize=fuzzer,address,undefined - -o /dev/null 2> /dev/null
-	then mode=libfuzzer compiler=clang++; else mode=standalone compiler=g++; fi
-	echo "== fuzz targets, $$mode"
-	[ -f build/fuzz-$$mode/build.ninja ] || $(CONFIGURE) -B build/fuzz-$$mode -DCMAKE_CXX_COMPILER=$$compiler \
-	    -DFIKIT_FUZZ=$$mode -DFIKIT_SANITIZE=address,undefined
-	cmake --build build/fuzz-$$mode -j $(JOBS) --target $${targets[@]}
-	for target in $${targets[@]}; do
-	    program=$$(find build/fuzz-$$mode -type f -executable -name $$target)
+fuzz: instrumented-address  ## each fuzz target for FUZZ_SECONDS, where clang++ has libFuzzer
+	if [ -z "$(LIBFUZZER)" ]; then echo "== no libFuzzer: the fuzz targets are tests"; exit 0; fi
+	for target in $(basename $(notdir $(shell find tests/native -name 'fuzz_*.cpp'))); do
+	    echo "== $$target"
 	    kept=tests/data/fuzz/$${target#fuzz_}
-	    if [ $$mode = standalone ]; then
-	        find $$kept -type f -print0 | xargs -0 $$program
-	    else
-	        mkdir -p build/fuzz-found/$$target
-	        $$program -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
-	            -artifact_prefix=build/fuzz-found/ build/fuzz-found/$$target $$([ -d $$kept ] && echo $$kept)
-	    fi
+	    mkdir -p build/fuzz-found/$$target
+	    $$(find build/sanitize-address -type f -executable -name $$target) \
+	        -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
+	        -artifact_prefix=build/fuzz-found/ build/fuzz-found/$$target $$([ -d $$kept ] && echo $$kept)
 	done
 
 .PHONY: bench

@@ -30,10 +30,6 @@ bool ordered(const Session& session, uint32_t one, uint32_t other) {
            (other == 0 && is_blocking(session, one));
 }
 
-const Operation& operation_in(const std::vector<uint8_t>& bytes) {
-    return *reinterpret_cast<const Operation*>(bytes.data());
-}
-
 bool is_wide(uint32_t operation) {
     return operation == CU_STREAM_MEM_OP_WAIT_VALUE_64 || operation == CU_STREAM_MEM_OP_WRITE_VALUE_64;
 }
@@ -76,8 +72,8 @@ bool Core::is_barrier(const Session& session, const Operation& operation) const 
             return true;
         case fikit_call_graph_create:
         case fikit_call_graph_destroy:
-            return std::any_of(session.backlog.begin(), session.backlog.end(), [&](const auto& bytes) {
-                const Operation& earlier = operation_in(bytes);
+            return std::any_of(session.backlog.begin(), session.backlog.end(), [&](const auto& kept) {
+                const Operation& earlier = kept.operation();
                 return earlier.record().op == FIKIT_OP_GRAPH && earlier.as<fikit_graph>().graph == handle;
             });
         default:
@@ -97,7 +93,7 @@ bool Core::may_go(const Session& session, const Operation& operation, size_t bef
                 return false;
     const bool of_event = record.op == FIKIT_OP_EVENT_WAIT || record.op == FIKIT_OP_EVENT_DESTROY;
     for (size_t i = 0; i < before; ++i) {
-        const Operation& earlier = operation_in(session.backlog[i]);
+        const Operation& earlier = session.backlog[i].operation();
         const fikit_record& other = earlier.record();
         if (of_stream && is_of_stream(other.op) && ordered(session, record.stream, other.stream))
             return false;
@@ -113,17 +109,16 @@ bool Core::may_go(const Session& session, const Operation& operation, size_t bef
 // Puts the record at the head off where it has to be. False: it may go now.
 bool Core::defer(Session& session) {
     if (may_go(session, *session.head, session.backlog.size())) return false;
-    const uint8_t* const bytes = session.head->bytes;
-    session.backlog.emplace_back(bytes, bytes + session.head->record().bytes);
+    session.backlog.emplace_back(*session.head);
     return true;
 }
 
 // The first record that may go becomes the head.
 bool Core::take_deferred(Session& session) {
     for (size_t i = 0; i < session.backlog.size(); ++i) {
-        const std::vector<uint8_t>& bytes = session.backlog[i];
-        if (!may_go(session, operation_in(bytes), i)) continue;
-        std::memcpy(session.head->bytes, bytes.data(), bytes.size());
+        const KeptOperation& kept = session.backlog[i];
+        if (!may_go(session, kept.operation(), i)) continue;
+        std::memcpy(session.head->bytes, kept.operation().bytes, kept.bytes());
         session.backlog.erase(session.backlog.begin() + static_cast<std::ptrdiff_t>(i));
         session.head_ready = true;
         return true;
@@ -214,7 +209,7 @@ bool Core::begin_values(Session& session) {
     std::memmove(session.head->bytes + sizeof record, session.head->values() + upto + 1,
                  left * sizeof(fikit_value));
     record.count = left;
-    session.backlog.emplace_front(session.head->bytes, session.head->bytes + record.record.bytes);
+    session.backlog.emplace_front(*session.head);
     block(session, stream, wait);
     return false;
 }
@@ -229,15 +224,15 @@ bool Core::begin_event_wait(Session& session) {
     wait.kind = Block::Kind::event;
     wait.session = record.session;
     wait.event = record.event;
-    session.backlog.emplace_front(session.head->bytes, session.head->bytes + record.record.bytes);
+    session.backlog.emplace_front(*session.head);
     block(session, stream, wait);
     return false;
 }
 
 bool Core::will_record(uint32_t serial, uint32_t event) const {
     const Session* const of = find(serial);
-    return of != nullptr && std::any_of(of->backlog.begin(), of->backlog.end(), [&](const auto& bytes) {
-               const Operation& operation = operation_in(bytes);
+    return of != nullptr && std::any_of(of->backlog.begin(), of->backlog.end(), [&](const auto& kept) {
+               const Operation& operation = kept.operation();
                return operation.record().op == FIKIT_OP_EVENT_RECORD &&
                       operation.as<fikit_event>().event == event;
            });

@@ -6,6 +6,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <vector>
 
 namespace fikit {
 
@@ -28,6 +30,23 @@ struct Operation {
         return reinterpret_cast<const fikit_value*>(bytes + sizeof(fikit_values));
     }
     const uint8_t* payload() const { return bytes + sizeof(fikit_call_record); }
+};
+
+// A record that is kept for later: only the cache lines that it has, aligned as an Operation is.
+class KeptOperation {
+  public:
+    explicit KeptOperation(const Operation& operation)
+        : lines_(operation.record().bytes / FIKIT_RECORD_ALIGN) {
+        std::memcpy(lines_.data(), operation.bytes, bytes());
+    }
+    const Operation& operation() const { return *reinterpret_cast<const Operation*>(lines_.data()); }
+    size_t bytes() const { return lines_.size() * sizeof(Line); }
+
+  private:
+    struct alignas(FIKIT_RECORD_ALIGN) Line {
+        uint8_t bytes[FIKIT_RECORD_ALIGN];
+    };
+    std::vector<Line> lines_;
 };
 
 inline bool is_step(uint16_t op) {

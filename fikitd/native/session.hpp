@@ -242,7 +242,7 @@ struct Session {
     uint64_t calls_answered = 0;            // (worker)
 
     // Records that are behind a block, in order, as they came (backlog.cpp).
-    std::deque<std::vector<uint8_t>> backlog;
+    std::deque<KeptOperation> backlog;
     uint32_t blocked = 0;  // streams with a block
     bool rescan = false;   // one may be free to go
     bool defers() const { return blocked > 0 || !backlog.empty(); }

@@ -224,11 +224,11 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
-    const CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, device};
+    const CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {device}};
     return named_pool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool, false);
 }
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
-    const CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, device};
+    const CUmemLocation location{CU_MEM_LOCATION_TYPE_DEVICE, {device}};
     return named_pool(&location, CU_MEM_ALLOCATION_TYPE_PINNED, pool, true);
 }
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) { return choose_pool(device, pool); }

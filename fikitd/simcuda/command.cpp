@@ -13,6 +13,8 @@ template <typename... Visitors>
 struct Overloaded : Visitors... {
     using Visitors::operator()...;
 };
+template <class... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 // The kernel's parameter buffer, from an array of pointers or from one packed buffer.
 CUresult gather(const ptx::Kernel& kernel, void** parameters, void** extra, std::vector<std::byte>& buffer) {

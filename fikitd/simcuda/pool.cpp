@@ -50,7 +50,7 @@ MemoryPool& preset_pool(Driver& driver, int device) {
         auto pool = std::make_shared<MemoryPool>();
         pool->preset = true;
         pool->properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        pool->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, device};
+        pool->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
         simulated.preset_pool = simulated.pool = pool.get();
         driver.pools.add(std::move(pool));
     }

@@ -2,7 +2,7 @@
 // null driver with two sessions, of which the second is never touched: whatever the first one says, nothing
 // crashes or hangs, and at most the first one ends.
 //
-// With clang, libFuzzer drives LLVMFuzzerTestOneInput (-DFIKIT_FUZZ=libfuzzer). Without, main() runs the
+// With clang, libFuzzer drives LLVMFuzzerTestOneInput (-DFIKIT_LIBFUZZER=ON). Without, main() runs the
 // inputs given and then mutations of them, from a fixed seed:
 //
 //   fuzz_ring [--mutations=NUMBER] INPUT...

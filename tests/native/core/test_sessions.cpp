@@ -294,6 +294,7 @@ void a_host_function_that_does_not_return_holds_up_nobody_else() {
 
 // A session that ends while its host function runs lets go of the lane; nothing of it is left.
 void an_end_leaves_nothing_behind() {
+    std::atomic<bool> stop{false};  // outlives the tenant, whose end waits for its functions
     Rig rig;
     const auto before = null_driver::live();
     Tenant tenant = rig.ready("a", 0);
@@ -307,7 +308,6 @@ void an_end_leaves_nothing_behind() {
     CHECK_EQUAL(tenant->event_record(event, stream, false), 0);
     launch(tenant);
     launch(tenant, stream);
-    std::atomic<bool> stop{false};
     CHECK_EQUAL(tenant->host_function(
                     0,
                     [](void* at) {

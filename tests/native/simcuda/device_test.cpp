@@ -224,12 +224,12 @@ Launch memory_bound(double microseconds_alone) {
 }
 
 TEST(kernels_bound_by_memory_share_its_bandwidth) {
-    const auto elapsed = [](int kernels, double interference) {
+    const auto elapsed = [](int count, double interference) {
         DeviceOptions options;
         options.interference = interference;
         Bench bench(options);
         std::vector<OperationPtr> all;
-        for (int index = 0; index < kernels; ++index) all.push_back(bench.submit(memory_bound(500)));
+        for (int index = 0; index < count; ++index) all.push_back(bench.submit(memory_bound(500)));
         bench.run();
         return static_cast<double>(all[0]->completed_at - model::submission) / 1000;
     };
