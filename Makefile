@@ -136,10 +136,11 @@ instrumented-address instrumented-thread: instrumented-%: $(VENV)/.tools
 	cmake --build build/sanitize-$* -j $(JOBS)
 
 .PHONY: sanitize-address sanitize-thread
+sanitize-thread: CHOICE := --label-exclude one-thread
 sanitize-address sanitize-thread: sanitize-%: instrumented-%
 	@echo "== native tests with sanitizers: $*"
 	ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1 \
-	    ctest --no-tests=error --test-dir build/$@ --output-on-failure -j $(JOBS) --timeout 600
+	    ctest --no-tests=error --test-dir build/$@ --output-on-failure -j $(JOBS) --timeout 600 $(CHOICE)
 
 .PHONY: fuzz
 fuzz: instrumented-address  ## each fuzz target for FUZZ_SECONDS, where clang++ has libFuzzer
