@@ -28,11 +28,13 @@ template <class Pack>
 }
 
 template <class Pack>
-[[gnu::always_inline]] inline CUresult issue(const Function& function, const LaunchShape& shape,
+[[gnu::always_inline]] inline CUresult issue(const Function& function, LaunchShape& shape,
                                              const fikit_attribute* attributes, const Pack& pack) {
     if (captures.capturing(shape.stream)) [[unlikely]]
         return capture(function, shape, attributes, pack);
-    return result_of(producer().launch_with(shape, attributes, pack));
+    Producer& producer = producer_of(shape.stream);
+    shape.stream = stream_number(shape.stream);
+    return result_of(producer.launch_with(shape, attributes, pack));
 }
 
 [[gnu::always_inline]] inline CUresult launch(const Function& function, LaunchShape& shape,
@@ -49,6 +51,13 @@ template <class Pack>
     return issue(function, shape, attributes, buffer);
 }
 
+// The kernel on the stream's device: of a library it is there on all; nullptr: not this one.
+[[gnu::always_inline]] inline const Function* on_device_of(uint32_t stream, const Function* function) {
+    if (function->device == stream >> stream_bits) [[likely]]
+        return function;
+    return twin_of(*function, device_of(stream));
+}
+
 // All blocks of a cooperative launch must be there at once.
 CUresult fits(const Function& function, const LaunchShape& shape) {
     int blocks = 0;
@@ -57,8 +66,8 @@ CUresult fits(const Function& function, const LaunchShape& shape) {
     const CUresult result =
         occupancy(const_cast<Function*>(&function), static_cast<int>(threads), shape.shared_bytes, 0, blocks);
     if (result != CUDA_SUCCESS) return result;
-    const auto processors =
-        static_cast<uint64_t>(process.device().attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+    const auto processors = static_cast<uint64_t>(
+        device_of(shape.stream).attributes.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
     const uint64_t grid = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
     return grid <= static_cast<uint64_t>(blocks) * processors ? CUDA_SUCCESS
                                                               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
@@ -89,12 +98,15 @@ void run_callback(void* memory) {
 CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z,
                         unsigned int shared_bytes, CUstream stream, void** parameters, void** extra) {
-    const Function* const function = function_of(handle);
+    const Function* function = function_of(handle);
     if (function == nullptr) [[unlikely]]
         return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 0};
-    if (const CUresult result = number_of(stream, shape.stream); result != CUDA_SUCCESS) [[unlikely]]
+    if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) [[unlikely]]
         return result;
+    function = on_device_of(shape.stream, function);
+    if (function == nullptr) [[unlikely]]
+        return CUDA_ERROR_INVALID_HANDLE;
     return launch(*function, shape, nullptr, parameters, extra);
 }
 
@@ -102,10 +114,12 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void** parameters) {
-    const Function* const function = function_of(handle);
+    const Function* function = function_of(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 1};
-    if (const CUresult result = number_of(stream, shape.stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) return result;
+    function = on_device_of(shape.stream, function);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
     const fikit_attribute attribute = cooperative_attribute();
     return launch(*function, shape, &attribute, parameters, nullptr);
@@ -114,7 +128,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** parameters, void** extra) {
     if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
-    const Function* const function = function_of(handle);
+    const Function* function = function_of(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0,
                          0,
@@ -123,8 +137,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
                          config->sharedMemBytes,
                          0,
                          0};
-    if (const CUresult result = number_of(config->hStream, shape.stream); result != CUDA_SUCCESS)
+    if (const CUresult result = find_stream(config->hStream, shape.stream); result != CUDA_SUCCESS)
         return result;
+    function = on_device_of(shape.stream, function);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         const CUlaunchAttribute& given = config->attrs[i];
@@ -147,26 +163,26 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t number = 0;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(number)) {
-        return captures.add(number, CU_GRAPH_NODE_TYPE_HOST, [&](Node& node) {
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name)) {
+        return captures.add(name, CU_GRAPH_NODE_TYPE_HOST, [&](Node& node) {
             node.host = {function, argument};
             return true;
         });
     }
-    return result_of(producer().host_function(number, function, argument));
+    return result_of(producer_of(name).host_function(stream_number(name), function, argument));
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* argument, unsigned int flags) {
     if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t number = 0;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(number)) return captures.forbid(number);
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name)) return captures.forbid(name);
     auto* const callback = static_cast<Callback*>(malloc(sizeof(Callback)));
     if (callback == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = {function, stream, argument};
-    const Status status = producer().host_function(number, run_callback, callback);
+    const Status status = producer_of(name).host_function(stream_number(name), run_callback, callback);
     if (status != status::success) free(callback);
     return result_of(status);
 }

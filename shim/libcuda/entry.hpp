@@ -40,17 +40,14 @@ CUresult not_served(unsigned number);
 template <Needs needs>
 [[gnu::always_inline]] inline CUresult ready() {
     if constexpr (needs == Needs::anytime) return CUDA_SUCCESS;
-    Producer* const producer = process.producer();
-    if (producer == nullptr) [[unlikely]]
+    if (!process.initialised()) [[unlikely]]
         return CUDA_ERROR_NOT_INITIALIZED;
     if constexpr (needs == Needs::launch) return CUDA_SUCCESS;
-    if constexpr (needs == Needs::initialised)
-        return producer->channel().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
-    if (const Status status = producer->channel().usable()) [[unlikely]]
-        return static_cast<CUresult>(status);
-    if constexpr (needs == Needs::context)
-        if (thread.current() == nullptr) return no_context();
-    return CUDA_SUCCESS;
+    if (process.forked()) return CUDA_ERROR_NOT_INITIALIZED;
+    if constexpr (needs == Needs::initialised) return CUDA_SUCCESS;
+    const Context* const context = thread.current();
+    if (context == nullptr) return needs == Needs::context ? no_context() : CUDA_SUCCESS;
+    return result_of(context->device->producer->channel().usable());
 }
 
 template <class Argument>

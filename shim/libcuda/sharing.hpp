@@ -24,6 +24,8 @@ CUresult export_memory(uint64_t address, uint32_t handle, SharedMemory& shared);
 CUresult import_memory(const SharedMemory& shared, CUmemGenericAllocationHandle& handle);
 
 struct Event;
+// Of this process or another one: the stream waits for its latest record.
+CUresult wait_for_event(uint32_t stream, const Event& event);
 // Of an event of another session's.
 CUresult query_shared(Event& event);
 CUresult synchronize_shared(const Event& event);
