@@ -28,13 +28,13 @@ template <class Pack>
 }
 
 template <class Pack>
-[[gnu::always_inline]] inline CUresult issue(const Function& function, LaunchShape& shape,
+[[gnu::always_inline]] inline CUresult issue(const Function& function, const LaunchShape& shape,
                                              const fikit_attribute* attributes, const Pack& pack) {
     if (captures.capturing(shape.stream)) [[unlikely]]
         return capture(function, shape, attributes, pack);
-    Producer& producer = producer_of(shape.stream);
-    shape.stream = stream_number(shape.stream);
-    return result_of(producer.launch_with(shape, attributes, pack));
+    LaunchShape issued = shape;
+    issued.stream = stream_number(shape.stream);
+    return result_of(producer_of(shape.stream).launch_with(issued, attributes, pack));
 }
 
 [[gnu::always_inline]] inline CUresult launch(const Function& function, LaunchShape& shape,
@@ -52,10 +52,15 @@ template <class Pack>
 }
 
 // The kernel on the stream's device: of a library it is there on all; nullptr: not this one.
-[[gnu::always_inline]] inline const Function* on_device_of(uint32_t stream, const Function* function) {
-    if (function->device == stream >> stream_bits) [[likely]]
-        return function;
+const Function* on_device_of(uint32_t stream, const Function* function) {
+    if (function->device == stream >> stream_bits) return function;
     return twin_of(*function, device_of(stream));
+}
+
+[[gnu::noinline]] CUresult launch_twin(const Function& function, LaunchShape shape, void** parameters,
+                                       void** extra) {
+    const Function* const twin = on_device_of(shape.stream, &function);
+    return twin != nullptr ? launch(*twin, shape, nullptr, parameters, extra) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 // All blocks of a cooperative launch must be there at once.
@@ -98,15 +103,14 @@ void run_callback(void* memory) {
 CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z,
                         unsigned int shared_bytes, CUstream stream, void** parameters, void** extra) {
-    const Function* function = function_of(handle);
+    const Function* const function = function_of(handle);
     if (function == nullptr) [[unlikely]]
         return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 0};
     if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) [[unlikely]]
         return result;
-    function = on_device_of(shape.stream, function);
-    if (function == nullptr) [[unlikely]]
-        return CUDA_ERROR_INVALID_HANDLE;
+    if (function->device != shape.stream >> stream_bits) [[unlikely]]
+        return launch_twin(*function, shape, parameters, extra);
     return launch(*function, shape, nullptr, parameters, extra);
 }
 

@@ -15,7 +15,7 @@
 namespace fikit::shim {
 
 // As in entry_points.txt.
-enum class Needs { anytime, initialised, launch, session, context };
+enum class Needs { anytime, initialised, launch, context };
 
 // A row of the table behind cuGetProcAddress.
 struct EntryPoint {
@@ -43,10 +43,11 @@ template <Needs needs>
     if (!process.initialised()) [[unlikely]]
         return CUDA_ERROR_NOT_INITIALIZED;
     if constexpr (needs == Needs::launch) return CUDA_SUCCESS;
-    if (process.forked()) return CUDA_ERROR_NOT_INITIALIZED;
-    if constexpr (needs == Needs::initialised) return CUDA_SUCCESS;
+    if (process.forked()) [[unlikely]]
+        return CUDA_ERROR_NOT_INITIALIZED;
+    if constexpr (needs != Needs::context) return CUDA_SUCCESS;
     const Context* const context = thread.current();
-    if (context == nullptr) return needs == Needs::context ? no_context() : CUDA_SUCCESS;
+    if (context == nullptr) return no_context();
     return result_of(context->device->producer->channel().usable());
 }
 

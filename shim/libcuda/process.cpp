@@ -128,6 +128,7 @@ CUresult Process::attach(Device& device) {
     device.attributes = attributes;
     device.memory_limit = opened.memory_limit;
     store_release(device.described, true);
+    producers_[device.ordinal] = producer;
     store_release(device.producer, producer);
     if (first_opened_ == nullptr) store_release(first_opened_, &device);
     return CUDA_SUCCESS;

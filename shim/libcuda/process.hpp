@@ -53,6 +53,8 @@ class Process {
         return ordinal >= 0 && static_cast<unsigned>(ordinal) < device_count() ? &devices_[ordinal] : nullptr;
     }
     Device& device(unsigned ordinal) { return devices_[ordinal]; }
+    // Of a device that has a session.
+    Producer& producer(unsigned ordinal) const { return *producers_[ordinal]; }
     // Its session; opened now if it is not there yet.
     CUresult open(Device& device);
     // Its attributes: of its session, or of another one's where the GPUs are of one kind.
@@ -78,7 +80,8 @@ class Process {
     CUresult look();
     CUresult attach(Device& device);
 
-    unsigned count_ = 0;  // set last
+    unsigned count_ = 0;                   // set last
+    Producer* producers_[most_gpus] = {};  // by device; close together, for launches
     Device devices_[most_gpus] = {};
     Device* first_opened_ = nullptr;
     uint32_t* alive_ = nullptr;  // a page that is wiped in a forked child
@@ -92,7 +95,7 @@ extern Process process;
 
 inline Context& Device::primary() const { return process.context(static_cast<unsigned>(ordinal)); }
 inline Device& device_of(uint32_t stream) { return process.device(stream >> stream_bits); }
-inline Producer& producer_of(uint32_t stream) { return *device_of(stream).producer; }
+inline Producer& producer_of(uint32_t stream) { return process.producer(stream >> stream_bits); }
 inline CUresult result_of(Status status) { return static_cast<CUresult>(status); }
 
 // No call to the executor once the process is ending: exit handlers must not wait.
