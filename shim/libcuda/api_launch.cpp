@@ -52,8 +52,9 @@ template <class Pack>
 }
 
 // The kernel on the stream's device: of a library it is there on all; nullptr: not this one.
-const Function* on_device_of(uint32_t stream, const Function* function) {
-    if (function->device == stream >> stream_bits) return function;
+[[gnu::always_inline]] inline const Function* on_device_of(uint32_t stream, const Function* function) {
+    if (function->device == stream >> stream_bits) [[likely]]
+        return function;
     return twin_of(*function, device_of(stream));
 }
 

@@ -11,13 +11,11 @@
 
 namespace fikit::shim {
 
-CUresult wait_for_event(uint32_t stream, const Event& event) {
-    if (event.device != &device_of(stream))
-        return event.session != 0 ? CUDA_ERROR_NOT_SUPPORTED : wait_across(stream, event);
-    Producer& producer = *event.device->producer;
-    const uint32_t number = stream_number(stream);
-    return result_of(event.session != 0 ? producer.event_wait_other(event.session, event.number, number)
-                                        : producer.event_wait(event.number, number));
+CUresult wait_for_other_event(uint32_t stream, const Event& event) {
+    if (event.session == 0) return wait_across(stream, event);
+    if (event.device != &device_of(stream)) return CUDA_ERROR_NOT_SUPPORTED;
+    return result_of(
+        producer_of(stream).event_wait_other(event.session, event.number, stream_number(stream)));
 }
 
 // --- streams ---

@@ -40,10 +40,7 @@ CUresult not_served(unsigned number);
 template <Needs needs>
 [[gnu::always_inline]] inline CUresult ready() {
     if constexpr (needs == Needs::anytime) return CUDA_SUCCESS;
-    if (!process.initialised()) [[unlikely]]
-        return CUDA_ERROR_NOT_INITIALIZED;
-    if constexpr (needs == Needs::launch) return CUDA_SUCCESS;
-    if (process.forked()) [[unlikely]]
+    if (!process.usable()) [[unlikely]]
         return CUDA_ERROR_NOT_INITIALIZED;
     if constexpr (needs != Needs::context) return CUDA_SUCCESS;
     const Context* const context = thread.current();

@@ -131,7 +131,7 @@ inline CUresult find_stream(CUstream handle, uint32_t& name) {
         const Context* const context = thread.current();
         if (context == nullptr) return no_context();  // a default stream is the context's
         const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread.zero_is_own);
-        name = context->device->stream(0);
+        name = context->stream;
         return own ? own_default_stream(*context->device, name) : CUDA_SUCCESS;
     }
     const Stream* const stream = stream_of(handle);

@@ -42,8 +42,6 @@ bool overlap(const fikit_reply_device_attributes& one, const fikit_reply_device_
 
 bool process_is_exiting() { return load_relaxed(exiting) != 0; }
 
-bool Process::forked() const { return alive_ != nullptr && load_relaxed(*alive_) == 0; }
-
 CUresult Process::initialise() {
     const Locked lock(mutex_);
     if (count_ != 0) return forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
@@ -65,8 +63,8 @@ CUresult Process::look() {
     void* const page = mmap(nullptr, FIKIT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     madvise(page, FIKIT_PAGE, MADV_WIPEONFORK);
-    alive_ = static_cast<uint32_t*>(page);
-    *alive_ = 1;
+    auto* const alive = static_cast<uint32_t*>(page);
+    *alive = 1;
     const char* uuids[most_gpus];
     CUcontext primaries[most_gpus];
     bool nvidia = true;
@@ -79,9 +77,11 @@ CUresult Process::look() {
     }
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
-    for (unsigned i = 0; i < count; ++i) contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, {}};
+    for (unsigned i = 0; i < count; ++i)
+        contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, {}, devices_[i].stream(0)};
     atexit([] { store_relaxed(exiting, 1u); });
     store_release(count_, count);
+    store_release(alive_, static_cast<const uint32_t*>(alive));
     return CUDA_SUCCESS;
 }
 
@@ -200,6 +200,7 @@ Context* Process::create(Device& device, unsigned flags) {
         context->references = 1;
         context->primary = false;
         context->cache = {};
+        context->stream = device.stream(0);
         store_release(context->handle, reinterpret_cast<CUcontext>(context));
         return context;
     }

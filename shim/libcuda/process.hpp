@@ -18,6 +18,7 @@ struct Context {
     unsigned references;
     bool primary;
     CUfunc_cache cache;
+    uint32_t stream;  // the legacy default one
 };
 
 // A stream's name in this process: its device above, its number in that device's session below.
@@ -43,8 +44,9 @@ class Process {
   public:
     // cuInit. May be called again, also after it failed.
     CUresult initialise();
-    bool initialised() const { return load_acquire(count_) != 0; }
-    bool forked() const;
+    // Neither before cuInit nor in a forked child.
+    bool usable() const { return load_relaxed(*load_acquire(alive_)) != 0; }
+    bool forked() const { return count_ != 0 && !usable(); }
     bool has_genuine_driver() const { return genuine_; }
 
     unsigned device_count() const { return load_acquire(count_); }
@@ -84,7 +86,8 @@ class Process {
     Producer* producers_[most_gpus] = {};  // by device; close together, for launches
     Device devices_[most_gpus] = {};
     Device* first_opened_ = nullptr;
-    uint32_t* alive_ = nullptr;  // a page that is wiped in a forked child
+    static constexpr uint32_t nothing = 0;
+    const uint32_t* alive_ = &nothing;  // once initialised, a page that is wiped in a forked child
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     bool genuine_ = false;
     pthread_mutex_t contexts_mutex_ = PTHREAD_MUTEX_INITIALIZER;

@@ -26,7 +26,7 @@ uint8_t take_slot(fikit_note* notes, unsigned number) {
 }  // namespace
 
 CUresult not_served(unsigned number) {
-    if (!process.initialised() || process.forked()) {
+    if (!process.usable()) {
         call_log.say("not served: %s", names[number]);
         return CUDA_ERROR_NOT_INITIALIZED;
     }
