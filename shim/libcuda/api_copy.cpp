@@ -32,13 +32,41 @@ Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
     return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
 }
 
-// Whether only a session on another device knows it.
-bool is_foreign(const Found& found, const Device& device) {
-    return found.device >= 0 && found.device != device.ordinal;
+// Whether only a session on another device than the stream's knows it.
+bool is_foreign(const Found& found, uint32_t stream) {
+    return found.device >= 0 && found.device != static_cast<int>(stream >> stream_bits);
 }
 
 // The host's own address of what the GPU may know by another one.
 void* host_address(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+struct End {
+    uint64_t address;
+    Found found;
+    Place place() const { return {address, found.kind == Kind::device ? found.device : -1}; }
+    bool pageable() const { return found.device < 0; }
+};
+
+[[gnu::noinline]] CUresult capture_copy(const End& to, const End& from, uint64_t bytes, uint32_t stream) {
+    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
+        const auto type = [](const End& end) {
+            return end.found.kind == Kind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        };
+        node.copy.dstMemoryType = type(to);
+        node.copy.srcMemoryType = type(from);
+        node.copy.dstHost = host_address(node.copy.dstDevice = to.address);
+        node.copy.srcHost = host_address(node.copy.srcDevice = from.address);
+        node.copy.dstPitch = node.copy.srcPitch = node.copy.WidthInBytes = bytes;
+        node.copy.dstHeight = node.copy.srcHeight = node.copy.Height = node.copy.Depth = 1;
+        return true;
+    });
+}
+
+// Pageable memory has been read, or written, when the call returns.
+[[gnu::noinline]] CUresult copy_between(const End& to, const End& from, uint64_t bytes, uint32_t stream,
+                                        bool wait) {
+    return copy_across(stream, to.place(), from.place(), bytes, wait || to.pageable() || from.pageable());
+}
 
 }  // namespace
 
@@ -48,36 +76,17 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     const Found target = look_up(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
     const Found source = look_up(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
     if (target.kind == Kind::wrong || source.kind == Kind::wrong) return CUDA_ERROR_INVALID_VALUE;
-    Device& device = device_of(stream);
     const bool to_device = target.kind == Kind::device, from_device = source.kind == Kind::device;
     const bool across =
-        (to_device || from_device) && (is_foreign(target, device) || is_foreign(source, device));
-    if (captures.capturing(stream)) {
-        if (wait) return captures.forbid(stream);
-        if (across) {
-            captures.forbid(stream);
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-        return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
-            const auto type = [](const Found& found) {
-                return found.kind == Kind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-            };
-            node.copy.dstMemoryType = type(target);
-            node.copy.srcMemoryType = type(source);
-            node.copy.dstHost = host_address(node.copy.dstDevice = to);
-            node.copy.srcHost = host_address(node.copy.srcDevice = from);
-            node.copy.dstPitch = node.copy.srcPitch = node.copy.WidthInBytes = bytes;
-            node.copy.dstHeight = node.copy.srcHeight = node.copy.Height = node.copy.Depth = 1;
-            return true;
-        });
+        (to_device || from_device) && (is_foreign(target, stream) || is_foreign(source, stream));
+    if (captures.capturing(stream)) [[unlikely]] {
+        if (!wait && !across) return capture_copy({to, target}, {from, source}, bytes, stream);
+        const CUresult result = captures.forbid(stream);
+        return across ? CUDA_ERROR_NOT_SUPPORTED : result;
     }
-    if (across) {
-        // Pageable memory has been read, or written, when the call returns.
-        const bool pageable = (!to_device && target.device < 0) || (!from_device && source.device < 0);
-        return copy_across(stream, {to, to_device ? target.device : -1},
-                           {from, from_device ? source.device : -1}, bytes, wait || pageable);
-    }
-    Producer& producer = *device.producer;
+    if (across) [[unlikely]]
+        return copy_between({to, target}, {from, source}, bytes, stream, wait);
+    Producer& producer = producer_of(stream);
     const uint32_t number = stream_number(stream);
     Status status = status::success;
     if (to_device && from_device) {
@@ -94,7 +103,7 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
         return result_of(status);
     }
     if (status != status::success || !wait) return result_of(status);
-    return synchronised(device, producer.stream_synchronize(number));
+    return synchronised(device_of(stream), producer.stream_synchronize(number));
 }
 
 namespace {
