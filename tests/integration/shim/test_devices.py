@@ -20,11 +20,12 @@ def two_gpus(daemon: Served) -> Served:
 
 
 @pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("name", ["devices", "devices_more"])
 def test_a_program_with_two_devices_prints_the_same(
-    monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner
+    monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner, name: str
 ) -> None:
     monkeypatch.setenv("FIKIT_SIM_DEVICES", "2")
-    program = (sys.executable, str(PROGRAMS / "devices.py"))
+    program = (sys.executable, str(PROGRAMS / f"{name}.py"))
     alone = natively(*program)
     assert alone[0] == 0, alone[2]
     assert shared(*program) == alone
