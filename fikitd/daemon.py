@@ -177,7 +177,8 @@ class Daemon:
         granted = allowance(self.configuration, job.tenant, str(job.uid))
         asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
         claims = self.claims()
-        return [place(ask, self.devices, claims, self.configuration.device) for ask in asks][0]
+        placed = [place(ask, self.devices, claims, self.configuration.device) for ask in asks]
+        return placed[0]
 
     async def open_session(self, peer: Peer, request: OpenSession, pidfd: int) -> tuple[Session, list[int]]:
         """Authorise, place and attach a session. Raises RequestError."""
@@ -191,7 +192,9 @@ class Daemon:
             self._check_job(peer, job)
             asked = index_of(request.gpu, self.devices)
             if asked is not None and asked not in job.gpus:
-                raise NotFound(f"GPU {asked} is none of {job.job}", "fikitctl submit --gpus gives a job several")
+                raise NotFound(
+                    f"GPU {asked} is none of {job.job}", "fikitctl submit --gpus gives a job several"
+                )
             request = OpenSession(
                 name=request.name,
                 priority=job.priority,

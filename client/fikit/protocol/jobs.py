@@ -49,7 +49,7 @@ class Submit(Request, tag="submit", frozen=True):
     environment: dict[str, str]
     directory: str
     priority: Level = PRIORITIES["normal"]
-    gpus: Annotated[list[Count], Meta(max_length=16)] | Literal["all"] = []
+    gpus: Annotated[list[Count], Meta(max_length=16)] | Literal["all"] = field(default_factory=list)
     """Which, in the order in which its programs are to see them; none: one that the daemon chooses."""
     memory_limit_bytes: Bytes = 0
     """On each of them."""

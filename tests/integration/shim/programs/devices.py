@@ -58,7 +58,9 @@ for ordinal, each in enumerate(here):
         for at in (each.memory, here[1 - ordinal].memory)
     ]
     print(read(each.memory), ordinals, int(done(driver.cuStreamGetDevice(each.stream))))
-    owner = done(driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT, each.memory))
+    owner = done(
+        driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT, each.memory)
+    )
     print(int(owner) == int(each.context), int(done(driver.cuStreamGetCtx(each.stream))) == int(each.context))
 
 # A kernel of one device on a stream of the other.
@@ -147,7 +149,9 @@ print(read(one.memory), read(two.memory), gate)
 print(driver.cuEventElapsedTime(one.event, two.event)[0].name)
 
 print([done(driver.cuDeviceCanAccessPeer(*pair)) for pair in ((0, 1), (1, 0))])
-print(driver.cuCtxEnablePeerAccess(two.context, 0)[0].name, driver.cuCtxDisablePeerAccess(two.context)[0].name)
+print(
+    driver.cuCtxEnablePeerAccess(two.context, 0)[0].name, driver.cuCtxDisablePeerAccess(two.context)[0].name
+)
 for each in here:
     done(driver.cuCtxSetCurrent(each.context))
     done(driver.cuMemFree(each.memory))
