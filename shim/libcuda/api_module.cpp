@@ -12,6 +12,7 @@
 
 #include "entry.hpp"
 #include "images.hpp"
+#include "jit_log.hpp"
 #include "objects.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
@@ -19,48 +20,6 @@
 
 namespace fikit::shim {
 namespace {
-
-// The buffers for the JIT's words among its options.
-struct JitLog {
-    char* text = nullptr;
-    size_t bytes = 0;
-    void** filled = nullptr;  // takes how much was written
-
-    void put(const char* words, uint32_t length) {
-        size_t kept = 0;
-        if (text != nullptr && bytes != 0) {
-            kept = length < bytes ? length : bytes - 1;
-            memcpy(text, words, kept);
-            text[kept] = '\0';
-        }
-        if (filled != nullptr) *filled = reinterpret_cast<void*>(kept);
-    }
-};
-
-// Of the options only the logs matter: the executor's driver chooses the rest.
-void find_logs(unsigned count, const CUjit_option* options, void** values, JitLog& errors, JitLog& notes) {
-    if (options == nullptr || values == nullptr) return;
-    for (unsigned i = 0; i < count; ++i) {
-        switch (options[i]) {
-            case CU_JIT_ERROR_LOG_BUFFER:
-                errors.text = static_cast<char*>(values[i]);
-                break;
-            case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-                errors.bytes = reinterpret_cast<uintptr_t>(values[i]) & UINT32_MAX;
-                errors.filled = &values[i];
-                break;
-            case CU_JIT_INFO_LOG_BUFFER:
-                notes.text = static_cast<char*>(values[i]);
-                break;
-            case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-                notes.bytes = reinterpret_cast<uintptr_t>(values[i]) & UINT32_MAX;
-                notes.filled = &values[i];
-                break;
-            default:
-                break;
-        }
-    }
-}
 
 CUresult load_on(Device& device, Module*& module, const Image& image, JitLog& errors, JitLog& notes) {
     module = new (std::nothrow) Module();
