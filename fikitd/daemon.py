@@ -164,16 +164,21 @@ class Daemon:
             claims.append(Claim(opening.device.index, opening.peer.uid, reserved, 0, 1))
             with_sessions.add(opening.request.job)
         for job in self.jobs.known.values():
-            if job.state in ("running", "paused") and job.gpu is not None:
+            if job.state in ("running", "paused"):
                 coming = 0 if job.job in with_sessions else 1
-                claims.append(Claim(job.gpu, job.uid, job.memory_limit_bytes, 0, coming))
+                claims += [Claim(gpu, job.uid, job.memory_limit_bytes, 0, coming) for gpu in job.gpus]
         return claims
 
     def place_job(self, job: Job) -> DeviceSpec:
-        """The GPU that has room for a job now. Raises QuotaReached."""
+        """The GPU that has room for a job now; of several, which all must have it, the first.
+
+        Raises QuotaReached.
+        """
         granted = allowance(self.configuration, job.tenant, str(job.uid))
-        ask = Ask(job.uid, job.gpu_asked, job.memory_limit_bytes, granted)
-        return place(ask, self.devices, self.claims(), self.configuration.device)
+        asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
+        claims = self.claims()
+        placed = [place(ask, self.devices, claims, self.configuration.device) for ask in asks]
+        return placed[0]
 
     async def open_session(self, peer: Peer, request: OpenSession, pidfd: int) -> tuple[Session, list[int]]:
         """Authorise, place and attach a session. Raises RequestError."""
@@ -185,10 +190,15 @@ class Daemon:
         granted = self.allowance(peer)
         if job is not None:
             self._check_job(peer, job)
+            asked = index_of(request.gpu, self.devices)
+            if asked is not None and asked not in job.gpus:
+                raise NotFound(
+                    f"GPU {asked} is none of {job.job}", "fikitctl submit --gpus gives a job several"
+                )
             request = OpenSession(
                 name=request.name,
                 priority=job.priority,
-                gpu=job.gpu,
+                gpu=job.gpu if asked is None else asked,
                 memory_limit_bytes=job.memory_limit_bytes,
                 isolated=job.isolated,
                 job=job.job,
@@ -198,7 +208,7 @@ class Daemon:
             self.check_priority(peer, request.priority)
         gpu = index_of(request.gpu, self.devices)
         ask = Ask(peer.uid, gpu, request.memory_limit_bytes, granted)
-        others = self.claims() if job is None else self._claims_besides(job)
+        others = self.claims() if job is None else self._claims_besides(job, gpu)
         device = place(ask, self.devices, others, self.configuration.device)
         session = new_identifier()
         isolated = job.job if job else f"job-{session}"
@@ -215,9 +225,9 @@ class Daemon:
             session=session,
         )
 
-    def _claims_besides(self, job: Job) -> list[Claim]:
+    def _claims_besides(self, job: Job, gpu: int | None) -> list[Claim]:
         """What others than the job's own reservation take: the job's sessions live inside that."""
-        own = Claim(job.gpu or 0, job.uid, job.memory_limit_bytes, 0, 0)
+        own = Claim(gpu or 0, job.uid, job.memory_limit_bytes, 0, 0)
         claims = self.claims()
         for coming in (0, 1):
             reservation = replace(own, sessions=coming)

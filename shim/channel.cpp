@@ -208,6 +208,11 @@ bool Channel::hung_up() const {
     return poll(&entry, 1, 0) > 0 && (entry.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0;
 }
 
+Status Channel::look() const {
+    if (hung_up()) fail();
+    return usable();
+}
+
 void Channel::fail() const {
     int none = 0;
     __atomic_compare_exchange_n(&failure_, &none, status::launch_failed, false, __ATOMIC_RELEASE,

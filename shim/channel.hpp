@@ -114,6 +114,8 @@ class Channel {
             return failed();
         return status::success;
     }
+    // The same, after a look whether the executor is there at all: a system call.
+    Status look() const;
     // The sticky error, 0 while there is none; `text`, if given, gets its NUL-terminated explanation.
     Status failed(char (*text)[FIKIT_ERROR_TEXT] = nullptr) const;
     // The asynchronous error that was not reported yet, or success.

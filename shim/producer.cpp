@@ -117,9 +117,28 @@ Status Producer::host_function(uint32_t stream, HostFunction function, void* arg
     return status::success;
 }
 
-// --- waiting ---
+Status Producer::mark_stream(uint32_t stream, uint64_t& step) {
+    fikit_record* record;
+    if (const Status status = begin(FIKIT_OP_SYNC, stream, record)) return status;
+    step = finish(*record, true);
+    return status::success;
+}
 
-bool Producer::reached(uint32_t stream, uint64_t step) const { return channel_.mark(stream) >= step; }
+// A host function that nobody runs.
+Status Producer::close_gate(uint32_t stream, uint64_t& step) {
+    fikit_record* record;
+    if (const Status status = begin(FIKIT_OP_HOST_FUNCTION, stream, record)) return status;
+    store_relaxed(streams_[stream].host, streams_[stream].steps + 1);
+    step = finish(*record, false);
+    return status::success;
+}
+
+void Producer::open_gate(uint32_t stream, uint64_t step) {
+    store_ordered(channel_.host_done(stream), step);
+    channel_.ring_doorbell();
+}
+
+// --- waiting ---
 
 bool Producer::idle(uint32_t stream) const {
     const Stream& counted = streams_[stream];
@@ -286,6 +305,12 @@ Status Producer::event_query(uint32_t event) {
     const uint64_t recorded = load_acquire(events_[event]);
     const bool done = reached(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask);
     return done ? status::success : status::not_ready;
+}
+
+void Producer::event_step(uint32_t event, uint32_t& stream, uint64_t& step) const {
+    const uint64_t recorded = load_acquire(events_[event]);
+    stream = static_cast<uint32_t>(recorded >> step_bits);
+    step = recorded & step_mask;
 }
 
 Status Producer::event_synchronize(uint32_t event, int64_t deadline) {

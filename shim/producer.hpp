@@ -75,6 +75,12 @@ class Producer {
     Status fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width);
     Status host_function(uint32_t stream, HostFunction function, void* argument);
     bool within_host_function() const { return host_functions_.within(); }
+    // For whoever orders this session's work with something else's: a step that says when everything issued
+    // on the stream so far has completed; one at which the stream stays until it is opened.
+    Status mark_stream(uint32_t stream, uint64_t& step);
+    Status close_gate(uint32_t stream, uint64_t& step);
+    void open_gate(uint32_t stream, uint64_t step);
+    bool reached(uint32_t stream, uint64_t step) const { return channel_.mark(stream) >= step; }
     // Words written or waited for, one after the other: at most FIKIT_MAX_VALUES.
     Status values(uint32_t stream, const fikit_value* values, uint32_t count);
 
@@ -94,6 +100,8 @@ class Producer {
     // For an event of another session of the executor's.
     Status event_wait_other(uint32_t session, uint32_t event, uint32_t stream);
     Status event_query(uint32_t event);
+    // The step of its latest record.
+    void event_step(uint32_t event, uint32_t& stream, uint64_t& step) const;
     Status event_synchronize(uint32_t event, int64_t deadline = forever);
     Status event_elapsed(uint32_t start, uint32_t end, double& milliseconds);
 
@@ -141,7 +149,6 @@ class Producer {
     Status begin(uint32_t op, uint32_t stream, Record*& record, int64_t deadline = forever);
     uint64_t finish(fikit_record& record, bool mark);
 
-    bool reached(uint32_t stream, uint64_t step) const;
     bool idle(uint32_t stream) const;
     bool nothing_before(uint32_t stream) const;
     Status ask_for_mark(uint32_t stream, uint64_t& step);

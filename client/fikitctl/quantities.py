@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal as signals
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -38,6 +38,16 @@ def parse_priority(text: str) -> int:
     return priority_level(text)
 
 
+def parse_gpus(text: str) -> list[int] | Literal["all"]:
+    """The GPUs of ``0``, ``1,0`` or ``all``; none of an empty text."""
+    if text == "all":
+        return "all"
+    words = text.split(",") if text else []
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise ValueError(f"{text!r} is no list of GPUs: write it like 0, 1,0 or all")
+    return [int(word) for word in words]
+
+
 def parse_signal(text: str) -> int:
     """The number of ``TERM``, ``SIGTERM`` or ``15``."""
     if text.isdigit() and 1 <= int(text) <= 64:
@@ -58,7 +68,7 @@ else:  # generic since click 8.4 only
 class _Parsed(Parameter):
     """A click type made of a parsing function that raises ValueError."""
 
-    def __init__(self, name: str, parse: Callable[[str], float]) -> None:
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
         self.name = name
         self._parse = parse
 
@@ -75,6 +85,7 @@ class _Parsed(Parameter):
 SIZE: Final = _Parsed("size", parse_size)
 DURATION: Final = _Parsed("duration", parse_duration)
 PRIORITY: Final = _Parsed("priority", parse_priority)
+GPUS: Final = _Parsed("gpus", parse_gpus)
 SIGNAL: Final = _Parsed("signal", parse_signal)
 
 

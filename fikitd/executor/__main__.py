@@ -57,7 +57,7 @@ def main(
         section = msgspec.json.decode(settings, type=SchedulingSection)
         printed = output_file()
         ready = set_up(device, section.partitions)
-        core = DispatchCore(ready, section, time_scale, board, ledger, printed)
+        core = DispatchCore(ready, section, time_scale, board, ledger, printed, gpu)
     except (SetUpFailed, RuntimeError, msgspec.ValidationError) as error:
         log.error("start_failed", reason=str(error))
         sys.exit(1)

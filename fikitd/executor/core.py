@@ -54,6 +54,7 @@ class DispatchCore:
         board: str,
         ledger: str,
         printed: int = -1,
+        gpu: int = 0,
     ) -> None:
         bounds = _core.Bounds()
         bounds.in_flight = int(section.in_flight_us * 1000)
@@ -74,6 +75,7 @@ class DispatchCore:
         settings.board_path = board
         settings.ledger_path = ledger
         settings.printed = printed
+        settings.gpu = gpu
         self._device = device  # its streams live as long as the core
         self._core = _core.Core(settings, device.context)
         for lane in device.lanes:

@@ -108,9 +108,9 @@ class Jobs(JobRecords):
             (job for job in self.known.values() if job.state == "queued"),
             key=lambda job: (job.priority, job.number),
         )
-        blocked: set[int | None] = set()
+        blocked: set[tuple[int, ...]] = set()
         for job in waiting:
-            if job.gpu_asked in blocked or not self.admits():
+            if job.gpus in blocked or not self.admits():
                 continue
             running = sum(other.state in ("running", "paused") for other in self.known.values())
             if running >= self.max_running():
@@ -120,7 +120,7 @@ class Jobs(JobRecords):
                 device = self._place(job)
             except QuotaReached as refusal:
                 if isinstance(refusal, MachineFull):
-                    blocked.add(job.gpu_asked)
+                    blocked.add(job.gpus)
                 self.keep(replace(self.known[job.number], reason=refusal.message), quietly=True)
                 continue
             self.starting.add(job.number)

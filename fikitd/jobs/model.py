@@ -38,7 +38,10 @@ class Job(Struct, frozen=True, kw_only=True):
     directory: str
     priority: int
     gpu_asked: int | None
+    gpus_asked: tuple[int, ...] = ()
+    """Several that it is to have, in the order in which its programs see them."""
     gpu: int | None = None
+    """Once it runs: its only one, or the first."""
     memory_limit_bytes: int = 0
     isolated: bool = False
     foreground: bool = False
@@ -65,6 +68,12 @@ class Job(Struct, frozen=True, kw_only=True):
         return f"job-{self.number}"
 
     @property
+    def gpus(self) -> tuple[int, ...]:
+        """What it has or asks for, in its own order; empty while the daemon is to choose."""
+        one = self.gpu_asked if self.gpu is None else self.gpu
+        return self.gpus_asked or (() if one is None else (one,))
+
+    @property
     def over(self) -> bool:
         """Whether nothing can follow."""
         return self.state in OVER
@@ -85,7 +94,7 @@ class Job(Struct, frozen=True, kw_only=True):
             command=self.command,
             directory=self.directory,
             priority=self.priority,
-            gpu=self.gpu_asked if self.gpu is None else self.gpu,
+            gpus=list(self.gpus),
             memory_limit_bytes=self.memory_limit_bytes,
             isolated=self.isolated,
             state=self.state,

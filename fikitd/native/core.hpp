@@ -61,6 +61,7 @@ struct Settings {
     uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up
     std::string board_path;             // of the GPU's board; empty: this executor is alone
     std::string ledger_path;            // of the tenant's memory on this GPU; empty: likewise
+    unsigned gpu = 0;                   // whose addresses these are
     int printed = -1;                   // the file that standard output is, for printf of kernels
     bool own_thread = true;             // false: tests turn the loop by hand
 };
@@ -293,6 +294,7 @@ class Core {
     Channel take_channel();
     uint32_t name_index(const KernelName& name);
     uint64_t pinned_place(uint64_t size);
+    uint64_t own_place(uint64_t size);
 
     Settings settings_;
     Driver driver_;
@@ -324,6 +326,7 @@ class Core {
 
     CUdeviceptr arenas_ = 0;
     uint64_t pinned_at_ = 0;   // where the next pinned buffer is mapped, if nothing is there (memory_mutex_)
+    uint64_t own_at_ = 0;      // likewise
     std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
     Printed printed_{settings_.printed};
     std::array<uint8_t, FIKIT_IDENTITY> identity_{};  // of this executor, for handles between processes

@@ -136,7 +136,8 @@ CUresult ProgramCalls::memory_reserve(const fikit_request_memory_reserve& reques
     if (!whole_granules(0, request.size) || (request.alignment & (request.alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     CUdeviceptr address = 0;
-    const CUresult result = driver_.cuMemAddressReserve_(&address, request.size, request.alignment, 0, 0);
+    const CUresult result = driver_.cuMemAddressReserve_(&address, request.size, request.alignment,
+                                                         core_.own_place(request.size), 0);
     if (result != CUDA_SUCCESS) return result;
     session_.reserved[address] = request.size;
     reply.address = address;

@@ -120,6 +120,7 @@ NB_MODULE(_core, module) {
         .def_rw("workers", &Settings::workers)
         .def_rw("board_path", &Settings::board_path)
         .def_rw("ledger_path", &Settings::ledger_path)
+        .def_rw("gpu", &Settings::gpu)
         .def_rw("printed", &Settings::printed);
 
     using Unlocked = nb::call_guard<nb::gil_scoped_release>;

@@ -149,6 +149,13 @@ struct HostGate {
 constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);  // of one session
 constexpr uint64_t arena_bytes = uint64_t{256} << 30;                // of virtual addresses for each session
 
+// A process that uses several GPUs has a session on each, in different executors, and their addresses must
+// not be the same. So each GPU's arenas begin elsewhere: 32 of an executor's 64 are the GPU's alone. The
+// driver may put them elsewhere; then the process finds out whether it can use them together
+// (shim/libcuda/process.cpp).
+constexpr unsigned address_regions = 9;  // up to where programs themselves lie
+constexpr uint64_t first_arena = uint64_t{1} << 40, arena_region_bytes = uint64_t{8} << 40;
+
 // Device memory of the session: an allocation, or a variable of a module.
 struct Buffer {
     static constexpr uint32_t no_module = UINT32_MAX;

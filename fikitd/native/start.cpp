@@ -42,7 +42,8 @@ Core::Core(const Settings& settings, CUcontext context)
     CUdeviceptr arenas = 0;
     require(
         driver_,
-        driver_.cuMemAddressReserve_(&arenas, arena_bytes * scheduling::max_sessions, Arena::granule, 0, 0),
+        driver_.cuMemAddressReserve_(&arenas, arena_bytes * scheduling::max_sessions, Arena::granule,
+                                     first_arena + settings_.gpu % address_regions * arena_region_bytes, 0),
         "reserving addresses for the sessions' arenas");
     arenas_ = arenas;
     if (!host_gates_.create("fikit-gates", gate_bytes * scheduling::max_sessions, true))

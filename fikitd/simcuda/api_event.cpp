@@ -39,6 +39,7 @@ CUresult elapsed(float* milliseconds, CUevent start, CUevent end) {
         const Event* first = driver.events.find(start);
         if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (first == nullptr || !first->timing() || !last.timing()) return CUDA_ERROR_INVALID_HANDLE;
+        if (first->context->device != last.context->device) return CUDA_ERROR_INVALID_HANDLE;
         if (!first->record || !last.record) return CUDA_ERROR_INVALID_HANDLE;
         if (!driver.visible(first->record) || !driver.visible(last.record)) return CUDA_ERROR_NOT_READY;
         *milliseconds = static_cast<float>(

@@ -1,5 +1,6 @@
-// Contexts live here wholly: names for the one session, and each thread's stack of them.
+// Contexts live here wholly: names for the session on their device, and each thread's stack of them.
 #include "entry.hpp"
+#include "objects.hpp"
 #include "printed.hpp"
 #include "served.hpp"
 
@@ -11,11 +12,20 @@ Context* context_or_current(CUcontext handle) {
     return handle == nullptr ? thread.current() : process.find(handle);
 }
 
-CUresult create(CUcontext* handle, unsigned flags, CUdevice device) {
+// One that may become current has a session.
+CUresult find_open(CUcontext handle, Context*& context) {
+    context = process.find(handle);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return load_acquire(context->device->producer) != nullptr ? CUDA_SUCCESS : process.open(*context->device);
+}
+
+CUresult create(CUcontext* handle, unsigned flags, CUdevice ordinal) {
+    Device* const device = process.find_device(ordinal);
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (thread.depth == Thread::most) return CUDA_ERROR_OUT_OF_MEMORY;
-    Context* const context = process.create(flags);
+    if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
+    Context* const context = process.create(*device, flags);
     if (context == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     thread.stack[thread.depth++] = context;
     *handle = context->handle;
@@ -26,23 +36,26 @@ CUresult create(CUcontext* handle, unsigned flags, CUdevice device) {
 
 // --- the primary context ---
 
-CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice device) {
+CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
+    Device* const device = process.find_device(ordinal);
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    __atomic_fetch_add(&process.primary().references, 1u, __ATOMIC_RELAXED);
-    *handle = process.primary().handle;
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
+    __atomic_fetch_add(&device->primary().references, 1u, __ATOMIC_RELAXED);
+    *handle = device->primary().handle;
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    unsigned& references = process.primary().references;
+CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
+    const Device* const device = process.find_device(ordinal);
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    unsigned& references = device->primary().references;
     unsigned before = load_relaxed(references);
     do {
         if (before == 0) return CUDA_ERROR_INVALID_CONTEXT;
     } while (!__atomic_compare_exchange_n(&references, &before, before - 1, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
-    if (before == 1 && !process_is_exiting()) discard_storage(process.primary().handle);
+    if (before == 1 && !process_is_exiting()) discard_storage(device->primary().handle);
     return CUDA_SUCCESS;
 }
 
@@ -50,10 +63,11 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
     return fikit::shim::cuDevicePrimaryCtxRelease(device);
 }
 
-CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
+CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
+    const Device* const device = process.find_device(ordinal);
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if ((flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
-    process.primary().flags = flags;
+    device->primary().flags = flags;
     return CUDA_SUCCESS;
 }
 
@@ -61,17 +75,19 @@ CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
     return fikit::shim::cuDevicePrimaryCtxSetFlags(device, flags);
 }
 
-CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* active) {
+CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* active) {
+    const Device* const device = process.find_device(ordinal);
     if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    *flags = process.primary().flags;
-    *active = load_relaxed(process.primary().references) != 0 ? 1 : 0;
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    *flags = device->primary().flags;
+    *active = load_relaxed(device->primary().references) != 0 ? 1 : 0;
     return CUDA_SUCCESS;
 }
 
-CUresult cuDevicePrimaryCtxReset(CUdevice device) {
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    discard_storage(process.primary().handle);
+CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
+    const Device* const device = process.find_device(ordinal);
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    discard_storage(device->primary().handle);
     return CUDA_SUCCESS;
 }
 
@@ -123,8 +139,8 @@ CUresult cuCtxDetach(CUcontext handle) {
 // --- the thread's stack ---
 
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
-    Context* const context = process.find(handle);
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    Context* context = nullptr;
+    if (const CUresult result = find_open(handle, context); result != CUDA_SUCCESS) return result;
     if (thread.depth == Thread::most) return CUDA_ERROR_OUT_OF_MEMORY;
     thread.stack[thread.depth++] = context;
     return CUDA_SUCCESS;
@@ -143,8 +159,8 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
         if (thread.depth != 0) --thread.depth;
         return CUDA_SUCCESS;
     }
-    Context* const context = process.find(handle);
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    Context* context = nullptr;
+    if (const CUresult result = find_open(handle, context); result != CUDA_SUCCESS) return result;
     if (thread.depth == 0) thread.depth = 1;
     thread.stack[thread.depth - 1] = context;
     return CUDA_SUCCESS;
@@ -163,8 +179,9 @@ CUresult cuCtxGetDevice(CUdevice* device) { return fikit::shim::cuCtxGetDevice_v
 
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    *device = 0;
+    const Context* const context = context_or_current(handle);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    *device = context->device->ordinal;
     return CUDA_SUCCESS;
 }
 
@@ -179,7 +196,7 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
     if (number == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = context_or_current(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    *number = static_cast<unsigned long long>(context - &process.primary()) + 1;
+    *number = process.number_of(*context) + 1;
     return CUDA_SUCCESS;
 }
 
@@ -216,17 +233,33 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
     if (thread.current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (least != nullptr) *least = 0;
-    if (greatest != nullptr) *greatest = process.device().greatest_priority;
+    if (greatest != nullptr) *greatest = current_device().attributes.greatest_priority;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxResetPersistingL2Cache() { return CUDA_SUCCESS; }  // nothing is kept there for a tenant
 
-CUresult cuCtxSynchronize() { return synchronised(producer().synchronize()); }
+CUresult cuCtxSynchronize() { return synchronised(current_device(), current_producer().synchronize()); }
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
-    if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    return synchronised(producer().synchronize());
+    const Context* const context = context_or_current(handle);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->device->producer == nullptr) return CUDA_SUCCESS;
+    return synchronised(*context->device, context->device->producer->synchronize());
+}
+
+// --- the memory of other devices: no kernel can reach it ---
+
+CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
+    const Context* const context = process.find(peer);
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    return context->device == &current_device() ? CUDA_ERROR_INVALID_DEVICE
+                                                : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+}
+
+CUresult cuCtxDisablePeerAccess(CUcontext peer) {
+    return process.find(peer) == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_PEER_ACCESS_NOT_ENABLED;
 }
 
 }  // namespace fikit::shim

@@ -2,6 +2,7 @@
 // is what the driver does too.
 #include <string.h>
 
+#include "bridge.hpp"
 #include "capture.hpp"
 #include "copies.hpp"
 #include "entry.hpp"
@@ -13,69 +14,119 @@
 namespace fikit::shim {
 namespace {
 
-enum class Place { host, device, wrong };
+enum class Kind { host, device, wrong };
+
+struct Found {
+    Kind kind;
+    int device;  // whose session has the memory; -1: none has
+};
 
 // Where a range lies. Beyond the end of an allocation nothing may be touched; what a program has mapped side
 // by side is the executor's to judge.
-Place place_of(uint64_t address, uint64_t bytes, bool gpu) {
+Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
-    if (!ranges.find(address, range)) return gpu ? Place::wrong : Place::host;
+    if (!ranges.find(address, range)) return {gpu ? Kind::wrong : Kind::host, -1};
     if (range.kind != Range::Kind::mapped && bytes > range.bytes - (address - range.address))
-        return Place::wrong;
-    return range.on_device() ? Place::device : Place::host;
+        return {Kind::wrong, -1};
+    if (range.on_device()) return {Kind::device, range.device};
+    return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
+}
+
+// Whether only a session on another device than the stream's knows it.
+bool is_foreign(const Found& found, uint32_t stream) {
+    return found.device >= 0 && found.device != static_cast<int>(stream >> stream_bits);
 }
 
 // The host's own address of what the GPU may know by another one.
 void* host_address(uint64_t address) { return reinterpret_cast<void*>(address); }
+
+struct End {
+    uint64_t address;
+    Found found;
+    Place place() const { return {address, found.kind == Kind::device ? found.device : -1}; }
+    bool pageable() const { return found.device < 0; }
+};
+
+[[gnu::noinline]] CUresult capture_copy(const End& to, const End& from, uint64_t bytes, uint32_t stream) {
+    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
+        const auto type = [](const End& end) {
+            return end.found.kind == Kind::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
+        };
+        node.copy.dstMemoryType = type(to);
+        node.copy.srcMemoryType = type(from);
+        node.copy.dstHost = host_address(node.copy.dstDevice = to.address);
+        node.copy.srcHost = host_address(node.copy.srcDevice = from.address);
+        node.copy.dstPitch = node.copy.srcPitch = node.copy.WidthInBytes = bytes;
+        node.copy.dstHeight = node.copy.srcHeight = node.copy.Height = node.copy.Depth = 1;
+        return true;
+    });
+}
+
+// Pageable memory has been read, or written, when the call returns.
+[[gnu::noinline]] CUresult copy_between(const End& to, const End& from, uint64_t bytes, uint32_t stream,
+                                        bool wait) {
+    return copy_across(stream, to.place(), from.place(), bytes, wait || to.pageable() || from.pageable());
+}
 
 }  // namespace
 
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait, Sides sides) {
     if (bytes == 0) return CUDA_SUCCESS;
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
-    const Place target = place_of(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
-    const Place source = place_of(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
-    if (target == Place::wrong || source == Place::wrong) return CUDA_ERROR_INVALID_VALUE;
-    if (captures.capturing(stream)) {
-        if (wait) return captures.forbid(stream);
-        return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
-            const auto type = [](Place place) {
-                return place == Place::device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST;
-            };
-            node.copy.dstMemoryType = type(target);
-            node.copy.srcMemoryType = type(source);
-            node.copy.dstHost = host_address(node.copy.dstDevice = to);
-            node.copy.srcHost = host_address(node.copy.srcDevice = from);
-            node.copy.dstPitch = node.copy.srcPitch = node.copy.WidthInBytes = bytes;
-            node.copy.dstHeight = node.copy.srcHeight = node.copy.Height = node.copy.Depth = 1;
-            return true;
-        });
+    const Found target = look_up(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
+    const Found source = look_up(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
+    if (target.kind == Kind::wrong || source.kind == Kind::wrong) return CUDA_ERROR_INVALID_VALUE;
+    const bool to_device = target.kind == Kind::device, from_device = source.kind == Kind::device;
+    const bool across =
+        (to_device || from_device) && (is_foreign(target, stream) || is_foreign(source, stream));
+    if (captures.capturing(stream)) [[unlikely]] {
+        if (!wait && !across) return capture_copy({to, target}, {from, source}, bytes, stream);
+        const CUresult result = captures.forbid(stream);
+        return across ? CUDA_ERROR_NOT_SUPPORTED : result;
     }
-    const bool to_device = target == Place::device, from_device = source == Place::device;
+    if (across) [[unlikely]]
+        return copy_between({to, target}, {from, source}, bytes, stream, wait);
+    Producer& producer = producer_of(stream);
+    const uint32_t number = stream_number(stream);
     Status status = status::success;
     if (to_device && from_device) {
-        status = producer().copy_on_device(stream, to, from, bytes);
+        status = producer.copy_on_device(number, to, from, bytes);
         return result_of(status);  // asynchronous for the host, also as cuMemcpyDtoD
     }
     if (to_device) {
-        status = producer().copy_to_device(stream, to, host_address(from), bytes);
+        status = producer.copy_to_device(number, to, host_address(from), bytes);
     } else if (from_device) {
-        status = producer().copy_to_host(stream, host_address(to), from, bytes);
+        status = producer.copy_to_host(number, host_address(to), from, bytes);
     } else {
-        status = producer().stream_synchronize(stream);
+        status = producer.stream_synchronize(number);
         if (status == status::success) memmove(host_address(to), host_address(from), bytes);
         return result_of(status);
     }
     if (status != status::success || !wait) return result_of(status);
-    return synchronised(producer().stream_synchronize(stream));
+    return synchronised(device_of(stream), producer.stream_synchronize(number));
 }
 
 namespace {
 
+// A copy that is no stream's comes after all that both devices were given, and before what they are given
+// next. Within a device the legacy default stream sees to that.
+CUresult settle(uint64_t to, uint64_t from) {
+    const Found found[] = {look_up(to, 0, false), look_up(from, 0, false)};
+    if (found[0].device == found[1].device || found[0].device < 0 || found[1].device < 0) return CUDA_SUCCESS;
+    for (const Found& side : found) {
+        Device& device = process.device(static_cast<unsigned>(side.device));
+        const CUresult result = synchronised(device, device.producer->synchronize());
+        if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+}
+
 CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait,
                  Sides sides = Sides::any) {
     uint32_t stream = 0;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (wait && process.device_count() > 1)
+        if (const CUresult result = settle(to, from); result != CUDA_SUCCESS) return result;
     return copy_memory(to, from, bytes, stream, wait, sides);
 }
 
@@ -105,7 +156,9 @@ namespace {
 CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t width, uint64_t rows,
                    uint64_t slices, bool wait) {
     uint32_t stream = 0;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (wait && process.device_count() > 1)
+        if (const CUresult result = settle(to.address, from.address); result != CUDA_SUCCESS) return result;
     uint64_t bytes = width;
     if (to.pitch == width && from.pitch == width) {  // no gaps between rows
         bytes = width * rows;
@@ -118,7 +171,8 @@ CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t w
                             from.address + z * from.slice + y * from.pitch, bytes, stream, false);
             if (result != CUDA_SUCCESS) return result;
         }
-    return wait ? synchronised(producer().stream_synchronize(stream)) : CUDA_SUCCESS;
+    if (!wait) return CUDA_SUCCESS;
+    return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
 }
 
 // Any description of rows as CUDA_MEMCPY3D has it.
@@ -157,7 +211,7 @@ CUresult copy_described(CUstream handle, const Description* c, bool wait) {
     Side to, from;
     if (const CUresult result = sides_of(rows, to, from); result != CUDA_SUCCESS) return result;
     uint32_t stream = 0;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (!captures.capturing(stream))
         return copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
     if (wait) return captures.forbid(stream);
@@ -187,12 +241,20 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.kind != Range::Kind::mapped && count > (range.bytes - (address - range.address)) / sizeof value)
         return CUDA_ERROR_INVALID_VALUE;
+    const bool across = range.on_device() && range.device != device_of(stream).ordinal;
     if (captures.capturing(stream)) {
         if (!range.on_device()) return captures.forbid(stream);
+        if (across) {
+            captures.forbid(stream);
+            return CUDA_ERROR_NOT_SUPPORTED;
+        }
         return capture_fill(stream, {address, 0, value, sizeof value, count, 1});
     }
-    if (range.on_device()) return result_of(producer().fill(stream, address, count, value, sizeof value));
-    if (const Status status = producer().stream_synchronize(stream)) return result_of(status);
+    if (across) return fill_across(stream, {address, range.device}, count, value, sizeof value);
+    Producer& producer = producer_of(stream);
+    if (range.on_device())
+        return result_of(producer.fill(stream_number(stream), address, count, value, sizeof value));
+    if (const Status status = producer.stream_synchronize(stream_number(stream))) return result_of(status);
     fill_host(address, value, count);
     return CUDA_SUCCESS;
 }
@@ -200,7 +262,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
 template <class Value>
 CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count) {
     uint32_t stream = 0;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     return fill(address, value, count, stream);
 }
 
@@ -208,7 +270,7 @@ template <class Value>
 CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value, uint64_t width,
                  uint64_t height) {
     uint32_t stream = 0;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (pitch == width * sizeof value) return fill(address, value, width * height, stream);
     if (captures.capturing(stream))
         return capture_fill(stream, {address, pitch, value, sizeof value, width, height});
@@ -222,7 +284,12 @@ uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(addres
 
 }  // namespace
 
-bool is_device_memory(uint64_t address) { return place_of(address, 0, true) == Place::device; }
+bool lies_on_a_device(uint64_t address) { return look_up(address, 0, true).kind == Kind::device; }
+
+bool is_memory_of(uint64_t address, const Device& device) {
+    const Found found = look_up(address, 0, true);
+    return found.kind == Kind::device && found.device == device.ordinal;
+}
 
 CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream) {
     if (width == 1) return fill(address, static_cast<uint8_t>(value), count, stream);
@@ -256,7 +323,7 @@ CUresult cuMemcpyDtoHAsync_v2(void* to, CUdeviceptr from, size_t bytes, CUstream
     return copy_on(stream, number(to), from, bytes, false, Sides::from_gpu);
 }
 CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy_on(nullptr, to, from, bytes, false, Sides::on_gpu);
+    return copy_on(nullptr, to, from, bytes, true, Sides::on_gpu);
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return copy_on(stream, to, from, bytes, false, Sides::on_gpu);
@@ -272,7 +339,7 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
     return copy_described(stream, what, false);
 }
 
-// One GPU is all there is: a peer is the device itself.
+// Whose memory it is the addresses tell.
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) { return copy_described(nullptr, what, true); }
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
     return copy_described(stream, what, false);

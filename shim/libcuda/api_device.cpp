@@ -1,4 +1,4 @@
-// The driver itself and its one device: everything is known since the session was opened.
+// The driver itself and its devices: what they are is known before they are used.
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,8 +10,6 @@ namespace fikit::shim {
 namespace {
 
 constexpr int version_without_device = 13000;  // what the entry points here are those of
-
-bool is_device(CUdevice device) { return device == 0; }
 
 // What the device has but a tenant cannot use through us: programs ask before they try.
 bool withheld(CUdevice_attribute attribute) {
@@ -37,8 +35,14 @@ bool withheld(CUdevice_attribute attribute) {
     }
 }
 
-int attribute_of(CUdevice_attribute attribute) {
-    return withheld(attribute) ? 0 : process.device().attribute[attribute];
+int attribute_of(const Device& device, CUdevice_attribute attribute) {
+    return withheld(attribute) ? 0 : device.attributes.attribute[attribute];
+}
+
+// The device with its attributes.
+CUresult find_described(CUdevice ordinal, Device*& device) {
+    device = process.find_device(ordinal);
+    return device != nullptr ? process.describe(*device) : CUDA_ERROR_INVALID_DEVICE;
 }
 
 }  // namespace
@@ -47,7 +51,9 @@ CUresult cuInit(unsigned int flags) { return flags != 0 ? CUDA_ERROR_INVALID_VAL
 
 CUresult cuDriverGetVersion(int* version) {
     if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *version = process.producer() != nullptr ? process.driver_version() : genuine.driver_version();
+    const Device* const device = process.first_opened();
+    const bool ours = device != nullptr && !process.has_genuine_driver();
+    *version = ours ? device->attributes.driver_version : genuine.driver_version();
     if (*version == 0) *version = version_without_device;
     return CUDA_SUCCESS;
 }
@@ -75,28 +81,30 @@ CUresult cuGetExportTable(const void** table, const CUuuid* identifier) {
 
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (ordinal != 0) return CUDA_ERROR_INVALID_DEVICE;
-    *device = 0;
+    if (process.find_device(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
     return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetCount(int* count) {
     if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *count = 1;
+    *count = static_cast<int>(process.device_count());
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+CUresult cuDeviceGetName(char* name, int length, CUdevice ordinal) {
     if (name == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    snprintf(name, static_cast<size_t>(length), "%.*s", FIKIT_DEVICE_NAME, process.device().name);
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
+    snprintf(name, static_cast<size_t>(length), "%.*s", FIKIT_DEVICE_NAME, device->attributes.name);
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice ordinal) {
     if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    memcpy(uuid->bytes, process.device().uuid, sizeof uuid->bytes);
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
+    memcpy(uuid->bytes, device->attributes.uuid, sizeof uuid->bytes);
     return CUDA_SUCCESS;
 }
 
@@ -104,59 +112,64 @@ CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
     return fikit::shim::cuDeviceGetUuid(uuid, device);
 }
 
-CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
+CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice ordinal) {
     if (bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    *bytes = process.memory_bytes();
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
+    *bytes = device->memory_bytes();
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
+CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice ordinal) {
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
     if (attribute <= 0 || attribute >= int{FIKIT_DEVICE_ATTRIBUTES}) return CUDA_ERROR_INVALID_VALUE;
-    const int known = attribute_of(attribute);
+    const int known = attribute_of(*device, attribute);
     if (known == INT32_MIN) return CUDA_ERROR_INVALID_VALUE;
     *value = known;
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice device) {
+CUresult cuDeviceGetProperties(CUdevprop* properties, CUdevice ordinal) {
     if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
     *properties = {};
-    properties->maxThreadsPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+    properties->maxThreadsPerBlock = attribute_of(*device, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
     for (int axis = 0; axis < 3; ++axis) {
         const auto threads = CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_X + axis;
         const auto blocks = CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X + axis;
-        properties->maxThreadsDim[axis] = attribute_of(static_cast<CUdevice_attribute>(threads));
-        properties->maxGridSize[axis] = attribute_of(static_cast<CUdevice_attribute>(blocks));
+        properties->maxThreadsDim[axis] = attribute_of(*device, static_cast<CUdevice_attribute>(threads));
+        properties->maxGridSize[axis] = attribute_of(*device, static_cast<CUdevice_attribute>(blocks));
     }
-    properties->sharedMemPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
-    properties->totalConstantMemory = attribute_of(CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
-    properties->SIMDWidth = attribute_of(CU_DEVICE_ATTRIBUTE_WARP_SIZE);
-    properties->memPitch = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_PITCH);
-    properties->regsPerBlock = attribute_of(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
-    properties->clockRate = attribute_of(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-    properties->textureAlign = attribute_of(CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
+    properties->sharedMemPerBlock = attribute_of(*device, CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
+    properties->totalConstantMemory = attribute_of(*device, CU_DEVICE_ATTRIBUTE_TOTAL_CONSTANT_MEMORY);
+    properties->SIMDWidth = attribute_of(*device, CU_DEVICE_ATTRIBUTE_WARP_SIZE);
+    properties->memPitch = attribute_of(*device, CU_DEVICE_ATTRIBUTE_MAX_PITCH);
+    properties->regsPerBlock = attribute_of(*device, CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
+    properties->clockRate = attribute_of(*device, CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+    properties->textureAlign = attribute_of(*device, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT);
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice device) {
+CUresult cuDeviceComputeCapability(int* major, int* minor, CUdevice ordinal) {
     if (major == nullptr || minor == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    *major = attribute_of(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
-    *minor = attribute_of(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
+    *major = attribute_of(*device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    *minor = attribute_of(*device, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
+CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
     if (text == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    Device* device = nullptr;
+    if (const CUresult result = find_described(ordinal, device); result != CUDA_SUCCESS) return result;
     snprintf(text, static_cast<size_t>(length), "%04x:%02x:%02x.0",
-             static_cast<unsigned>(attribute_of(CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)),
-             static_cast<unsigned>(attribute_of(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)),
-             static_cast<unsigned>(attribute_of(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
+             static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID)),
+             static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)),
+             static_cast<unsigned>(attribute_of(*device, CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID)));
     return CUDA_SUCCESS;
 }
 
@@ -165,16 +178,34 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     unsigned domain = 0, bus = 0, slot = 0;
     if (sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3 && sscanf(text, "%x:%x", &bus, &slot) != 2)
         return CUDA_ERROR_INVALID_VALUE;
-    const bool same = bus == static_cast<unsigned>(attribute_of(CU_DEVICE_ATTRIBUTE_PCI_BUS_ID)) &&
-                      slot == static_cast<unsigned>(attribute_of(CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID));
-    *device = 0;
-    return same ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        const Gpu& gpu = process.device(i).gpu;
+        unsigned its_domain = 0, its_bus = 0, its_slot = 0;
+        sscanf(gpu.pci, "%x:%x:%x", &its_domain, &its_bus, &its_slot);
+        if (domain != its_domain || bus != its_bus || slot != its_slot) continue;
+        *device = static_cast<CUdevice>(i);
+        return CUDA_SUCCESS;
+    }
+    return CUDA_ERROR_INVALID_DEVICE;
 }
 
 CUresult cuDeviceCanAccessPeer(int* can, CUdevice device, CUdevice peer) {
     if (can == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *can = 0;
-    return is_device(device) && is_device(peer) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    return process.find_device(device) != nullptr && process.find_device(peer) != nullptr
+               ? CUDA_SUCCESS
+               : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CUdevice device,
+                                 CUdevice peer) {
+    if (value == nullptr || attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
+        attribute > CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED)
+        return CUDA_ERROR_INVALID_VALUE;
+    if (device == peer || process.find_device(device) == nullptr || process.find_device(peer) == nullptr)
+        return CUDA_ERROR_INVALID_DEVICE;
+    *value = 0;
+    return CUDA_SUCCESS;
 }
 
 CUresult cuModuleGetLoadingMode(CUmoduleLoadingMode* mode) {

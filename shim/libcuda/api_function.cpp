@@ -9,6 +9,18 @@
 namespace fikit::shim {
 namespace {
 
+Producer& producer_on(const Function& function) { return *process.device(function.device).producer; }
+
+// A kernel as it is on a device.
+CUresult find_twin(CUkernel kernel, CUdevice ordinal, Function*& function) {
+    function = function_of(kernel);
+    Device* const device = process.find_device(ordinal);
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (function->device != static_cast<uint32_t>(ordinal)) function = twin_of(*function, *device);
+    return function != nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
 CUresult get_attribute(int* value, CUfunction_attribute attribute, const Function* function) {
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -27,7 +39,7 @@ CUresult set_attribute(Function* function, CUfunction_attribute attribute, int v
     const fikit_request_function_set_attribute request = {function->number, attribute, value, 0};
     Reply reply;
     const Status status =
-        producer().call(fikit_call_function_set_attribute, {&request, sizeof request}, reply);
+        producer_on(*function).call(fikit_call_function_set_attribute, {&request, sizeof request}, reply);
     if (status != status::success) return result_of(status);
     const Locked lock(function->module->mutex);
     store_relaxed(function->attribute[attribute], value);
@@ -62,7 +74,8 @@ CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned fl
     const fikit_request_function_occupancy request = {function->number, wanted, shared, flags, 0};
     fikit_reply_function_occupancy answer{};
     Reply reply = {&answer, sizeof answer, 0};
-    const Status status = producer().call(fikit_call_function_occupancy, {&request, sizeof request}, reply);
+    const Status status =
+        producer_on(*function).call(fikit_call_function_occupancy, {&request, sizeof request}, reply);
     if (status != status::success) return result_of(status);
     blocks = answer.blocks_per_multiprocessor;
     function->occupancy[function->occupancies++ % Function::remembered] = {wanted, flags, shared, blocks};
@@ -93,7 +106,8 @@ CUresult clusters(int* value, CUfunction handle, const CUlaunchConfig* config, u
     }
     fikit_reply_function_clusters answer{};
     Reply reply = {&answer, sizeof answer, 0};
-    const Status status = producer().call(fikit_call_function_clusters, {&request, sizeof request}, reply);
+    const Status status =
+        producer_on(*function).call(fikit_call_function_clusters, {&request, sizeof request}, reply);
     if (status == status::success) *value = answer.value;
     return result_of(status);
 }
@@ -121,15 +135,17 @@ CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfuncti
     return get_attribute(value, attribute, function_of(function));
 }
 CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    return get_attribute(value, attribute, function_of(kernel));
+    Function* function = nullptr;
+    const CUresult result = find_twin(kernel, device, function);
+    return result == CUDA_SUCCESS ? get_attribute(value, attribute, function) : result;
 }
 CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int value) {
     return set_attribute(function_of(function), attribute, value);
 }
 CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    return set_attribute(function_of(kernel), attribute, value);
+    Function* function = nullptr;
+    const CUresult result = find_twin(kernel, device, function);
+    return result == CUDA_SUCCESS ? set_attribute(function, attribute, value) : result;
 }
 
 CUresult cuFuncGetName(const char** name, CUfunction function) { return name_of(name, function); }
@@ -143,10 +159,16 @@ CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
 CUresult cuKernelGetLibrary(CUlibrary* library, CUkernel handle) {
     const Function* const function = function_of(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return give(library, handle, reinterpret_cast<CUlibrary>(function->module));
+    Module* const first = function->module->library;
+    return give(library, handle, reinterpret_cast<CUlibrary>(first != nullptr ? first : function->module));
 }
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
-    return give(function, kernel, reinterpret_cast<CUfunction>(kernel));
+    const Context* const context = thread.current();
+    Function* twin = function_of(kernel);
+    if (context != nullptr && twin != nullptr)
+        if (const CUresult result = find_twin(kernel, context->device->ordinal, twin); result != CUDA_SUCCESS)
+            return result;
+    return give(function, kernel, reinterpret_cast<CUfunction>(twin));
 }
 
 CUresult cuFuncGetParamInfo(CUfunction function, size_t index, size_t* offset, size_t* bytes) {
@@ -200,11 +222,12 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* least_grid, int* block, 
     Function* const function = function_of(handle);
     if (least_grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const int device_limit = process.device().attribute[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    const int32_t* const device = process.device(function->device).attributes.attribute;
+    const int device_limit = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
     int most = function->attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
     if (most > device_limit) most = device_limit;
     if (limit > 0 && limit < most) most = limit;
-    const int resident_limit = process.device().attribute[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
+    const int resident_limit = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR];
     int best_threads = 0, best_block = 0, best_blocks = 0;
     for (int size = most; size > 0; size = (size - 1) / warp * warp) {
         int blocks = 0;
@@ -219,7 +242,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* least_grid, int* block, 
         if (best_threads >= resident_limit) break;
     }
     *block = best_block;
-    *least_grid = best_blocks * process.device().attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
+    *least_grid = best_blocks * device[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT];
     return CUDA_SUCCESS;
 }
 
@@ -231,7 +254,8 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
                                                    static_cast<uint32_t>(threads), 0};
     fikit_reply_function_shared answer{};
     Reply reply = {&answer, sizeof answer, 0};
-    const Status status = producer().call(fikit_call_function_shared, {&request, sizeof request}, reply);
+    const Status status =
+        producer_on(*function).call(fikit_call_function_shared, {&request, sizeof request}, reply);
     if (status == status::success) *bytes = answer.bytes;
     return result_of(status);
 }

@@ -38,7 +38,7 @@ CUresult dependents(const Node& node, List<Node*>& found) {
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     uint32_t stream = 0;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     return captures.begin(stream, mode, nullptr, nullptr, 0);
 }
 
@@ -48,14 +48,14 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
     uint32_t stream = 0;
     if (graph == nullptr || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
     if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     return captures.begin(stream, mode, graph, nodes, count);
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {
     uint32_t stream = 0;
     if (graph_handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     Graph* graph = nullptr;
     const CUresult result = captures.end(stream, graph);
     *graph_handle = reinterpret_cast<CUgraph>(graph);
@@ -74,7 +74,7 @@ CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* statu
                                    CUgraph* graph_handle, const CUgraphNode** dependencies, size_t* count) {
     uint32_t stream = 0;
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     cuuint64_t number = 0;
     Graph* graph = nullptr;
     CUgraphNode const* last = nullptr;
@@ -99,7 +99,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, 
     uint32_t stream = 0;
     if ((nodes == nullptr && count != 0) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     return captures.depend(stream, nodes, count, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
 }
 

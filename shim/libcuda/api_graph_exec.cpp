@@ -5,6 +5,7 @@
 #include "copies.hpp"
 #include "entry.hpp"
 #include "served.hpp"
+#include "sharing.hpp"
 #include "stream_values.hpp"
 
 namespace fikit::shim {
@@ -30,8 +31,8 @@ CUresult issue(const Node& node, uint32_t stream) {
     switch (node.type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
             LaunchShape shape = node.shape;
-            shape.stream = stream;
-            return result_of(producer().launch(shape, node.attributes(), node.parameters()));
+            shape.stream = stream_number(stream);
+            return result_of(producer_of(stream).launch(shape, node.attributes(), node.parameters()));
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY: {
             CUresult result = CUDA_SUCCESS;
@@ -50,17 +51,16 @@ CUresult issue(const Node& node, uint32_t stream) {
             return result;
         }
         case CU_GRAPH_NODE_TYPE_HOST:
-            return result_of(producer().host_function(stream, node.host.fn, node.host.userData));
+            return result_of(
+                producer_of(stream).host_function(stream_number(stream), node.host.fn, node.host.userData));
         case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
         case CU_GRAPH_NODE_TYPE_WAIT_EVENT: {
             Event* const event = event_of(node.event);
             if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-            if (node.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT)
-                return event->session != 0
-                           ? result_of(producer().event_wait_other(event->session, event->number, stream))
-                           : result_of(producer().event_wait(event->number, stream));
+            if (node.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) return wait_for_event(stream, *event);
             store_release(event->capture, uint64_t{0});
-            return result_of(producer().event_record(event->number, stream, event->timed()));
+            return result_of(
+                producer_of(stream).event_record(event->number, stream_number(stream), event->timed()));
         }
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
             return issue_values(node.values.begin(), node.values.size(), stream);
@@ -131,7 +131,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     Executable* const executable = executable_of(handle);
     uint32_t stream = 0;
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = number_of(stream_handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(stream_handle, stream); result != CUDA_SUCCESS) return result;
     if (captures.capturing(stream))  // a graph within a graph
         return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH,
                             [&](Node& node) { return node.adopt(executable->graph->clone()); });
@@ -139,7 +139,10 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     executable->stream = stream;
     if (executable->changed)
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
-    if (executable->whole) return result_of(producer().graph_launch(executable->number, stream));
+    Device& device = device_of(stream);
+    if (executable->whole && executable->device == &device)
+        return result_of(device.producer->graph_launch(executable->number, stream_number(stream)));
+    if (!runs_on(*executable, device)) return CUDA_ERROR_NOT_SUPPORTED;
     for (const Node* const node : executable->order)
         if (node->enabled)
             if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;
@@ -150,7 +153,8 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     Executable* const executable = executable_of(handle);
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
     executable->magic = 0;
-    if (executable->number != 0 && !process_is_exiting()) producer().graph_destroy(executable->number);
+    if (executable->number != 0 && !process_is_exiting())
+        executable->device->producer->graph_destroy(executable->number);
     delete executable;
     return CUDA_SUCCESS;
 }

@@ -33,7 +33,7 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
     List<fikit_attribute> kept;
     if (attributes != 0 && !kept.add(node->attributes(), attributes)) return CUDA_ERROR_OUT_OF_MEMORY;
     const LaunchShape shape = {function->number,
-                               0,
+                               process.device(function->device).stream(0),
                                {given->gridDimX, given->gridDimY, given->gridDimZ},
                                {given->blockDimX, given->blockDimY, given->blockDimZ},
                                given->sharedMemBytes,
@@ -75,7 +75,7 @@ CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const unsigned element = given->elementSize;
     if ((element != 1 && element != 2 && element != 4) || given->width == 0 || given->height == 0 ||
-        given->dst % element != 0 || !is_device_memory(given->dst))
+        given->dst % element != 0 || !lies_on_a_device(given->dst))
         return CUDA_ERROR_INVALID_VALUE;
     node->fill = *given;
     return CUDA_SUCCESS;
@@ -224,7 +224,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARA
     parameters->blockDimZ = shape.block[2];
     parameters->sharedMemBytes = shape.shared_bytes;
     parameters->kernelParams = node->pointers();
-    parameters->ctx = process.primary().handle;
+    parameters->ctx = device_of(shape.stream).primary().handle;
     return CUDA_SUCCESS;
 }
 
@@ -348,8 +348,9 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgrap
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
     const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
     if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {
-        process.primary().handle, static_cast<unsigned>(node->values.size()), node->values.begin(), 0};
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {process.device(0).primary().handle,
+                                              static_cast<unsigned>(node->values.size()),
+                                              node->values.begin(), 0};
     return give(parameters, node, is);
 }
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {

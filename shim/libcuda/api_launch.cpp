@@ -32,7 +32,9 @@ template <class Pack>
                                              const fikit_attribute* attributes, const Pack& pack) {
     if (captures.capturing(shape.stream)) [[unlikely]]
         return capture(function, shape, attributes, pack);
-    return result_of(producer().launch_with(shape, attributes, pack));
+    LaunchShape issued = shape;
+    issued.stream = stream_number(shape.stream);
+    return result_of(producer_of(shape.stream).launch_with(issued, attributes, pack));
 }
 
 [[gnu::always_inline]] inline CUresult launch(const Function& function, LaunchShape& shape,
@@ -49,6 +51,19 @@ template <class Pack>
     return issue(function, shape, attributes, buffer);
 }
 
+// The kernel on the stream's device: of a library it is there on all; nullptr: not this one.
+[[gnu::always_inline]] inline const Function* on_device_of(uint32_t stream, const Function* function) {
+    if (function->device == stream >> stream_bits) [[likely]]
+        return function;
+    return twin_of(*function, device_of(stream));
+}
+
+[[gnu::noinline]] CUresult launch_twin(const Function& function, LaunchShape shape, void** parameters,
+                                       void** extra) {
+    const Function* const twin = on_device_of(shape.stream, &function);
+    return twin != nullptr ? launch(*twin, shape, nullptr, parameters, extra) : CUDA_ERROR_INVALID_HANDLE;
+}
+
 // All blocks of a cooperative launch must be there at once.
 CUresult fits(const Function& function, const LaunchShape& shape) {
     int blocks = 0;
@@ -57,8 +72,8 @@ CUresult fits(const Function& function, const LaunchShape& shape) {
     const CUresult result =
         occupancy(const_cast<Function*>(&function), static_cast<int>(threads), shape.shared_bytes, 0, blocks);
     if (result != CUDA_SUCCESS) return result;
-    const auto processors =
-        static_cast<uint64_t>(process.device().attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
+    const auto processors = static_cast<uint64_t>(
+        device_of(shape.stream).attributes.attribute[CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT]);
     const uint64_t grid = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
     return grid <= static_cast<uint64_t>(blocks) * processors ? CUDA_SUCCESS
                                                               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
@@ -93,8 +108,10 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int gri
     if (function == nullptr) [[unlikely]]
         return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 0};
-    if (const CUresult result = number_of(stream, shape.stream); result != CUDA_SUCCESS) [[unlikely]]
+    if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) [[unlikely]]
         return result;
+    if (function->device != shape.stream >> stream_bits) [[unlikely]]
+        return launch_twin(*function, shape, parameters, extra);
     return launch(*function, shape, nullptr, parameters, extra);
 }
 
@@ -102,10 +119,12 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
                                    unsigned int grid_z, unsigned int block_x, unsigned int block_y,
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void** parameters) {
-    const Function* const function = function_of(handle);
+    const Function* function = function_of(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 1};
-    if (const CUresult result = number_of(stream, shape.stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) return result;
+    function = on_device_of(shape.stream, function);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
     const fikit_attribute attribute = cooperative_attribute();
     return launch(*function, shape, &attribute, parameters, nullptr);
@@ -114,7 +133,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
 CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void** parameters, void** extra) {
     if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
-    const Function* const function = function_of(handle);
+    const Function* function = function_of(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0,
                          0,
@@ -123,8 +142,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
                          config->sharedMemBytes,
                          0,
                          0};
-    if (const CUresult result = number_of(config->hStream, shape.stream); result != CUDA_SUCCESS)
+    if (const CUresult result = find_stream(config->hStream, shape.stream); result != CUDA_SUCCESS)
         return result;
+    function = on_device_of(shape.stream, function);
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         const CUlaunchAttribute& given = config->attrs[i];
@@ -147,26 +168,26 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t number = 0;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(number)) {
-        return captures.add(number, CU_GRAPH_NODE_TYPE_HOST, [&](Node& node) {
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name)) {
+        return captures.add(name, CU_GRAPH_NODE_TYPE_HOST, [&](Node& node) {
             node.host = {function, argument};
             return true;
         });
     }
-    return result_of(producer().host_function(number, function, argument));
+    return result_of(producer_of(name).host_function(stream_number(name), function, argument));
 }
 
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* argument, unsigned int flags) {
     if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t number = 0;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(number)) return captures.forbid(number);
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name)) return captures.forbid(name);
     auto* const callback = static_cast<Callback*>(malloc(sizeof(Callback)));
     if (callback == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = {function, stream, argument};
-    const Status status = producer().host_function(number, run_callback, callback);
+    const Status status = producer_of(name).host_function(stream_number(name), run_callback, callback);
     if (status != status::success) free(callback);
     return result_of(status);
 }

@@ -20,6 +20,7 @@ constexpr uint32_t pool_magic = 0x46504f4f;
 // Memory of all pools comes from the same place; a pool remembers what it was told and what it has given.
 struct Pool {
     uint32_t magic = pool_magic;
+    int device = 0;
     uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     uint64_t used_bytes = 0, most_bytes = 0;
@@ -40,20 +41,35 @@ struct Pool {
 
 namespace {
 
-constinit Pool default_pool;
-Pool* current_pool = &default_pool;
+// By device.
+constinit Pool default_pools[most_gpus];
+Pool* current_pools[most_gpus];  // nullptr: the default one
+
+Pool& default_pool(const Device& device) {
+    Pool& pool = default_pools[device.ordinal];
+    store_relaxed(pool.device, device.ordinal);
+    return pool;
+}
+Pool& current_pool(const Device& device) {
+    Pool* const pool = load_acquire(current_pools[device.ordinal]);
+    return pool != nullptr ? *pool : default_pool(device);
+}
 
 Pool* pool_of(CUmemoryPool handle) { return object_of<Pool>(handle, pool_magic); }
 
-CUresult allocate(CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
+CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     uint64_t at = 0, charged = 0;
-    const Status status = producer().memory_allocate(bytes, at, charged);
+    const Status status = device.producer->memory_allocate(bytes, at, charged);
     if (status != status::success) return result_of(status);
-    const Range range = {
-        .address = at, .bytes = bytes, .device_address = at, .kind = Range::Kind::device, .pool = pool};
+    const Range range = {.address = at,
+                         .bytes = bytes,
+                         .device_address = at,
+                         .kind = Range::Kind::device,
+                         .device = static_cast<uint8_t>(device.ordinal),
+                         .pool = pool};
     if (!ranges.add(range)) {
-        producer().memory_free(at);
+        device.producer->memory_free(at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     if (pool != nullptr) pool->give(bytes);
@@ -66,23 +82,25 @@ CUresult free_memory(CUdeviceptr address) {
     if (address == 0) return CUDA_SUCCESS;
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
-    return result_of(producer().memory_free(address));
+    return result_of(process.device(range.device).producer->memory_free(address));
 }
 
 CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t handle = 0;
     HostBuffer buffer{};
-    const Status status = producer().host_allocate(bytes, handle, buffer);
+    Device& device = current_device();
+    const Status status = device.producer->host_allocate(bytes, handle, buffer);
     if (status != status::success) return result_of(status);
     const Range range = {.address = reinterpret_cast<uintptr_t>(buffer.address),
                          .bytes = bytes,
                          .device_address = buffer.device_address,
                          .handle = handle,
                          .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
-                         .kind = Range::Kind::pinned};
+                         .kind = Range::Kind::pinned,
+                         .device = static_cast<uint8_t>(device.ordinal)};
     if (!ranges.add(range)) {
-        producer().host_free(handle);
+        device.producer->host_free(handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     *address = buffer.address;
@@ -93,14 +111,16 @@ CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
 
 // --- device memory ---
 
-CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) { return allocate(address, bytes); }
+CUresult cuMemAlloc_v2(CUdeviceptr* address, size_t bytes) {
+    return allocate(current_device(), address, bytes);
+}
 
 CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, size_t height,
                             unsigned int element) {
     if (pitch == nullptr || width == 0 || height == 0) return CUDA_ERROR_INVALID_VALUE;
     if (element != 4 && element != 8 && element != 16) return CUDA_ERROR_INVALID_VALUE;
     *pitch = (width + pitch_step - 1) / pitch_step * pitch_step;
-    return allocate(address, *pitch * height);
+    return allocate(current_device(), address, *pitch * height);
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) { return free_memory(address); }
@@ -110,7 +130,8 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
     fikit_reply_memory_information answer{};
     Reply reply = {&answer, sizeof answer, 0};
     const fikit_request_memory_information request = {};
-    const Status status = producer().call(fikit_call_memory_information, {&request, sizeof request}, reply);
+    const Status status =
+        current_producer().call(fikit_call_memory_information, {&request, sizeof request}, reply);
     if (status != status::success) return result_of(status);
     *free = answer.free;
     *total = answer.total;
@@ -120,42 +141,55 @@ CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
 // --- stream-ordered: memory is there at once, and goes once all that was issued before has completed ---
 
 CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
-    const auto pool = reinterpret_cast<CUmemoryPool>(load_acquire(current_pool));
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    const auto pool = reinterpret_cast<CUmemoryPool>(&current_pool(device_of(name)));
     return fikit::shim::cuMemAllocFromPoolAsync(address, bytes, pool, stream);
 }
 
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool handle, CUstream stream) {
     Pool* const pool = pool_of(handle);
-    uint32_t number = 0;
+    uint32_t name = 0;
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    return allocate(address, bytes, pool);
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    Device& device = process.device(static_cast<unsigned>(pool->device));
+    const CUresult result = process.open(device);
+    return result == CUDA_SUCCESS ? allocate(device, address, bytes, pool) : result;
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
-    uint32_t number = 0;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    Range range;
+    // What other devices still do with it, their own order does not tell.
+    if (ranges.find(address, range) && range.device != device_of(name).ordinal)
+        if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
+            return result_of(status);
     return free_memory(address);
 }
 
-CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
+CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice ordinal) {
+    const Device* const device = process.find_device(ordinal);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    *pool = reinterpret_cast<CUmemoryPool>(&default_pool);
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    *pool = reinterpret_cast<CUmemoryPool>(&default_pool(*device));
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
+CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice ordinal) {
+    const Device* const device = process.find_device(ordinal);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    *pool = reinterpret_cast<CUmemoryPool>(load_acquire(current_pool));
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    *pool = reinterpret_cast<CUmemoryPool>(&current_pool(*device));
     return CUDA_SUCCESS;
 }
 
-CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
-    if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    if (pool_of(pool) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    store_release(current_pool, pool_of(pool));
+CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
+    Pool* const pool = pool_of(handle);
+    if (process.find_device(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
+    store_release(current_pools[ordinal], pool);
     return CUDA_SUCCESS;
 }
 
@@ -165,9 +199,10 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
         properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
         properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    if (process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     auto* const made = new (std::nothrow) Pool();
     if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    made->device = properties->location.id;
     *pool = reinterpret_cast<CUmemoryPool>(made);
     return CUDA_SUCCESS;
 }
@@ -175,8 +210,9 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (pool == &default_pool) return CUDA_ERROR_INVALID_VALUE;
-    if (load_acquire(current_pool) == pool) store_release(current_pool, &default_pool);
+    if (pool == &default_pools[pool->device]) return CUDA_ERROR_INVALID_VALUE;
+    Pool*& current = current_pools[pool->device];
+    if (load_acquire(current) == pool) store_release(current, static_cast<Pool*>(nullptr));
     pool->magic = 0;
     pool->take_back(0);
     return CUDA_SUCCESS;
@@ -224,10 +260,11 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 }
 
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, size_t count) {
-    if (pool_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const Pool* const pool = pool_of(handle);
+    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (access == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i)
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != 0)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != pool->device)
             return CUDA_ERROR_INVALID_DEVICE;
     return CUDA_SUCCESS;
 }
@@ -235,8 +272,9 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
     const Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (flags == nullptr || location == nullptr || location->id != 0) return CUDA_ERROR_INVALID_VALUE;
-    *flags = pool->access;
+    if (flags == nullptr || location == nullptr || process.find_device(location->id) == nullptr)
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = location->id == pool->device ? pool->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -260,8 +298,12 @@ CUresult cuMemFreeHost(void* address) {
     if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
         return CUDA_ERROR_INVALID_VALUE;
     // Work may still use it, and the program may get the same address again.
-    if (const Status status = producer().synchronize()) return result_of(status);
-    return result_of(producer().host_free(range.handle));
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        Producer* const producer = load_acquire(process.device(i).producer);
+        const Status status = producer != nullptr ? producer->synchronize() : status::success;
+        if (i == range.device && status != status::success) return result_of(status);
+    }
+    return result_of(process.device(range.device).producer->host_free(range.handle));
 }
 
 // The program's own pages cannot be shared, so the GPU never sees them: copies go through the staging area as

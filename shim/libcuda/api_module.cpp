@@ -1,5 +1,6 @@
-// Modules and libraries: one thing here, since all contexts of the process are one session. An image is sent
-// when it is loaded, a kernel is asked for when it is first named.
+// Modules and libraries: one thing here, since all contexts of a device are one session. An image is sent
+// when it is loaded, a kernel is asked for when it is first named. A library is loaded on another device when
+// it is first used there.
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 
 #include "entry.hpp"
 #include "images.hpp"
+#include "jit_log.hpp"
 #include "objects.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
@@ -19,67 +21,20 @@
 namespace fikit::shim {
 namespace {
 
-// The buffers for the JIT's words among its options.
-struct JitLog {
-    char* text = nullptr;
-    size_t bytes = 0;
-    void** filled = nullptr;  // takes how much was written
-
-    void put(const char* words, uint32_t length) {
-        size_t kept = 0;
-        if (text != nullptr && bytes != 0) {
-            kept = length < bytes ? length : bytes - 1;
-            memcpy(text, words, kept);
-            text[kept] = '\0';
-        }
-        if (filled != nullptr) *filled = reinterpret_cast<void*>(kept);
-    }
-};
-
-// Of the options only the logs matter: the executor's driver chooses the rest.
-void find_logs(unsigned count, const CUjit_option* options, void** values, JitLog& errors, JitLog& notes) {
-    if (options == nullptr || values == nullptr) return;
-    for (unsigned i = 0; i < count; ++i) {
-        switch (options[i]) {
-            case CU_JIT_ERROR_LOG_BUFFER:
-                errors.text = static_cast<char*>(values[i]);
-                break;
-            case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
-                errors.bytes = reinterpret_cast<uintptr_t>(values[i]) & UINT32_MAX;
-                errors.filled = &values[i];
-                break;
-            case CU_JIT_INFO_LOG_BUFFER:
-                notes.text = static_cast<char*>(values[i]);
-                break;
-            case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
-                notes.bytes = reinterpret_cast<uintptr_t>(values[i]) & UINT32_MAX;
-                notes.filled = &values[i];
-                break;
-            default:
-                break;
-        }
-    }
-}
-
-CUresult load(Module*& module, const void* passed, unsigned count, const CUjit_option* options,
-              void** values) {
-    module = nullptr;
-    if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Image image;
-    if (!find_image(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
-    JitLog errors, notes;
-    find_logs(count, options, values, errors, notes);
+CUresult load_on(Device& device, Module*& module, const Image& image, JitLog& errors, JitLog& notes) {
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    module->device = &device;
     module->prints = names_printf(image.data, image.bytes);
     struct {
         fikit_reply_module_load head;
         char log[8192];
     } answer = {};
     Reply reply = {&answer, sizeof answer, 0};
-    const UsefulParts useful(image, process.device().attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR]);
+    const UsefulParts useful(image,
+                             device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR]);
     const int64_t begin = now_ns();
-    const Status status = producer().module_load(useful.parts(), module->number, reply);
+    const Status status = device.producer->module_load(useful.parts(), module->number, reply);
     if (call_log.every())
         call_log.say("an image of %llu bytes, %llu of them useful, took %lld us",
                      static_cast<unsigned long long>(image.bytes),
@@ -95,6 +50,48 @@ CUresult load(Module*& module, const void* passed, unsigned count, const CUjit_o
         module = nullptr;
     }
     return result_of(status);
+}
+
+// How a module is to be loaded.
+struct Wish {
+    unsigned count = 0;
+    const CUjit_option* options = nullptr;
+    void** values = nullptr;
+    bool library = false;
+    bool preserved = false;  // the program keeps the image as long as the library
+};
+
+// What a library is loaded from on other devices.
+bool keep_image(Module& library, const Image& image, bool preserved) {
+    library.library = &library;
+    library.twins[library.device->ordinal] = &library;
+    library.image = image.data;
+    library.image_bytes = image.bytes;
+    if (preserved || process.device_count() == 1) return true;
+    void* const copy = malloc(image.bytes);
+    if (copy != nullptr) memcpy(copy, image.data, image.bytes);
+    library.image = copy;
+    library.owns_image = true;
+    return copy != nullptr;
+}
+
+CUresult unload(Module* module);
+
+CUresult load(Module*& module, const void* passed, const Wish& wish) {
+    module = nullptr;
+    if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Image image;
+    if (!find_image(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
+    JitLog errors, notes;
+    find_logs(wish.count, wish.options, wish.values, errors, notes);
+    const Context* const context = thread.current();
+    Device& device = context != nullptr ? *context->device : process.device(0);
+    if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
+    const CUresult result = load_on(device, module, image, errors, notes);
+    if (result != CUDA_SUCCESS || !wish.library || keep_image(*module, image, wish.preserved)) return result;
+    unload(module);
+    module = nullptr;
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 class File {
@@ -130,24 +127,22 @@ class File {
     size_t size_ = 0;
 };
 
-CUresult load_file(Module*& module, const char* path, unsigned count, const CUjit_option* options,
-                   void** values) {
+CUresult load_file(Module*& module, const char* path, const Wish& wish) {
     if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const File file(path);
     if (file.data() == nullptr) return file.exists() ? CUDA_ERROR_INVALID_IMAGE : CUDA_ERROR_FILE_NOT_FOUND;
-    return load(module, file.data(), count, options, values);
+    return load(module, file.data(), wish);
 }
 
-CUresult unload(Module* module) {
-    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    // The executor frees all at the session's end; a handler at exit must not wait for it.
-    if (process_is_exiting()) return CUDA_SUCCESS;
-    if (const CUresult result = synchronised(producer().synchronize()); result != CUDA_SUCCESS) return result;
-    const Status status = producer().module_unload(module->number);
+CUresult unload_one(Module* module) {
+    Producer& producer = *module->device->producer;
+    if (const CUresult result = synchronised(*module->device, producer.synchronize()); result != CUDA_SUCCESS)
+        return result;
+    const Status status = producer.module_unload(module->number);
     if (status != status::success) return result_of(status);
     for (Function* function = module->functions; function != nullptr;) {
         Function* const next = function->next;
-        producer().function_forget(function->number);
+        producer.function_forget(function->number);
         function->magic = 0;
         free(function);
         function = next;
@@ -159,9 +154,25 @@ CUresult unload(Module* module) {
         delete variable;
         variable = next;
     }
+    if (module->owns_image) free(const_cast<void*>(module->image));
     module->magic = 0;
     delete module;
     return CUDA_SUCCESS;
+}
+
+CUresult unload(Module* module) {
+    if (module == nullptr || (module->library != nullptr && module->library != module))
+        return CUDA_ERROR_INVALID_HANDLE;
+    // The executors free all at the session's end; a handler at exit must not wait for it.
+    if (process_is_exiting()) return CUDA_SUCCESS;
+    CUresult result = CUDA_SUCCESS;
+    for (Module*& twin : module->twins) {
+        if (twin == nullptr || twin == module) continue;
+        if (const CUresult done = unload_one(twin); done != CUDA_SUCCESS) result = done;
+        twin = nullptr;
+    }
+    const CUresult done = unload_one(module);
+    return done != CUDA_SUCCESS ? done : result;
 }
 
 // Parameters by their size, as Function::places has them.
@@ -189,8 +200,8 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
     if (answer == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     Reply reply = {answer, sizeof *answer, 0};
     uint32_t number = 0;
-    CUresult result = result_of(
-        producer().function_get(module.number, name, static_cast<uint32_t>(name_bytes), number, reply));
+    CUresult result = result_of(module.device->producer->function_get(
+        module.number, name, static_cast<uint32_t>(name_bytes), number, reply));
     if (result == CUDA_SUCCESS) {
         const uint32_t parameters = answer->head.parameters;
         const size_t layout_bytes = parameters * sizeof(fikit_parameter);
@@ -199,11 +210,12 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
         if (memory == nullptr || sizeof answer->head + layout_bytes > reply.size ||
             answer->head.parameter_bytes > FIKIT_MAX_PARAMETERS) {
             free(memory);
-            producer().function_forget(number);
+            module.device->producer->function_forget(number);
             result = CUDA_ERROR_OUT_OF_MEMORY;
         } else {
             function = new (memory) Function();
             function->number = number;
+            function->device = static_cast<uint32_t>(module.device->ordinal);
             function->parameter_bytes = answer->head.parameter_bytes;
             function->parameters = parameters;
             auto* const layout = reinterpret_cast<fikit_parameter*>(function + 1);
@@ -247,14 +259,15 @@ bool remember(Module& module, const fikit_reply_module_global& variable) {
     return ranges.add({.address = variable.address,
                        .bytes = variable.size,
                        .device_address = variable.address,
-                       .kind = Range::Kind::variable});
+                       .kind = Range::Kind::variable,
+                       .device = static_cast<uint8_t>(module.device->ordinal)});
 }
 
 CUresult find_global(Module* module, const char* name, CUdeviceptr* address, size_t* bytes) {
     if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     fikit_reply_module_global answer{};
-    const Status status = producer().module_global(module->number, name, answer);
+    const Status status = module->device->producer->module_global(module->number, name, answer);
     if (status != status::success) return result_of(status);
     if (address != nullptr) *address = answer.address;
     if (bytes != nullptr) *bytes = answer.size;
@@ -273,7 +286,8 @@ CUresult function_names(Module* module, fikit_reply_module_functions& answer, ch
     if (whole == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     Reply reply = {whole, sizeof *whole, 0};
     const fikit_request_module_functions request = {module->number, 0};
-    const Status status = producer().call(fikit_call_module_functions, {&request, sizeof request}, reply);
+    const Status status =
+        module->device->producer->call(fikit_call_module_functions, {&request, sizeof request}, reply);
     if (status == status::success) {
         answer = whole->head;
         memmove(whole, whole->names, FIKIT_MAX_REPLY_BYTES);
@@ -322,16 +336,27 @@ CUresult give_module(Handle* handle, const Load& load_it) {
 }
 
 template <class Handle>
-CUresult give_image(Handle* handle, const void* image, unsigned count, const CUjit_option* options,
-                    void** values) {
-    return give_module(handle, [&](Module*& module) { return load(module, image, count, options, values); });
+CUresult give_image(Handle* handle, const void* image, const Wish& wish) {
+    return give_module(handle, [&](Module*& module) { return load(module, image, wish); });
 }
 
 template <class Handle>
-CUresult give_file(Handle* handle, const char* path, unsigned count, const CUjit_option* options,
-                   void** values) {
-    return give_module(handle,
-                       [&](Module*& module) { return load_file(module, path, count, options, values); });
+CUresult give_file(Handle* handle, const char* path, const Wish& wish) {
+    return give_module(handle, [&](Module*& module) { return load_file(module, path, wish); });
+}
+
+bool is_preserved(const CUlibraryOption* options, unsigned count) {
+    for (unsigned i = 0; i < count && options != nullptr; ++i)
+        if (options[i] == CU_LIBRARY_BINARY_IS_PRESERVED) return true;
+    return false;
+}
+
+// The module of a library on the current device; without a context, where it was loaded first.
+CUresult find_current(CUlibrary handle, Module*& module) {
+    module = module_of(handle);
+    const Context* const context = thread.current();
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return context != nullptr ? twin_of(*module, *context->device, module) : CUDA_SUCCESS;
 }
 
 template <class Handle>
@@ -345,22 +370,40 @@ CUresult give_function(Handle* handle, Module* module, const char* name) {
 
 }  // namespace
 
-CUresult cuModuleLoad(CUmodule* handle, const char* path) {
-    return give_file(handle, path, 0, nullptr, nullptr);
+CUresult twin_of(Module& module, Device& device, Module*& twin) {
+    twin = &module;
+    if (module.device == &device) return CUDA_SUCCESS;
+    Module* const first = module.library;
+    if (first == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
+    const Locked lock(first->mutex);
+    twin = first->twins[device.ordinal];
+    if (twin != nullptr) return CUDA_SUCCESS;
+    JitLog errors, notes;
+    const CUresult result = load_on(device, twin, {first->image, first->image_bytes}, errors, notes);
+    if (result != CUDA_SUCCESS) return result;
+    twin->library = first;
+    first->twins[device.ordinal] = twin;
+    return CUDA_SUCCESS;
 }
 
-CUresult cuModuleLoadData(CUmodule* handle, const void* image) {
-    return give_image(handle, image, 0, nullptr, nullptr);
+Function* twin_of(const Function& function, Device& device) {
+    Module* module = nullptr;
+    Function* twin = nullptr;
+    if (twin_of(*function.module, device, module) != CUDA_SUCCESS) return nullptr;
+    return find_function(module, function.name, twin) == CUDA_SUCCESS ? twin : nullptr;
 }
+
+CUresult cuModuleLoad(CUmodule* handle, const char* path) { return give_file(handle, path, {}); }
+
+CUresult cuModuleLoadData(CUmodule* handle, const void* image) { return give_image(handle, image, {}); }
 
 CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int count, CUjit_option* options,
                             void** values) {
-    return give_image(handle, image, count, options, values);
+    return give_image(handle, image, {count, options, values});
 }
 
-CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) {
-    return give_image(handle, image, 0, nullptr, nullptr);
-}
+CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) { return give_image(handle, image, {}); }
 
 CUresult cuModuleUnload(CUmodule handle) { return unload(module_of(handle)); }
 
@@ -381,22 +424,25 @@ CUresult cuModuleEnumerateFunctions(CUfunction* functions, unsigned int count, C
 }
 
 CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option* options, void** values,
-                           unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    return give_image(handle, image, count, options, values);
+                           unsigned int count, CUlibraryOption* library_options, void**,
+                           unsigned int library_count) {
+    return give_image(handle, image,
+                      {count, options, values, true, is_preserved(library_options, library_count)});
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option* options, void** values,
                                unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    return give_file(handle, path, count, options, values);
+    return give_file(handle, path, {count, options, values, true});
 }
 
 CUresult cuLibraryUnload(CUlibrary handle) { return unload(module_of(handle)); }
 
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
     if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (module_of(library) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *module = reinterpret_cast<CUmodule>(library);
-    return CUDA_SUCCESS;
+    Module* twin = nullptr;
+    const CUresult result = find_current(library, twin);
+    if (result == CUDA_SUCCESS) *module = reinterpret_cast<CUmodule>(twin);
+    return result;
 }
 
 CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* name) {
@@ -404,7 +450,9 @@ CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* nam
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-    return find_global(module_of(library), name, address, bytes);
+    Module* module = nullptr;
+    const CUresult result = find_current(library, module);
+    return result == CUDA_SUCCESS ? find_global(module, name, address, bytes) : result;
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {

@@ -19,7 +19,7 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
     const bool device = range.on_device();
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            return give(into, process.primary().handle);
+            return give(into, process.device(range.device).primary().handle);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return give(into, static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -38,7 +38,7 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
             return give(into, range.id);
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
-            return give(into, 0);
+            return give(into, int{range.device});
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
             return give(into, range.address);

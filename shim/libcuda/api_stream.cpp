@@ -1,6 +1,7 @@
 // Streams and events.
 #include <new>
 
+#include "bridge.hpp"
 #include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
@@ -10,23 +11,33 @@
 
 namespace fikit::shim {
 
+CUresult wait_for_other_event(uint32_t stream, const Event& event) {
+    if (event.session == 0) return wait_across(stream, event);
+    if (event.device != &device_of(stream)) return CUDA_ERROR_NOT_SUPPORTED;
+    return result_of(
+        producer_of(stream).event_wait_other(event.session, event.number, stream_number(stream)));
+}
+
 // --- streams ---
 
 CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority) {
     if (handle == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
         return CUDA_ERROR_INVALID_VALUE;
-    const int greatest = process.device().greatest_priority;
+    Device& device = current_device();
+    const int greatest = device.attributes.greatest_priority;
     auto* const stream = new (std::nothrow) Stream();
     if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     stream->flags = flags;
     stream->priority = priority > 0 ? 0 : priority < greatest ? greatest : priority;
     stream->context = thread.current();
     const uint32_t kind = (flags & CU_STREAM_NON_BLOCKING) != 0 ? unsigned{FIKIT_STREAM_NON_BLOCKING} : 0u;
-    const Status status = producer().stream_create(kind, stream->priority, stream->number);
+    uint32_t number = 0;
+    const Status status = device.producer->stream_create(kind, stream->priority, number);
     if (status != status::success) {
         delete stream;
         return result_of(status);
     }
+    stream->name = device.stream(number);
     *handle = reinterpret_cast<CUstream>(stream);
     return CUDA_SUCCESS;
 }
@@ -38,43 +49,41 @@ CUresult cuStreamCreate(CUstream* handle, unsigned int flags) {
 CUresult cuStreamDestroy_v2(CUstream handle) {
     Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const Status status = producer().stream_destroy(stream->number);
+    const Status status = producer_of(stream->name).stream_destroy(stream_number(stream->name));
     stream->magic = 0;
     delete stream;
     return result_of(status);
 }
 
 CUresult cuStreamQuery(CUstream handle) {
-    uint32_t number = 0;
-    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(number)) return captures.forbid(number);
-    return result_of(producer().stream_query(number));
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name)) return captures.forbid(name);
+    return result_of(producer_of(name).stream_query(stream_number(name)));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-    uint32_t number = 0;
-    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(number)) return captures.forbid(number);
-    return synchronised(producer().stream_synchronize(number));
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name)) return captures.forbid(name);
+    return synchronised(device_of(name), producer_of(name).stream_synchronize(stream_number(name)));
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
     const Event* const event = event_of(event_handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t number = 0;
-    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
-    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0 && captures.capturing(number))
-        return captures.add(number, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
+    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0 && captures.capturing(name))
+        return captures.add(name, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
             node.event = event_handle;
             return true;
         });
-    if (load_acquire(event->capture) != 0) return captures.join(number, *event);
+    if (load_acquire(event->capture) != 0) return captures.join(name, *event);
     // Within a capture, an event from outside would be a dependency that no launch could repeat.
-    if (captures.capturing(number)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
-    if (event->session != 0)
-        return result_of(producer().event_wait_other(event->session, event->number, number));
-    return result_of(producer().event_wait(event->number, number));
+    if (captures.capturing(name)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    return wait_for_event(name, *event);
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
@@ -93,9 +102,9 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
     if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t number = 0;
-    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
-    *id = number + 1;
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
+    *id = name + 1;
     return CUDA_SUCCESS;
 }
 
@@ -110,8 +119,9 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *device = 0;
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
+    *device = device_of(name).ordinal;
     return CUDA_SUCCESS;
 }
 
@@ -125,7 +135,8 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     auto* const event = new (std::nothrow) Event();
     if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     event->flags = flags;
-    const Status status = producer().event_create(event->number);
+    event->device = &current_device();
+    const Status status = event->device->producer->event_create(event->number);
     if (status != status::success) {
         delete event;
         return result_of(status);
@@ -137,8 +148,9 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
 CUresult cuEventDestroy_v2(CUevent handle) {
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const Status status = event->session != 0 ? producer().stream_destroy(event->asking)
-                                              : producer().event_destroy(event->number);
+    Producer& producer = *event->device->producer;
+    const Status status =
+        event->session != 0 ? producer.stream_destroy(event->asking) : producer.event_destroy(event->number);
     event->magic = 0;
     delete event;
     return result_of(status);
@@ -153,17 +165,19 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     if (event->session != 0) return CUDA_ERROR_NOT_SUPPORTED;  // only its own process records it
-    uint32_t number = 0;
-    if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0 && captures.capturing(number))
-        return captures.add(number, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&](Node& node) {
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (event->device != &device_of(name)) return CUDA_ERROR_INVALID_HANDLE;
+    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0 && captures.capturing(name))
+        return captures.add(name, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&](Node& node) {
             node.event = handle;
             return true;
         });
-    const uint64_t capture = captures.record(number, *event);
+    const uint64_t capture = captures.record(name, *event);
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;
-    const Status status = producer().event_record(event->number, number, event->timed());
+    const Status status =
+        event->device->producer->event_record(event->number, stream_number(name), event->timed());
     return status == status::success ? finish_record(*event) : result_of(status);
 }
 
@@ -172,7 +186,7 @@ CUresult cuEventQuery(CUevent handle) {
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
     if (event->session != 0) return query_shared(*event);
-    return result_of(producer().event_query(event->number));
+    return result_of(event->device->producer->event_query(event->number));
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
@@ -180,17 +194,18 @@ CUresult cuEventSynchronize(CUevent handle) {
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
     if (event->session != 0) return synchronize_shared(*event);
-    return synchronised(producer().event_synchronize(event->number));
+    return synchronised(*event->device, event->device->producer->event_synchronize(event->number));
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent end_handle) {
     const Event* const start = event_of(start_handle);
     const Event* const end = event_of(end_handle);
     if (milliseconds == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (start == nullptr || end == nullptr || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0)
+    if (start == nullptr || end == nullptr || ((start->flags | end->flags) & CU_EVENT_DISABLE_TIMING) != 0 ||
+        start->device != end->device)
         return CUDA_ERROR_INVALID_HANDLE;
     double elapsed = 0;
-    const Status status = producer().event_elapsed(start->number, end->number, elapsed);
+    const Status status = start->device->producer->event_elapsed(start->number, end->number, elapsed);
     if (status == status::success) *milliseconds = static_cast<float>(elapsed);
     return result_of(status);
 }

@@ -15,20 +15,25 @@ bool is_wide(CUstreamBatchMemOpType type) {
 }
 
 // Where a word is, as the executor knows it.
-bool find_word(uint64_t address, uint64_t bytes, fikit_value& value) {
+bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, int& device) {
     Range range;
     if (address == 0 || address % bytes != 0 || !ranges.find(address, range) ||
         bytes > range.bytes - (address - range.address))
         return false;
     value.address = address;
+    device = range.device;
     if (range.on_device()) return true;
     if (range.kind != Range::Kind::pinned) return false;  // registered memory is no memory of the GPU's here
-    value.host_buffer = producer().find_host_buffer(reinterpret_cast<void*>(address), bytes, value.address);
+    value.host_buffer =
+        process.device(range.device)
+            .producer->find_host_buffer(reinterpret_cast<void*>(address), bytes, value.address);
     return value.host_buffer != 0;
 }
 
-CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value) {
+// `device`: whose word it is; -1: nobody's.
+CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value, int& device) {
     value = {};
+    device = -1;
     value.operation = static_cast<uint32_t>(entry.operation);
     switch (entry.operation) {
         case CU_STREAM_MEM_OP_WAIT_VALUE_32:
@@ -60,17 +65,17 @@ CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value) {
                        entry.operation == CU_STREAM_MEM_OP_WAIT_VALUE_64;
     const bool flushes = entry.operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES ||
                          (waits && (value.flags & CU_STREAM_WAIT_VALUE_FLUSH) != 0);
-    if (flushes && process.device().attribute[CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES] <= 0)
+    if (flushes && process.device(0).attributes.attribute[CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES] <= 0)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (entry.operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES) return CUDA_SUCCESS;
-    return find_word(entry.waitValue.address, is_wide(entry.operation) ? 8 : 4, value)
+    return find_word(entry.waitValue.address, is_wide(entry.operation) ? 8 : 4, value, device)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult submit(CUstream handle, const CUstreamBatchMemOpParams* list, size_t count) {
     uint32_t stream = 0;
-    if (const CUresult result = number_of(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (const CUresult result = check_values(list, count); result != CUDA_SUCCESS) return result;
     if (captures.capturing(stream))
         return captures.add(stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
@@ -100,18 +105,23 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, bool w
 
 CUresult check_values(const CUstreamBatchMemOpParams* list, size_t count) {
     fikit_value value;
+    int device = -1;
     if (count > FIKIT_MAX_VALUES || (list == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i)
-        if (const CUresult result = describe(list[i], value); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = describe(list[i], value, device); result != CUDA_SUCCESS) return result;
     return CUDA_SUCCESS;
 }
 
 CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32_t stream) {
     fikit_value values[FIKIT_MAX_VALUES];
     if (count == 0) return CUDA_SUCCESS;
-    for (size_t i = 0; i < count; ++i)
-        if (const CUresult result = describe(list[i], values[i]); result != CUDA_SUCCESS) return result;
-    return result_of(producer().values(stream, values, static_cast<uint32_t>(count)));
+    for (size_t i = 0; i < count; ++i) {
+        int device = -1;
+        if (const CUresult result = describe(list[i], values[i], device); result != CUDA_SUCCESS)
+            return result;
+        if (device >= 0 && device != device_of(stream).ordinal) return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return result_of(producer_of(stream).values(stream_number(stream), values, static_cast<uint32_t>(count)));
 }
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {

@@ -32,7 +32,7 @@ CUresult make(CUtensorMap* map, const Request& request) {
     }
     fikit_reply_tensor_map answer{};
     Reply reply = {&answer, sizeof answer, 0};
-    const Status status = producer().call(fikit_call_tensor_map, {&request, sizeof request}, reply);
+    const Status status = current_producer().call(fikit_call_tensor_map, {&request, sizeof request}, reply);
     if (status != status::success) return result_of(status);
     memcpy(map->opaque, answer.map, sizeof answer.map);
     const Locked lock(mutex);

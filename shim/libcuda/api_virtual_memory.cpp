@@ -5,6 +5,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <new>
+
 #include "entry.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
@@ -21,15 +23,39 @@ constexpr uint64_t granularity = 2 << 20;
 struct Memory {
     uint64_t bytes;
     CUmemAllocationHandleType exportable;
+    Device* device;
     unsigned references;  // of the program
 };
 Memory memories[FIKIT_MAX_MEMORIES];
 Handles<FIKIT_MAX_MEMORIES> handles;
 
 template <class Request, class Answer>
-CUresult ask(uint32_t number, const Request& request, Answer& answer) {
+CUresult ask(const Device& device, uint32_t number, const Request& request, Answer& answer) {
     Reply reply = {&answer, sizeof answer, 0};
-    return result_of(producer().call(number, {&request, sizeof request}, reply));
+    return result_of(device.producer->call(number, {&request, sizeof request}, reply));
+}
+
+// Addresses are those of the device that is current when they are reserved.
+struct Reserved {
+    uint64_t address, bytes;
+    Device* device;
+    Reserved* next;
+};
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+Reserved* all_reserved = nullptr;
+
+// Of the reserved range around the address; nullptr: there is none.
+Device* device_at(uint64_t address) {
+    const Locked lock(mutex);
+    for (const Reserved* each = all_reserved; each != nullptr; each = each->next)
+        if (address - each->address < each->bytes) return each->device;
+    return nullptr;
+}
+
+CUresult current_or_first(Device*& device) {
+    const Context* const context = thread.current();
+    device = context != nullptr ? context->device : &process.device(0);
+    return process.open(*device);
 }
 
 // For fabric handles PyTorch takes no for an answer.
@@ -60,7 +86,7 @@ CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*
     if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!is_host_memory(*properties)) {
         if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
-        if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+        if (process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     }
     *bytes = granularity;
     return CUDA_SUCCESS;
@@ -70,16 +96,23 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
                              unsigned long long flags) {
     if (address == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    Device* device = nullptr;
+    if (const CUresult result = current_or_first(device); result != CUDA_SUCCESS) return result;
     const fikit_request_memory_reserve request = {bytes, alignment};
     fikit_reply_memory_reserve answer{};
-    const CUresult result = ask(fikit_call_memory_reserve, request, answer);
+    const CUresult result = ask(*device, fikit_call_memory_reserve, request, answer);
     if (result != CUDA_SUCCESS) return result;
-    if (!process.keep_away(answer.address, bytes)) {
+    auto* const reserved = new (std::nothrow) Reserved{answer.address, bytes, device, nullptr};
+    if (reserved == nullptr || !process.keep_away(answer.address, bytes)) {
         const fikit_request_memory_unreserve back = {answer.address, bytes};
         fikit_reply_memory_unreserve nothing{};
-        ask(fikit_call_memory_unreserve, back, nothing);
+        ask(*device, fikit_call_memory_unreserve, back, nothing);
+        delete reserved;
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    const Locked lock(mutex);
+    reserved->next = all_reserved;
+    all_reserved = reserved;
     *address = answer.address;
     return CUDA_SUCCESS;
 }
@@ -87,9 +120,19 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     const fikit_request_memory_unreserve request = {address, bytes};
     fikit_reply_memory_unreserve answer{};
-    const CUresult result = ask(fikit_call_memory_unreserve, request, answer);
-    if (result == CUDA_SUCCESS) process.give_way(address, bytes);
-    return result;
+    const Device* const device = device_at(address);
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = ask(*device, fikit_call_memory_unreserve, request, answer);
+    if (result != CUDA_SUCCESS) return result;
+    process.give_way(address, bytes);
+    const Locked lock(mutex);
+    Reserved** link = &all_reserved;
+    while (*link != nullptr && (*link)->address != address) link = &(*link)->next;
+    if (Reserved* const reserved = *link; reserved != nullptr) {
+        *link = reserved->next;
+        delete reserved;
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
@@ -97,17 +140,20 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
     if (handle == nullptr || properties == nullptr || flags != 0 || bytes == 0 || bytes % granularity != 0)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
-    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    Device* const device = process.find_device(properties->location.id);
+    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
     const uint32_t number = handles.take();
     if (number == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     const fikit_request_memory_create request = {number, 0, bytes};
     fikit_reply_memory_create answer{};
-    const CUresult result = ask(fikit_call_memory_create, request, answer);
+    const CUresult result = ask(*device, fikit_call_memory_create, request, answer);
     if (result != CUDA_SUCCESS) {
         handles.give_back(number);
         return result;
     }
     memories[number].exportable = properties->requestedHandleTypes;
+    memories[number].device = device;
     memories[number].references = 1;
     store_relaxed(memories[number].bytes, uint64_t{bytes});
     *handle = number;
@@ -117,7 +163,10 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
 CUresult export_memory(uint64_t address, uint32_t handle, SharedMemory& shared) {
     const fikit_request_memory_export request = {address, handle, 0};
     fikit_reply_memory_export answer{};
-    const CUresult result = ask(fikit_call_memory_export, request, answer);
+    Range range;
+    const bool by_address = ranges.find(address, range);
+    const Device& device = by_address ? process.device(range.device) : *memories[handle].device;
+    const CUresult result = ask(device, fikit_call_memory_export, request, answer);
     if (result != CUDA_SUCCESS) return result;
     shared = {shared_magic, answer.session, answer.number, 0, {}, answer.size, answer.offset};
     memcpy(shared.executor, answer.executor, sizeof shared.executor);
@@ -126,17 +175,20 @@ CUresult export_memory(uint64_t address, uint32_t handle, SharedMemory& shared) 
 
 CUresult import_memory(const SharedMemory& shared, CUmemGenericAllocationHandle& handle) {
     if (shared.magic != shared_magic) return CUDA_ERROR_INVALID_HANDLE;
+    Device* device = nullptr;
+    if (const CUresult result = current_or_first(device); result != CUDA_SUCCESS) return result;
     const uint32_t number = handles.take();
     if (number == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     fikit_request_memory_import request = {{}, shared.number, number};
     memcpy(request.executor, shared.executor, sizeof request.executor);
     fikit_reply_memory_import answer{};
-    const CUresult result = ask(fikit_call_memory_import, request, answer);
+    const CUresult result = ask(*device, fikit_call_memory_import, request, answer);
     if (result != CUDA_SUCCESS) {
         handles.give_back(number);
         return result;
     }
     memories[number].exportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    memories[number].device = device;
     memories[number].references = 1;
     store_relaxed(memories[number].bytes, uint64_t{answer.size});
     handle = number;
@@ -182,7 +234,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     // The number stays taken while the memory is mapped; numbers are plenty, and the oldest is used again
     // last.
     store_relaxed(memories[handle].bytes, uint64_t{0});
-    const CUresult result = ask(fikit_call_memory_release, request, answer);
+    const CUresult result = ask(*memories[handle].device, fikit_call_memory_release, request, answer);
     if (result == CUDA_SUCCESS) handles.give_back(static_cast<uint32_t>(handle));
     return result;
 }
@@ -203,22 +255,27 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     if (flags != 0 || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
     const fikit_request_memory_map request = {address, bytes, offset, static_cast<uint32_t>(handle), 0};
     fikit_reply_memory_map answer{};
-    const CUresult result = ask(fikit_call_memory_map, request, answer);
+    Device& device = *memories[handle].device;
+    if (device_at(address) != &device) return CUDA_ERROR_INVALID_DEVICE;  // another one's addresses
+    const CUresult result = ask(device, fikit_call_memory_map, request, answer);
     if (result != CUDA_SUCCESS) return result;
     const Range range = {.address = address,
                          .bytes = bytes,
                          .device_address = address,
                          .handle = static_cast<uint32_t>(handle),
-                         .kind = Range::Kind::mapped};
+                         .kind = Range::Kind::mapped,
+                         .device = static_cast<uint8_t>(device.ordinal)};
     return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     // Work that was issued before may still use it; the executor unmaps at once.
-    if (const Status status = producer().synchronize()) return result_of(status);
+    const Device* const device = device_at(address);
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const Status status = device->producer->synchronize()) return result_of(status);
     const fikit_request_memory_unmap request = {address, bytes};
     fikit_reply_memory_unmap answer{};
-    const CUresult result = ask(fikit_call_memory_unmap, request, answer);
+    const CUresult result = ask(*device, fikit_call_memory_unmap, request, answer);
     if (result != CUDA_SUCCESS) return result;
     Range range;
     for (const CUdeviceptr end = address + bytes; address < end; address += range.bytes)
@@ -228,19 +285,23 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
     if (access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+    const Device* const device = device_at(address);
+    if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i)
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != 0)
+        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+            access[i].location.id != device->ordinal)
             return CUDA_ERROR_INVALID_DEVICE;
     const fikit_request_memory_access request = {address, bytes, access[0].flags, 0};
     fikit_reply_memory_access answer{};
-    return ask(fikit_call_memory_access, request, answer);
+    return ask(*device, fikit_call_memory_access, request, answer);
 }
 
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
     Range range;
     if (flags == nullptr || location == nullptr || !ranges.find(address, range))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    *flags =
+        location->id == range.device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 
@@ -250,6 +311,7 @@ CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
     memset(properties, 0, sizeof *properties);
     properties->type = CU_MEM_ALLOCATION_TYPE_PINNED;
     properties->location.type = CU_MEM_LOCATION_TYPE_DEVICE;
+    properties->location.id = memories[handle].device->ordinal;
     properties->requestedHandleTypes = memories[handle].exportable;
     return CUDA_SUCCESS;
 }

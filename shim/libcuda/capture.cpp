@@ -11,7 +11,7 @@ CUresult Captures::begin(uint32_t stream, CUstreamCaptureMode mode, Graph* into,
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     // The legacy default stream cannot be captured (CUDA C++ Programming Guide, "Stream Capture").
-    if (stream == 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream_number(stream) == 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     auto* const capture = new (std::nothrow) Capture();
     auto* const graph = into != nullptr ? into : new (std::nothrow) Graph();
     auto* const branch = new (std::nothrow) Branch();
@@ -45,7 +45,7 @@ CUresult Captures::end(uint32_t stream, Graph*& graph) {
     Capture* const capture = of_[stream]->capture;
     if (capture->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     const bool joined = all_joined(*of_[stream]);
-    for (uint32_t each = 0; each < FIKIT_MAX_STREAMS; ++each)
+    for (uint32_t each = 0; each < streams(); ++each)
         if (of_[each] != nullptr && of_[each]->capture == capture) leave(each);
     store_release(active_, active_ - 1);
     graph = capture->graph;
@@ -121,8 +121,10 @@ uint64_t Captures::record(uint32_t stream, Event& event) {
 
 CUresult Captures::join(uint32_t stream, const Event& event) {
     const Locked lock(mutex_);
-    for (const Branch* const each : of_) {
+    for (uint32_t other = 0; other < streams(); ++other) {
+        const Branch* const each = of_[other];
         if (each == nullptr || each->capture->id != event.capture) continue;  // what is over cannot be joined
+        if (&device_of(stream) != &device_of(each->capture->origin)) return CUDA_ERROR_NOT_SUPPORTED;
         Branch* branch = of_[stream];
         if (branch != nullptr && branch->capture != each->capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
         if (branch == nullptr) {

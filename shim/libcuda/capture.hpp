@@ -55,7 +55,9 @@ class Captures {
     mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint32_t active_ = 0;
     uint64_t ids_ = 0;
-    Branch* of_[FIKIT_MAX_STREAMS] = {};
+    uint32_t streams() const { return process.device_count() << stream_bits; }
+
+    Branch* of_[most_gpus << stream_bits] = {};  // by a stream's name
 };
 
 template <class FillIn>

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda_interface.hpp"
+#include "process.hpp"
 
 namespace fikit::shim {
 
@@ -14,7 +15,9 @@ enum class Sides : uint8_t { any, to_gpu, from_gpu, on_gpu };
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait,
                      Sides sides = Sides::any);
 
-bool is_device_memory(uint64_t address);
+bool lies_on_a_device(uint64_t address);
+// Device memory of the given device.
+bool is_memory_of(uint64_t address, const Device& device);
 CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream);
 
 // One side of a copy of rows: where its first byte is, and how far apart rows and slices are.

@@ -15,7 +15,7 @@
 namespace fikit::shim {
 
 // As in entry_points.txt.
-enum class Needs { anytime, initialised, launch, session, context };
+enum class Needs { anytime, initialised, launch, context };
 
 // A row of the table behind cuGetProcAddress.
 struct EntryPoint {
@@ -40,17 +40,12 @@ CUresult not_served(unsigned number);
 template <Needs needs>
 [[gnu::always_inline]] inline CUresult ready() {
     if constexpr (needs == Needs::anytime) return CUDA_SUCCESS;
-    Producer* const producer = process.producer();
-    if (producer == nullptr) [[unlikely]]
+    if (!process.usable()) [[unlikely]]
         return CUDA_ERROR_NOT_INITIALIZED;
-    if constexpr (needs == Needs::launch) return CUDA_SUCCESS;
-    if constexpr (needs == Needs::initialised)
-        return producer->channel().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
-    if (const Status status = producer->channel().usable()) [[unlikely]]
-        return static_cast<CUresult>(status);
-    if constexpr (needs == Needs::context)
-        if (thread.current() == nullptr) return no_context();
-    return CUDA_SUCCESS;
+    if constexpr (needs != Needs::context) return CUDA_SUCCESS;
+    const Context* const context = thread.current();
+    if (context == nullptr) return no_context();
+    return result_of(context->device->producer->channel().usable());
 }
 
 template <class Argument>

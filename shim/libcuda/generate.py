@@ -24,7 +24,7 @@ NUMBERED = re.compile(r"_v\d+$")
 OTHER_HEADERS = ("cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
 PROFILER = ("cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop")  # their header is not shipped
 MARK = "fikit_shim"  # tells a stand-in from the genuine driver
-NEEDS = ("anytime", "initialised", "launch", "session", "context")
+NEEDS = ("anytime", "initialised", "launch", "context")
 
 
 @dataclass

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "channel.hpp"
+#include "handshake.hpp"
 #include "log.hpp"
 #include "search.hpp"
 
@@ -59,14 +60,14 @@ CUresult Genuine::table(const void** table, const CUuuid* identifier) {
     return result;
 }
 
-CUresult Genuine::initialise(const unsigned char (&uuid)[16], CUcontext& primary) {
+CUresult Genuine::initialise(const char* const* uuids, unsigned count, CUcontext* primaries) {
     if (!load()) return CUDA_ERROR_NO_DEVICE;
-    char text[48] = "GPU-";
-    for (int i = 0, at = 4; i < 16; ++i) {
-        at += snprintf(text + at, sizeof text - static_cast<size_t>(at), "%02x", uuid[i]);
-        if (i == 3 || i == 5 || i == 7 || i == 9) text[at++] = '-';
-    }
-    // The program's device 0 is to be the driver's device 0, whatever the tables pass.
+    char text[1024];
+    size_t length = 0;
+    for (unsigned i = 0; i < count && length < sizeof text; ++i)
+        length += static_cast<size_t>(
+            snprintf(text + length, sizeof text - length, "%s%s", i == 0 ? "" : ",", uuids[i]));
+    // The program's devices are to be the driver's, by the same numbers, whatever the tables pass.
     const char* before = getenv("CUDA_VISIBLE_DEVICES");
     char* const saved = before != nullptr ? strdup(before) : nullptr;
     setenv("CUDA_VISIBLE_DEVICES", text, 1);
@@ -88,7 +89,12 @@ CUresult Genuine::initialise(const unsigned char (&uuid)[16], CUcontext& primary
     if (result != CUDA_SUCCESS) return result;
     // It names the context without creating it (seen with driver 580).
     using PrimaryContext = CUresult (*)(CUcontext*, CUdevice);
-    return function_as<PrimaryContext>(static_cast<void* const*>(entries)[2])(&primary, 0);
+    auto* ask = function_as<PrimaryContext>(static_cast<void* const*>(entries)[2]);
+    CUcontext handles[most_gpus];
+    for (unsigned i = 0; i < count && result == CUDA_SUCCESS; ++i)
+        result = ask(&handles[i], static_cast<CUdevice>(i));
+    if (result == CUDA_SUCCESS) memcpy(primaries, handles, count * sizeof *handles);
+    return result;
 }
 
 }  // namespace fikit::shim

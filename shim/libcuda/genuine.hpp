@@ -14,8 +14,9 @@ class Genuine {
   public:
     // Its exported function, or nullptr where there is no driver.
     void* function(const char* name);
-    // cuInit with nothing but this device visible, and the handle of its primary context.
-    CUresult initialise(const unsigned char (&uuid)[16], CUcontext& primary);
+    // cuInit with nothing but these devices visible, in this order, and the handles of their primary
+    // contexts.
+    CUresult initialise(const char* const* uuids, unsigned count, CUcontext* primaries);
     CUresult table(const void** table, const CUuuid* identifier);
     int driver_version();  // 0 where there is none
 

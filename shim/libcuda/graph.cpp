@@ -93,14 +93,29 @@ bool does_nothing(const Node& node) {
 }
 
 // Whether the executor can run it without this process.
-bool can_be_sent(const Node& node) {
-    if (does_nothing(node) || node.type == CU_GRAPH_NODE_TYPE_KERNEL) return true;
+bool can_be_sent(const Node& node, const Device& device) {
+    if (does_nothing(node)) return true;
+    if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node.shape.stream) == &device;
     if (node.type == CU_GRAPH_NODE_TYPE_MEMSET)
-        return node.fill.width != 0 && is_device_memory(node.fill.dst);
+        return node.fill.width != 0 && is_memory_of(node.fill.dst, device);
     if (node.type != CU_GRAPH_NODE_TYPE_MEMCPY) return false;
-    return each_row(node.copy, [](uint64_t to, uint64_t from, uint64_t bytes) {
-        return bytes != 0 && is_device_memory(to) && is_device_memory(from);
+    return each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {
+        return bytes != 0 && is_memory_of(to, device) && is_memory_of(from, device);
     });
+}
+
+// Where a graph is to run: where its kernels are; without any, where its memory is. nullptr: anywhere.
+Device* home_of(const List<Node*>& order) {
+    for (const Node* const node : order)
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node->shape.stream);
+    for (const Node* const node : order) {
+        const bool fills = node->type == CU_GRAPH_NODE_TYPE_MEMSET;
+        if (!fills && node->type != CU_GRAPH_NODE_TYPE_MEMCPY) continue;
+        for (unsigned i = 0; i < process.device_count(); ++i)
+            if (is_memory_of(fills ? node->fill.dst : node->copy.dstDevice, process.device(i)))
+                return &process.device(i);
+    }
+    return nullptr;
 }
 
 // A child's nodes come after what the child depends on; who depends on the child comes after all of them.
@@ -272,16 +287,34 @@ void Executable::retire(Graph* old) {
     // Behind the latest launch, where that is still possible.
     const auto end = [](void* given) { delete static_cast<Graph*>(given); };
     if (launched && old->keeps_objects() && !process_is_exiting() &&
-        producer().host_function(stream, end, old) == status::success)
+        producer_of(stream).host_function(stream_number(stream), end, old) == status::success)
         return;
     delete old;
+}
+
+bool runs_on(const Executable& executable, const Device& device) {
+    for (const Node* const node : executable.order) {
+        const Event* const event = node->event != nullptr ? event_of(node->event) : nullptr;
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && &device_of(node->shape.stream) != &device)
+            return false;
+        if (node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD && event != nullptr && event->device != &device)
+            return false;
+    }
+    return true;
 }
 
 CUresult Executable::send() {
     changed = false;
     whole = false;
+    Device* const home = home_of(order);
+    if (home == nullptr) return CUDA_SUCCESS;
     for (const Node* const node : order)
-        if (!can_be_sent(*node)) return CUDA_SUCCESS;
+        if (!can_be_sent(*node, *home)) return CUDA_SUCCESS;
+    if (number != 0 && device != home) {
+        device->producer->graph_destroy(number);
+        number = 0;
+    }
+    device = home;
     Image image;
     List<uint32_t> before;
     for (Node* const node : order) {
@@ -303,7 +336,7 @@ CUresult Executable::send() {
     }
     if (image.size() == 0) return CUDA_SUCCESS;
     // What the driver does not take as a graph still runs node by node.
-    whole = producer().graph_create(image.bytes(), image.size(), number) == status::success;
+    whole = device->producer->graph_create(image.bytes(), image.size(), number) == status::success;
     return CUDA_SUCCESS;
 }
 

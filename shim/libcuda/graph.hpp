@@ -80,8 +80,8 @@ struct Node {
     List<Node*> flat;  // the same with the nodes of children in place of these (Executable::arrange)
     // What depends on the kind.
     CUfunction function = nullptr;  // kernel: and
-    LaunchShape shape = {};
-    uint8_t* packed = nullptr;  // attributes, then parameters, then a pointer to each of these
+    LaunchShape shape = {};         // its stream is one of the kernel's device
+    uint8_t* packed = nullptr;      // attributes, then parameters, then a pointer to each of these
     CUDA_MEMCPY3D copy = {};
     CUDA_MEMSET_NODE_PARAMS fill = {};
     CUDA_HOST_NODE_PARAMS host = {};
@@ -122,10 +122,11 @@ struct Executable {
     uint32_t magic = executable_magic;
     Graph* graph = nullptr;  // a copy of the one that it was made from
     uint64_t flags = 0;
-    List<Node*> order;    // all that does something, after what it depends on, children's nodes too
-    uint32_t number = 0;  // of the executor's; 0: it has none
-    bool changed = true;  // since the executor got it
-    bool whole = false;   // it can be one operation
+    List<Node*> order;         // all that does something, after what it depends on, children's nodes too
+    Device* device = nullptr;  // whose session has it
+    uint32_t number = 0;       // there; 0: it is not
+    bool changed = true;       // since the executor got it
+    bool whole = false;        // it can be one operation
     bool launched = false;
     uint32_t stream = 0;  // of the latest launch
 
@@ -142,6 +143,9 @@ struct Executable {
     // Ends a graph that launches may still use: what it keeps alive outlives these.
     void retire(Graph* graph);
 };
+
+// Whether all that is bound to a device is bound to this one, so that it can be issued there.
+bool runs_on(const Executable& executable, const Device& device);
 
 inline Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_magic); }
 inline Node* node_of(CUgraphNode handle) { return object_of<Node>(handle, node_magic); }

@@ -1,10 +1,9 @@
 #include "handshake.hpp"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <charconv>
 
 #include "conversation.hpp"
 
@@ -20,14 +19,53 @@ uint64_t priority_level() {
     return text[0] >= '0' && text[0] <= '9' && text[1] == '\0' ? static_cast<uint64_t>(text[0] - '0') : 5;
 }
 
+void write_job(MessageWriter& request) {
+    const char* job = getenv("FIKIT_JOB");
+    request.text("job");
+    if (job == nullptr || *job == '\0')
+        request.nothing();
+    else
+        request.text(job);
+}
+
+template <size_t size>
+void copy_text(const MessageReader& from, char (&to)[size]) {
+    const std::string_view text = from.text();
+    snprintf(to, size, "%.*s", static_cast<int>(text.size()), text.data());
+}
+
 }  // namespace
 
-bool open_session(std::string_view gpu, Opened& opened, char (&reason)[256]) {
+bool list_gpus(Gpu (&gpus)[most_gpus], unsigned& count, char (&reason)[256]) {
+    Conversation conversation(reason);
+    if (!conversation.begin("libcuda")) return false;
+    MessageReader reply(nullptr, 0);
+    MessageWriter list;
+    begin_request(list, 2, 1, "list_visible_gpus");
+    write_job(list);
+    if (!conversation.exchange(list, "visible_gpus", reply)) return false;
+    const MessageReader all = reply.at("gpus");
+    for (count = 0; count < most_gpus; ++count) {
+        const MessageReader from = all.item(count);
+        if (!from.exists()) break;
+        Gpu& gpu = gpus[count];
+        gpu = {};
+        from.at("index").number(gpu.index);
+        copy_text(from.at("name"), gpu.name);
+        copy_text(from.at("uuid"), gpu.uuid);
+        copy_text(from.at("pci"), gpu.pci);
+        from.at("compute_capability").number(gpu.capability);
+        from.at("memory_bytes").number(gpu.memory_bytes);
+        gpu.nvidia_driver = from.at("nvidia_driver").boolean();
+    }
+    return true;
+}
+
+bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
     Conversation conversation(reason);
     if (!conversation.begin("libcuda")) return false;
     MessageReader reply(nullptr, 0);
 
-    const char* job = getenv("FIKIT_JOB");
     const char* name = program_invocation_short_name;
     MessageWriter open;
     begin_request(open, 2, 4, "open_session");
@@ -36,24 +74,10 @@ bool open_session(std::string_view gpu, Opened& opened, char (&reason)[256]) {
     open.text("priority");
     open.number(priority_level());
     open.text("gpu");
-    uint64_t index = 0;
-    if (gpu.empty())
-        open.nothing();
-    else if (std::from_chars(gpu.data(), gpu.data() + gpu.size(), index).ec == std::errc())
-        open.number(index);
-    else
-        open.text(gpu);
-    open.text("job");
-    if (job == nullptr || *job == '\0')
-        open.nothing();
-    else
-        open.text(job);
-    if (!conversation.exchange(open, "session_opened", reply)) {
-        opened.no_such_gpu = !gpu.empty() && reply.at("code").text() == "not_found";
-        return false;
-    }
+    open.number(gpu);
+    write_job(open);
+    if (!conversation.exchange(open, "session_opened", reply)) return false;
     reply.at("memory_limit_bytes").number(opened.memory_limit);
-    opened.nvidia_driver = reply.at("nvidia_driver").boolean();
     int descriptors[3];
     if (!conversation.take(descriptors, opened.connection)) return false;
     opened.outbox = descriptors[0];

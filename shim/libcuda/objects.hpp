@@ -17,7 +17,7 @@ inline constexpr uint32_t stream_magic = 0x46535452, event_magic = 0x46455645, m
 
 struct Stream {
     uint32_t magic = stream_magic;
-    uint32_t number = 0;
+    uint32_t name = 0;
     unsigned flags = 0;
     int priority = 0;
     Context* context = nullptr;
@@ -29,6 +29,7 @@ struct Event {
     uint32_t magic = event_magic;
     uint32_t number = 0;
     unsigned flags = 0;
+    Device* device = nullptr;
     // One of another process's: its session there, and a stream of ours that waits for it when it is asked
     // for.
     uint32_t session = 0, asking = 0;
@@ -48,6 +49,7 @@ struct Module;
 struct Function {
     uint32_t magic = function_magic;
     uint32_t number = 0;
+    uint32_t device = 0;  // ordinal of its module's
     uint32_t parameter_bytes = 0;
     uint32_t parameters = 0;
     const fikit_parameter* layout = nullptr;  // behind this, then how they are copied, then the name
@@ -76,16 +78,28 @@ struct Function {
 
 static_assert(FIKIT_MAX_PARAMETERS <= UINT16_MAX);
 
+// A kernel of a library on another device; nullptr: it is none, or could not be loaded there.
+Function* twin_of(const Function& function, Device& device);
+// A library on a device.
+CUresult twin_of(Module& module, Device& device, Module*& twin);
+
 // A variable of a module that was asked for.
 struct Variable {
     uint64_t address;
     Variable* next;
 };
 
-// CUmodule and CUlibrary alike.
+// CUmodule and CUlibrary alike. A library is one module for each device where it is used, made from its image
+// when it first is; the program knows it by the first of them.
 struct Module {
     uint32_t magic = module_magic;
     uint32_t number = 0;
+    Device* device = nullptr;
+    Module* library = nullptr;      // the first; nullptr: not of a library
+    Module* twins[most_gpus] = {};  // of the first, by device
+    const void* image = nullptr;    // likewise
+    uint64_t image_bytes = 0;
+    bool owns_image = false;
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
     Variable* variables = nullptr;
@@ -111,19 +125,24 @@ inline Stream* stream_of(CUstream handle) { return object_of<Stream>(handle, str
 // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are no objects.
 inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 
-// The session's number of a stream.
-inline CUresult number_of(CUstream handle, uint32_t& number) {
+// The stream's name in the process (process.hpp).
+inline CUresult find_stream(CUstream handle, uint32_t& name) {
     if (is_default(handle)) [[unlikely]] {
-        if (thread.depth == 0) return no_context();  // a default stream is the context's
+        const Context* const context = thread.current();
+        if (context == nullptr) return no_context();  // a default stream is the context's
         const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread.zero_is_own);
-        number = 0;
-        return own ? own_default_stream(number) : CUDA_SUCCESS;
+        name = context->stream;
+        return own ? own_default_stream(*context->device, name) : CUDA_SUCCESS;
     }
     const Stream* const stream = stream_of(handle);
     if (stream == nullptr) [[unlikely]]
         return CUDA_ERROR_INVALID_HANDLE;
-    number = stream->number;
+    name = stream->name;
     return CUDA_SUCCESS;
 }
+
+// A call that needs a current context has one, and that an open session.
+inline Device& current_device() { return *thread.current()->device; }
+inline Producer& current_producer() { return *current_device().producer; }
 
 }  // namespace fikit::shim

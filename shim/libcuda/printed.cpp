@@ -14,7 +14,7 @@ bool names_printf(const void* image, uint64_t bytes) {
     return memmem(image, bytes, name, sizeof name - 1) != nullptr;
 }
 
-void show_printed() {
+void show_printed(Device& device) {
     struct {
         fikit_reply_printed head;
         char text[4096 - sizeof(fikit_reply_printed)];
@@ -22,7 +22,8 @@ void show_printed() {
     const fikit_request_printed request = {sizeof answer.text, 0};
     do {
         Reply reply = {&answer, sizeof answer, 0};
-        if (producer().call(fikit_call_printed, {&request, sizeof request}, reply) != status::success) return;
+        if (device.producer->call(fikit_call_printed, {&request, sizeof request}, reply) != status::success)
+            return;
         if (answer.head.bytes > sizeof answer.text) return;
         fwrite(answer.text, 1, answer.head.bytes, stdout);
         fflush(stdout);

@@ -12,14 +12,17 @@ namespace fikit::shim {
 extern bool kernels_print;
 
 bool names_printf(const void* image, uint64_t bytes);
-// Writes what kernels have printed to the program's standard output.
-void show_printed();
+// Writes what kernels on the device have printed to the program's standard output.
+void show_printed(Device& device);
 
-// What a synchronising call returns.
-inline CUresult synchronised(Status status) {
-    if (status == status::success && load_relaxed(kernels_print)) [[unlikely]]
-        show_printed();
-    return result_of(status);
+// What a call that synchronises with the device returns.
+inline CUresult synchronised(Device& device, Status status) {
+    if (status != status::success) return result_of(status);
+    if (load_relaxed(kernels_print)) [[unlikely]]
+        show_printed(device);
+    if (load_relaxed(device.failure) != 0) [[unlikely]]
+        return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
+    return CUDA_SUCCESS;
 }
 
 }  // namespace fikit::shim

@@ -1,14 +1,14 @@
 #include "process.hpp"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <string_view>
-
 #include "entry.hpp"
-#include "handshake.hpp"
+#include "visible.hpp"
 
 namespace fikit::shim {
 
@@ -18,17 +18,24 @@ namespace {
 
 uint32_t exiting = 0;
 
-// CUDA_VISIBLE_DEVICES, as far as one GPU per process goes: its first entry, an index or the beginning of a
-// UUID. Empty: any. False: no GPU is to be seen (CUDA C++ Programming Guide, "Environment Variables").
-bool wished_gpu(std::string_view& gpu) {
-    const char* text = getenv("CUDA_VISIBLE_DEVICES");
-    gpu = {};
-    if (text == nullptr) return true;
-    gpu = std::string_view(text, strcspn(text, ","));
-    const bool uuid = gpu.substr(0, 4) == "GPU-";
-    const size_t length = gpu.size() - (uuid ? 4 : 0);
-    return length != 0 && length <= (uuid ? 36 : 3) &&
-           gpu.find_first_not_of(uuid ? "0123456789abcdef-" : "0123456789", uuid ? 4 : 0) == gpu.npos;
+void set_uuid(const char* text, uint8_t (&uuid)[16]) {
+    unsigned digits = 0;
+    for (text += strncmp(text, "GPU-", 4) == 0 ? 4 : 0; *text != '\0' && digits < 2 * sizeof uuid; ++text) {
+        const char digit[2] = {*text, '\0'};
+        if (*text == '-') continue;
+        const auto value = static_cast<uint8_t>(strtoul(digit, nullptr, 16));
+        uuid[digits / 2] = static_cast<uint8_t>(digits % 2 == 0 ? value << 4 : uuid[digits / 2] | value);
+        ++digits;
+    }
+}
+
+bool same_kind(const Gpu& one, const Gpu& other) {
+    return one.capability == other.capability && strcmp(one.name, other.name) == 0;
+}
+
+bool overlap(const fikit_reply_device_attributes& one, const fikit_reply_device_attributes& other) {
+    return one.addresses < other.addresses + other.address_bytes &&
+           other.addresses < one.addresses + one.address_bytes;
 }
 
 }  // namespace
@@ -37,49 +44,117 @@ bool process_is_exiting() { return load_relaxed(exiting) != 0; }
 
 CUresult Process::initialise() {
     const Locked lock(mutex_);
-    if (producer_ != nullptr)
-        return producer_->channel().forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
-    const CUresult result = open();
-    if (result != CUDA_SUCCESS) call_log.say("no session: error %d", static_cast<int>(result));
+    if (count_ != 0) return forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+    const CUresult result = look();
+    if (result != CUDA_SUCCESS) call_log.say("no GPU: error %d", static_cast<int>(result));
     return result;
 }
 
-CUresult Process::open() {
-    std::string_view gpu;
-    if (!wished_gpu(gpu)) return CUDA_ERROR_NO_DEVICE;
-    Opened opened;
+CUresult Process::look() {
+    Gpu gpus[most_gpus];
+    unsigned there = 0, count = 0, chosen[most_gpus];
     char reason[256];
-    if (!open_session(gpu, opened, reason)) {
+    if (!list_gpus(gpus, there, reason)) {
         call_log.say("%s", reason);
-        return opened.no_such_gpu ? CUDA_ERROR_NO_DEVICE : CUDA_ERROR_SYSTEM_NOT_READY;
+        return CUDA_ERROR_SYSTEM_NOT_READY;
+    }
+    count = visible(getenv("CUDA_VISIBLE_DEVICES"), gpus, there, chosen);
+    if (count == 0) return CUDA_ERROR_NO_DEVICE;
+    void* const page = mmap(nullptr, FIKIT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+    madvise(page, FIKIT_PAGE, MADV_WIPEONFORK);
+    auto* const alive = static_cast<uint32_t*>(page);
+    *alive = 1;
+    const char* uuids[most_gpus];
+    CUcontext primaries[most_gpus];
+    bool nvidia = true;
+    for (unsigned i = 0; i < count; ++i) {
+        devices_[i].ordinal = static_cast<int>(i);
+        devices_[i].gpu = gpus[chosen[i]];
+        uuids[i] = devices_[i].gpu.uuid;
+        primaries[i] = reinterpret_cast<CUcontext>(&contexts_[i]);
+        nvidia = nvidia && devices_[i].gpu.nvidia_driver;
+    }
+    // Programs that use the driver API alone do without.
+    genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
+    for (unsigned i = 0; i < count; ++i)
+        contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, {}, devices_[i].stream(0)};
+    atexit([] { store_relaxed(exiting, 1u); });
+    store_release(count_, count);
+    store_release(alive_, static_cast<const uint32_t*>(alive));
+    return CUDA_SUCCESS;
+}
+
+CUresult Process::open(Device& device) {
+    if (load_acquire(device.producer) != nullptr) return result_of(device.producer->channel().usable());
+    if (forked()) return CUDA_ERROR_NOT_INITIALIZED;
+    const Locked lock(mutex_);
+    if (device.producer != nullptr) return CUDA_SUCCESS;
+    const CUresult result = attach(device);
+    if (result != CUDA_SUCCESS)
+        call_log.say("no session on GPU %llu: error %d", static_cast<unsigned long long>(device.gpu.index),
+                     static_cast<int>(result));
+    return result;
+}
+
+CUresult Process::attach(Device& device) {
+    NewSession opened;
+    char reason[256];
+    if (!open_session(device.gpu.index, opened, reason)) {
+        call_log.say("%s", reason);
+        return CUDA_ERROR_SYSTEM_NOT_READY;
     }
     Producer* producer = nullptr;
+    fikit_reply_device_attributes attributes = {};
     Status status = Producer::attach(opened.outbox, opened.inbox, opened.lifeline, producer);
     if (status == status::success) {
         const fikit_request_device_attributes request = {};
-        Reply reply = {&device_, sizeof device_, 0};
+        Reply reply = {&attributes, sizeof attributes, 0};
         status = producer->call(fikit_call_device_attributes, {&request, sizeof request}, reply);
     }
-    CUresult result = result_of(status);
-    CUcontext primary = reinterpret_cast<CUcontext>(&contexts_[0]);
-    if (result == CUDA_SUCCESS && opened.nvidia_driver) {
-        result = genuine.initialise(device_.uuid, primary);
-        // Programs that use the driver API alone do without.
-        genuine_ = result == CUDA_SUCCESS;
-        result = CUDA_SUCCESS;
-    }
-    if (result != CUDA_SUCCESS) {
+    for (unsigned i = 0; i < count_ && status == status::success; ++i)
+        if (devices_[i].producer != nullptr && overlap(devices_[i].attributes, attributes)) {
+            call_log.say("GPU %llu has the addresses of GPU %llu",
+                         static_cast<unsigned long long>(device.gpu.index),
+                         static_cast<unsigned long long>(devices_[i].gpu.index));
+            status = status::operating_system;
+        }
+    if (status != status::success) {
         delete producer;
         close(opened.connection);
-        return result;
+        return result_of(status);
     }
-    contexts_[0] = {.handle = primary, .flags = 0, .references = 0, .primary = true, .cache = {}};
-    keep_away(device_.addresses, device_.address_bytes);
-    memory_limit_ = opened.memory_limit;
-    driver_version_ = genuine_ ? genuine.driver_version() : device_.driver_version;
-    atexit([] { store_relaxed(exiting, 1u); });
-    store_release(producer_, producer);
+    keep_away(attributes.addresses, attributes.address_bytes);
+    device.attributes = attributes;
+    device.memory_limit = opened.memory_limit;
+    store_release(device.described, true);
+    producers_[device.ordinal] = producer;
+    store_release(device.producer, producer);
+    if (first_opened_ == nullptr) store_release(first_opened_, &device);
     return CUDA_SUCCESS;
+}
+
+// GPUs of one kind differ in where they are and what they are called, so that to ask for the attributes of
+// all, as the runtime does, starts nothing on those that the program does not use.
+CUresult Process::describe(Device& device) {
+    if (load_acquire(device.described)) return CUDA_SUCCESS;
+    {
+        const Locked lock(mutex_);
+        for (unsigned i = 0; i < count_ && !device.described; ++i) {
+            const Device& like = devices_[i];
+            if (like.producer == nullptr || !same_kind(like.gpu, device.gpu)) continue;
+            device.attributes = like.attributes;
+            set_uuid(device.gpu.uuid, device.attributes.uuid);
+            unsigned domain = 0, bus = 0, slot = 0;
+            sscanf(device.gpu.pci, "%x:%x:%x", &domain, &bus, &slot);
+            device.attributes.attribute[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] = static_cast<int>(domain);
+            device.attributes.attribute[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = static_cast<int>(bus);
+            device.attributes.attribute[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] = static_cast<int>(slot);
+            device.memory_limit = device.gpu.memory_bytes;
+            store_release(device.described, true);
+        }
+    }
+    return device.described ? CUDA_SUCCESS : open(device);
 }
 
 bool Process::keep_away(uint64_t address, uint64_t bytes) {
@@ -101,8 +176,9 @@ void Process::give_way(uint64_t address, uint64_t bytes) {
     if (bytes != 0) munmap(reinterpret_cast<void*>(address), bytes);
 }
 
-uint64_t Process::memory_bytes() const {
-    return memory_limit_ != 0 && memory_limit_ < device_.memory_bytes ? memory_limit_ : device_.memory_bytes;
+uint64_t Device::memory_bytes() const {
+    return memory_limit != 0 && memory_limit < attributes.memory_bytes ? memory_limit
+                                                                       : attributes.memory_bytes;
 }
 
 // --- contexts ---
@@ -114,16 +190,19 @@ Context* Process::find(CUcontext handle) {
     return nullptr;
 }
 
-Context* Process::create(unsigned flags) {
+Context* Process::create(Device& device, unsigned flags) {
     const Locked lock(contexts_mutex_);
-    for (Context& context : contexts_) {
-        if (context.handle != nullptr) continue;
-        context.flags = flags;
-        context.references = 1;
-        context.primary = false;
-        context.cache = {};
-        store_release(context.handle, reinterpret_cast<CUcontext>(&context));
-        return &context;
+    for (Context* context = contexts_ + most_gpus; context != contexts_ + most_gpus + most_contexts;
+         ++context) {
+        if (context->handle != nullptr) continue;
+        context->device = &device;
+        context->flags = flags;
+        context->references = 1;
+        context->primary = false;
+        context->cache = {};
+        context->stream = device.stream(0);
+        store_release(context->handle, reinterpret_cast<CUcontext>(context));
+        return context;
     }
     return nullptr;
 }

@@ -1,38 +1,74 @@
-// The process's one session, and what is answered without asking anybody: the device, the contexts.
+// The GPUs that the program may use, each with a session of its own from its first use on, and the contexts.
 #pragma once
 
 #include <pthread.h>
 
 #include "../producer.hpp"
 #include "cuda_interface.hpp"
+#include "handshake.hpp"
 
 namespace fikit::shim {
 
+struct Device;
+
 struct Context {
     CUcontext handle;  // what the program sees
+    Device* device;
     unsigned flags;
     unsigned references;
     bool primary;
     CUfunc_cache cache;
+    uint32_t stream;  // the legacy default one
+};
+
+// A stream's name in this process: its device above, its number in that device's session below.
+inline constexpr unsigned stream_bits = 12;
+static_assert(FIKIT_MAX_STREAMS == 1u << stream_bits);
+inline constexpr uint32_t stream_number(uint32_t stream) { return stream & (FIKIT_MAX_STREAMS - 1); }
+
+struct Device {
+    int ordinal;
+    Gpu gpu;             // as the daemon describes it
+    Producer* producer;  // nullptr until it is first used
+    bool described;
+    fikit_reply_device_attributes attributes;
+    uint64_t memory_limit;
+    int failure;  // what went wrong behind the program's back: the next synchronisation tells
+
+    uint32_t stream(uint32_t number) const { return static_cast<uint32_t>(ordinal) << stream_bits | number; }
+    Context& primary() const;
+    uint64_t memory_bytes() const;  // what the tenant may have of it
 };
 
 class Process {
   public:
     // cuInit. May be called again, also after it failed.
     CUresult initialise();
-
-    // nullptr before initialise().
-    Producer* producer() const { return load_acquire(producer_); }
-    const fikit_reply_device_attributes& device() const { return device_; }
-    uint64_t memory_bytes() const;  // what the tenant may have of the device's
-    uint64_t memory_limit() const { return memory_limit_; }
-    int driver_version() const { return driver_version_; }
+    // Neither before cuInit nor in a forked child.
+    bool usable() const { return load_relaxed(*load_acquire(alive_)) != 0; }
+    bool forked() const { return count_ != 0 && !usable(); }
     bool has_genuine_driver() const { return genuine_; }
 
-    Context& primary() { return contexts_[0]; }
+    unsigned device_count() const { return load_acquire(count_); }
+    // nullptr when there is no such device.
+    Device* find_device(int ordinal) {
+        return ordinal >= 0 && static_cast<unsigned>(ordinal) < device_count() ? &devices_[ordinal] : nullptr;
+    }
+    Device& device(unsigned ordinal) { return devices_[ordinal]; }
+    // Of a device that has a session.
+    Producer& producer(unsigned ordinal) const { return *producers_[ordinal]; }
+    // Its session; opened now if it is not there yet.
+    CUresult open(Device& device);
+    // Its attributes: of its session, or of another one's where the GPUs are of one kind.
+    CUresult describe(Device& device);
+    // The device that was opened first; nullptr: none was.
+    Device* first_opened() const { return load_acquire(first_opened_); }
+
+    Context& context(unsigned index) { return contexts_[index]; }
+    unsigned number_of(const Context& context) const { return static_cast<unsigned>(&context - contexts_); }
     // nullptr when no such context lives.
     Context* find(CUcontext handle);
-    Context* create(unsigned flags);
+    Context* create(Device& device, unsigned flags);
     void destroy(Context& context);
 
     // Keeps mappings of this process away from addresses of device memory, so that an address is one or the
@@ -41,23 +77,28 @@ class Process {
     void give_way(uint64_t address, uint64_t bytes);
 
   private:
-    static constexpr int most_contexts = 64;
+    static constexpr unsigned most_contexts = 64;
 
-    CUresult open();
+    CUresult look();
+    CUresult attach(Device& device);
 
-    Producer* producer_ = nullptr;
+    unsigned count_ = 0;                   // set last
+    Producer* producers_[most_gpus] = {};  // by device; close together, for launches
+    Device devices_[most_gpus] = {};
+    Device* first_opened_ = nullptr;
+    static constexpr uint32_t nothing = 0;
+    const uint32_t* alive_ = &nothing;  // once initialised, a page that is wiped in a forked child
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
-    fikit_reply_device_attributes device_ = {};
-    uint64_t memory_limit_ = 0;
-    int driver_version_ = 0;
     bool genuine_ = false;
     pthread_mutex_t contexts_mutex_ = PTHREAD_MUTEX_INITIALIZER;
-    Context contexts_[most_contexts] = {};
+    Context contexts_[most_gpus + most_contexts] = {};  // by device the primary ones, then the program's own
 };
 
 extern Process process;
 
-inline Producer& producer() { return *process.producer(); }
+inline Context& Device::primary() const { return process.context(static_cast<unsigned>(ordinal)); }
+inline Device& device_of(uint32_t stream) { return process.device(stream >> stream_bits); }
+inline Producer& producer_of(uint32_t stream) { return process.producer(stream >> stream_bits); }
 inline CUresult result_of(Status status) { return static_cast<CUresult>(status); }
 
 // No call to the executor once the process is ending: exit handlers must not wait.

@@ -19,6 +19,7 @@ struct Range {
     uint32_t handle = 0;
     uint32_t flags = 0;
     Kind kind = Kind::device;
+    uint8_t device = 0;    // whose session has it
     Pool* pool = nullptr;  // that device memory came from; nullptr: none
 
     bool on_device() const { return kind == Kind::device || kind == Kind::variable || kind == Kind::mapped; }

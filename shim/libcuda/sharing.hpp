@@ -5,6 +5,7 @@
 
 #include "../calls.h"
 #include "cuda_interface.hpp"
+#include "objects.hpp"
 
 namespace fikit::shim {
 
@@ -23,7 +24,13 @@ CUresult export_memory(uint64_t address, uint32_t handle, SharedMemory& shared);
 // Memory like that of cuMemCreate.
 CUresult import_memory(const SharedMemory& shared, CUmemGenericAllocationHandle& handle);
 
-struct Event;
+// Of this process or another one: the stream waits for its latest record.
+CUresult wait_for_other_event(uint32_t stream, const Event& event);
+inline CUresult wait_for_event(uint32_t stream, const Event& event) {
+    if (event.session != 0 || event.device->ordinal != static_cast<int>(stream >> stream_bits)) [[unlikely]]
+        return wait_for_other_event(stream, event);
+    return result_of(producer_of(stream).event_wait(event.number, stream_number(stream)));
+}
 // Of an event of another session's.
 CUresult query_shared(Event& event);
 CUresult synchronize_shared(const Event& event);

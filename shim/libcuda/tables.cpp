@@ -38,19 +38,20 @@ CUresult context_number(CUcontext context, unsigned long long* number) {
 }
 
 // Default streams are no objects of ours; the driver has one of its own for each.
-Stream legacy_stream;
-thread_local Stream own_stream;
+Stream legacy_streams[most_gpus];
+thread_local Stream own_streams[most_gpus];
 
 CUresult object_of_stream(CUcontext, CUstream handle, CUstream* stream) {
     tell("stream", handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (reinterpret_cast<uintptr_t>(handle) == UINTPTR_MAX) return CUDA_ERROR_INVALID_HANDLE;
-    uint32_t number = 0;
-    if (const CUresult result = number_of(handle, number); result != CUDA_SUCCESS) return result;
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
     *stream = handle;
     if (is_default(handle)) {
-        Stream& object = number == 0 ? legacy_stream : own_stream;
-        if (number != 0) object.number = number;
+        Stream* const streams = stream_number(name) == 0 ? legacy_streams : own_streams;
+        Stream& object = streams[device_of(name).ordinal];
+        object.name = name;
         *stream = reinterpret_cast<CUstream>(&object);
     }
     return CUDA_SUCCESS;

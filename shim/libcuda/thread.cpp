@@ -12,31 +12,35 @@ pthread_key_t at_exit;
 pthread_once_t once = PTHREAD_ONCE_INIT;
 
 void make_key() {
-    pthread_key_create(&at_exit, [](void* number) {
-        Producer* const producer = process.producer();
-        if (producer != nullptr && !producer->channel().forked())
-            producer->stream_destroy(static_cast<uint32_t>(reinterpret_cast<uintptr_t>(number)));
+    pthread_key_create(&at_exit, [](void*) {
+        if (process.forked()) return;
+        for (unsigned i = 0; i < process.device_count(); ++i)
+            if (thread.default_stream[i] != 0)
+                process.device(i).producer->stream_destroy(thread.default_stream[i]);
     });
 }
 
 }  // namespace
 
 CUresult no_context() {
-    const Producer* const producer = process.producer();
-    const bool within = producer != nullptr && producer->within_host_function();
-    return within ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        const Producer* const producer = load_acquire(process.device(i).producer);
+        if (producer != nullptr && producer->within_host_function()) return CUDA_ERROR_NOT_PERMITTED;
+    }
+    return CUDA_ERROR_INVALID_CONTEXT;
 }
 
-CUresult own_default_stream(uint32_t& number) {
-    if (thread.default_stream == 0) {
+CUresult own_default_stream(Device& device, uint32_t& stream) {
+    uint32_t& number = thread.default_stream[device.ordinal];
+    if (number == 0) {
         pthread_once(&once, make_key);
-        if (const Status status = producer().stream_create(0, 0, thread.default_stream)) {
-            thread.default_stream = 0;
+        if (const Status status = device.producer->stream_create(0, 0, number)) {
+            number = 0;
             return result_of(status);
         }
-        pthread_setspecific(at_exit, reinterpret_cast<void*>(uintptr_t{thread.default_stream}));
+        pthread_setspecific(at_exit, &thread);
     }
-    number = thread.default_stream;
+    stream = device.stream(number);
     return CUDA_SUCCESS;
 }
 

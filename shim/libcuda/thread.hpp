@@ -4,17 +4,19 @@
 #include <cstdint>
 
 #include "cuda_interface.hpp"
+#include "handshake.hpp"
 
 namespace fikit::shim {
 
 struct Context;
+struct Device;
 
 struct Thread {
     static constexpr int most = 64;
     Context* stack[most];
     int depth;
-    bool zero_is_own;         // within a per-thread-default-stream variant
-    uint32_t default_stream;  // 0: not made yet
+    bool zero_is_own;                    // within a per-thread-default-stream variant
+    uint32_t default_stream[most_gpus];  // by device; 0: not made yet
     CUstreamCaptureMode capture_mode;
 
     Context* current() const { return depth != 0 ? stack[depth - 1] : nullptr; }
@@ -25,8 +27,8 @@ extern constinit thread_local Thread thread;
 // What a call that needs a current context gets without one: a function in a stream must not call CUDA.
 CUresult no_context();
 
-// Number of the calling thread's own default stream; made when it is first named.
-CUresult own_default_stream(uint32_t& number);
+// The calling thread's own default stream on the device; made when it is first named.
+CUresult own_default_stream(Device& device, uint32_t& stream);
 
 class PerThreadDefault {
   public:

@@ -26,13 +26,16 @@ uint8_t take_slot(fikit_note* notes, unsigned number) {
 }  // namespace
 
 CUresult not_served(unsigned number) {
-    Producer* const producer = process.producer();
-    if (producer == nullptr) {
+    if (!process.usable()) {
         call_log.say("not served: %s", names[number]);
         return CUDA_ERROR_NOT_INITIALIZED;
     }
-    if (producer->channel().forked()) return CUDA_ERROR_NOT_INITIALIZED;
-    fikit_note* const notes = producer->channel().notes();
+    const Device* const device = process.first_opened();  // one session counts for the process
+    if (device == nullptr) {
+        call_log.say("not served: %s", names[number]);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    fikit_note* const notes = device->producer->channel().notes();
     uint8_t slot = load_acquire(slot_of[number]);
     if (slot == 0) slot = take_slot(notes, number);
     if (slot != 0) __atomic_fetch_add(&notes[slot - 1].count, uint64_t{1}, __ATOMIC_RELAXED);

@@ -34,7 +34,6 @@ void read(const MessageReader& from, Device& device) {
     device.capability = static_cast<unsigned>(number_of(from.at("compute_capability")));
     device.memory_bytes = number_of(from.at("memory_bytes"));
     device.used_bytes = number_of(from.at("memory_used_bytes"));
-    device.chosen = from.at("chosen").boolean();
     const MessageReader processes = from.at("processes");
     for (unsigned i = 0; i < most_processes; ++i) {
         const MessageReader process = processes.item(i);
@@ -69,15 +68,6 @@ bool ask_daemon(Devices& devices) {
         read(gpu, devices.device[devices.count]);
     }
     return true;
-}
-
-void leave_visible(Devices& devices) {
-    if (getenv("CUDA_VISIBLE_DEVICES") != nullptr || devices.count <= 1) return;
-    unsigned chosen = 0;
-    for (unsigned i = devices.count; i-- > 0;)
-        if (devices.device[i].chosen) chosen = i;
-    if (chosen != 0) devices.device[0] = devices.device[chosen];
-    devices.count = 1;
 }
 
 }  // namespace fikit::nvml

@@ -20,7 +20,6 @@ struct Device {
     char driver[80];
     unsigned capability;  // ten times the major number, and the minor one
     uint64_t memory_bytes, used_bytes;
-    bool chosen;  // this process has a session there, or its job is placed there
     unsigned process_count;
     Process processes[most_processes];
 };
@@ -32,8 +31,4 @@ struct Devices {
 
 // False: no daemon answers.
 bool ask_daemon(Devices& devices);
-// Leaves those that CUDA shows the program too, by the same numbers: a process sees one GPU. Where
-// CUDA_VISIBLE_DEVICES is set, programs apply it to NVML's list themselves, and that is all of them.
-void leave_visible(Devices& devices);
-
 }  // namespace fikit::nvml

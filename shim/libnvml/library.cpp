@@ -53,7 +53,6 @@ nvmlReturn_t Library::initialise(unsigned flags) {
     const Locked lock(mutex_);
     if (uses_ == 0) {
         if (!ask_daemon(devices_)) return NVML_ERROR_DRIVER_NOT_LOADED;
-        leave_visible(devices_);
         genuine_ = load(flags);
         aim();
     }

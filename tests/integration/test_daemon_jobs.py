@@ -40,7 +40,7 @@ def test_job_runs_and_its_output_is_kept(daemon: Any, client: Any) -> None:
     job = client.ask(submit(script, name="talker")).job
     assert job.state == "queued"
     done = wait_for(client, job.job)
-    assert (done.state, done.exit_code, done.gpu, done.name) == ("failed", 3, 0, "talker")
+    assert (done.state, done.exit_code, done.gpus, done.name) == ("failed", 3, [0], "talker")
     logs = client.ask(p.ReadLogs(job=job.job))
     assert logs.data.decode() == f"out\n{job.job} {daemon.socket}\n/\n"
     assert logs.end

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta, Struct, field
 
 from fikit.protocol.usage import Usage
-from fikit.protocol.words import PRIORITIES, Bytes, Identifier, Level, Name, Reply, Request
+from fikit.protocol.words import PRIORITIES, Bytes, Count, Identifier, Level, Name, Reply, Request
 
 
 class JobRecord(Struct, frozen=True, kw_only=True):
@@ -20,8 +20,10 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     command: list[str]
     directory: str
     priority: Level
-    gpu: int | None
+    gpus: list[int]
+    """In the order in which its programs see them; empty while the daemon has not chosen."""
     memory_limit_bytes: Bytes
+    """On each of them."""
     isolated: bool
     state: Literal["queued", "running", "paused", "finished", "failed", "killed", "lost"]
     pid: int | None
@@ -47,8 +49,10 @@ class Submit(Request, tag="submit", frozen=True):
     environment: dict[str, str]
     directory: str
     priority: Level = PRIORITIES["normal"]
-    gpu: int | None = None
+    gpus: Annotated[list[Count], Meta(max_length=16)] | Literal["all"] = field(default_factory=list)
+    """Which, in the order in which its programs are to see them; none: one that the daemon chooses."""
     memory_limit_bytes: Bytes = 0
+    """On each of them."""
     name: Name | None = None
     isolated: bool = False
     foreground: bool = False

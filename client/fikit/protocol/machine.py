@@ -55,14 +55,14 @@ class VisibleGpu(Struct, frozen=True, kw_only=True):
     driver_version: str
     memory_bytes: Bytes
     memory_used_bytes: Bytes
-    chosen: bool
-    """The peer's process has a session there, or its job is placed there."""
+    nvidia_driver: bool
+    """The NVIDIA driver of the peer's own process knows it too."""
     processes: list[VisibleProcess]
     """Those of the peer's user."""
 
 
 class ListVisibleGpus(Request, tag="list_visible_gpus", frozen=True):
-    """The GPUs as a program may see them that asks NVML; with ``job`` as a session of it."""
+    """The GPUs as a program may see them, by the numbers that it may use; with ``job`` those of the job."""
 
     job: Identifier | None = None
 

@@ -58,7 +58,7 @@ def measure(
         variables,
         own_driver,
         priority=priority,
-        gpu=gpu,
+        gpus=[] if gpu is None else [gpu],
         memory_limit_bytes=memory,
         name=name,
         isolated=isolate,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import click
 from fikit.control import Connection
@@ -35,7 +35,7 @@ _ANSWER_SECONDS: Final = 5.0
 def run(
     invocation: Invocation,
     priority: int,
-    gpu: int | None,
+    gpus: list[int] | Literal["all"],
     memory: int,
     name: str | None,
     isolate: bool,
@@ -54,7 +54,7 @@ def run(
         variables,
         own_driver,
         priority=priority,
-        gpu=gpu,
+        gpus=gpus,
         memory_limit_bytes=memory,
         name=name,
         isolated=isolate,

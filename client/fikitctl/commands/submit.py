@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Literal
 
 import click
 from fikit import unmodified
@@ -13,7 +13,7 @@ from fikit.protocol import Submit, Submitted
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, is_terminal, note
 from fikitctl.output import print_json
-from fikitctl.quantities import PRIORITY, SIZE
+from fikitctl.quantities import GPUS, PRIORITY, SIZE
 from fikitctl.verb import Verb
 
 FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
@@ -27,8 +27,11 @@ def work_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-p", "--priority", type=PRIORITY, default="normal", show_default=True,
             help="high, normal, low, or 0 (highest) to 9.",
         ),
-        click.option("-g", "--gpu", type=click.IntRange(min=0), help="This GPU; else the daemon chooses."),
-        click.option("-m", "--memory", type=SIZE, default="0", help="GPU memory limit: 8G, 512M."),
+        click.option(
+            "-g", "--gpus", "--gpu", type=GPUS, default="", metavar="N,...|all",
+            help="Which GPUs it sees, in this order; else one that the daemon chooses.",
+        ),
+        click.option("-m", "--memory", type=SIZE, default="0", help="Memory limit on each GPU: 8G, 512M."),
         click.option("-n", "--name", help="A name to show; else the command's."),
         click.option("--isolate", is_flag=True, help="Share no CUDA context with other work."),
         click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable."),
@@ -87,6 +90,7 @@ def checked_command(command: tuple[str, ...]) -> list[str]:
     examples=[
         "fikitctl submit --priority high -- python serve.py --port 8000",
         "fikitctl submit -p low -m 8G --name nightly -- python train.py",
+        "fikitctl submit --gpus 0,1 -- torchrun --nproc-per-node 2 train.py",
         "fikitctl wait $(fikitctl submit -- ./sweep.sh)",
     ],
 )
@@ -97,7 +101,7 @@ def checked_command(command: tuple[str, ...]) -> list[str]:
 def submit(
     invocation: Invocation,
     priority: int,
-    gpu: int | None,
+    gpus: list[int] | Literal["all"],
     memory: int,
     name: str | None,
     isolate: bool,
@@ -114,7 +118,7 @@ def submit(
             environment=environment_with(invocation, variables, own_driver),
             directory=os.path.abspath(directory or os.getcwd()),
             priority=priority,
-            gpu=gpu,
+            gpus=gpus,
             memory_limit_bytes=memory,
             name=name,
             isolated=isolate,

@@ -52,6 +52,11 @@ def _command(work: Work) -> str:
     return shlex.join(work.command) if isinstance(work, JobRecord) else "-"
 
 
+def _gpus(work: Work) -> str:
+    gpus = work.gpus if isinstance(work, JobRecord) else [work.gpu]
+    return ",".join(map(str, gpus)) or "-"
+
+
 def work_columns() -> list[Column]:
     """What ``ps`` can print of a job or session."""
     return [
@@ -60,7 +65,7 @@ def work_columns() -> list[Column]:
         Column("name", lambda work: work.name),
         Column("priority", lambda work: priority_name(work.priority)),
         Column("state", lambda work: work.state),
-        Column("gpu", lambda work: "-" if work.gpu is None else str(work.gpu), right=True),
+        Column("gpu", _gpus, right=True),
         Column("memory", lambda work: size_text(work.usage.memory_bytes), right=True),
         Column("gpu_time", lambda work: duration_text(work.usage.gpu_ns / 1e9), right=True),
         Column("age", _age, right=True),
@@ -150,7 +155,7 @@ def _job_pairs(job: JobRecord) -> list[tuple[str, str]]:
         ("exit code", "" if job.exit_code is None else str(job.exit_code)),
         ("pid", "" if job.pid is None else str(job.pid)),
         ("priority", priority_name(job.priority)),
-        ("gpu", "" if job.gpu is None else str(job.gpu)),
+        ("gpu", ",".join(map(str, job.gpus))),
         ("isolated", "yes" if job.isolated else "no"),
         ("memory limit", size_text(job.memory_limit_bytes)),
         ("submitted", moment(job.submitted_unix)),

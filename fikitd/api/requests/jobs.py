@@ -55,8 +55,7 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
     waiting = sum(job.uid == peer.uid and not job.over for job in daemon.jobs.known.values())
     if waiting >= granted.max_jobs:
         raise QuotaReached(f"you have {waiting} jobs queued and running, the most you may have")
-    if request.gpu is not None and request.gpu not in daemon.devices:
-        raise no_such_gpu(request.gpu, caller.daemon.devices)
+    asked = gpus_asked(caller, request)
     if not os.path.isabs(request.directory):
         raise InvalidRequest(f"directory {request.directory!r} is not an absolute path")
     if any("\0" in text for text in (*request.command, request.directory)):
@@ -65,19 +64,31 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
         if not name or "=" in name or "\0" in name + value:
             raise InvalidRequest(f"environment variable {name!r} cannot be set")
     refusals = []
-    for index, device in daemon.devices.items():
-        if request.gpu in (None, index):
-            try:
-                memory_limit(Ask(peer.uid, request.gpu, request.memory_limit_bytes, granted), device)
-                return
-            except QuotaReached as refusal:
-                refusals.append(refusal)
-    raise refusals[0]
+    for index in asked or daemon.devices:
+        try:
+            memory_limit(Ask(peer.uid, index, request.memory_limit_bytes, granted), daemon.devices[index])
+        except QuotaReached as refusal:
+            refusals.append(refusal)
+    if refusals and (asked or len(refusals) == len(daemon.devices)):
+        raise refusals[0]
+
+
+def gpus_asked(caller: Caller, request: Submit) -> tuple[int, ...]:
+    """Which GPUs a job is to have; none: one that the daemon chooses. Raises NotFound, InvalidRequest."""
+    devices = caller.daemon.devices
+    asked = tuple(devices) if request.gpus == "all" else tuple(request.gpus)
+    for index in asked:
+        if index not in devices:
+            raise no_such_gpu(index, devices)
+    if len(set(asked)) != len(asked):
+        raise InvalidRequest(f"a GPU is named twice: {', '.join(map(str, asked))}")
+    return asked
 
 
 def draft(caller: Caller, request: Submit) -> Job:
     """The job as asked for, before it has a number."""
     peer, most = caller.peer, caller.daemon.configuration.jobs.output_bytes
+    asked = gpus_asked(caller, request)
     return Job(
         number=0,
         tenant=peer.tenant,
@@ -88,7 +99,8 @@ def draft(caller: Caller, request: Submit) -> Job:
         command=request.command,
         directory=request.directory,
         priority=request.priority,
-        gpu_asked=request.gpu,
+        gpu_asked=asked[0] if asked else None,
+        gpus_asked=asked if len(asked) > 1 else (),
         memory_limit_bytes=request.memory_limit_bytes,
         isolated=request.isolated,
         foreground=request.foreground,

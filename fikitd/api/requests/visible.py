@@ -1,4 +1,4 @@
-"""The GPUs as a program may see them that asks NVML."""
+"""The GPUs as a program may see them: all, or those of its job."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ async def list_visible_gpus(caller: Caller, request: ListVisibleGpus) -> Reply:
         with suppress(Unavailable):  # what was known before will do
             daemon.sessions.executor_beat(executor, await executor.ask(ListAttached(), AttachedSessions))
     own = [each for each in daemon.sessions.living.values() if each.uid == uid]
-    return VisibleGpus(gpus=[visible(caller, device, own, job) for device in daemon.devices.values()])
+    indices = daemon.devices if job is None else [index for index in job.gpus if index in daemon.devices]
+    return VisibleGpus(gpus=[visible(caller, daemon.devices[index], own, job) for index in indices])
 
 
 def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: Job | None) -> VisibleGpu:
@@ -35,7 +36,6 @@ def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: Job | N
     most = min(daemon.allowance(caller.peer).memory_limit_bytes or seen.memory_bytes, seen.memory_bytes)
     limit = (job.memory_limit_bytes if job else 0) or most
     counted = [each for each in here if job is None or each.job == job.job]
-    placed = job.gpu == device.index if job else any(each.pid == caller.peer.pid for each in here)
     return VisibleGpu(
         index=device.index,
         name=seen.name,
@@ -45,6 +45,6 @@ def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: Job | N
         driver_version=device.driver_version,
         memory_bytes=limit,
         memory_used_bytes=min(limit, sum(each.usage.memory_bytes for each in counted)),
-        chosen=placed,
+        nvidia_driver=device.nvidia,
         processes=[VisibleProcess(pid=each.pid, memory_bytes=each.usage.memory_bytes) for each in here],
     )

@@ -97,7 +97,7 @@ def test_no_such_gpu(daemon: Daemon) -> None:
         fikit.connect(socket=daemon.socket, gpu=99)
     assert caught.value.reason == "not_found"
     client = daemon.client()
-    submit = p.Submit(command=["true"], environment={}, directory="/", gpu=99)
+    submit = p.Submit(command=["true"], environment={}, directory="/", gpus=[99])
     for request in (submit, p.StartTrace(gpu=99), p.ReadTrace(gpu=99)):
         assert client.ask(request).code == "not_found"
 

@@ -55,7 +55,7 @@ def test_nvml_counts_the_gpus_as_cuda_does(shared: Runner, daemon: Served) -> No
     daemon.stop()
     daemon.start(FIKIT_SIM_DEVICES="3")
     program = (sys.executable, str(PROGRAMS / "nvml_devices.py"))
-    assert shared(*program) == (0, "1 0\n0 1\n", "")
+    assert shared(*program) == (0, "3 2\n0 3\n", "")
     assert shared(*program, CUDA_VISIBLE_DEVICES="2") == (0, "3 2\n2 3\n", "")
 
 

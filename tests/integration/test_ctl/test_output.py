@@ -52,7 +52,7 @@ JOB = JobRecord(
     command=["python", "train.py", "--note", "two words"],
     directory="/home/ada",
     priority=9,
-    gpu=0,
+    gpus=[0],
     memory_limit_bytes=8 << 30,
     isolated=False,
     state="running",
@@ -66,7 +66,7 @@ JOB = JobRecord(
     usage=USAGE,
 )
 QUEUED = msgspec.structs.replace(
-    JOB, job="job-2", name="sweep", state="queued", gpu=None, pid=None, started_unix=None, sessions=[],
+    JOB, job="job-2", name="sweep", state="queued", gpus=[], pid=None, started_unix=None, sessions=[],
     reason="no room on gpu 0", priority=5, usage=Usage(),
 )  # fmt: skip
 ENDED = msgspec.structs.replace(

@@ -1,0 +1,124 @@
+"""The same library, graphs, pools and mapped memory on each of two devices; what does not go across them."""
+
+import threading
+
+from calls import KERNELS, done, read
+from cuda.bindings import driver
+
+done(driver.cuInit(0))
+contexts = [done(driver.cuDevicePrimaryCtxRetain(device)) for device in range(2)]
+library = done(driver.cuLibraryLoadData(KERNELS, None, None, 0, None, None, 0))
+increment = done(driver.cuLibraryGetKernel(library, b"increment"))
+kernel = driver.CUfunction(int(increment))  # as the runtime passes it
+
+
+def add(function, memory, stream=0, times=1):
+    for _ in range(times):
+        arguments = ((memory,), (None,))
+        done(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
+
+
+memories = []
+for ordinal, context in enumerate(contexts):
+    done(driver.cuCtxSetCurrent(context))
+    memory = done(driver.cuMemAlloc(64))
+    memories.append(memory)
+    done(driver.cuMemsetD32(memory, ordinal, 16))
+    stream = done(driver.cuStreamCreate(1))
+    done(driver.cuStreamSynchronize(0))
+    add(kernel, memory)  # on the current device
+    done(driver.cuStreamSynchronize(0))
+    add(done(driver.cuKernelGetFunction(increment)), memory, stream)
+    done(driver.cuStreamSynchronize(stream))
+    address, size = done(driver.cuLibraryGetGlobal(library, b"seen"))
+    done(driver.cuMemsetD32(address, 40 + ordinal, 1))
+    print(read(address))
+    module = done(driver.cuLibraryGetModule(library))
+    inside = done(driver.cuModuleGetFunction(module, b"increment"))
+    add(inside, memory)
+    done(driver.cuCtxSynchronize())
+    print(read(memory), size, done(driver.cuKernelGetName(increment)))
+    attribute = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+    print(done(driver.cuKernelGetAttribute(attribute, increment, ordinal)))
+    print(done(driver.cuOccupancyMaxActiveBlocksPerMultiprocessor(inside, 128, 0)))
+
+    # A graph, captured and launched.
+    done(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
+    add(kernel, memory, stream, 3)
+    done(driver.cuMemcpyDtoDAsync(int(memory) + 8, memory, 4, stream))
+    graph = done(driver.cuStreamEndCapture(stream))
+    executable = done(driver.cuGraphInstantiate(graph, 0))
+    done(driver.cuGraphLaunch(executable, stream))
+    done(driver.cuGraphLaunch(executable, stream))
+    done(driver.cuStreamSynchronize(stream))
+    print(read(memory, 12))
+    done(driver.cuGraphExecDestroy(executable))
+    done(driver.cuGraphDestroy(graph))
+
+    # Pools.
+    pool = done(driver.cuDeviceGetDefaultMemPool(ordinal))
+    print(int(pool) == int(done(driver.cuDeviceGetMemPool(ordinal))))
+    pooled = done(driver.cuMemAllocAsync(4, stream))
+    device_of = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    print(done(driver.cuPointerGetAttribute(device_of, pooled)))
+    done(driver.cuMemsetD32Async(pooled, 3, 1, stream))
+    add(kernel, pooled, stream)
+    done(driver.cuStreamSynchronize(stream))
+    print(read(pooled))
+    done(driver.cuMemFreeAsync(pooled, stream))
+
+    # Memory that the program maps.
+    properties = driver.CUmemAllocationProp()
+    properties.type = driver.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    properties.location.id = ordinal
+    size = done(driver.cuMemGetAllocationGranularity(properties, driver.CUmemAllocationGranularity_flags(0)))
+    address = done(driver.cuMemAddressReserve(size, 0, 0, 0))
+    handle = done(driver.cuMemCreate(size, properties, 0))
+    done(driver.cuMemMap(address, size, 0, handle, 0))
+    access = driver.CUmemAccessDesc()
+    access.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
+    access.location.id = ordinal
+    access.flags = driver.CUmemAccess_flags.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
+    done(driver.cuMemSetAccess(address, size, [access], 1))
+    done(driver.cuMemsetD32(address, 8, 1))
+    add(kernel, address)
+    print(read(address), done(driver.cuPointerGetAttribute(device_of, address)))
+    other = memories[0]
+    done(driver.cuMemcpyPeer(address, context, other, contexts[0], 4))
+    print(read(address))
+    done(driver.cuMemUnmap(address, size))
+    done(driver.cuMemRelease(handle))
+    done(driver.cuMemAddressFree(address, size))
+    done(driver.cuStreamDestroy(stream))
+
+# Each thread on a device of its own, on its own default stream.
+
+
+def worker(ordinal):
+    done(driver.cuCtxSetCurrent(contexts[ordinal]))
+    own = driver.CUstream(2)  # CU_STREAM_PER_THREAD
+    done(driver.cuMemsetD32Async(memories[ordinal], 0, 1, own))
+    add(kernel, memories[ordinal], own, 20)
+    done(driver.cuStreamSynchronize(own))
+
+
+threads = [threading.Thread(target=worker, args=(ordinal,)) for ordinal in (0, 1)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print([read(memory) for memory in memories])
+
+# A thread's stack of contexts, across devices.
+done(driver.cuCtxPushCurrent(contexts[0]))
+print(int(done(driver.cuCtxGetDevice())))
+done(driver.cuCtxPopCurrent())
+print(int(done(driver.cuCtxGetDevice())))
+extra = done(driver.cuCtxCreate(None, 0, 1))
+print(
+    int(done(driver.cuCtxGetDevice())),
+    done(driver.cuPointerGetAttribute(device_of, done(driver.cuMemAlloc(4)))),
+)
+done(driver.cuCtxDestroy(extra))
+done(driver.cuLibraryUnload(library))

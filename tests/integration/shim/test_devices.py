@@ -1,0 +1,275 @@
+"""Programs that use several GPUs, on the driver itself and under a daemon."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from fikit import protocol
+from fikit.unmodified import variables
+
+from tests.integration.end_to_end.conftest import Served
+from tests.integration.shim.conftest import PROGRAMS, Runner
+from tests.integration.shim.test_processes import START, executors, run
+
+TWO = {"FIKIT_SIM_DEVICES": "2"}
+
+
+@pytest.fixture
+def two_gpus(daemon: Served) -> Served:
+    daemon.stop()
+    daemon.start(**TWO)
+    return daemon
+
+
+@pytest.mark.usefixtures("two_gpus")
+@pytest.mark.parametrize("name", ["devices", "devices_more"])
+def test_a_program_with_two_devices_prints_the_same(
+    monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner, name: str
+) -> None:
+    monkeypatch.setenv("FIKIT_SIM_DEVICES", "2")
+    program = (sys.executable, str(PROGRAMS / f"{name}.py"))
+    alone = natively(*program)
+    assert alone[0] == 0, alone[2]
+    assert shared(*program) == alone
+
+
+def on_both(text: str) -> str:
+    """A program with the primary contexts of two devices."""
+    return f"""
+done(driver.cuInit(0))
+contexts = [done(driver.cuDevicePrimaryCtxRetain(device)) for device in range(2)]
+def use(device):
+    done(driver.cuCtxSetCurrent(contexts[device]))
+{text}"""
+
+
+def answers(shared: Runner, text: str, **environment: str) -> list[str]:
+    code, output, errors = run(shared, text, **environment)
+    assert (code, errors) == (0, "")
+    return output.splitlines()
+
+
+def test_only_the_devices_that_are_used_have_executors(shared: Runner, two_gpus: Served) -> None:
+    assert answers(shared, "driver.cuInit(0)\nprint(done(driver.cuDeviceGetCount()))") == ["2"]
+    assert [gpu.executors for gpu in gpus(two_gpus)] == [0, 0]
+    asked = """
+start()
+sizes = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
+print(done(driver.cuDeviceGetAttribute(sizes, 1)), done(driver.cuDeviceTotalMem(1)) > 0)
+print(done(driver.cuDeviceGetPCIBusId(20, 1))[:12])
+"""
+    assert answers(shared, asked) == ["132 True", "b'0000:02:00.0'"]
+    assert [gpu.executors for gpu in gpus(two_gpus)] == [1, 0]
+
+
+def gpus(daemon: Served) -> list[protocol.GpuRecord]:
+    status: protocol.Status = daemon.client().ask(protocol.GetStatus())
+    return status.gpus
+
+
+NAMES = """
+driver.cuInit(0)
+print([done(driver.cuDeviceGetUuid(index)).bytes[-1] for index in range(done(driver.cuDeviceGetCount()))])
+"""
+NVML_NAMES = """
+from pynvml import *
+nvmlInit()
+handles = [nvmlDeviceGetHandleByIndex(index) for index in range(nvmlDeviceGetCount())]
+print([int(nvmlDeviceGetUUID(each)[-2:]) for each in handles])
+"""
+
+
+@pytest.mark.parametrize(
+    ("visible", "seen"),
+    [
+        ("1,0", "[1, 0]"),
+        ("1", "[1]"),
+        ("0,7,1", "[0]"),
+        ("{uuid}01,0", "[1, 0]"),
+        ("{uuid}0,1", None),
+        ("0,0", None),
+    ],
+)
+def test_the_program_says_which_devices_it_sees(
+    shared: Runner, two_gpus: Served, visible: str, seen: str | None
+) -> None:
+    uuid = gpus(two_gpus)[0].uuid[:-2]
+    wished = visible.format(uuid=uuid)
+    if seen is None:
+        assert answers(shared, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES=wished) == [
+            "CUDA_ERROR_NO_DEVICE"
+        ]
+    else:
+        assert answers(shared, NAMES, CUDA_VISIBLE_DEVICES=wished) == [seen]
+
+
+@pytest.mark.parametrize(
+    ("asked", "seen"),
+    [([], "[0]"), (["--gpus", "1"], "[1]"), (["--gpus", "1,0"], "[1, 0]"), (["--gpus", "all"], "[0, 1]")],
+)
+def test_a_job_sees_its_gpus_in_its_order(two_gpus: Served, asked: list[str], seen: str) -> None:
+    command = [sys.executable, "-c", START + NAMES + NVML_NAMES]
+    done = fikitctl(two_gpus, "run", *asked, "--", *command)
+    assert done.stdout.splitlines() == [seen, seen], done.stderr
+    jobs = two_gpus.client().ask(protocol.ListJobs()).jobs
+    assert str(jobs[-1].gpus) == seen
+
+
+def fikitctl(daemon: Served, *words: str) -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()"]
+    environment = {**os.environ, "FIKIT_SOCKET": str(daemon.socket)}
+    return subprocess.run([*program, *words], env=environment, capture_output=True, text=True, timeout=60)
+
+
+def test_a_job_has_memory_on_each_of_its_gpus_and_no_other(two_gpus: Served) -> None:
+    client = two_gpus.client()
+    text = "import time; time.sleep(60)"
+    submit = protocol.Submit(
+        command=[sys.executable, "-c", text],
+        environment={},
+        directory="/",
+        gpus=[1],
+        memory_limit_bytes=1 << 20,
+    )
+    both = protocol.Submit(
+        command=[sys.executable, "-c", text],
+        environment={},
+        directory="/",
+        gpus="all",
+        memory_limit_bytes=2 << 20,
+    )
+    one, two = (client.ask(each).job.job for each in (submit, both))
+    while client.ask(protocol.Wait(job=two, wait_ms=10)).job.state == "queued":
+        pass
+    assert [gpu.memory_reserved_bytes for gpu in gpus(two_gpus)] == [2 << 20, 3 << 20]
+    refused = client.ask(protocol.OpenSession(name="stray", gpu=0, job=one))
+    assert (refused.code, refused.message) == ("not_found", f"GPU 0 is none of {one}")
+    twice = protocol.Submit(command=["true"], environment={}, directory="/", gpus=[0, 0])
+    assert client.ask(twice).message == "a GPU is named twice: 0, 0"
+    for job in (one, two):
+        client.ask(protocol.Kill(target=job))
+
+
+def started(daemon: Served, text: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", START + text],
+        env={**os.environ, **variables(str(daemon.socket), os.environ)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def kill_executor_of(daemon: Served, gpu: int) -> None:
+    wished = f"--gpu\0{gpu}\0".encode()
+    (found,) = [pid for pid in executors(daemon) if wished in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(found, signal.SIGKILL)
+
+
+def test_an_executor_s_end_is_one_device_s(two_gpus: Served) -> None:
+    program = on_both(
+        """
+memories, streams = [], []
+for device in range(2):
+    use(device)
+    memories.append(done(driver.cuMemAlloc(4)))
+    streams.append(done(driver.cuStreamCreate(1)))
+    done(driver.cuMemsetD32(memories[-1], 7, 1))
+    done(driver.cuCtxSynchronize())
+event = done(driver.cuEventCreate(0))
+print("ready", flush=True)
+input()
+use(1)
+print(driver.cuMemAlloc(4)[0].name, driver.cuCtxSynchronize()[0].name)
+use(0)
+print(driver.cuMemcpyPeer(memories[0], contexts[0], memories[1], contexts[1], 4)[0].name)
+print(driver.cuStreamWaitEvent(streams[0], event, 0)[0].name)
+print(read(memories[0]))
+done(driver.cuMemsetD32(memories[0], 9, 1))
+print(read(memories[0]), driver.cuCtxSynchronize()[0].name)
+"""
+    )
+    with started(two_gpus, program) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "ready\n"
+        kill_executor_of(two_gpus, 1)
+        lines = running.communicate("\n", timeout=60)[0].splitlines()
+    lost = "CUDA_ERROR_LAUNCH_FAILED"
+    assert lines == [
+        f"{lost} {lost}",
+        lost,
+        lost,
+        "b'\\x07\\x00\\x00\\x00'",
+        "b'\\t\\x00\\x00\\x00' CUDA_SUCCESS",
+    ]
+
+
+def test_what_waits_for_a_lost_device_goes_on_with_an_error(two_gpus: Served) -> None:
+    program = on_both(
+        """
+import ctypes
+HOST = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+def hold(_argument):
+    print("held", flush=True)
+    input()
+function = HOST(hold)
+streams = []
+for device in range(2):
+    use(device)
+    streams.append(done(driver.cuStreamCreate(1)))
+event = done(driver.cuEventCreate(0))
+library = ctypes.CDLL("libcuda.so.1")
+assert library.cuLaunchHostFunc(ctypes.c_void_p(int(streams[1])), function, None) == 0
+done(driver.cuEventRecord(event, streams[1]))
+use(0)
+done(driver.cuStreamWaitEvent(streams[0], event, 0))
+print(driver.cuStreamQuery(streams[0])[0].name)
+print([driver.cuStreamSynchronize(streams[0])[0].name for _ in range(2)], flush=True)
+os._exit(0)
+"""
+    )
+    with started(two_gpus, program) as running:
+        assert running.stdout is not None
+        first = {running.stdout.readline(), running.stdout.readline()}
+        assert first == {"held\n", "CUDA_ERROR_NOT_READY\n"}
+        kill_executor_of(two_gpus, 1)
+        assert running.communicate(timeout=60)[0] == "['CUDA_ERROR_LAUNCH_FAILED', 'CUDA_SUCCESS']\n"
+
+
+def test_no_capture_goes_across_devices(shared: Runner, two_gpus: Served) -> None:
+    program = on_both(
+        """
+streams, memories = [], []
+for device in range(2):
+    use(device)
+    streams.append(done(driver.cuStreamCreate(1)))
+    memories.append(done(driver.cuMemAlloc(4)))
+use(0)
+event = done(driver.cuEventCreate(0))
+relaxed = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+done(driver.cuStreamBeginCapture(streams[0], relaxed))
+done(driver.cuEventRecord(event, streams[0]))
+print(driver.cuStreamWaitEvent(streams[1], event, 0)[0].name)
+print(driver.cuMemcpyDtoDAsync(memories[1], memories[0], 4, streams[0])[0].name)
+print(driver.cuStreamEndCapture(streams[0])[0].name)
+module = done(driver.cuModuleLoadData(KERNELS))
+kernel = done(driver.cuModuleGetFunction(module, b"nothing"))
+done(driver.cuStreamBeginCapture(streams[0], relaxed))
+done(driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, streams[0], 0, 0))
+executable = done(driver.cuGraphInstantiate(done(driver.cuStreamEndCapture(streams[0])), 0))
+done(driver.cuGraphLaunch(executable, streams[0]))
+print(driver.cuGraphLaunch(executable, streams[1])[0].name)
+"""
+    )
+    refused = "CUDA_ERROR_NOT_SUPPORTED"
+    assert answers(shared, program) == [
+        refused,
+        refused,
+        "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
+        refused,
+    ]
