@@ -1,6 +1,8 @@
 // Contexts live here wholly: names for the one session, and each thread's stack of them.
+#include "capture.hpp"
 #include "entry.hpp"
 #include "printed.hpp"
+#include "ranges.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -9,6 +11,12 @@ namespace {
 // The context, or the current one for 0. nullptr: there is none such.
 Context* context_or_current(CUcontext handle) {
     return handle == nullptr ? thread.current() : process.find(handle);
+}
+
+// What the context has goes with it.
+void end(Context& context) {
+    discard_storage(context.handle);
+    if (!producer().channel().forked()) free_memory_of(context);
 }
 
 CUresult create(CUcontext* handle, unsigned flags, CUdevice device) {
@@ -42,7 +50,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) {
         if (before == 0) return CUDA_ERROR_INVALID_CONTEXT;
     } while (!__atomic_compare_exchange_n(&references, &before, before - 1, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
-    if (before == 1 && !process_is_exiting()) discard_storage(process.primary().handle);
+    if (before == 1 && !process_is_exiting()) end(process.primary());
     return CUDA_SUCCESS;
 }
 
@@ -71,7 +79,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* a
 
 CUresult cuDevicePrimaryCtxReset(CUdevice device) {
     if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    discard_storage(process.primary().handle);
+    end(process.primary());
     return CUDA_SUCCESS;
 }
 
@@ -100,6 +108,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
     Context* const context = process.find(handle);
     if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
     if (thread.current() == context) --thread.depth;
+    end(*context);
     process.destroy(*context);
     return CUDA_SUCCESS;
 }
@@ -222,11 +231,14 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 CUresult cuCtxResetPersistingL2Cache() { return CUDA_SUCCESS; }  // nothing is kept there for a tenant
 
-CUresult cuCtxSynchronize() { return synchronised(producer().synchronize()); }
+CUresult cuCtxSynchronize() {
+    const CUresult result = captures.forbid_all();
+    return result == CUDA_SUCCESS ? synchronised(producer().synchronize()) : result;
+}
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
     if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    return synchronised(producer().synchronize());
+    return fikit::shim::cuCtxSynchronize();
 }
 
 }  // namespace fikit::shim

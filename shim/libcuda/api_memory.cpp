@@ -4,7 +4,9 @@
 
 #include <new>
 
+#include "capture.hpp"
 #include "entry.hpp"
+#include "graph_memory.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -47,11 +49,17 @@ Pool* pool_of(CUmemoryPool handle) { return object_of<Pool>(handle, pool_magic);
 
 CUresult allocate(CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == nullptr)
+        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     uint64_t at = 0, charged = 0;
     const Status status = producer().memory_allocate(bytes, at, charged);
     if (status != status::success) return result_of(status);
-    const Range range = {
-        .address = at, .bytes = bytes, .device_address = at, .kind = Range::Kind::device, .pool = pool};
+    const Range range = {.address = at,
+                         .bytes = bytes,
+                         .device_address = at,
+                         .kind = Range::Kind::device,
+                         .pool = pool,
+                         .context = pool == nullptr ? thread.current() : nullptr};
     if (!ranges.add(range)) {
         producer().memory_free(at);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -64,6 +72,7 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
 CUresult free_memory(CUdeviceptr address) {
     Range range;
     if (address == 0) return CUDA_SUCCESS;
+    if (free_graph_memory(address)) return CUDA_SUCCESS;
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(producer().memory_free(address));
@@ -71,6 +80,7 @@ CUresult free_memory(CUdeviceptr address) {
 
 CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     uint32_t handle = 0;
     HostBuffer buffer{};
     const Status status = producer().host_allocate(bytes, handle, buffer);
@@ -80,7 +90,8 @@ CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
                          .device_address = buffer.device_address,
                          .handle = handle,
                          .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
-                         .kind = Range::Kind::pinned};
+                         .kind = Range::Kind::pinned,
+                         .context = thread.current()};
     if (!ranges.add(range)) {
         producer().host_free(handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -103,7 +114,20 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
     return allocate(address, *pitch * height);
 }
 
-CUresult cuMemFree_v2(CUdeviceptr address) { return free_memory(address); }
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    const CUresult result = captures.unsafe();
+    return result == CUDA_SUCCESS ? free_memory(address) : result;
+}
+
+void free_memory_of(const Context& context) {
+    Range range;
+    while (ranges.take_of(context, range)) {
+        if (range.kind == Range::Kind::device)
+            producer().memory_free(range.address);
+        else if (range.kind == Range::Kind::pinned && producer().synchronize() == status::success)
+            producer().host_free(range.handle);  // as of cuMemFreeHost
+    }
+}
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
     if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -129,12 +153,14 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
     uint32_t number = 0;
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) return capture_allocation(number, address, bytes);
     return allocate(address, bytes, pool);
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     uint32_t number = 0;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(number)) return capture_free(number, address);
     return free_memory(address);
 }
 
@@ -272,7 +298,11 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (ranges.find(at, range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    range = {.address = at, .bytes = bytes, .flags = flags, .kind = Range::Kind::registered};
+    range = {.address = at,
+             .bytes = bytes,
+             .flags = flags,
+             .kind = Range::Kind::registered,
+             .context = thread.current()};
     return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

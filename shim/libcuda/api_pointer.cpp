@@ -52,7 +52,7 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
             return give(into, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-            return give(into, CUmemoryPool{nullptr});
+            return give(into, reinterpret_cast<CUmemoryPool>(range.pool));
         default:
             return CUDA_ERROR_NOT_SUPPORTED;
     }

@@ -38,6 +38,7 @@ CUresult cuStreamCreate(CUstream* handle, unsigned int flags) {
 CUresult cuStreamDestroy_v2(CUstream handle) {
     Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    captures.abandon(stream->number);
     const Status status = producer().stream_destroy(stream->number);
     stream->magic = 0;
     delete stream;
@@ -69,9 +70,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
             node.event = event_handle;
             return true;
         });
-    if (load_acquire(event->capture) != 0) return captures.join(number, *event);
-    // Within a capture, an event from outside would be a dependency that no launch could repeat.
-    if (captures.capturing(number)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (load_acquire(event->capture) != 0) return captures.join(number, is_blocking(handle), *event);
+    if (captures.capturing(number)) return captures.isolate(number);
     if (event->session != 0)
         return result_of(producer().event_wait_other(event->session, event->number, number));
     return result_of(producer().event_wait(event->number, number));

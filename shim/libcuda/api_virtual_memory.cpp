@@ -201,6 +201,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     if (flags != 0 || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    // Whole or not at all, as the driver has it.
+    if (offset != 0 || bytes != load_relaxed(memories[handle].bytes)) return CUDA_ERROR_NOT_SUPPORTED;
     const fikit_request_memory_map request = {address, bytes, offset, static_cast<uint32_t>(handle), 0};
     fikit_reply_memory_map answer{};
     const CUresult result = ask(fikit_call_memory_map, request, answer);
@@ -233,14 +235,21 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
             return CUDA_ERROR_INVALID_DEVICE;
     const fikit_request_memory_access request = {address, bytes, access[0].flags, 0};
     fikit_reply_memory_access answer{};
-    return ask(fikit_call_memory_access, request, answer);
+    const CUresult result = ask(fikit_call_memory_access, request, answer);
+    if (result != CUDA_SUCCESS) return result;
+    Range range;
+    for (CUdeviceptr at = address; at < address + bytes && ranges.find(at, range); at += range.bytes) {
+        range.flags = access[0].flags;
+        ranges.add(range);
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
     Range range;
     if (flags == nullptr || location == nullptr || !ranges.find(address, range))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    *flags = range.kind == Range::Kind::mapped ? range.flags : unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     return CUDA_SUCCESS;
 }
 

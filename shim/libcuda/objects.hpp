@@ -111,6 +111,11 @@ inline Stream* stream_of(CUstream handle) { return object_of<Stream>(handle, str
 // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are no objects.
 inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 
+// Whether the legacy default stream waits for it.
+inline bool is_blocking(CUstream handle) {
+    return is_default(handle) || (stream_of(handle)->flags & CU_STREAM_NON_BLOCKING) == 0;
+}
+
 // The session's number of a stream.
 inline CUresult number_of(CUstream handle, uint32_t& number) {
     if (is_default(handle)) [[unlikely]] {

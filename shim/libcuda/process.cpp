@@ -128,9 +128,6 @@ Context* Process::create(unsigned flags) {
     return nullptr;
 }
 
-void Process::destroy(Context& context) {
-    discard_storage(context.handle);
-    store_release(context.handle, CUcontext{nullptr});
-}
+void Process::destroy(Context& context) { store_release(context.handle, CUcontext{nullptr}); }
 
 }  // namespace fikit::shim

@@ -17,13 +17,24 @@ from typing import Any
 
 import pytest
 
-from tests.integration.end_to_end.conftest import SETTINGS, Served
+from tests.integration.end_to_end.conftest import CHOICE, Served
 
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
 from cuda_calls import SHIM, Cuda, CudaError, open_cuda  # noqa: E402
 from shim_limits import reason  # noqa: E402
+
+SETTINGS = f"""
+[daemon]
+drain_seconds = 0.0
+[device]
+choice = "{CHOICE}"
+[executor]
+heartbeat_seconds = 0.2
+[tenant_defaults]
+priority_ceiling = "high"
+"""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -40,7 +51,7 @@ def served() -> Iterator[None]:
     daemon = Served(place)
     daemon.configure(settings=SETTINGS)
     daemon.start()
-    os.environ["FIKIT_SOCKET"] = str(daemon.socket)
+    os.environ |= {"FIKIT_SOCKET": str(daemon.socket), "FIKIT_PRIORITY": "high"}
     yield
     daemon.clear()
     shutil.rmtree(place)
@@ -91,7 +102,8 @@ def alone() -> Callable[..., str]:
         )
         program += f"{body.__name__}(open_cuda())\n"
         python = [sys.executable, "-P", "-c"]
-        isolated = [*python, "from fikitctl.main import main; main()", "run", "--isolate", "--"]
+        fikitctl = [*python, "from fikitctl.main import main; main()"]
+        isolated = [*fikitctl, "run", "--isolate", "--priority", "high", "--"]
         done = subprocess.run(
             [*(isolated if SHIM and not beside else ()), *python, program],
             env={**os.environ, **environment},
