@@ -116,7 +116,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
 CUresult cuCtxAttach(CUcontext* handle, unsigned int flags) {
     if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     ++context->references;
     *handle = context->handle;
     return CUDA_SUCCESS;
@@ -140,9 +140,9 @@ CUresult cuCtxPushCurrent_v2(CUcontext handle) {
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
-    Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (handle != nullptr) *handle = context->handle;
+    if (thread.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    const Context* const context = thread.current();
+    if (handle != nullptr) *handle = context != nullptr ? context->handle : nullptr;
     --thread.depth;
     return CUDA_SUCCESS;
 }
@@ -172,14 +172,14 @@ CUresult cuCtxGetDevice(CUdevice* device) { return fikit::shim::cuCtxGetDevice_v
 
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context_or_current(handle) == nullptr) return no_context();
     *device = 0;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
     if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context_or_current(handle) == nullptr) return no_context();
     *version = 3020;  // what driver 580 says
     return CUDA_SUCCESS;
 }
@@ -195,14 +195,14 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
 CUresult cuCtxGetFlags(unsigned int* flags) {
     if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     *flags = context->flags;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetFlags(unsigned int flags) {
     Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     context->flags = flags;
     return CUDA_SUCCESS;
 }
@@ -210,14 +210,14 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
     if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     *config = context->cache;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
     Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     context->cache = config;  // a preference, which the H200 does not heed
     return CUDA_SUCCESS;
 }
@@ -237,7 +237,7 @@ CUresult cuCtxSynchronize() {
 }
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
-    if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context_or_current(handle) == nullptr) return no_context();
     return fikit::shim::cuCtxSynchronize();
 }
 

@@ -12,7 +12,10 @@ namespace {
 
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) {
     const Graph* const graph = graph_of(graph_handle);
-    if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    constexpr uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                               CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                               CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    if (handle == nullptr || graph == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
     auto* const executable = new (std::nothrow) Executable();
     if (executable == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     executable->flags = flags;

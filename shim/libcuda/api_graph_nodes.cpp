@@ -114,7 +114,7 @@ bool allocates(const Graph& graph) {
 
 CUresult set(Node* node, const CUgraph* given) {
     const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
-    if (node == nullptr || child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (node == nullptr || child == nullptr || child == node->graph) return CUDA_ERROR_INVALID_VALUE;
     if (allocates(*child)) return CUDA_ERROR_NOT_SUPPORTED;
     return node->adopt(child->clone()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

@@ -294,7 +294,10 @@ CUresult cuMemFreeHost(void* address) {
 // for any memory. Who wants the GPU to reach them itself is refused.
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & ~unsigned{CU_MEMHOSTREGISTER_PORTABLE}) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (flags > CU_MEMHOSTREGISTER_PORTABLE) return CUDA_ERROR_NOT_SUPPORTED;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (ranges.find(at, range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
@@ -324,7 +327,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsign
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
     Range range;
-    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
+    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) ||
+        range.kind != Range::Kind::pinned)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = range.flags;
     return CUDA_SUCCESS;

@@ -193,7 +193,8 @@ CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
         return CUDA_SUCCESS;
     }
-    return CUDA_ERROR_CAPTURED_EVENT;
+    // Its capture is over: as good as never recorded.
+    return of_[stream] == nullptr ? CUDA_SUCCESS : isolate_held(stream);
 }
 
 CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace) {
@@ -214,7 +215,10 @@ CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, boo
 
 CUresult Captures::isolate(uint32_t stream) {
     const Locked lock(mutex_);
-    if (of_[stream] == nullptr) return spoil_blocking();
+    return of_[stream] == nullptr ? spoil_blocking() : isolate_held(stream);
+}
+
+CUresult Captures::isolate_held(uint32_t stream) {
     of_[stream]->capture->spoilt = true;
     return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
 }

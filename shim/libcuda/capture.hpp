@@ -74,6 +74,7 @@ class Captures {
     CUresult refuse_unsafe();
     CUresult refuse_all();
     CUresult spoil_blocking();
+    CUresult isolate_held(uint32_t stream);
 
     mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint32_t active_ = 0;

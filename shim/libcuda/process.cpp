@@ -116,8 +116,10 @@ Context* Process::find(CUcontext handle) {
 
 Context* Process::create(unsigned flags) {
     const Locked lock(contexts_mutex_);
-    for (Context& context : contexts_) {
+    for (unsigned tried = 1; tried < most_contexts; ++tried) {
+        Context& context = contexts_[1 + (latest_context_ + tried - 1) % (most_contexts - 1)];
         if (context.handle != nullptr) continue;
+        latest_context_ = static_cast<unsigned>(&context - contexts_);
         context.flags = flags;
         context.references = 1;
         context.primary = false;

@@ -5,6 +5,7 @@
 
 #include "../producer.hpp"
 #include "cuda_interface.hpp"
+#include "thread.hpp"
 
 namespace fikit::shim {
 
@@ -53,9 +54,15 @@ class Process {
     bool genuine_ = false;
     pthread_mutex_t contexts_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     Context contexts_[most_contexts] = {};
+    unsigned latest_context_ = 0;  // a place is used again last: handles may still be around
 };
 
 extern Process process;
+
+inline Context* Thread::current() const {
+    Context* const top = depth != 0 ? stack[depth - 1] : nullptr;
+    return top != nullptr && load_relaxed(top->handle) != nullptr ? top : nullptr;
+}
 
 inline Producer& producer() { return *process.producer(); }
 inline CUresult result_of(Status status) { return static_cast<CUresult>(status); }

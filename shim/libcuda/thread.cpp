@@ -24,7 +24,8 @@ void make_key() {
 CUresult no_context() {
     const Producer* const producer = process.producer();
     const bool within = producer != nullptr && producer->within_host_function();
-    return within ? CUDA_ERROR_NOT_PERMITTED : CUDA_ERROR_INVALID_CONTEXT;
+    if (within) return CUDA_ERROR_NOT_PERMITTED;
+    return thread.depth != 0 ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult own_default_stream(uint32_t& number) {

@@ -10,19 +10,20 @@ namespace fikit::shim {
 struct Context;
 
 struct Thread {
-    static constexpr int most = 64;
+    static constexpr int most = 1024;
     Context* stack[most];
     int depth;
     bool zero_is_own;         // within a per-thread-default-stream variant
     uint32_t default_stream;  // 0: not made yet
     CUstreamCaptureMode capture_mode;
 
-    Context* current() const { return depth != 0 ? stack[depth - 1] : nullptr; }
+    Context* current() const;  // nullptr: none, or one that is no more (process.hpp)
 };
 
 extern constinit thread_local Thread thread;
 
-// What a call that needs a current context gets without one: a function in a stream must not call CUDA.
+// What a call that needs a current context gets without one, also where it has been destroyed: a function in
+// a stream must not call CUDA.
 CUresult no_context();
 
 // Number of the calling thread's own default stream; made when it is first named.
