@@ -19,8 +19,14 @@ void end(Context& context) {
     if (!producer().channel().forked()) free_memory_of(context);
 }
 
+// At most one way to wait, and nothing unknown.
+bool are_flags(unsigned flags) {
+    const unsigned ways = flags & CU_CTX_SCHED_MASK;
+    return (flags & ~unsigned{CU_CTX_FLAGS_MASK}) == 0 && (ways & (ways - 1)) == 0;
+}
+
 CUresult create(CUcontext* handle, unsigned flags, CUdevice device) {
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (handle == nullptr || !are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
     if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
     if (thread.depth == Thread::most) return CUDA_ERROR_OUT_OF_MEMORY;
     Context* const context = process.create(flags);
@@ -60,7 +66,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice device, unsigned int flags) {
     if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
-    if ((flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
     process.primary().flags = flags;
     return CUDA_SUCCESS;
 }
@@ -203,6 +209,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 CUresult cuCtxSetFlags(unsigned int flags) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
+    if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
     context->flags = flags;
     return CUDA_SUCCESS;
 }

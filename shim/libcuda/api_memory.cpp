@@ -24,6 +24,7 @@ struct Pool {
     uint32_t magic = pool_magic;
     uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    bool on_host = false;  // pinned
     uint64_t used_bytes = 0, most_bytes = 0;
 
     void give(uint64_t bytes) {
@@ -42,7 +43,7 @@ struct Pool {
 
 namespace {
 
-constinit Pool default_pool;
+constinit Pool default_pool, default_host_pool = {.on_host = true};
 Pool* current_pool = &default_pool;
 
 Pool* pool_of(CUmemoryPool handle) { return object_of<Pool>(handle, pool_magic); }
@@ -69,18 +70,30 @@ CUresult allocate(CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
     return CUDA_SUCCESS;
 }
 
+// Work may still use it, and the program may get the same address again.
+CUresult free_pinned(const Range& range) {
+    if (const Status status = producer().synchronize()) return result_of(status);
+    return result_of(producer().host_free(range.handle));
+}
+
 CUresult free_memory(CUdeviceptr address) {
     Range range;
     if (address == 0) return CUDA_SUCCESS;
     if (free_graph_memory(address)) return CUDA_SUCCESS;
+    if (ranges.find(address, range) && range.pool != nullptr && range.pool->on_host &&
+        ranges.take(address, Range::Kind::pinned, range)) {
+        range.pool->take_back(range.bytes);
+        return free_pinned(range);
+    }
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(producer().memory_free(address));
 }
 
-CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
+CUresult allocate_host(void** address, size_t bytes, unsigned flags, Pool* pool = nullptr) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
+    if (pool == nullptr)
+        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     uint32_t handle = 0;
     HostBuffer buffer{};
     const Status status = producer().host_allocate(bytes, handle, buffer);
@@ -91,11 +104,13 @@ CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
                          .handle = handle,
                          .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
                          .kind = Range::Kind::pinned,
-                         .context = thread.current()};
+                         .pool = pool,
+                         .context = pool == nullptr ? thread.current() : nullptr};
     if (!ranges.add(range)) {
         producer().host_free(handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (pool != nullptr) pool->give(bytes);
     *address = buffer.address;
     return CUDA_SUCCESS;
 }
@@ -124,8 +139,8 @@ void free_memory_of(const Context& context) {
     while (ranges.take_of(context, range)) {
         if (range.kind == Range::Kind::device)
             producer().memory_free(range.address);
-        else if (range.kind == Range::Kind::pinned && producer().synchronize() == status::success)
-            producer().host_free(range.handle);  // as of cuMemFreeHost
+        else if (range.kind == Range::Kind::pinned)
+            free_pinned(range);
     }
 }
 
@@ -153,7 +168,9 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
     uint32_t number = 0;
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(number)) return capture_allocation(number, address, bytes);
+    if (captures.capturing(number))
+        return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(number, address, bytes);
+    if (pool->on_host) return allocate_host(reinterpret_cast<void**>(address), bytes, 0, pool);
     return allocate(address, bytes, pool);
 }
 
@@ -162,6 +179,43 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     if (const CUresult result = number_of(stream, number); result != CUDA_SUCCESS) return result;
     if (captures.capturing(number)) return capture_free(number, address);
     return free_memory(address);
+}
+
+namespace {
+
+bool is_on_host(const CUmemLocation& location) {
+    return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+           location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+// What a location's pool may be asked for; managed memory is not served.
+CUresult check(const CUmemLocation* location, CUmemAllocationType type) {
+    if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    if (is_on_host(*location)) return CUDA_SUCCESS;
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    return location->id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+}  // namespace
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check(location, type); result != CUDA_SUCCESS) return result;
+    *pool = reinterpret_cast<CUmemoryPool>(is_on_host(*location) ? &default_host_pool : &default_pool);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+    const CUresult result = fikit::shim::cuMemGetDefaultMemPool(pool, location, type);
+    return result == CUDA_SUCCESS && !is_on_host(*location) ? fikit::shim::cuDeviceGetMemPool(pool, 0)
+                                                            : result;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+    if (const CUresult result = check(location, type); result != CUDA_SUCCESS) return result;
+    return is_on_host(*location) ? CUDA_ERROR_NOT_SUPPORTED : fikit::shim::cuDeviceSetMemPool(0, pool);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice device) {
@@ -181,19 +235,22 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice device) {
 CUresult cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
     if (device != 0) return CUDA_ERROR_INVALID_DEVICE;
     if (pool_of(pool) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool_of(pool)->on_host) return CUDA_ERROR_INVALID_VALUE;
     store_release(current_pool, pool_of(pool));
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const bool on_host = is_on_host(properties->location);
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        (!on_host && properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
         properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
+    if (!on_host && properties->location.id != 0) return CUDA_ERROR_INVALID_DEVICE;
     auto* const made = new (std::nothrow) Pool();
     if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    made->on_host = on_host;
     *pool = reinterpret_cast<CUmemoryPool>(made);
     return CUDA_SUCCESS;
 }
@@ -201,7 +258,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (pool == &default_pool) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == &default_pool || pool == &default_host_pool) return CUDA_ERROR_INVALID_VALUE;
     if (load_acquire(current_pool) == pool) store_release(current_pool, &default_pool);
     pool->magic = 0;
     pool->take_back(0);
@@ -283,11 +340,10 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
 
 CUresult cuMemFreeHost(void* address) {
     Range range;
+    if (address == nullptr) return CUDA_SUCCESS;
     if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
         return CUDA_ERROR_INVALID_VALUE;
-    // Work may still use it, and the program may get the same address again.
-    if (const Status status = producer().synchronize()) return result_of(status);
-    return result_of(producer().host_free(range.handle));
+    return free_pinned(range);
 }
 
 // The program's own pages cannot be shared, so the GPU never sees them: copies go through the staging area as

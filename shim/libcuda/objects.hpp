@@ -21,6 +21,11 @@ struct Stream {
     unsigned flags = 0;
     int priority = 0;
     Context* context = nullptr;
+    // Hints, which are remembered.
+    CUaccessPolicyWindow window = {};
+    CUsynchronizationPolicy policy = CU_SYNC_POLICY_AUTO;
+    CUlaunchMemSyncDomainMap domain_map = {0, 1};
+    CUlaunchMemSyncDomain domain = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
 };
 
 struct Node;
