@@ -70,18 +70,30 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
                              unsigned long long flags) {
     if (address == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    // Where something of this process lies already, others are asked for; those are held meanwhile, so that
+    // they do not come again.
+    constexpr unsigned tries = 4;
+    uint64_t held[tries];
+    unsigned holding = 0;
     const fikit_request_memory_reserve request = {bytes, alignment};
-    fikit_reply_memory_reserve answer{};
-    const CUresult result = ask(fikit_call_memory_reserve, request, answer);
-    if (result != CUDA_SUCCESS) return result;
-    if (!process.keep_away(answer.address, bytes)) {
-        const fikit_request_memory_unreserve back = {answer.address, bytes};
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    while (holding < tries) {
+        fikit_reply_memory_reserve answer{};
+        result = ask(fikit_call_memory_reserve, request, answer);
+        if (result != CUDA_SUCCESS) break;
+        if (process.keep_away(answer.address, bytes)) {
+            *address = answer.address;
+            break;
+        }
+        held[holding++] = answer.address;
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    while (holding != 0) {
+        const fikit_request_memory_unreserve back = {held[--holding], bytes};
         fikit_reply_memory_unreserve nothing{};
         ask(fikit_call_memory_unreserve, back, nothing);
-        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *address = answer.address;
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
