@@ -209,7 +209,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 CUresult cuCtxSetFlags(unsigned int flags) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
-    if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+    if ((flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
     context->flags = flags;
     return CUDA_SUCCESS;
 }
