@@ -84,7 +84,7 @@ demo: $(VENV)/.installed  ## run the demo on a daemon of its own (DEMO="--second
 # --- check it ----------------------------------------------------------------------------------
 
 .PHONY: test
-test: native-test python-test  ## the whole test suite
+test: native-test python-test shim-test  ## the whole test suite
 
 .PHONY: native-test
 native-test: $(VENV)/.installed  ## the native tests alone
@@ -99,6 +99,14 @@ python-test: $(VENV)/.installed $(VENV)/.test  ## the Python tests alone (PYTEST
 	@echo "== Python tests"
 	mkdir -p build
 	$(BIN)/pytest -m "not gpu" $(PYTEST) 2>&1 | tee build/pytest.log
+
+# All but the kernels, which are the simulated GPU's affair: PYTEST=tests/contract/test_driver_kernels.py
+SHIM_TESTS := $(filter-out %/test_driver_kernels.py,$(wildcard tests/contract/test_driver_*.py))
+
+.PHONY: shim-test
+shim-test: $(VENV)/.installed $(VENV)/.test  ## the driver's contract, asked of fikitd's libcuda
+	@echo "== the driver's contract through fikitd"
+	FIKIT_TEST_SHIM=1 $(BIN)/pytest $(or $(PYTEST),$(SHIM_TESTS))
 
 .PHONY: gpu-test
 gpu-test: $(VENV)/.installed $(VENV)/.test  ## contract, integration and GPU tests on this machine's NVIDIA GPU

@@ -16,6 +16,15 @@ bool whole_granules(uint64_t address, uint64_t size) {
     return size != 0 && address % Arena::granule == 0 && size % Arena::granule == 0;
 }
 
+// Whether the session has reserved these addresses together.
+bool is_reserved(const Session& session, uint64_t address, uint64_t size) {
+    auto reserved = session.reserved.upper_bound(address);
+    if (reserved == session.reserved.begin()) return false;
+    --reserved;
+    const uint64_t into = address - reserved->first;
+    return into < reserved->second && size <= reserved->second - into;
+}
+
 }  // namespace
 
 ProgramCalls::ProgramCalls(Core& core, Session& session, uint8_t* reply, uint32_t& bytes)
@@ -244,11 +253,7 @@ CUresult ProgramCalls::memory_map(const fikit_request_memory_map& request, fikit
         request.offset % Arena::granule != 0 || request.offset > memory->second.size ||
         request.size > memory->second.size - request.offset)
         return CUDA_ERROR_INVALID_VALUE;
-    auto reserved = session_.reserved.upper_bound(request.address);
-    if (reserved == session_.reserved.begin()) return CUDA_ERROR_INVALID_VALUE;
-    --reserved;
-    const uint64_t into = request.address - reserved->first;
-    if (into >= reserved->second || request.size > reserved->second - into) return CUDA_ERROR_INVALID_VALUE;
+    if (!is_reserved(session_, request.address, request.size)) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result =
         driver_.cuMemMap_(request.address, request.size, request.offset, memory->second.handle, 0);
     if (result != CUDA_SUCCESS) return result;
@@ -262,7 +267,11 @@ CUresult ProgramCalls::memory_unmap(const fikit_request_memory_unmap& request, f
     if (request.size == 0 || request.size > UINT64_MAX - request.address) return CUDA_ERROR_INVALID_VALUE;
     const uint64_t end = request.address + request.size;
     uint64_t at = request.address;
-    auto mapping = session_.mappings.find(at);
+    auto mapping = session_.mappings.lower_bound(at);
+    const bool before = mapping != session_.mappings.begin() &&
+                        std::prev(mapping)->first + std::prev(mapping)->second.size > at;
+    if (!before && (mapping == session_.mappings.end() || mapping->first >= end))  // nothing is mapped there
+        return is_reserved(session_, at, request.size) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     for (auto each = mapping; at < end; ++each) {
         if (each == session_.mappings.end() || each->first != at) return CUDA_ERROR_INVALID_VALUE;
         at += each->second.size;
@@ -281,11 +290,8 @@ CUresult ProgramCalls::memory_unmap(const fikit_request_memory_unmap& request, f
 }
 
 CUresult ProgramCalls::memory_access(const fikit_request_memory_access& request, fikit_reply_memory_access&) {
-    auto reserved = session_.reserved.upper_bound(request.address);
-    if (reserved == session_.reserved.begin() || request.size == 0) return CUDA_ERROR_INVALID_VALUE;
-    --reserved;
-    const uint64_t into = request.address - reserved->first;
-    if (into >= reserved->second || request.size > reserved->second - into) return CUDA_ERROR_INVALID_VALUE;
+    if (request.size == 0 || !is_reserved(session_, request.address, request.size))
+        return CUDA_ERROR_INVALID_VALUE;
     CUmemAccessDesc access{};
     access.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
     access.location.id = core_.device_;

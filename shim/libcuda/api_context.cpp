@@ -1,7 +1,9 @@
 // Contexts live here wholly: names for the session on their device, and each thread's stack of them.
+#include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
 #include "printed.hpp"
+#include "ranges.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -19,9 +21,21 @@ CUresult find_open(CUcontext handle, Context*& context) {
     return load_acquire(context->device->producer) != nullptr ? CUDA_SUCCESS : process.open(*context->device);
 }
 
+// What the context has goes with it.
+void end(Context& context) {
+    discard_storage(context.handle);
+    if (!process.forked()) free_memory_of(context);
+}
+
+// At most one way to wait, and nothing unknown.
+bool are_flags(unsigned flags) {
+    const unsigned ways = flags & CU_CTX_SCHED_MASK;
+    return (flags & ~unsigned{CU_CTX_FLAGS_MASK}) == 0 && (ways & (ways - 1)) == 0;
+}
+
 CUresult create(CUcontext* handle, unsigned flags, CUdevice ordinal) {
     Device* const device = process.find_device(ordinal);
-    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (handle == nullptr || !are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (thread.depth == Thread::most) return CUDA_ERROR_OUT_OF_MEMORY;
     if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
@@ -55,7 +69,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
         if (before == 0) return CUDA_ERROR_INVALID_CONTEXT;
     } while (!__atomic_compare_exchange_n(&references, &before, before - 1, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
-    if (before == 1 && !process_is_exiting()) discard_storage(device->primary().handle);
+    if (before == 1 && !process_is_exiting()) end(device->primary());
     return CUDA_SUCCESS;
 }
 
@@ -66,7 +80,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
     const Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if ((flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
     device->primary().flags = flags;
     return CUDA_SUCCESS;
 }
@@ -87,7 +101,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
 CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
     const Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    discard_storage(device->primary().handle);
+    end(device->primary());
     return CUDA_SUCCESS;
 }
 
@@ -116,6 +130,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
     Context* const context = process.find(handle);
     if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
     if (thread.current() == context) --thread.depth;
+    end(*context);
     process.destroy(*context);
     return CUDA_SUCCESS;
 }
@@ -123,7 +138,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
 CUresult cuCtxAttach(CUcontext* handle, unsigned int flags) {
     if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     ++context->references;
     *handle = context->handle;
     return CUDA_SUCCESS;
@@ -147,9 +162,9 @@ CUresult cuCtxPushCurrent_v2(CUcontext handle) {
 }
 
 CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
-    Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (handle != nullptr) *handle = context->handle;
+    if (thread.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
+    const Context* const context = thread.current();
+    if (handle != nullptr) *handle = context != nullptr ? context->handle : nullptr;
     --thread.depth;
     return CUDA_SUCCESS;
 }
@@ -180,14 +195,14 @@ CUresult cuCtxGetDevice(CUdevice* device) { return fikit::shim::cuCtxGetDevice_v
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = context_or_current(handle);
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     *device = context->device->ordinal;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
     if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (context_or_current(handle) == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context_or_current(handle) == nullptr) return no_context();
     *version = 3020;  // what driver 580 says
     return CUDA_SUCCESS;
 }
@@ -203,14 +218,15 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
 CUresult cuCtxGetFlags(unsigned int* flags) {
     if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     *flags = context->flags;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetFlags(unsigned int flags) {
     Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
+    if ((flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
     context->flags = flags;
     return CUDA_SUCCESS;
 }
@@ -218,14 +234,14 @@ CUresult cuCtxSetFlags(unsigned int flags) {
 CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
     if (config == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     *config = context->cache;
     return CUDA_SUCCESS;
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
     Context* const context = thread.current();
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
     context->cache = config;  // a preference, which the H200 does not heed
     return CUDA_SUCCESS;
 }
@@ -239,11 +255,12 @@ CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
 
 CUresult cuCtxResetPersistingL2Cache() { return CUDA_SUCCESS; }  // nothing is kept there for a tenant
 
-CUresult cuCtxSynchronize() { return synchronised(current_device(), current_producer().synchronize()); }
+CUresult cuCtxSynchronize() { return fikit::shim::cuCtxSynchronize_v2(nullptr); }
 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
     const Context* const context = context_or_current(handle);
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr) return no_context();
+    if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
     if (context->device->producer == nullptr) return CUDA_SUCCESS;
     return synchronised(*context->device, context->device->producer->synchronize());
 }

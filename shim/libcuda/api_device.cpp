@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../error_texts.hpp"
 #include "entry.hpp"
 #include "served.hpp"
 
@@ -66,12 +67,15 @@ CUresult cuGetErrorName(CUresult error, const char** text) {
     return *text != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// The driver's own words where there is one; else the name says it.
+// The driver's own words; what it has none for is told by its name.
 CUresult cuGetErrorString(CUresult error, const char** text) {
     using Ask = CUresult (*)(CUresult, const char**);
     if (auto* ask = reinterpret_cast<Ask>(genuine.function("cuGetErrorString")); ask != nullptr)
         return ask(error, text);
-    return fikit::shim::cuGetErrorName(error, text);
+    const CUresult result = fikit::shim::cuGetErrorName(error, text);
+    for (const ErrorText& each : error_texts)
+        if (each.code == error && result == CUDA_SUCCESS) *text = each.text;
+    return result;
 }
 
 CUresult cuGetExportTable(const void** table, const CUuuid* identifier) {

@@ -39,7 +39,7 @@ CUresult dependents(const Node& node, List<Node*>& found) {
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     uint32_t stream = 0;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(stream, mode, nullptr, nullptr, 0);
+    return captures.begin(stream, is_blocking(handle), mode, nullptr, nullptr, 0);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* nodes,
@@ -49,7 +49,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
     if (graph == nullptr || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
     if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(stream, mode, graph, nodes, count);
+    return captures.begin(stream, is_blocking(handle), mode, graph, nodes, count);
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {
@@ -63,35 +63,38 @@ CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {
 }
 
 CUresult cuStreamIsCapturing(CUstream handle, CUstreamCaptureStatus* status) {
-    return fikit::shim::cuStreamGetCaptureInfo_v2(handle, status, nullptr, nullptr, nullptr, nullptr);
+    return fikit::shim::cuStreamGetCaptureInfo_v3(handle, status, nullptr, nullptr, nullptr, nullptr,
+                                                  nullptr);
 }
 
 CUresult cuStreamGetCaptureInfo(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id) {
-    return fikit::shim::cuStreamGetCaptureInfo_v2(handle, status, id, nullptr, nullptr, nullptr);
+    return fikit::shim::cuStreamGetCaptureInfo_v3(handle, status, id, nullptr, nullptr, nullptr, nullptr);
 }
 
 CUresult cuStreamGetCaptureInfo_v2(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
-                                   CUgraph* graph_handle, const CUgraphNode** dependencies, size_t* count) {
+                                   CUgraph* graph, const CUgraphNode** dependencies, size_t* count) {
+    return fikit::shim::cuStreamGetCaptureInfo_v3(handle, status, id, graph, dependencies, nullptr, count);
+}
+
+CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
+                                   CUgraph* graph_handle, const CUgraphNode** dependencies,
+                                   const CUgraphEdgeData** edges, size_t* count) {
     uint32_t stream = 0;
     if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     cuuint64_t number = 0;
     Graph* graph = nullptr;
     CUgraphNode const* last = nullptr;
+    CUgraphEdgeData const* last_edges = nullptr;
     size_t last_count = 0;
-    const CUresult result = captures.information(stream, *status, number, graph, last, last_count);
+    const CUresult result =
+        captures.information(stream, *status, number, graph, last, last_edges, last_count);
     if (id != nullptr) *id = number;
     if (graph_handle != nullptr) *graph_handle = reinterpret_cast<CUgraph>(graph);
     if (dependencies != nullptr) *dependencies = last;
+    if (edges != nullptr) *edges = last_edges;
     if (count != nullptr) *count = last_count;
     return result;
-}
-
-CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* status, cuuint64_t* id,
-                                   CUgraph* graph, const CUgraphNode** dependencies,
-                                   const CUgraphEdgeData** edges, size_t* count) {
-    if (edges != nullptr) *edges = nullptr;
-    return fikit::shim::cuStreamGetCaptureInfo_v2(handle, status, id, graph, dependencies, count);
 }
 
 CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count,
@@ -110,7 +113,7 @@ CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode* node
     return fikit::shim::cuStreamUpdateCaptureDependencies(handle, nodes, count, flags);
 }
 
-// The mode forbids nothing (capture.hpp); a program may still ask what it has set.
+// What the thread itself risks (Captures::unsafe).
 CUresult cuThreadExchangeStreamCaptureMode(CUstreamCaptureMode* mode) {
     if (mode == nullptr || *mode < CU_STREAM_CAPTURE_MODE_GLOBAL || *mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;

@@ -13,7 +13,10 @@ namespace {
 
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) {
     const Graph* const graph = graph_of(graph_handle);
-    if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    constexpr uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
+                               CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
+                               CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
+    if (handle == nullptr || graph == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
     auto* const executable = new (std::nothrow) Executable();
     if (executable == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     executable->flags = flags;
@@ -79,6 +82,7 @@ CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node
         const Node& other = *graph.nodes[i];
         where = &other;
         if (one.type != other.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
+        if (one.memory != other.memory) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
         if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         for (size_t k = 0; k < one.before.size(); ++k)
             if (one.before[k]->last != other.before[k]->last)
@@ -135,6 +139,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (captures.capturing(stream))  // a graph within a graph
         return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH,
                             [&](Node& node) { return node.adopt(executable->graph->clone()); });
+    if (const CUresult result = executable->use_memory(); result != CUDA_SUCCESS) return result;
     executable->launched = true;
     executable->stream = stream;
     if (executable->changed)

@@ -1,7 +1,7 @@
 // The nodes of graphs that are built by hand, and their parameters, in a graph or in an instantiated one.
 #include "copies.hpp"
 #include "entry.hpp"
-#include "graph.hpp"
+#include "graph_memory.hpp"
 #include "launches.hpp"
 #include "served.hpp"
 #include "stream_values.hpp"
@@ -103,9 +103,19 @@ CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
+// A copy would have its memory twice.
+bool allocates(const Graph& graph) {
+    for (const Node* const node : graph.nodes)
+        if (node->memory != nullptr || node->freed != 0 ||
+            (node->child != nullptr && allocates(*node->child)))
+            return true;
+    return false;
+}
+
 CUresult set(Node* node, const CUgraph* given) {
     const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
-    if (node == nullptr || child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (node == nullptr || child == nullptr || child == node->graph) return CUDA_ERROR_INVALID_VALUE;
+    if (allocates(*child)) return CUDA_ERROR_NOT_SUPPORTED;
     return node->adopt(child->clone()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -121,7 +131,7 @@ CUresult set(Node* node, const CUDA_CHILD_GRAPH_NODE_PARAMS* given) {
 
 // Calls with the parameters of a kind in the form that `set` takes; nullptr for a kind without any.
 template <class Use>
-CUresult with_parameters(const CUgraphNodeParams& given, const Use& use) {
+CUresult with_parameters(CUgraphNodeParams& given, const Use& use) {
     switch (given.type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
             const CUDA_KERNEL_NODE_PARAMS_v3& kernel = given.kernel;
@@ -162,6 +172,18 @@ CUresult with_parameters(const CUgraphNodeParams& given, const Use& use) {
                                                               given.memOp.paramArray, given.memOp.flags};
             return use(&parameters);
         }
+        case CU_GRAPH_NODE_TYPE_MEM_ALLOC: {
+            CUDA_MEM_ALLOC_NODE_PARAMS parameters = {};
+            parameters.poolProps = given.alloc.poolProps;
+            parameters.accessDescs = given.alloc.accessDescs;
+            parameters.accessDescCount = given.alloc.accessDescCount;
+            parameters.bytesize = given.alloc.bytesize;
+            const CUresult result = use(&parameters);
+            given.alloc.dptr = parameters.dptr;
+            return result;
+        }
+        case CU_GRAPH_NODE_TYPE_MEM_FREE:
+            return use(&given.free);
         case CU_GRAPH_NODE_TYPE_EMPTY:
             return use(static_cast<const void*>(nullptr));
         default:
@@ -172,7 +194,7 @@ CUresult with_parameters(const CUgraphNodeParams& given, const Use& use) {
 // A new node; `Parameters` of an empty one is void.
 template <class Parameters>
 CUresult add(CUgraphNode* handle, CUgraph graph_handle, const CUgraphNode* before, size_t count,
-             CUgraphNodeType type, const Parameters* parameters) {
+             CUgraphNodeType type, Parameters* parameters) {
     Graph* const graph = graph_of(graph_handle);
     if (handle == nullptr || graph == nullptr || (before == nullptr && count != 0))
         return CUDA_ERROR_INVALID_VALUE;
@@ -402,7 +424,18 @@ CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
 }
 
 CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count) {
-    return add<void>(node, graph, before, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
+    return add<const void>(node, graph, before, count, CU_GRAPH_NODE_TYPE_EMPTY, nullptr);
+}
+
+CUresult cuGraphAddMemAllocNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                                CUDA_MEM_ALLOC_NODE_PARAMS* parameters) {
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_MEM_ALLOC, parameters);
+}
+
+CUresult cuGraphAddMemFreeNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
+                               CUdeviceptr address) {
+    const CUDA_MEM_FREE_NODE_PARAMS parameters = {address};
+    return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_MEM_FREE, &parameters);
 }
 
 // --- any kind ---
@@ -410,9 +443,8 @@ CUresult cuGraphAddEmptyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode
 CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
                         CUgraphNodeParams* given) {
     if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return with_parameters(*given, [&](const auto* parameters) {
-        return add(node, graph, before, count, given->type, parameters);
-    });
+    return with_parameters(
+        *given, [&](auto* parameters) { return add(node, graph, before, count, given->type, parameters); });
 }
 
 CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
@@ -425,7 +457,7 @@ CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* given) {
     if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Node* const node = typed(handle, given->type);
     if (node == nullptr || given->type == CU_GRAPH_NODE_TYPE_GRAPH) return CUDA_ERROR_INVALID_VALUE;
-    return with_parameters(*given, [&](const auto* parameters) -> CUresult {
+    return with_parameters(*given, [&](auto* parameters) -> CUresult {
         if constexpr (std::is_same_v<decltype(parameters), const void*>)
             return CUDA_ERROR_INVALID_VALUE;
         else
@@ -438,7 +470,7 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode handle, CU
     if (given->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return fikit::shim::cuGraphExecChildGraphNodeSetParams(executable, handle, given->graph.graph);
     Node* const node = node_in(executable, handle, given->type);
-    return with_parameters(*given, [&](const auto* parameters) -> CUresult {
+    return with_parameters(*given, [&](auto* parameters) -> CUresult {
         if constexpr (std::is_same_v<decltype(parameters), const void*>)
             return CUDA_ERROR_INVALID_VALUE;
         else

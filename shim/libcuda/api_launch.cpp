@@ -79,6 +79,20 @@ CUresult fits(const Function& function, const LaunchShape& shape) {
                                                               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
+// Whole clusters of a size that the device can run.
+CUresult fits_clusters(const Function& function, const LaunchShape& shape,
+                       const CUlaunchAttributeValue& given) {
+    const auto& cluster = given.clusterDim;
+    const bool large = function.attribute[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] == 1;
+    const uint64_t most = large ? 16 : 8;
+    if (cluster.x - 1 >= most || cluster.y - 1 >= most || cluster.z - 1 >= most ||
+        uint64_t{cluster.x} * cluster.y * cluster.z > most)
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    const bool whole =
+        shape.grid[0] % cluster.x == 0 && shape.grid[1] % cluster.y == 0 && shape.grid[2] % cluster.z == 0;
+    return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 fikit_attribute cooperative_attribute() {
     CUlaunchAttributeValue value = {};
     value.cooperative = 1;
@@ -162,6 +176,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
         memcpy(attribute.value, &given.value, sizeof attribute.value);
         if (given.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && given.value.cooperative != 0)
             if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
+        if (given.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+            if (const CUresult result = fits_clusters(*function, shape, given.value); result != CUDA_SUCCESS)
+                return result;
     }
     return launch(*function, shape, attributes, parameters, extra);
 }

@@ -4,7 +4,9 @@
 
 #include <new>
 
+#include "capture.hpp"
 #include "entry.hpp"
+#include "graph_memory.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -23,6 +25,7 @@ struct Pool {
     int device = 0;
     uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    bool on_host = false;  // pinned
     uint64_t used_bytes = 0, most_bytes = 0;
 
     void give(uint64_t bytes) {
@@ -44,6 +47,7 @@ namespace {
 // By device.
 constinit Pool default_pools[most_gpus];
 Pool* current_pools[most_gpus];  // nullptr: the default one
+constinit Pool default_host_pool = {.on_host = true};
 
 Pool& default_pool(const Device& device) {
     Pool& pool = default_pools[device.ordinal];
@@ -59,6 +63,8 @@ Pool* pool_of(CUmemoryPool handle) { return object_of<Pool>(handle, pool_magic);
 
 CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == nullptr)
+        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     uint64_t at = 0, charged = 0;
     const Status status = device.producer->memory_allocate(bytes, at, charged);
     if (status != status::success) return result_of(status);
@@ -67,7 +73,8 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
                          .device_address = at,
                          .kind = Range::Kind::device,
                          .device = static_cast<uint8_t>(device.ordinal),
-                         .pool = pool};
+                         .pool = pool,
+                         .context = pool == nullptr ? thread.current() : nullptr};
     if (!ranges.add(range)) {
         device.producer->memory_free(at);
         return CUDA_ERROR_OUT_OF_MEMORY;
@@ -77,16 +84,34 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
     return CUDA_SUCCESS;
 }
 
+// Work may still use it, and the program may get the same address again.
+CUresult free_pinned(const Range& range) {
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        Producer* const producer = load_acquire(process.device(i).producer);
+        const Status status = producer != nullptr ? producer->synchronize() : status::success;
+        if (i == range.device && status != status::success) return result_of(status);
+    }
+    return result_of(process.producer(range.device).host_free(range.handle));
+}
+
 CUresult free_memory(CUdeviceptr address) {
     Range range;
     if (address == 0) return CUDA_SUCCESS;
+    if (free_graph_memory(address)) return CUDA_SUCCESS;
+    if (ranges.find(address, range) && range.pool != nullptr && range.pool->on_host &&
+        ranges.take(address, Range::Kind::pinned, range)) {
+        range.pool->take_back(range.bytes);
+        return free_pinned(range);
+    }
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(process.device(range.device).producer->memory_free(address));
 }
 
-CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
+CUresult allocate_host(void** address, size_t bytes, unsigned flags, Pool* pool = nullptr) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == nullptr)
+        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     uint32_t handle = 0;
     HostBuffer buffer{};
     Device& device = current_device();
@@ -98,11 +123,14 @@ CUresult allocate_host(void** address, size_t bytes, unsigned flags) {
                          .handle = handle,
                          .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
                          .kind = Range::Kind::pinned,
-                         .device = static_cast<uint8_t>(device.ordinal)};
+                         .device = static_cast<uint8_t>(device.ordinal),
+                         .pool = pool,
+                         .context = pool == nullptr ? thread.current() : nullptr};
     if (!ranges.add(range)) {
         device.producer->host_free(handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (pool != nullptr) pool->give(bytes);
     *address = buffer.address;
     return CUDA_SUCCESS;
 }
@@ -123,7 +151,20 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
     return allocate(current_device(), address, *pitch * height);
 }
 
-CUresult cuMemFree_v2(CUdeviceptr address) { return free_memory(address); }
+CUresult cuMemFree_v2(CUdeviceptr address) {
+    const CUresult result = captures.unsafe();
+    return result == CUDA_SUCCESS ? free_memory(address) : result;
+}
+
+void free_memory_of(const Context& context) {
+    Range range;
+    while (ranges.take_of(context, range)) {
+        if (range.kind == Range::Kind::device)
+            process.producer(range.device).memory_free(range.address);
+        else if (range.kind == Range::Kind::pinned)
+            free_pinned(range);
+    }
+}
 
 CUresult cuMemGetInfo_v2(size_t* free, size_t* total) {
     if (free == nullptr || total == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -152,6 +193,9 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
     uint32_t name = 0;
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name))
+        return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(name, address, bytes);
+    if (pool->on_host) return allocate_host(reinterpret_cast<void**>(address), bytes, 0, pool);
     Device& device = process.device(static_cast<unsigned>(pool->device));
     const CUresult result = process.open(device);
     return result == CUDA_SUCCESS ? allocate(device, address, bytes, pool) : result;
@@ -160,12 +204,53 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     uint32_t name = 0;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(name)) return capture_free(name, address);
     Range range;
     // What other devices still do with it, their own order does not tell.
     if (ranges.find(address, range) && range.device != device_of(name).ordinal)
         if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
             return result_of(status);
     return free_memory(address);
+}
+
+namespace {
+
+bool is_on_host(const CUmemLocation& location) {
+    return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
+           location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+}
+
+// What a location's pool may be asked for; managed memory is not served.
+CUresult check(const CUmemLocation* location, CUmemAllocationType type) {
+    if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
+    if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    if (is_on_host(*location)) return CUDA_SUCCESS;
+    if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    return process.find_device(location->id) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+}  // namespace
+
+CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check(location, type); result != CUDA_SUCCESS) return result;
+    if (!is_on_host(*location)) return fikit::shim::cuDeviceGetDefaultMemPool(pool, location->id);
+    *pool = reinterpret_cast<CUmemoryPool>(&default_host_pool);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
+    const CUresult result = fikit::shim::cuMemGetDefaultMemPool(pool, location, type);
+    return result == CUDA_SUCCESS && !is_on_host(*location)
+               ? fikit::shim::cuDeviceGetMemPool(pool, location->id)
+               : result;
+}
+
+CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+    if (const CUresult result = check(location, type); result != CUDA_SUCCESS) return result;
+    return is_on_host(*location) ? CUDA_ERROR_NOT_SUPPORTED
+                                 : fikit::shim::cuDeviceSetMemPool(location->id, pool);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice ordinal) {
@@ -188,21 +273,23 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (process.find_device(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
+    if (pool->on_host || pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
     store_release(current_pools[ordinal], pool);
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const bool on_host = is_on_host(properties->location);
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
+        (!on_host && properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
         properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (!on_host && process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     auto* const made = new (std::nothrow) Pool();
     if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    made->device = properties->location.id;
+    made->device = on_host ? 0 : properties->location.id;
+    made->on_host = on_host;
     *pool = reinterpret_cast<CUmemoryPool>(made);
     return CUDA_SUCCESS;
 }
@@ -210,7 +297,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (pool == &default_pools[pool->device]) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == &default_pools[pool->device] || pool == &default_host_pool) return CUDA_ERROR_INVALID_VALUE;
     Pool*& current = current_pools[pool->device];
     if (load_acquire(current) == pool) store_release(current, static_cast<Pool*>(nullptr));
     pool->magic = 0;
@@ -295,26 +382,28 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
 
 CUresult cuMemFreeHost(void* address) {
     Range range;
+    if (address == nullptr) return CUDA_SUCCESS;
     if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
         return CUDA_ERROR_INVALID_VALUE;
-    // Work may still use it, and the program may get the same address again.
-    for (unsigned i = 0; i < process.device_count(); ++i) {
-        Producer* const producer = load_acquire(process.device(i).producer);
-        const Status status = producer != nullptr ? producer->synchronize() : status::success;
-        if (i == range.device && status != status::success) return result_of(status);
-    }
-    return result_of(process.device(range.device).producer->host_free(range.handle));
+    return free_pinned(range);
 }
 
 // The program's own pages cannot be shared, so the GPU never sees them: copies go through the staging area as
 // for any memory. Who wants the GPU to reach them itself is refused.
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    if ((flags & ~unsigned{CU_MEMHOSTREGISTER_PORTABLE}) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (flags > CU_MEMHOSTREGISTER_PORTABLE) return CUDA_ERROR_NOT_SUPPORTED;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (ranges.find(at, range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    range = {.address = at, .bytes = bytes, .flags = flags, .kind = Range::Kind::registered};
+    range = {.address = at,
+             .bytes = bytes,
+             .flags = flags,
+             .kind = Range::Kind::registered,
+             .context = thread.current()};
     return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -336,7 +425,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsign
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
     Range range;
-    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
+    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) ||
+        range.kind != Range::Kind::pinned)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = range.flags;
     return CUDA_SUCCESS;

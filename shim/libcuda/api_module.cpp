@@ -408,6 +408,7 @@ CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) { return giv
 CUresult cuModuleUnload(CUmodule handle) { return unload(module_of(handle)); }
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
+    if (name == nullptr || *name == '\0') return CUDA_ERROR_INVALID_VALUE;
     return give_function(handle, module_of(module), name);
 }
 

@@ -30,10 +30,13 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
             return give(into, address);
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
             return give(into, 0u);
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: {
+            const bool plain = range.kind == Range::Kind::device && range.pool == nullptr;
+            return give(into, plain && range.graph == nullptr ? 1u : 0u);
+        }
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:
         case CU_POINTER_ATTRIBUTE_MEMORY_BLOCK_ID:
             return give(into, range.id);
@@ -52,7 +55,7 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
             return give(into, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-            return give(into, CUmemoryPool{nullptr});
+            return give(into, reinterpret_cast<CUmemoryPool>(range.pool));
         default:
             return CUDA_ERROR_NOT_SUPPORTED;
     }

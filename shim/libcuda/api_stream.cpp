@@ -49,6 +49,7 @@ CUresult cuStreamCreate(CUstream* handle, unsigned int flags) {
 CUresult cuStreamDestroy_v2(CUstream handle) {
     Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    captures.abandon(stream->name);
     const Status status = producer_of(stream->name).stream_destroy(stream_number(stream->name));
     stream->magic = 0;
     delete stream;
@@ -80,9 +81,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
             node.event = event_handle;
             return true;
         });
-    if (load_acquire(event->capture) != 0) return captures.join(name, *event);
-    // Within a capture, an event from outside would be a dependency that no launch could repeat.
-    if (captures.capturing(name)) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    if (load_acquire(event->capture) != 0) return captures.join(name, is_blocking(handle), *event);
+    if (captures.capturing(name)) return captures.isolate(name);
     return wait_for_event(name, *event);
 }
 
@@ -122,6 +122,71 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
     uint32_t name = 0;
     if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
     *device = device_of(name).ordinal;
+    return CUDA_SUCCESS;
+}
+
+// The default streams have no attributes of their own.
+CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue* value) {
+    const Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (stream == nullptr && !is_default(handle)) return CUDA_ERROR_INVALID_HANDLE;
+    const Stream preset;
+    const Stream& asked = stream != nullptr ? *stream : preset;
+    *value = {};
+    switch (id) {
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+            value->accessPolicyWindow = asked.window;
+            return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+            value->syncPolicy = asked.policy;
+            return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+            value->priority = asked.priority;
+            return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+            value->memSyncDomainMap = asked.domain_map;
+            return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+            value->memSyncDomain = asked.domain;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+// A stream's priority is that with which it was made.
+CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue* value) {
+    Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
+    if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (stream == nullptr) return is_default(handle) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_HANDLE;
+    switch (id) {
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+            stream->window = value->accessPolicyWindow;
+            return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+            stream->policy = value->syncPolicy;
+            return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+            return value->priority == stream->priority ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+            stream->domain_map = value->memSyncDomainMap;
+            return CUDA_SUCCESS;
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+            stream->domain = value->memSyncDomain;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult cuStreamCopyAttributes(CUstream to, CUstream from) {
+    const Stream* const source = is_default(from) ? nullptr : stream_of(from);
+    Stream* const target = is_default(to) ? nullptr : stream_of(to);
+    if (source == nullptr || target == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    target->window = source->window;
+    target->policy = source->policy;
+    target->domain_map = source->domain_map;
+    target->domain = source->domain;
     return CUDA_SUCCESS;
 }
 

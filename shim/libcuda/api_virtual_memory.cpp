@@ -98,23 +98,35 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
         return CUDA_ERROR_INVALID_VALUE;
     Device* device = nullptr;
     if (const CUresult result = current_or_first(device); result != CUDA_SUCCESS) return result;
+    // Where something of this process lies already, others are asked for; those are held meanwhile, so that
+    // they do not come again.
+    constexpr unsigned tries = 4;
+    uint64_t held[tries];
+    unsigned holding = 0;
     const fikit_request_memory_reserve request = {bytes, alignment};
-    fikit_reply_memory_reserve answer{};
-    const CUresult result = ask(*device, fikit_call_memory_reserve, request, answer);
-    if (result != CUDA_SUCCESS) return result;
-    auto* const reserved = new (std::nothrow) Reserved{answer.address, bytes, device, nullptr};
-    if (reserved == nullptr || !process.keep_away(answer.address, bytes)) {
-        const fikit_request_memory_unreserve back = {answer.address, bytes};
+    CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
+    while (holding < tries) {
+        fikit_reply_memory_reserve answer{};
+        result = ask(*device, fikit_call_memory_reserve, request, answer);
+        if (result != CUDA_SUCCESS) break;
+        auto* const reserved = new (std::nothrow) Reserved{answer.address, bytes, device, nullptr};
+        if (reserved != nullptr && process.keep_away(answer.address, bytes)) {
+            const Locked lock(mutex);
+            reserved->next = all_reserved;
+            all_reserved = reserved;
+            *address = answer.address;
+            break;
+        }
+        delete reserved;
+        held[holding++] = answer.address;
+        result = CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    while (holding != 0) {
+        const fikit_request_memory_unreserve back = {held[--holding], bytes};
         fikit_reply_memory_unreserve nothing{};
         ask(*device, fikit_call_memory_unreserve, back, nothing);
-        delete reserved;
-        return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    const Locked lock(mutex);
-    reserved->next = all_reserved;
-    all_reserved = reserved;
-    *address = answer.address;
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
@@ -253,6 +265,8 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     if (flags != 0 || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    // Whole or not at all, as the driver has it.
+    if (offset != 0 || bytes != load_relaxed(memories[handle].bytes)) return CUDA_ERROR_NOT_SUPPORTED;
     const fikit_request_memory_map request = {address, bytes, offset, static_cast<uint32_t>(handle), 0};
     fikit_reply_memory_map answer{};
     Device& device = *memories[handle].device;
@@ -293,15 +307,24 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
             return CUDA_ERROR_INVALID_DEVICE;
     const fikit_request_memory_access request = {address, bytes, access[0].flags, 0};
     fikit_reply_memory_access answer{};
-    return ask(*device, fikit_call_memory_access, request, answer);
+    if (const CUresult result = ask(*device, fikit_call_memory_access, request, answer);
+        result != CUDA_SUCCESS)
+        return result;
+    Range range;
+    for (CUdeviceptr at = address; at < address + bytes && ranges.find(at, range); at += range.bytes) {
+        range.flags = access[0].flags;
+        ranges.add(range);
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
     Range range;
     if (flags == nullptr || location == nullptr || !ranges.find(address, range))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags =
-        location->id == range.device ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    const unsigned given =
+        range.kind == Range::Kind::mapped ? range.flags : unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+    *flags = location->id == range.device ? given : unsigned{CU_MEM_ACCESS_FLAGS_PROT_NONE};
     return CUDA_SUCCESS;
 }
 

@@ -6,8 +6,8 @@ namespace fikit::shim {
 
 constinit Captures captures;
 
-CUresult Captures::begin(uint32_t stream, CUstreamCaptureMode mode, Graph* into, const CUgraphNode* nodes,
-                         size_t count) {
+CUresult Captures::begin(uint32_t stream, bool blocking, CUstreamCaptureMode mode, Graph* into,
+                         const CUgraphNode* nodes, size_t count) {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     // The legacy default stream cannot be captured (CUDA C++ Programming Guide, "Stream Capture").
@@ -32,9 +32,15 @@ CUresult Captures::begin(uint32_t stream, CUstreamCaptureMode mode, Graph* into,
         delete branch;
         return result;
     }
-    *capture = {graph, ++ids_, stream, false, into != nullptr, graph->nodes.size()};
+    capture->graph = graph;
+    capture->id = ++ids_;
+    capture->origin = stream;
+    capture->mode = mode;
+    capture->thread = pthread_self();
+    capture->given = into != nullptr;
     branch->capture = capture;
-    store_release(of_[stream], branch);
+    branch->blocking = blocking;
+    enter(stream, branch);
     store_release(active_, active_ + 1);
     return CUDA_SUCCESS;
 }
@@ -43,11 +49,15 @@ CUresult Captures::end(uint32_t stream, Graph*& graph) {
     const Locked lock(mutex_);
     if (of_[stream] == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     Capture* const capture = of_[stream]->capture;
-    if (capture->origin != stream) return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        pthread_equal(capture->thread, pthread_self()) == 0)
+        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    if (capture->origin != stream) {
+        capture->spoilt = true;
+        return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
+    }
     const bool joined = all_joined(*of_[stream]);
-    for (uint32_t each = 0; each < streams(); ++each)
-        if (of_[each] != nullptr && of_[each]->capture == capture) leave(each);
-    store_release(active_, active_ - 1);
+    close(capture);
     graph = capture->graph;
     const bool spoilt = capture->spoilt, given = capture->given;
     delete capture;
@@ -57,34 +67,71 @@ CUresult Captures::end(uint32_t stream, Graph*& graph) {
     return spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
 }
 
+void Captures::enter(uint32_t stream, Branch* branch) {
+    store_release(of_[stream], branch);
+    uint32_t& blocking = blocking_[stream >> stream_bits];
+    if (branch->blocking) store_release(blocking, blocking + 1);
+}
+
 void Captures::leave(uint32_t stream) {
     Branch* const branch = of_[stream];
     store_release(of_[stream], static_cast<Branch*>(nullptr));
+    uint32_t& blocking = blocking_[stream >> stream_bits];
+    if (branch->blocking) store_release(blocking, blocking - 1);
     delete branch;
 }
 
-// Does the origin come after all that was captured? A capture's nodes stand after what they depend on.
+void Captures::close(Capture* capture) {
+    for (uint32_t each = 0; each < streams(); ++each)
+        if (of_[each] != nullptr && of_[each]->capture == capture) leave(each);
+    store_release(active_, active_ - 1);
+}
+
+void Captures::abandon(uint32_t stream) {
+    if (!capturing(stream)) return;
+    const Locked lock(mutex_);
+    Capture* const capture = of_[stream]->capture;
+    if (capture->origin != stream) {
+        const List<Node*>& last = of_[stream]->last;
+        if (!capture->left.add(last.begin(), last.size())) capture->spoilt = true;
+        leave(stream);
+        return;
+    }
+    close(capture);
+    if (!capture->given) delete capture->graph;
+    delete capture;
+}
+
+// Does the origin come after what every other stream did last? A capture's nodes stand after what they depend
+// on.
 bool Captures::all_joined(const Branch& origin) const {
-    const List<Node*>& nodes = origin.capture->graph->nodes;
+    const Capture* const capture = origin.capture;
+    const List<Node*>& nodes = capture->graph->nodes;
     for (Node* const node : nodes) node->visit = 0;
     for (Node* const node : origin.last) node->visit = 1;
-    for (size_t i = nodes.size(); i-- > origin.capture->first;) {
-        if (nodes[i]->visit == 0) return false;
-        for (Node* const before : nodes[i]->before) before->visit = 1;
-    }
+    for (size_t i = nodes.size(); i-- > 0;)
+        if (nodes[i]->visit != 0)
+            for (Node* const before : nodes[i]->before) before->visit = 1;
+    for (const Node* const node : capture->left)
+        if (node->visit == 0) return false;
+    for (uint32_t stream = 0; stream < streams(); ++stream)
+        if (of_[stream] != nullptr && of_[stream]->capture == capture)
+            for (const Node* const node : of_[stream]->last)
+                if (node->visit == 0) return false;
     return true;
 }
 
 CUresult Captures::information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
-                               CUgraphNode const*& last, size_t& count) {
+                               CUgraphNode const*& last, CUgraphEdgeData const*& edges, size_t& count) {
     status = CU_STREAM_CAPTURE_STATUS_NONE;
     id = 0;
     graph = nullptr;
     last = nullptr;
+    edges = nullptr;
     count = 0;
     if (none()) return CUDA_SUCCESS;
     const Locked lock(mutex_);
-    const Branch* const branch = of_[stream];
+    Branch* const branch = of_[stream];
     if (branch == nullptr) return CUDA_SUCCESS;
     const Capture& capture = *branch->capture;
     status = capture.spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
@@ -92,6 +139,9 @@ CUresult Captures::information(uint32_t stream, CUstreamCaptureStatus& status, c
     graph = capture.graph;
     last = reinterpret_cast<CUgraphNode const*>(branch->last.begin());
     count = branch->last.size();
+    while (branch->edges.size() < count)
+        if (!branch->edges.add(CUgraphEdgeData{})) return CUDA_ERROR_OUT_OF_MEMORY;
+    edges = branch->edges.begin();
     return CUDA_SUCCESS;
 }
 
@@ -119,26 +169,36 @@ uint64_t Captures::record(uint32_t stream, Event& event) {
     return branch->capture->id;
 }
 
-CUresult Captures::join(uint32_t stream, const Event& event) {
+CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
     const Locked lock(mutex_);
     for (uint32_t other = 0; other < streams(); ++other) {
         const Branch* const each = of_[other];
         if (each == nullptr || each->capture->id != event.capture) continue;  // what is over cannot be joined
         if (&device_of(stream) != &device_of(each->capture->origin)) return CUDA_ERROR_NOT_SUPPORTED;
         Branch* branch = of_[stream];
-        if (branch != nullptr && branch->capture != each->capture) return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+        if (each->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+        if (stream_number(stream) == 0) {
+            each->capture->spoilt = true;
+            return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        }
+        if (branch != nullptr && branch->capture != each->capture) {
+            branch->capture->spoilt = each->capture->spoilt = true;
+            return CUDA_ERROR_STREAM_CAPTURE_MERGE;
+        }
         if (branch == nullptr) {
             branch = new (std::nothrow) Branch();
             if (branch == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
             branch->capture = each->capture;
-            store_release(of_[stream], branch);
+            branch->blocking = blocking;
+            enter(stream, branch);
         }
         for (size_t i = 0; i < event.captured_count; ++i)
             if (!branch->last.contains(event.captured[i]) && !branch->last.add(event.captured[i]))
                 return CUDA_ERROR_OUT_OF_MEMORY;
         return CUDA_SUCCESS;
     }
-    return CUDA_ERROR_CAPTURED_EVENT;
+    // Its capture is over: as good as never recorded.
+    return of_[stream] == nullptr ? CUDA_SUCCESS : isolate_held(stream);
 }
 
 CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace) {
@@ -157,10 +217,59 @@ CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, boo
     return CUDA_SUCCESS;
 }
 
+CUresult Captures::isolate(uint32_t stream) {
+    const Locked lock(mutex_);
+    return of_[stream] == nullptr ? spoil_blocking(stream) : isolate_held(stream);
+}
+
+CUresult Captures::isolate_held(uint32_t stream) {
+    of_[stream]->capture->spoilt = true;
+    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+}
+
 CUresult Captures::forbid(uint32_t stream) {
     const Locked lock(mutex_);
-    if (of_[stream] != nullptr) of_[stream]->capture->spoilt = true;
+    if (of_[stream] == nullptr) return spoil_blocking(stream);
+    of_[stream]->capture->spoilt = true;
     return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+// The mutex is held: work for the legacy default stream of a device.
+CUresult Captures::spoil_blocking(uint32_t stream) {
+    for (uint32_t other = stream; other < stream + FIKIT_MAX_STREAMS; ++other)
+        if (of_[other] != nullptr && of_[other]->blocking) of_[other]->capture->spoilt = true;
+    return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+}
+
+CUresult Captures::refuse_unsafe() {
+    if (thread.capture_mode == CU_STREAM_CAPTURE_MODE_RELAXED) return CUDA_SUCCESS;
+    const Locked lock(mutex_);
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t stream = 0; stream < streams(); ++stream) {
+        const Branch* const branch = of_[stream];
+        if (branch == nullptr) continue;
+        Capture& capture = *branch->capture;
+        const bool own = pthread_equal(capture.thread, pthread_self()) != 0;
+        const bool forbids = own ? capture.mode != CU_STREAM_CAPTURE_MODE_RELAXED
+                                 : capture.mode == CU_STREAM_CAPTURE_MODE_GLOBAL &&
+                                       thread.capture_mode == CU_STREAM_CAPTURE_MODE_GLOBAL;
+        if (!forbids) continue;
+        capture.spoilt = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return result;
+}
+
+CUresult Captures::refuse_all() {
+    const Locked lock(mutex_);
+    CUresult result = CUDA_SUCCESS;
+    for (uint32_t stream = 0; stream < streams(); ++stream) {
+        const Branch* const branch = of_[stream];
+        if (branch == nullptr) continue;
+        branch->capture->spoilt = true;
+        result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    }
+    return result;
 }
 
 }  // namespace fikit::shim

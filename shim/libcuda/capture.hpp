@@ -1,6 +1,7 @@
 // Stream capture. What a program does on a capturing stream becomes a node of the graph, after what the
 // stream did before. So a capture is the program's own affair: nothing of it reaches the context that others
-// share, and its mode forbids nobody anything.
+// share. What a capture forbids is refused here (CUDA C++ Programming Guide, "Creating a Graph Using Stream
+// Capture").
 #pragma once
 
 #include <cstdint>
@@ -13,47 +14,72 @@ class Captures {
   public:
     // No capture is under way anywhere in the process: what most calls find, at the price of one load.
     bool none() const { return load_relaxed(active_) == 0; }
-    bool capturing(uint32_t stream) const { return !none() && load_acquire(of_[stream]) != nullptr; }
+    // Also of the legacy default stream, which no work may enter while a stream is captured that it waits
+    // for.
+    bool capturing(uint32_t stream) const {
+        if (none()) return false;
+        return load_acquire(of_[stream]) != nullptr ||
+               (stream_number(stream) == 0 && load_relaxed(blocking_[stream >> stream_bits]) != 0);
+    }
 
-    // Into the given graph, behind the given nodes of it; without one into a new one.
-    CUresult begin(uint32_t stream, CUstreamCaptureMode mode, Graph* into, const CUgraphNode* nodes,
-                   size_t count);
+    // Into the given graph, behind the given nodes of it; without one into a new one. `blocking`: the legacy
+    // default stream waits for the stream.
+    CUresult begin(uint32_t stream, bool blocking, CUstreamCaptureMode mode, Graph* into,
+                   const CUgraphNode* nodes, size_t count);
     CUresult end(uint32_t stream, Graph*& graph);
     CUresult information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
-                         CUgraphNode const*& last, size_t& count);
+                         CUgraphNode const*& last, CUgraphEdgeData const*& edges, size_t& count);
+    // The stream ends, and with it the capture that it began.
+    void abandon(uint32_t stream);
 
     // The stream is capturing: a node for what it does next. `fill_in` completes it, and may fail.
     template <class FillIn>
     CUresult add(uint32_t stream, CUgraphNodeType type, const FillIn& fill_in);
     // An event recorded on a capturing stream stands for what the stream did so far; who waits for it joins.
     uint64_t record(uint32_t stream, Event& event);  // the capture's number; 0: none
-    CUresult join(uint32_t stream, const Event& event);
+    CUresult join(uint32_t stream, bool blocking, const Event& event);
+    // A wait for what is outside the capture would be a dependency that no launch could repeat.
+    CUresult isolate(uint32_t stream);
     // Adds to what the stream's next node depends on, or replaces it.
     CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
     // A call that no capture allows; the capture is spoilt.
     CUresult forbid(uint32_t stream);
+    // A call that might wait for any stream, also captured ones: refused as the captures' modes ask.
+    CUresult unsafe() { return none() ? CUDA_SUCCESS : refuse_unsafe(); }
+    CUresult forbid_all() { return none() ? CUDA_SUCCESS : refuse_all(); }
 
   private:
     struct Capture {
         Graph* graph;
         uint64_t id;
         uint32_t origin;
+        CUstreamCaptureMode mode;
+        pthread_t thread;
         bool spoilt;
-        bool given;    // the graph was there before
-        size_t first;  // of its nodes that are captured
+        bool given;        // the graph was there before
+        List<Node*> left;  // the last ones of streams destroyed meanwhile
     };
     // A stream in a capture: what its next node depends on.
     struct Branch {
         Capture* capture;
+        bool blocking;
         List<Node*> last;
+        List<CUgraphEdgeData> edges;  // to these, as the program may ask: all of full completion
     };
 
     Node* begin_node(uint32_t stream, CUgraphNodeType type);
     bool all_joined(const Branch& origin) const;
+    void enter(uint32_t stream, Branch* branch);
     void leave(uint32_t stream);
+    void close(Capture* capture);
+    CUresult refuse_unsafe();
+    CUresult refuse_all();
+    CUresult spoil_blocking(uint32_t stream);
+    CUresult isolate_held(uint32_t stream);
 
     mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint32_t active_ = 0;
+    uint32_t blocking_[most_gpus] = {};  // branches, by device
     uint64_t ids_ = 0;
     uint32_t streams() const { return process.device_count() << stream_bits; }
 
@@ -63,6 +89,7 @@ class Captures {
 template <class FillIn>
 CUresult Captures::add(uint32_t stream, CUgraphNodeType type, const FillIn& fill_in) {
     const Locked lock(mutex_);
+    if (of_[stream] == nullptr && stream_number(stream) == 0) return spoil_blocking(stream);
     if (of_[stream] == nullptr || of_[stream]->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     Node* const node = begin_node(stream, type);
     if (node == nullptr || !fill_in(*node)) {

@@ -22,7 +22,7 @@ PER_THREAD = re.compile(r"#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_(PTDS|PTSZ)\((cu[
 VARIANT = re.compile(r"_pt[sd][sz]$")
 NUMBERED = re.compile(r"_v\d+$")
 OTHER_HEADERS = ("cudaGL.h", "cudaEGL.h", "cudaVDPAU.h")
-PROFILER = ("cuProfilerInitialize", "cuProfilerStart", "cuProfilerStop")  # their header is not shipped
+PROFILER = {"cuProfilerStart", "cuProfilerStop"}  # their header is not shipped, that of their types is
 MARK = "fikit_shim"  # tells a stand-in from the genuine driver
 NEEDS = ("anytime", "initialised", "launch", "context")
 
@@ -66,13 +66,14 @@ def symbols_of(include: pathlib.Path) -> tuple[dict[str, Symbol], set[str]]:
     """Every symbol of cuda.h by name, and those names that only need to exist."""
     header = text_of(include / "cuda.h")
     names = {name for name in DECLARATION.findall(header) if "UNSUPPORTED" not in name}
-    names |= {name for name in RENAME.findall(header) if "UNSUPPORTED" not in name}
+    names |= {name for name in RENAME.findall(header) if "UNSUPPORTED" not in name} | PROFILER
     by_base: dict[str, list[str]] = defaultdict(list)
     for name in sorted(name for name in names if not VARIANT.search(name)):
         by_base[NUMBERED.sub("", name)].append(name)
     versions: dict[str, dict[int, str]] = defaultdict(dict)
-    for base, version, variant, parameters in TYPEDEF.findall(text_of(include / "cudaTypedefs.h")):
-        if not variant:
+    types = text_of(include / "cudaTypedefs.h") + text_of(include / "cudaProfilerTypedefs.h")
+    for base, version, variant, parameters in TYPEDEF.findall(types):
+        if not variant and base in by_base:
             versions[base][int(version)] = " ".join(parameters.split())
     variants = {name: "_" + kind.lower() for kind, name in PER_THREAD.findall(header)}
     names |= {name + variant for name, variant in variants.items()}
@@ -82,7 +83,7 @@ def symbols_of(include: pathlib.Path) -> tuple[dict[str, Symbol], set[str]]:
         for name, (version, parameters) in zip(there, sorted(versions[base].items()), strict=True):
             found[name] = Symbol(name, base, version, parameters, variant=variants.get(name, ""))
     exists = {name for other in OTHER_HEADERS for name in DECLARATION.findall(text_of(include / other))}
-    exists |= {*PROFILER, *(name for name in names if VARIANT.search(name))}
+    exists |= {"cuProfilerInitialize", *(name for name in names if VARIANT.search(name))}
     return found, exists - found.keys()
 
 
@@ -92,7 +93,7 @@ def wrapper(symbol: Symbol, number: int) -> list[str]:
     parameters = "" if symbol.parameters == "void" else symbol.parameters
     call = f"enter<Needs::{symbol.needs}, fikit::shim::{symbol.name}>({number}{arguments})"
     whole = "[[gnu::flatten]] " if symbol.needs == "launch" else ""
-    lines = [f'extern "C" {whole}CUresult CUDAAPI {symbol.name}({parameters}) {{ return {call}; }}']
+    lines = [f'extern "C" EXPORTED {whole}CUresult CUDAAPI {symbol.name}({parameters}) {{ return {call}; }}']
     if symbol.variant:
         lines.append(
             f'extern "C" CUresult CUDAAPI {symbol.name}{symbol.variant}({parameters}) {{\n'

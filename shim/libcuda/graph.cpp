@@ -4,6 +4,7 @@
 
 #include "../records.hpp"
 #include "copies.hpp"
+#include "graph_memory.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -89,7 +90,8 @@ bool write_fill(const Node& node, Image& image, List<uint32_t>& before) {
 }
 
 bool does_nothing(const Node& node) {
-    return !node.enabled || node.type == CU_GRAPH_NODE_TYPE_EMPTY || node.type == CU_GRAPH_NODE_TYPE_GRAPH;
+    return !node.enabled || node.type == CU_GRAPH_NODE_TYPE_EMPTY || node.type == CU_GRAPH_NODE_TYPE_GRAPH ||
+           node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node.type == CU_GRAPH_NODE_TYPE_MEM_FREE;
 }
 
 // Whether the executor can run it without this process.
@@ -161,6 +163,7 @@ Node::~Node() {
     magic = 0;
     free(packed);
     delete child;
+    if (memory != nullptr) memory->release();
 }
 
 bool Node::adopt(Graph* graph_given) {
@@ -204,6 +207,9 @@ Graph* Graph::clone() const {
         made->fill = node->fill;
         made->host = node->host;
         made->event = node->event;
+        made->memory = node->memory;
+        if (made->memory != nullptr) made->memory->retain();
+        made->freed = node->freed;
         made->enabled = node->enabled;
         if (node->packed != nullptr) {
             const Function* const function = function_of(node->function);
@@ -257,8 +263,27 @@ bool make_room(Node& node, const Function& function) {
 
 CUresult Executable::arrange() {
     order.clear();
+    memory.clear();
     const List<Node*> none;
-    return put_in_order(*graph, none, order);
+    if (const CUresult result = put_in_order(*graph, none, order); result != CUDA_SUCCESS) return result;
+    for (Node* const node : order)
+        if ((node->memory != nullptr || node->freed != 0) && !memory.add(node))
+            return CUDA_ERROR_OUT_OF_MEMORY;
+    return CUDA_SUCCESS;
+}
+
+CUresult Executable::use_memory() const {
+    const bool frees = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+    for (const Node* const node : memory)
+        if (node->memory != nullptr && load_acquire(node->memory->in_use) != 0 && !frees)
+            return CUDA_ERROR_INVALID_VALUE;
+    for (const Node* const node : memory) {
+        if (node->memory != nullptr)
+            node->memory->allocate();
+        else
+            free_graph_memory(node->freed);
+    }
+    return CUDA_SUCCESS;
 }
 
 CUresult Executable::take(const Graph& wanted) {

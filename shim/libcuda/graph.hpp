@@ -70,6 +70,7 @@ class List {
 };
 
 struct Graph;
+struct GraphMemory;
 
 struct Node {
     uint32_t magic = node_magic;
@@ -88,6 +89,8 @@ struct Node {
     List<CUstreamBatchMemOpParams> values;
     CUevent event = nullptr;
     Graph* child = nullptr;
+    GraphMemory* memory = nullptr;  // allocated
+    CUdeviceptr freed = 0;
     // While the graph is looked at as a whole.
     bool enabled = true;
     uint8_t visit = 0;
@@ -123,6 +126,7 @@ struct Executable {
     Graph* graph = nullptr;  // a copy of the one that it was made from
     uint64_t flags = 0;
     List<Node*> order;         // all that does something, after what it depends on, children's nodes too
+    List<Node*> memory;        // of these, what allocates and frees
     Device* device = nullptr;  // whose session has it
     uint32_t number = 0;       // there; 0: it is not
     bool changed = true;       // since the executor got it
@@ -137,6 +141,8 @@ struct Executable {
     CUresult take(Node& node, const Graph& child);
     // Hands it to the executor where it can be one operation.
     CUresult send();
+    // Before a launch: what is allocated is in use from here on. INVALID_VALUE: it is still in use.
+    CUresult use_memory() const;
 
   private:
     CUresult arrange();

@@ -21,6 +21,11 @@ struct Stream {
     unsigned flags = 0;
     int priority = 0;
     Context* context = nullptr;
+    // Hints, which are remembered.
+    CUaccessPolicyWindow window = {};
+    CUsynchronizationPolicy policy = CU_SYNC_POLICY_AUTO;
+    CUlaunchMemSyncDomainMap domain_map = {0, 1};
+    CUlaunchMemSyncDomain domain = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
 };
 
 struct Node;
@@ -124,6 +129,11 @@ inline Stream* stream_of(CUstream handle) { return object_of<Stream>(handle, str
 
 // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are no objects.
 inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
+
+// Whether the legacy default stream waits for it.
+inline bool is_blocking(CUstream handle) {
+    return is_default(handle) || (stream_of(handle)->flags & CU_STREAM_NON_BLOCKING) == 0;
+}
 
 // The stream's name in the process (process.hpp).
 inline CUresult find_stream(CUstream handle, uint32_t& name) {

@@ -192,24 +192,22 @@ Context* Process::find(CUcontext handle) {
 
 Context* Process::create(Device& device, unsigned flags) {
     const Locked lock(contexts_mutex_);
-    for (Context* context = contexts_ + most_gpus; context != contexts_ + most_gpus + most_contexts;
-         ++context) {
-        if (context->handle != nullptr) continue;
-        context->device = &device;
-        context->flags = flags;
-        context->references = 1;
-        context->primary = false;
-        context->cache = {};
-        context->stream = device.stream(0);
-        store_release(context->handle, reinterpret_cast<CUcontext>(context));
-        return context;
+    for (unsigned tried = 1; tried <= most_contexts; ++tried) {
+        Context& context = contexts_[most_gpus + (latest_context_ + tried) % most_contexts];
+        if (context.handle != nullptr) continue;
+        latest_context_ = (latest_context_ + tried) % most_contexts;
+        context.device = &device;
+        context.flags = flags;
+        context.references = 1;
+        context.primary = false;
+        context.cache = {};
+        context.stream = device.stream(0);
+        store_release(context.handle, reinterpret_cast<CUcontext>(&context));
+        return &context;
     }
     return nullptr;
 }
 
-void Process::destroy(Context& context) {
-    discard_storage(context.handle);
-    store_release(context.handle, CUcontext{nullptr});
-}
+void Process::destroy(Context& context) { store_release(context.handle, CUcontext{nullptr}); }
 
 }  // namespace fikit::shim

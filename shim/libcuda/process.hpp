@@ -6,6 +6,7 @@
 #include "../producer.hpp"
 #include "cuda_interface.hpp"
 #include "handshake.hpp"
+#include "thread.hpp"
 
 namespace fikit::shim {
 
@@ -92,9 +93,15 @@ class Process {
     bool genuine_ = false;
     pthread_mutex_t contexts_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     Context contexts_[most_gpus + most_contexts] = {};  // by device the primary ones, then the program's own
+    unsigned latest_context_ = 0;  // of these; a place is used again last: handles may still be around
 };
 
 extern Process process;
+
+inline Context* Thread::current() const {
+    Context* const top = depth != 0 ? stack[depth - 1] : nullptr;
+    return top != nullptr && load_relaxed(top->handle) != nullptr ? top : nullptr;
+}
 
 inline Context& Device::primary() const { return process.context(static_cast<unsigned>(ordinal)); }
 inline Device& device_of(uint32_t stream) { return process.device(stream >> stream_bits); }

@@ -66,6 +66,18 @@ bool Ranges::take(uint64_t address, Range::Kind kind, Range& range) {
     return true;
 }
 
+bool Ranges::take_of(const Context& context, Range& range) {
+    const Writing lock(lock_);
+    for (uint32_t at = 0; at < count_; ++at) {
+        if (ranges_[at].context != &context) continue;
+        range = ranges_[at];
+        --count_;
+        memmove(static_cast<void*>(ranges_ + at), ranges_ + at + 1, (count_ - at) * sizeof(Range));
+        return true;
+    }
+    return false;
+}
+
 bool Ranges::find(uint64_t address, Range& range) const {
     pthread_rwlock_rdlock(&lock_);
     const uint32_t at = after(address);

@@ -8,6 +8,8 @@
 
 namespace fikit::shim {
 
+struct Context;
+struct GraphMemory;
 struct Pool;
 
 struct Range {
@@ -19,8 +21,10 @@ struct Range {
     uint32_t handle = 0;
     uint32_t flags = 0;
     Kind kind = Kind::device;
-    uint8_t device = 0;    // whose session has it
-    Pool* pool = nullptr;  // that device memory came from; nullptr: none
+    uint8_t device = 0;            // whose session has it
+    Pool* pool = nullptr;          // that device memory came from; nullptr: none
+    GraphMemory* graph = nullptr;  // that it is; nullptr: no graph's
+    Context* context = nullptr;    // with which it goes; nullptr: none
 
     bool on_device() const { return kind == Kind::device || kind == Kind::variable || kind == Kind::mapped; }
 };
@@ -32,6 +36,8 @@ class Ranges {
     // The range that begins at `address`, which is forgotten; false when there is none of the kind.
     bool take(uint64_t address, Range::Kind kind, Range& range);
     bool find(uint64_t address, Range& range) const;
+    // Any one that goes with the context, and is forgotten; false when there is none.
+    bool take_of(const Context& context, Range& range);
 
   private:
     uint32_t after(uint64_t address) const;  // index of the first range that begins beyond
@@ -43,5 +49,8 @@ class Ranges {
 };
 
 extern Ranges ranges;
+
+// The memory of a context that ends.
+void free_memory_of(const Context& context);
 
 }  // namespace fikit::shim

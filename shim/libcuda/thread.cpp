@@ -27,7 +27,7 @@ CUresult no_context() {
         const Producer* const producer = load_acquire(process.device(i).producer);
         if (producer != nullptr && producer->within_host_function()) return CUDA_ERROR_NOT_PERMITTED;
     }
-    return CUDA_ERROR_INVALID_CONTEXT;
+    return thread.depth != 0 ? CUDA_ERROR_CONTEXT_IS_DESTROYED : CUDA_ERROR_INVALID_CONTEXT;
 }
 
 CUresult own_default_stream(Device& device, uint32_t& stream) {

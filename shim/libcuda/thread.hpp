@@ -12,19 +12,20 @@ struct Context;
 struct Device;
 
 struct Thread {
-    static constexpr int most = 64;
+    static constexpr int most = 1024;
     Context* stack[most];
     int depth;
     bool zero_is_own;                    // within a per-thread-default-stream variant
     uint32_t default_stream[most_gpus];  // by device; 0: not made yet
     CUstreamCaptureMode capture_mode;
 
-    Context* current() const { return depth != 0 ? stack[depth - 1] : nullptr; }
+    Context* current() const;  // nullptr: none, or one that is no more (process.hpp)
 };
 
 extern constinit thread_local Thread thread;
 
-// What a call that needs a current context gets without one: a function in a stream must not call CUDA.
+// What a call that needs a current context gets without one, also where it has been destroyed: a function in
+// a stream must not call CUDA.
 CUresult no_context();
 
 // The calling thread's own default stream on the device; made when it is first named.

@@ -1,7 +1,8 @@
 """The driver API as the contract tests call it: a result that is no success is an exception.
 
 With FIKIT_TEST_DEVICE=sim (the default) the simulated libcuda is opened first, so that cuda.bindings, which
-opens libcuda.so.1 by name, gets it. With =real nothing is preloaded.
+opens libcuda.so.1 by name, gets it. With =real nothing is preloaded. With FIKIT_TEST_SHIM=1 it is fikitd's
+libcuda.so.1, and the device is that of a daemon (conftest.py).
 """
 
 import ctypes
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+SHIM = os.environ.get("FIKIT_TEST_SHIM") == "1"
 KERNELS = b"""
 .version 8.0
 .target sm_90
@@ -112,7 +114,11 @@ class Cuda:
 
     def __init__(self) -> None:
         self.simulated = os.environ.get("FIKIT_TEST_DEVICE", "sim") == "sim"
-        if self.simulated:
+        if SHIM:
+            from fikit.unmodified import library_folder
+
+            ctypes.CDLL(str(library_folder() / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
+        elif self.simulated:
             from fikitd.simcuda import library_path
 
             ctypes.CDLL(str(library_path()), mode=ctypes.RTLD_GLOBAL)

@@ -141,7 +141,7 @@ def test_physical_memory_is_shared_between_processes(cuda: Cuda, alone: Alone) -
     descriptor = int(cuda.cuMemExportToShareableHandle(handle, kind, 0))
     socket.send_fds(ours, [b"memory"], [descriptor])
     os.set_inheritable(theirs.fileno(), True)
-    out = alone(take_descriptor, keep=[theirs.fileno()], CHANNEL=str(theirs.fileno()))
+    out = alone(take_descriptor, keep=[theirs.fileno()], beside=True, CHANNEL=str(theirs.fileno()))
     assert out.split() == ["31"]
     assert cuda.read(address)[0] == 13
     ours.close()
@@ -167,7 +167,7 @@ def test_an_allocation_is_shared_by_a_handle(cuda: Cuda, alone: Alone) -> None:
     cuda.cuCtxSynchronize()
     handle = cuda.cuIpcGetMemHandle(place)
     named = ctypes.string_at(handle.getPtr(), 64)
-    assert alone(open_handle, HANDLE=named.hex()).split() == ["8"]
+    assert alone(open_handle, beside=True, HANDLE=named.hex()).split() == ["8"]
     assert cuda.read(place)[0] == 21
 
 

@@ -95,6 +95,24 @@ def test_the_program_says_which_device_it_sees(
 
 
 @pytest.mark.parametrize(
+    ("what", "code"),
+    [
+        ("in_flight", 7),
+        ("daemon_threads", 3),
+        ("exec_again", 0),
+        ("signals", -signal.SIGTERM),
+        ("less_rights", 0),
+        ("pools", 0),
+    ],
+)
+def test_a_process_in_an_odd_state(natively: Runner, shared: Runner, what: str, code: int) -> None:
+    program = (sys.executable, str(PROGRAMS / "processes.py"), what)
+    alone = natively(*program)
+    assert alone[0] == code, alone[2]
+    assert shared(*program)[:2] == alone[:2]
+
+
+@pytest.mark.parametrize(
     "ending", ["os._exit(0)", "os.kill(os.getpid(), 9)", "os.execv('/bin/true', ['true'])"]
 )
 def test_an_end_without_clean_up_gives_everything_back(

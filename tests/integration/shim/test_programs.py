@@ -38,6 +38,14 @@ NAMES = [
     "pools",
     "printing",
     "tensor_maps",
+    "attributes",
+    "capture_misuse",
+    "context_ends",
+    "crowds",
+    "graph_memory",
+    "graph_misuse",
+    "registered",
+    "wide_parameters",
 ]
 LINKED = {"plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
 

@@ -26,7 +26,8 @@ def work(context, index):
     stream = checked(driver.cuStreamCreate(1))
     memory = checked(driver.cuMemAlloc(64))
     checked(driver.cuMemsetD32(memory, 0, 16))
-    checked(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
+    mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL  # others allocate meanwhile
+    checked(driver.cuStreamBeginCapture(stream, mode))
     for _ in range(3):
         checked(driver.cuLaunchKernel(increment, 1, 1, 1, 1, 1, 1, 0, stream, ((memory,), (None,)), 0))
     graph = checked(driver.cuGraphInstantiate(checked(driver.cuStreamEndCapture(stream)), 0))

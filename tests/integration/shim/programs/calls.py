@@ -1,5 +1,7 @@
 """What the programs here share: a call of cuda-python's that must succeed, and kernels."""
 
+import ctypes
+
 from cuda.bindings import driver
 
 KERNELS = b"""
@@ -48,3 +50,15 @@ def read(address, size=4):
     into = bytearray(size)
     done(driver.cuMemcpyDtoH(into, address, size))
     return bytes(into)
+
+
+def names(*answers):
+    """Print the names of results."""
+    print(*(answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_") for answer in answers))
+
+
+def launch(function, stream, *values):
+    """Launch one thread; integers are u64, ctypes values what they are."""
+    stored = [value if hasattr(value, "_type_") else ctypes.c_uint64(int(value)) for value in values]
+    pointers = (ctypes.c_void_p * max(len(stored), 1))(*(ctypes.addressof(value) for value in stored))
+    return driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, ctypes.addressof(pointers), 0)

@@ -1,0 +1,72 @@
+"""Captures that are aborted, crossed, left behind, or disturbed by what they forbid."""
+
+import threading
+
+from calls import KERNELS, done, launch, names, start
+from cuda.bindings import driver
+
+_, context = start()
+module = done(driver.cuModuleLoadData(KERNELS))
+nothing = done(driver.cuModuleGetFunction(module, b"nothing"))
+memory = done(driver.cuMemAlloc(64))
+event = done(driver.cuEventCreate(2))
+
+
+def begin(stream, mode="THREAD_LOCAL"):
+    return driver.cuStreamBeginCapture(
+        stream, getattr(driver.CUstreamCaptureMode, "CU_STREAM_CAPTURE_MODE_" + mode)
+    )
+
+
+def end(stream):
+    return driver.cuStreamEndCapture(stream)
+
+
+def elsewhere(call):
+    """What another thread gets."""
+    got = []
+
+    def work():
+        driver.cuCtxSetCurrent(context)
+        got.append(call())
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    return got[0]
+
+
+# A stream takes its capture with it; the next one has nothing of it.
+stream, other = done(driver.cuStreamCreate(1)), done(driver.cuStreamCreate(1))
+names(begin(stream), launch(nothing, stream), driver.cuStreamDestroy(stream))
+stream = done(driver.cuStreamCreate(1))
+print(done(driver.cuStreamIsCapturing(stream)).name)
+names(launch(nothing, stream), driver.cuStreamSynchronize(stream))
+
+for forbidden in (
+    lambda: driver.cuStreamQuery(stream),
+    lambda: driver.cuMemcpyDtoH(bytearray(4), memory, 4),
+    driver.cuCtxSynchronize,
+    lambda: driver.cuMemFree(memory),
+    lambda: driver.cuMemAllocHost(64),
+    lambda: driver.cuStreamAddCallback(stream, driver.CUstreamCallback(1), 0, 0),
+):
+    names(begin(stream), forbidden(), end(stream), launch(nothing, stream))
+for mode in ("GLOBAL", "THREAD_LOCAL", "RELAXED"):
+    names(begin(stream, mode), elsewhere(lambda: driver.cuMemAlloc(64)), end(stream))
+    names(begin(stream, mode), elsewhere(lambda: end(stream)), end(stream))
+for harmless in (
+    lambda: driver.cuModuleLoadData(KERNELS),
+    driver.cuMemGetInfo,
+    lambda: driver.cuStreamCreate(0),
+    lambda: driver.cuEventSynchronize(done(driver.cuEventCreate(0))),
+):
+    names(begin(stream, "GLOBAL"), harmless(), end(stream))
+
+names(begin(stream), launch(nothing, stream), driver.cuEventRecord(event, stream), end(stream))
+names(driver.cuStreamWaitEvent(other, event, 0), launch(nothing, other), driver.cuStreamSynchronize(other))
+names(begin(stream), driver.cuEventRecord(event, stream), driver.cuStreamWaitEvent(other, event, 0))
+names(launch(nothing, other), end(other), end(stream))
+names(begin(stream), begin(other), driver.cuEventRecord(event, stream))
+names(driver.cuStreamWaitEvent(other, event, 0), end(stream), end(other))
+names(begin(0), begin(1), begin(2), launch(nothing, 1), driver.cuStreamSynchronize(1), end(2))
