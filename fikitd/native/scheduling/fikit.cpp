@@ -1,6 +1,8 @@
 // See fikit.hpp.
 #include "fikit.hpp"
 
+#include "lateness.hpp"
+
 namespace fikit::scheduling {
 
 using Verdict = Decision::Verdict;
@@ -12,8 +14,9 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         places_[session] = static_cast<uint8_t>(number + 1);
         highs_[number] = High{};
         highs_[number].sequence = &sequences_[number];
-        highs_[number].sequence->forget();
+        highs_[number].sequence->forget(now);
         highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
+        set_bound(highs_[number]);
         return;
     }
     ++unforeseeable_;
@@ -28,46 +31,40 @@ void Fikit::discharge(unsigned session) {
     places_[session] = 0;
 }
 
-void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
+[[gnu::flatten]] void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     Levels::issued(session, work, now);
     if (!work.gated) {
         High* high = high_of(session);
         if (high == nullptr) return;
         if (high->outstanding == 0)
             statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
-        Sequence& sequence = *high->sequence;
-        const Nanoseconds gap = sequence.size() == 0 ? 0 : now - sequence.last().at;
-        sequence.launched(work, now);
+        high->sequence->launched(work, now);
         ++high->outstanding;
         high->awaits = false;
-        high->gap += (std::min<Nanoseconds>(gap, 1'000'000) - high->gap) / 16;
-        high->duration += (sequence.last().duration - high->duration) / 16;
-        const double demand = work.engine == Engine::kernel
-                                  ? static_cast<double>(work.blocks) / std::max<uint16_t>(1, work.per_sm)
-                                  : 0;
-        high->demand = std::max(high->demand * 0.999, std::min<double>(demand, bounds_.multiprocessors));
         return;
     }
     const bool planned = planned_for_ == session;
-    Plan made;
-    if (planned) {
-        made = planned_;
-    } else {
+    planned_for_ = max_sessions;
+    if (runs_ == operations) return;  // nobody is near whom it could delay
+    Running& made = running(runs_);
+    if (!planned) {
         const uint32_t sms =
             work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-        made = plan(session, work, sms, now);
+        plan(made.plan, session, work, sms, busy_until(now), now);
     }
-    planned_for_ = max_sessions;
-    const Nanoseconds longest = made.end - made.start;
-    const Nanoseconds length =
-        longest * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
-    made.end = made.start + length;
-    if (!work.known || made.block == 0) made.block = length;
-    if (runs_ == operations) return;  // nobody is near whom it could delay
-    running(runs_++) = {
-        static_cast<uint8_t>(session), work.known, planned, charge(work), length, longest, made};
+    ++runs_;
+    made.session = static_cast<uint8_t>(session);
+    made.known = work.known;
+    made.planned = planned;
+    made.charge = charge(work);
+    made.length = made.longest = made.plan.end - made.plan.start;
+    if (work.longest > work.expected) {
+        made.length = made.longest * work.expected / work.longest;
+        made.plan.end = made.plan.start + made.length;
+    }
+    if (!work.known || made.plan.block == 0) made.plan.block = made.length;
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
-    queued_ += length;
+    queued_ += made.length;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -75,8 +72,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
-        high.unplanned |= !planned && running(runs_ - 1).plan.block > step_bound(high);
-        if (runs_ > 0) suspect(high, running(runs_ - 1));
+        high.unplanned |= !planned && made.plan.block > high.bound;
+        suspect(high, made);
     }
 }
 
@@ -89,7 +86,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (!running(at).known && work.engine == Engine::kernel) --unknowns_;
         const Nanoseconds lasted = now - std::max(running(at).plan.start, last_over_);
         // One mark tells of several: what else is in flight may have taken that time.
-        if (work.known && work.key != 0 && lasted > 4 * running(at).longest + in_flight(now) + 2 * queued_)
+        const Nanoseconds usual = 4 * running(at).longest + 2 * queued_;
+        if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
             surprised(session, work, running(at), lasted);
         last_over_ = now;
         queued_ -= running(at).length;
@@ -122,23 +120,33 @@ void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch
         high.foreseen = high.seen;
         high.seen = at;
         high.own = high.batch = 0;
-        high.guest = runs_ > 0 ? running(0) : Running{};
+        high.guest.guest.name = 0;
+        if (runs_ > 0) {
+            high.guest = running(0).plan;
+            high.guest_session = running(0).session;
+            high.others = 0;
+            for (unsigned run = 1; run < runs_; ++run)
+                if (running(run).session != high.guest_session)
+                    high.others = std::max(high.others, running(run).plan.block);
+        }
     }
     ++high.batch;
     high.own += launch.duration;
     high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
-    const Plan& guest = high.guest.plan;
+    const Plan& guest = high.guest;
     if (guest.guest.name != 0) high.foreseen += stall(guest, launch, guest.block);
 }
 
 void Fikit::learn(unsigned session, High& high) {
-    const Interference::Guest& guest = high.guest.plan.guest;
+    const Interference::Guest& guest = high.guest.guest;
     if (high.batch == 0 || guest.name == 0) return;
-    const Nanoseconds longer = std::max<Nanoseconds>(0, high.seen - high.foreseen);
-    for (const unsigned either : {session, unsigned{high.guest.session}}) {
+    const Nanoseconds waited = high.foreseen + high.batch * high.others;
+    const Nanoseconds longer = std::max<Nanoseconds>(0, high.seen - waited);
+    for (const unsigned either : {session, unsigned{high.guest_session}}) {
         statistics_[either].beside_time += high.own;
         statistics_[either].slowed_time += longer;
     }
+    if (longer == 0 && guest.most == 0) return;  // mostly
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const uint32_t end = sequence.size() - high.outstanding;
@@ -210,7 +218,8 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     high.unplanned = false;
     for (unsigned at = 0; at < runs_; ++at)
         high.unplanned |= !running(at).planned && running(at).plan.block > statistics.bound;
-    statistics.bound = step_bound(high);
+    set_bound(high);
+    statistics.bound = high.bound;
     statistics.trust = high.trust;
     statistics.predicted = high.sequence->predicted;
     statistics.met = high.sequence->met;
@@ -232,12 +241,13 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     const auto number = static_cast<uint8_t>(session);
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
     const bool unknown = work.engine == Engine::kernel && !work.known;
+    const Nanoseconds busy = busy_until(now);
     refusal = Refusal::in_flight;
     if (beside && runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
         if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
-        const Nanoseconds most = in_flight(now);
-        if (gated_in_flight_ - running(0).charge >= most || busy_until(now) - now >= most)
+        const Nanoseconds most = in_flight(beside);
+        if (gated_in_flight_ - running(0).charge >= most || busy - now >= most)
             return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};
@@ -253,10 +263,11 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             refusal = guest.refusal;
             return {Verdict::wait, number, 0, guest.look_at};
         }
-        planned_ = plan(session, work, bounds_.multiprocessors, now);
+        Plan& planned = running(runs_).plan;
+        plan(planned, session, work, bounds_.multiprocessors, busy, now);
         planned_for_ = session;
-        if (fits(planned_, now)) return {Verdict::whole, number};
-        guest.look_at = now + (planned_.end - planned_.start) / looks;
+        if (fits(planned, now)) return {Verdict::whole, number};
+        guest.look_at = now + (planned.end - planned.start) / looks;
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
         guest.refusal = refusal;
@@ -266,7 +277,8 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             Nanoseconds least = 0;
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
-                const Plan confined = plan(session, work, bounds_.partitions[index], now);
+                Plan confined;
+                plan(confined, session, work, bounds_.partitions[index], busy, now);
                 if (waves != 0 && confined.waves > waves) break;
                 const Nanoseconds length = confined.end - confined.start;
                 if (least == 0) least = length;
@@ -276,7 +288,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
                 if (!fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
-                planned_ = confined;
+                planned = confined;
             }
             if (waves != 0) return best;
         }
@@ -293,7 +305,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     return {Verdict::wait, number, 0, when};
 }
 
-Decision Fikit::decide(Nanoseconds now) {
+[[gnu::flatten]] Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     uint64_t left = waiting_;

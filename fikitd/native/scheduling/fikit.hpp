@@ -106,8 +106,10 @@ class Fikit final : public Levels {
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
         Engine engine = Engine::none;
-        uint32_t sms = 0, waves = 1;
-        double taken = 1;  // of each SM
+        bool everywhere = false;  // no SM has room beside it
+        uint16_t sms = 0;
+        uint16_t taken = 1, of = 1;  // so many blocks of as many as fit are on each SM
+        uint32_t waves = 1;
         Nanoseconds block = 0, start = 0, end = 0;
         Nanoseconds from = 0;  // it may start so early, beside what other sessions have in flight
         Interference::Guest guest;
@@ -128,17 +130,18 @@ class Fikit final : public Levels {
         // foreseen of them.
         Nanoseconds seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
-        Running guest;                       // beside which they ran
+        Plan guest;  // beside which they ran
+        uint8_t guest_session = 0;
+        Nanoseconds others = 0;              // the longest block of what other sessions had in flight then
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
         bool beside = false;                 // gated work was in flight since it last waited
         bool unplanned = false;              // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;  // share that is used of the slack and of the bound's second half
-        Nanoseconds gap = 0, duration = 0;
-        double demand = 0;                // SMs: a slowly falling maximum
-        unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
+        double trust = 0.5;                  // share that is used of the slack and of the bound's second half
+        Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that
+        unsigned suspect = max_sessions;     // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
     };
     struct Guest {
@@ -171,21 +174,25 @@ class Fikit final : public Levels {
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, Nanoseconds now);
     void close_step(unsigned session, High& high, Nanoseconds now);
-    Nanoseconds step_bound(const High& high) const {
-        return std::max(bounds_.delay_least,
-                        static_cast<Nanoseconds>(bounds_.delay_share * static_cast<double>(high.step_time)));
+    void set_bound(High& high) const {
+        const auto share = bounds_.delay_share * static_cast<double>(high.step_time);
+        high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share));
+        // Half of the bound in any case: kernels that take several steps would otherwise never go.
+        high.allowed = static_cast<Nanoseconds>((1 + high.trust) / 2 * static_cast<double>(high.bound));
     }
     Nanoseconds longest_bound() const {
         Nanoseconds longest = 0;
         for (unsigned left = used_; left != 0; left &= left - 1)
-            longest = std::max(longest, step_bound(highs_[std::countr_zero(left)]));
+            longest = std::max(longest, highs_[std::countr_zero(left)].bound);
         return longest;
     }
     // When the gated work in flight will be over. What is overdue is not over yet.
     Nanoseconds busy_until(Nanoseconds now) const {
         return runs_ == 0 ? now : std::max(now, running(0).plan.end) + queued_ - running(0).length;
     }
-    Plan plan(unsigned session, const Work& work, uint32_t sms, Nanoseconds now) const;
+    void plan(Plan& plan, unsigned session, const Work& work, uint32_t sms, Nanoseconds busy,
+              Nanoseconds now) const;
+    static uint32_t waves(uint32_t blocks, uint32_t slots) { return (blocks + slots - 1) / slots; }
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
@@ -206,7 +213,7 @@ class Fikit final : public Levels {
     Interference interference_;
     std::array<Running, operations> running_{};
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
-    Plan planned_;  // of what was decided on last, for the session:
+    // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;
     Nanoseconds queued_ = 0;      // length of the gated work in flight
     Nanoseconds last_over_ = 0;   // when gated work last completed

@@ -1,49 +1,61 @@
 // Policy fikit's foresight: by how much a gated operation somewhere would make a high session late
-// (fikit.hpp).
+// (fikit.hpp). For fikit.cpp alone, which makes one function of the whole decision.
+#pragma once
+
 #include "fikit.hpp"
 
 namespace fikit::scheduling {
 
-Fikit::Plan Fikit::plan(unsigned session, const Work& work, uint32_t sms, Nanoseconds now) const {
-    Plan plan{work.engine, sms,        1,
-              1.0,         work.block, std::max(now + Sequence::latency, busy_until(now)),
-              0,           0,          {work.key, sms, bounds_.multiprocessors}};
+inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t sms, Nanoseconds busy,
+                        Nanoseconds now) const {
+    const uint32_t all = bounds_.multiprocessors;
     Nanoseconds length = std::max(work.expected, work.longest);
+    plan.engine = work.engine;
+    plan.sms = static_cast<uint16_t>(sms);
+    plan.waves = plan.taken = plan.of = 1;
+    plan.block = work.block;
     if (work.engine == Engine::kernel && work.blocks > 0) {
-        const uint32_t all = bounds_.multiprocessors * work.per_sm, slots = sms * work.per_sm;
-        const uint32_t whole = work.waves > 0 ? work.waves : (work.blocks + all - 1) / all;
+        const uint32_t whole = work.waves > 0 ? work.waves : waves(work.blocks, all * work.per_sm);
         plan.waves = whole;
-        if (sms < bounds_.multiprocessors) {
-            plan.waves = (work.blocks + slots - 1) / slots;
+        if (sms < all) {
+            plan.waves = waves(work.blocks, sms * work.per_sm);
             length = length * plan.waves / whole;
         }
-        if (plan.waves == 1) plan.taken = static_cast<double>((work.blocks + sms - 1) / sms) / work.per_sm;
+        if (plan.waves == 1) {
+            plan.taken = static_cast<uint16_t>(waves(work.blocks, sms));
+            plan.of = work.per_sm;
+        }
     }
+    plan.everywhere = sms == all && plan.taken == plan.of;
+    plan.guest = interference_.guest(work.key, sms, all);
+    const Nanoseconds soonest = now + Sequence::latency;
+    plan.start = std::max(soonest, busy);
     plan.end = plan.start + length + between;
-    plan.from = sessions_[session].in_flight > 0 ? plan.start : now + Sequence::latency;
-    return plan;
+    plan.from = sessions_[session].in_flight > 0 ? plan.start : soonest;
 }
 
 // How much later a launch of a high session ends that starts when a gated operation still has `left` to go.
-Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
+inline Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
     if (plan.engine != Engine::kernel || launch.engine != Engine::kernel)
         return plan.engine == launch.engine ? left : 0;
-    const Nanoseconds block = std::min(left, plan.block > 0 ? plan.block : left);
-    const auto beside = static_cast<uint32_t>((1 - plan.taken) * launch.per_sm);
-    const uint32_t room =
-        (bounds_.multiprocessors - plan.sms) * launch.per_sm + (plan.waves == 1 ? plan.sms * beside : 0);
+    const Nanoseconds block = plan.block > 0 ? std::min(left, plan.block) : left;
+    if (launch.blocks == 0) return 0;
+    if (plan.everywhere) return block;
+    const uint32_t all = bounds_.multiprocessors;
+    uint32_t room = (all - plan.sms) * launch.per_sm;
+    if (plan.waves == 1) room += plan.sms * ((plan.of - plan.taken) * launch.per_sm / plan.of);
     if (launch.blocks <= room) return 0;
     if (room == 0) return block;
-    const uint32_t all = bounds_.multiprocessors * launch.per_sm;
-    const uint32_t more = (launch.blocks + room - 1) / room - (launch.blocks + all - 1) / all;
+    const uint32_t more = waves(launch.blocks, room) - waves(launch.blocks, all * launch.per_sm);
     return std::min(block, more * launch.block);
 }
 
 // The same, and how much longer it lasts beside that.
-Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
-    const float share = interference_.share(launch.key, plan.guest);
-    const auto beside = static_cast<double>(std::min(left, launch.duration));
-    return stall(plan, launch, left) + static_cast<Nanoseconds>(static_cast<double>(share) * beside);
+inline Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
+    const Nanoseconds stalled = stall(plan, launch, left);
+    if (plan.guest.most == 0) return stalled;
+    const auto beside = static_cast<float>(std::min(left, launch.duration));
+    return stalled + static_cast<Nanoseconds>(interference_.share(launch.key, plan.guest) * beside);
 }
 
 // A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
@@ -77,42 +89,36 @@ struct Fikit::Course {
 
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
-Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) const {
-    const Sequence& sequence = *high.sequence;
+inline Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) const {
+    Sequence& sequence = *high.sequence;
     if (sequence.size() == 0) return 0;
     const bool known = sequence.known();
     Course course(*this, high, plan, now);
-    const Nanoseconds bound = step_bound(high);
-    // Half of the bound in any case: kernels that take several steps would otherwise never go.
-    const auto all = static_cast<Nanoseconds>((1 + high.trust) / 2 * static_cast<double>(bound));
-    Nanoseconds allowed = all - high.spent, worst = -bound;
+    Nanoseconds allowed = high.allowed - high.spent, worst = -high.bound;
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
         course.launch(launch, launch.at + Sequence::latency);
     }
-    Sequence::Launch typical;
-    typical.duration = typical.block = high.duration;
-    typical.blocks = static_cast<uint32_t>(high.demand);
-    typical.gap = high.gap;
+    const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
     Nanoseconds issued = sequence.last().at;
     uint32_t step = known ? sequence.at(sequence.next() - 1).step : 0;
     position = sequence.next();
     for (unsigned seen = 0;; ++seen, ++position) {
-        const Sequence::Launch& launch = known ? sequence.at(position) : typical;
+        const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap, now);
         const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
             worst = std::max(worst, late - allowed);
             issued += late;
             step = launch.step;
-            allowed = all;
+            allowed = high.allowed;
             course.alone = course.end;
         }
         const Nanoseconds at = issued + Sequence::latency;
         if (at >= plan.end) break;
         if (known && seen == sequence.period()) break;  // from here on it repeats
-        if (seen == foresight) return late > 0 ? bound : worst;
+        if (seen == foresight) return late > 0 ? high.bound : worst;
         course.launch(launch, at);
         if (worst > 0) return worst;
     }
@@ -122,17 +128,32 @@ Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) c
     return std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed);
 }
 
-// Most candidates need no walk: they cannot delay by more than lies before their end, and that the slack
-// absorbs.
-bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const {
-    const Sequence& sequence = *high.sequence;
+// Most candidates need no walk. All launches that come before they end, each delayed as much as any can be,
+// but together by no more than the time until then, are late by no more than the slack absorbs, or than is
+// allowed in any case.
+inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const {
+    Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
-    const Nanoseconds most = std::max<Nanoseconds>(0, high.end - high.alone) + plan.end - now;
-    const Nanoseconds slack = sequence.slack(sequence.next());
-    return static_cast<double>(most) <= static_cast<double>(slack) * high.trust;
+    const Nanoseconds left = plan.end - now, late = std::max<Nanoseconds>(0, high.end - high.alone);
+    const auto absorbed =
+        static_cast<Nanoseconds>(static_cast<double>(sequence.slack(sequence.next())) * high.trust);
+    if (late + left <= absorbed) return true;
+    Nanoseconds block = plan.block > 0 ? plan.block : left;
+    float longer = plan.guest.most;
+    for (unsigned at = 0; at < runs_; ++at) {
+        block = std::max(block, running(at).plan.block);
+        longer = std::max(longer, running(at).plan.guest.most);
+    }
+    const uint32_t foreseen = sequence.within(plan.end - sequence.last().at - Sequence::latency);
+    Nanoseconds most = late + (high.outstanding + foreseen) * block;
+    if (longer > 0) most += static_cast<Nanoseconds>(longer * static_cast<float>(left));
+    if (most <= high.allowed - high.spent) return true;
+    // A wait before then would leave it less.
+    const uint32_t next = sequence.next();
+    return most <= absorbed && sequence.at(next + foreseen - (foreseen > 0)).step == sequence.at(next).step;
 }
 
-bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
     if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
         plan.block > bounds_.delay_least)
         return false;
