@@ -56,15 +56,18 @@ void Fikit::discharge(unsigned session) {
     made.session = static_cast<uint8_t>(session);
     made.known = work.known;
     made.planned = planned;
-    made.charge = charge(work);
-    made.length = made.longest = made.plan.end - made.plan.start;
+    made.charge = work.known ? area(work, work.expected) : charge(work);
+    made.longest = made.plan.length;
     if (work.longest > work.expected) {
-        made.length = made.longest * work.expected / work.longest;
-        made.plan.end = made.plan.start + made.length;
+        made.plan.length = made.plan.length * work.expected / work.longest;
+        made.plan.adds = made.plan.adds * work.expected / work.longest;
+        made.plan.end -= made.longest - made.plan.length;
     }
-    if (!work.known || made.plan.block == 0) made.plan.block = made.length;
+    if (!work.known || made.plan.block == 0) made.plan.block = made.plan.length;
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
-    queued_ += made.length;
+    queued_ += made.plan.adds;
+    charged_ += made.charge;
+    own_[session] += made.plan.length;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -90,12 +93,14 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
             surprised(session, work, running(at), lasted);
         last_over_ = now;
-        queued_ -= running(at).length;
+        queued_ -= running(at).plan.adds;
+        charged_ -= running(at).charge;
+        own_[session] -= running(at).plan.length;
         const bool first = at == 0;
         for (; at > 0; --at) running(at) = running(at - 1);
         ++first_run_;
         --runs_;
-        if (first && runs_ > 0) running(0).plan.end = now + running(0).length;
+        if (first && runs_ > 0) running(0).plan.end = now + running(0).plan.adds;
         return;
     }
     High* high = high_of(session);
@@ -213,7 +218,7 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     if (high.spent > statistics.bound) {
         if (!high.unplanned) high.trust = std::max(least_trust, high.trust * 0.8);
     } else if (runs_ > 0 || waiting_ != 0) {
-        high.trust = std::min(most_trust, high.trust * 1.002);
+        high.trust = std::min(most_trust, high.trust * 1.001);
     }
     high.unplanned = false;
     for (unsigned at = 0; at < runs_; ++at)
@@ -236,7 +241,7 @@ Decision Fikit::wait(unsigned session, Refusal reason) {
     return {Verdict::wait, static_cast<uint8_t>(session)};
 }
 
-Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
+Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& full, Refusal& refusal) {
     const Work& work = sessions_[session].head;
     const auto number = static_cast<uint8_t>(session);
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
@@ -246,9 +251,14 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     if (beside && runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
         if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
-        const Nanoseconds most = in_flight(beside);
-        if (gated_in_flight_ - running(0).charge >= most || busy - now >= most)
+        const Nanoseconds most = in_flight(beside), all = refused ? most : together * most;
+        if (charged_ - running(0).charge >= all || busy - now >= all) {
+            full = true;
             return {Verdict::wait, number};
+        }
+        const Nanoseconds own = own_[session];
+        const Nanoseconds behind = running(0).session == session ? own - running(0).plan.length : own;
+        if (behind >= most || std::min(own, busy - now) >= most) return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
@@ -267,7 +277,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
         plan(planned, session, work, bounds_.multiprocessors, busy, now);
         planned_for_ = session;
         if (fits(planned, now)) return {Verdict::whole, number};
-        guest.look_at = now + (planned.end - planned.start) / looks;
+        guest.look_at = now + planned.length / looks;
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
         guest.refusal = refusal;
@@ -280,7 +290,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
                 Plan confined;
                 plan(confined, session, work, bounds_.partitions[index], busy, now);
                 if (waves != 0 && confined.waves > waves) break;
-                const Nanoseconds length = confined.end - confined.start;
+                const Nanoseconds length = confined.length;
                 if (least == 0) least = length;
                 // What takes long on a small partition rather waits a while for room on a larger one.
                 ready_at = guest.since + (length - least) / patience;
@@ -308,6 +318,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
 [[gnu::flatten]] Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
+    bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;
     planned_for_ = max_sessions;
     for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
@@ -324,12 +335,14 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
                 if (again != 0 && (answer.again_at == 0 || again < answer.again_at)) answer.again_at = again;
                 continue;
             }
-            const Decision decision = place(session, now, refusal);
+            bool full = false;
+            const Decision decision = place(session, now, refused, full, refusal);
             if (decision.verdict != Verdict::wait) return decision;
             wait(session, refusal);
             if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
                 answer.again_at = decision.again_at;
-            if (refusal == Refusal::in_flight) return answer;
+            if (full) return answer;
+            refused |= refusal != Refusal::in_flight;
         }
         blocked = blocked || level.in_flight > 0;
     }

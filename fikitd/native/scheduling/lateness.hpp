@@ -29,9 +29,12 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
     plan.everywhere = sms == all && plan.taken == plan.of;
     plan.guest = interference_.guest(work.key, sms, all);
     const Nanoseconds soonest = now + Sequence::latency;
-    plan.start = std::max(soonest, busy);
-    plan.end = plan.start + length + between;
-    plan.from = sessions_[session].in_flight > 0 ? plan.start : soonest;
+    const Nanoseconds behind = std::max(soonest, busy), own = std::min(now + own_[session], busy);
+    plan.length = length + between;
+    plan.from = std::max(soonest, own);
+    plan.end = std::max(behind + area(work, length) + between, plan.from + plan.length);
+    plan.start = plan.end - plan.length;
+    plan.adds = plan.end - behind;
 }
 
 // How much later a launch of a high session ends that starts when a gated operation still has `left` to go.
@@ -76,7 +79,7 @@ struct Fikit::Course {
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
-            if (++run < policy.runs_) until += policy.running(run).length;
+            if (++run < policy.runs_) until += policy.running(run).plan.adds;
         Nanoseconds longer = 0;
         const bool before = run < policy.runs_;
         if (before) longer = policy.delay(policy.running(run).plan, next, until - start);
