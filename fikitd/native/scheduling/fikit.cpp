@@ -204,8 +204,13 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
     high.suspect_block = 0;
     for (unsigned at = 0; at < runs_; ++at) suspect(high, running(at));
     high.awaits = false;
+    // Several waits make a step where iterations have several, as long as it is too short for a bound of its
+    // own.
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
-    if (high.sequence->size() - high.step_from >= period) close_step(session, high, now);
+    const auto length = static_cast<double>(now - high.step_at);
+    if (high.sequence->size() - high.step_from >= period ||
+        length * bounds_.delay_share >= static_cast<double>(bounds_.delay_least))
+        close_step(session, high, now);
 }
 
 void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {

@@ -137,9 +137,9 @@ Operation kernel(uint64_t key, Nanoseconds at, uint32_t blocks, uint16_t per_sm,
 Program inference() {
     Program program;
     program.name = "inference";
-    program.pause = 200 * us;
     for (unsigned number = 0; number < 60; ++number)
         program.operations.push_back(kernel(1 + number % 7, number * 30 * us, 100, 8, 4 * us));
+    program.iterations = {{program.operations.size(), 200 * us}};
     return program;
 }
 
@@ -149,7 +149,8 @@ struct Outcome {
     double work;
 };
 
-Outcome beside(const Program& hostile, unsigned copies = 1, const Program& service = inference()) {
+Outcome beside(Program hostile, unsigned copies = 1, const Program& service = inference()) {
+    hostile.iterations = {{hostile.operations.size(), 0}};
     replay::Settings settings;
     settings.bounds = with_partitions();
     settings.warmup = 500 * ms;
@@ -240,11 +241,11 @@ void long_kernels_in_a_row_delay_by_no_more_than_the_bound() {
 void kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound() {
     Program service;
     service.name = "service";
-    service.pause = 50 * us;
     for (unsigned number = 0; number < 60; ++number) {
         service.operations.push_back(kernel(1, number * 30 * us, 64, 8, 22 * us));
         service.operations.back().shape.sensitivity = 1;
     }
+    service.iterations = {{service.operations.size(), 50 * us}};
     Program memory;
     for (unsigned number = 0; number < 60; ++number) {
         memory.operations.push_back(kernel(100, 0, 2048, 8, 40 * us));
