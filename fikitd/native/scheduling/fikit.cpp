@@ -1,6 +1,8 @@
 // See fikit.hpp.
 #include "fikit.hpp"
 
+#include <cmath>
+
 #include "lateness.hpp"
 
 namespace fikit::scheduling {
@@ -221,7 +223,8 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     statistics.step_time = high.step_time;
     statistics.over_bound += high.spent > statistics.bound;
     if (high.spent > statistics.bound) {
-        if (!high.unplanned) high.trust = std::max(least_trust, high.trust * 0.8);
+        const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
+        if (!high.unplanned) high.trust = std::max(least_trust, high.trust * std::pow(0.8, times));
     } else if (runs_ > 0 || waiting_ != 0) {
         high.trust = std::min(most_trust, high.trust * 1.001);
     }

@@ -34,9 +34,12 @@
 //               first by fairness does not fit: what is queued must not take its room again and again.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
 //               for every operation, and only `in_flight` is ever beyond recall. Each step that was
-//               delayed by more than the bound lowers that part (`trust`) by a fifth, each other one
-//               beside gated work raises it by a 1000th: about one step in two hundred stays over. Steps
-//               beside long blocks that went unplanned (unknown, or by credit) lower nothing.
+//               delayed by more than the bound lowers that part (`trust`) by a fifth for each time the bound
+//               that it was, each other one beside gated work raises it by a 1000th: about one step in two
+//               hundred stays over, and fewer where they are over by more. Steps beside long blocks that went
+//               unplanned (unknown, or by credit) lower nothing.
+//   steps       end when the session waits for its work and has come once through what it repeats, or has
+//               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
