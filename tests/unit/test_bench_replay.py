@@ -219,8 +219,8 @@ def raw(iterations: list[int], works: list[float], idle: int = 100, filled: int 
         {"work": work, "whole": 10, "confined": 2, "waited": 3, "refused": [1, 0, 0, 2, 0]} for work in works
     ]
     high = {
-        "iterations_ns": iterations, "kinds": [0] * len(iterations), "steps": 9, "delays": 2, "delay_ns": 3000, "worst_delay_ns": 2000,
-        "over_bound": 1, "predicted": 8, "met": 6,
+        "iterations_ns": iterations, "kinds": [0] * len(iterations),
+        "steps": 9, "delays": 2, "delay_ns": 3000, "worst_delay_ns": 2000, "over_bound": 1, "predicted": 8, "met": 6,
     }  # fmt: skip
     return {"high": [high], "low": low, "idle_ns": idle, "filled_ns": filled}
 
