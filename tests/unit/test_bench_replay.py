@@ -220,7 +220,8 @@ def raw(iterations: list[int], works: list[float], idle: int = 100, filled: int 
     ]
     high = {
         "iterations_ns": iterations, "kinds": [0] * len(iterations),
-        "steps": 9, "delays": 2, "delay_ns": 3000, "worst_delay_ns": 2000, "over_bound": 1, "predicted": 8, "met": 6,
+        "steps": 9, "delays": 2, "delay_ns": 3000, "worst_delay_ns": 2000, "over_bound": 1,
+        "predicted": 8, "met": 6,
     }  # fmt: skip
     return {"high": [high], "low": low, "idle_ns": idle, "filled_ns": filled}
 
