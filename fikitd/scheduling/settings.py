@@ -21,7 +21,7 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
         Meta(
             gt=0,
             le=1e6,
-            description="Gated work of a session in flight, by its expected duration; of all sessions, twice that.",
+            description="Gated work of one session in flight, by expected duration; of all, twice that.",
         ),
     ] = 200.0
     partition_block_us: Annotated[
