@@ -1,11 +1,12 @@
 """The replay's own results: does it agree with what was measured, and what do the policies reach?
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
-    python -m bench.replay_results pairs [--tenants 4] [--of recorded|made|real] [--policies P,P]
+    python -m bench.replay_results pairs [--tenants 4] [--of recorded|made|real|varied] [--policies P,P]
                                          [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 
-``pairs``: all of the recorded inference and training workloads, or those of bench/made.py or bench/real.py.
+``pairs``: all of the recorded inference and training workloads, or those of bench/made.py, bench/real.py or
+bench/varied.py.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -26,7 +27,8 @@ from bench import machine
 from bench.build import ROOT
 from bench.made import made
 from bench.real import real
-from bench.replayed import POLICIES, Replayer, Rule, Setup, percentile
+from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
+from bench.varied import varied
 
 HIGH: Final = ("resnet50_inf", "bert_inf", "llama1b_decode")
 LOW: Final = ("resnet50_train", "gpt2_train", "bert_train")
@@ -137,7 +139,8 @@ def recorded() -> tuple[list[Workload], list[Workload]]:
     return [load_workload(name) for name in HIGH], [load_workload(name) for name in LOW]
 
 
-WORKLOADS: Final = {"recorded": recorded, "made": made, "real": real}
+Kinds = Callable[[], tuple[Sequence[Workload | Varied], Sequence[Workload]]]
+WORKLOADS: Final[dict[str, Kinds]] = {"recorded": recorded, "made": made, "real": real, "varied": varied}
 
 
 def pairs(
@@ -194,6 +197,7 @@ def write_all(folder: Path, seconds: float, seeds: int) -> None:
         "replay-model": ("nine recorded pairs", POLICIES, 1, "recorded"),
         "replay-model-four-tenants": ("the same, four low tenants", ("fikit", "strict"), 4, "recorded"),
         "replay-model-made": ("made-up pairs (bench/made.py)", POLICIES, 1, "made"),
+        "replay-model-varied": ("programs that do not repeat (bench/varied.py)", POLICIES, 1, "varied"),
         "replay-model-real": ("real kernels (bench/real.py)", POLICIES, 1, "real"),
     }
     lines = [

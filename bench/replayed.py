@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, distribution
 from math import prod
 from pathlib import Path
+from statistics import fmean
 from typing import Any, Final
 
 from fikitctl.demonstration.workloads import Operation, Workload
@@ -29,6 +30,19 @@ _MULTIPROCESSORS: Final = 132
 
 class ReplayError(Exception):
     """The replay cannot be run as asked."""
+
+
+@dataclass(frozen=True)
+class Varied:
+    """A program whose iterations differ, in turn; kernels of one name and shape are the same in all."""
+
+    name: str
+    iterations: tuple[Workload, ...]
+
+    @property
+    def iter_ms(self) -> float:
+        """What one round of all its iterations takes."""
+        return sum(each.iter_ms for each in self.iterations)
 
 
 @dataclass(frozen=True)
@@ -83,7 +97,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 class Replayer:
     """Workloads, and runs of them."""
 
-    def __init__(self, workloads: Iterable[Workload]) -> None:
+    def __init__(self, workloads: Iterable[Workload | Varied]) -> None:
         workloads = list(workloads)
         self._names = {workload.name: f"w{number}" for number, workload in enumerate(workloads)}
         self._longest = max(workload.iter_ms for workload in workloads) / 1e3
@@ -144,17 +158,26 @@ def ratios(
 ) -> dict[str, Any]:
     """A run's figures, against those of each side alone and those under stream priorities."""
 
-    def steps(run: dict[str, Any], share: float) -> list[float]:
-        for tenant in run["high"]:
-            if not tenant["iterations_ns"]:
+    def steps(run: dict[str, Any]) -> list[list[float]]:
+        """Of each high-priority workload, each step's length by what that kind of step takes alone."""
+        found = []
+        for tenant, own in zip(run["high"], high["high"], strict=True):
+            usual: dict[int, list[float]] = {}
+            for kind, length in zip(own["kinds"], own["iterations_ns"], strict=True):
+                usual.setdefault(kind, []).append(length)
+            lengths = zip(tenant["kinds"], tenant["iterations_ns"], strict=True)
+            found.append([length / fmean(usual[kind]) for kind, length in lengths if kind in usual])
+            if not found[-1]:
                 raise ReplayError(
                     "no iteration of a high-priority workload ended in time: use more --seconds"
                 )
-        return [percentile(tenant["iterations_ns"], share) for tenant in run["high"]]
+        return found
+
+    with_low, alone = steps(both), steps(high)
 
     def ratio(share: float) -> float:
-        pairs = zip(steps(both, share), steps(high, share), strict=True)
-        return max(with_low / alone for with_low, alone in pairs)
+        pairs = zip(with_low, alone, strict=True)
+        return max(percentile(mine, share) / percentile(own, share) for mine, own in pairs)
 
     def work(run: dict[str, Any]) -> float:
         return sum(float(tenant["work"]) for tenant in run["low"])
@@ -200,11 +223,13 @@ def program() -> Path:
     return found
 
 
-def _program(name: str, workload: Workload) -> str:
+def _program(name: str, workload: Workload | Varied) -> str:
+    iterations = workload.iterations if isinstance(workload, Varied) else (workload,)
     keys: dict[object, int] = {}
     streams: dict[int, int] = {}
-    lines = [f"program {name} {round(workload.pause_us * 1e3)} {len(workload.operations)}\n"]
-    for each in workload.operations:
+    parts = (f" {len(each.operations)} {round(each.pause_us * 1e3)}" for each in iterations)
+    lines = [f"program {name}{''.join(parts)}\n"]
+    for each in (operation for iteration in iterations for operation in iteration.operations):
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = streams.setdefault(each.stream, len(streams))
         lines.append(f"{_unit(each)} {key} {stream} {round(each.at_us * 1e3)} {round(each.dur_us * 1e3)} ")

@@ -1,9 +1,9 @@
 // Replays recorded programs on the simulated GPU (replay_gpu.hpp) in virtual time.
 //
-// A program is one iteration of a recorded workload: its operations with the host time of each launch. A
-// tenant repeats it: it launches each operation at its time, or as soon as it can, waits for all of them,
-// pauses as the recorded program did, and starts over. A step lasts to the end of that wait (native/play.cpp
-// does the same on a device).
+// A program is one iteration of a recorded workload, or several different ones in turn: their operations with
+// the host time of each launch. A tenant repeats it: it launches each operation of an iteration at its time,
+// or as soon as it can, waits for all of them, pauses as the recorded program did, and goes on with the next.
+// A step lasts to the end of that wait (native/play.cpp does the same on a device).
 #pragma once
 
 #include <string>
@@ -23,10 +23,15 @@ struct Operation {
     bool whole = false;
 };
 
+struct Iteration {
+    size_t end = 0;         // its operations reach up to here in the program's
+    Nanoseconds pause = 0;  // to the beginning of the next
+};
+
 struct Program {
     std::string name;
-    Nanoseconds pause = 0;  // from the end of one iteration to the beginning of the next
     std::vector<Operation> operations;
+    std::vector<Iteration> iterations;
     uint32_t streams = 1;
 };
 
@@ -49,6 +54,7 @@ struct Decisions {
 
 struct TenantResult {
     std::vector<Nanoseconds> iterations;  // lengths of those that ended within the time
+    std::vector<size_t> kinds;            // which of the program's each was
     double work = 0;                      // recorded durations of completed operations, per nanosecond
     Decisions decisions;
     scheduling::SessionStatistics statistics;

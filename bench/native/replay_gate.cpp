@@ -83,7 +83,7 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
 
 void Gate::begin(Session& session, Nanoseconds at) {
     session.begun = session.enqueued_at = at;
-    session.next = 0;
+    if (session.next == session.program->operations.size()) session.next = session.iteration = 0;
     session.awaited = false;
     look_ahead(session);
 }
@@ -91,7 +91,7 @@ void Gate::begin(Session& session, Nanoseconds at) {
 // Sets when the tenant's next record is in its ring; whatever that depends on has changed.
 void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
-    if (session.next == operations.size())
+    if (all_launched(session))
         session.head_at = session.awaited ? Gpu::never : session.enqueued_at + enqueue;
     else if (session.waits || session.in_flight >= steps_limit)
         session.head_at = Gpu::never;
@@ -212,7 +212,7 @@ Nanoseconds Gate::due() const {
 Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (!session.high || session.head_at > now) continue;
-        if (session.next < session.program->operations.size()) return issue(session, now, 0);
+        if (!all_launched(session)) return issue(session, now, 0);
         policy_->awaited(session.index, now);
         return synchronise(session);
     }
@@ -225,7 +225,7 @@ Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (session.high || session.head_at > now) continue;
         asked_ = false;
-        if (session.next < session.program->operations.size()) {
+        if (!all_launched(session)) {
             session.waits = true;
             look_ahead(session);
             policy_->arrived(session.index, work_of(session), now);
@@ -291,9 +291,11 @@ void Gate::complete(const Completion& completion) {
         notices_.push({seen, number, place});
         --session.marks;
         if (!session.awaited || session.marks > 0 || session.unmarked > 0) return;
-        if (session.high && seen >= settings_.warmup && seen < end_)
+        if (session.high && seen >= settings_.warmup && seen < end_) {
             session.result.iterations.push_back(seen - session.begun);
-        begin(session, seen + session.program->pause);
+            session.result.kinds.push_back(session.iteration);
+        }
+        begin(session, seen + session.program->iterations[session.iteration++].pause);
         return;
     }
     Step& step = stream.steps[stream.over++];

@@ -47,6 +47,7 @@ class Gate {
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
         Nanoseconds head_at = 0;  // when the tenant's next record is in its ring
         size_t next = 0, in_flight = 0;
+        size_t iteration = 0;              // of the program's
         uint32_t unmarked = 0, marks = 0;  // marks: on their way
         Nanoseconds unmarked_work = 0;
         TenantResult result;
@@ -59,6 +60,9 @@ class Gate {
     };
 
     void begin(Session& session, Nanoseconds at);
+    static bool all_launched(const Session& session) {
+        return session.next == session.program->iterations[session.iteration].end;
+    }
     Nanoseconds mark_due(const Session& session) const;
     void look_ahead(Session& session) const;
     Nanoseconds due() const;

@@ -1,7 +1,7 @@
 // Replays recorded workloads; bench/replay.py writes its input and reads its output.
 //
 // Standard input, one item a line, times in nanoseconds:
-//   program NAME PAUSE OPERATIONS            then so many lines
+//   program NAME OPERATIONS PAUSE [OPERATIONS PAUSE ...]   its iterations, then so many lines
 //   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE PRESSURE SENSITIVITY
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
 //   SIZES PACE
@@ -116,7 +116,8 @@ Output describe(const TenantResult& tenant) {
     const scheduling::SessionStatistics& of = tenant.statistics;
     const auto number = [](auto value) { return static_cast<double>(value); };
     Output out;
-    out.field("iterations_ns", tenant.iterations).field("work", tenant.work);
+    out.field("iterations_ns", tenant.iterations).field("kinds", tenant.kinds);
+    out.field("work", tenant.work);
     const Decisions& decided = tenant.decisions;
     out.field("whole", number(decided.whole)).field("confined", number(decided.confined));
     out.field("waited", number(decided.waited));
@@ -150,9 +151,12 @@ void read(std::istream& input) {
         std::string what, name, high, low, sizes;
         words >> what;
         if (what == "program") {
-            size_t count = 0;
+            size_t count = 0, more = 0;
+            Nanoseconds pause = 0;
             Program program;
-            words >> program.name >> program.pause >> count;
+            words >> program.name;
+            while (words >> more >> pause) program.iterations.push_back({count += more, pause});
+            if (count == 0) throw std::invalid_argument("cannot read: " + line);
             for (; count > 0 && std::getline(input, line); --count) {
                 std::istringstream operation(line);
                 program.operations.push_back(read_operation(operation));

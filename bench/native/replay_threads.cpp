@@ -41,7 +41,9 @@ Threads::Threads(const std::vector<Program>& high, const std::vector<Program>& l
 void Threads::begin(unsigned number, Nanoseconds at) {
     Thread& thread = threads_[number];
     thread.begun = thread.free_at = at;
-    thread.next = thread.completed = 0;
+    if (thread.next == thread.program->operations.size())
+        thread.next = thread.completed = thread.iteration = 0;
+    thread.end = thread.program->iterations[thread.iteration].end;
     thread.issued = thread.done = thread.retired = thread.since_mark = 0;
     thread.calls_at = at;
 }
@@ -52,7 +54,7 @@ void Threads::launch(unsigned number, Nanoseconds now) {
     const auto& operations = thread.program->operations;
     const bool bounded = !thread.high && settings_.in_flight > 0;
     thread.calls_at = Gpu::never;
-    while (thread.next < operations.size()) {
+    while (thread.next < thread.end) {
         const Operation& operation = operations[thread.next];
         const Nanoseconds due = std::max(thread.free_at, thread.begun + operation.at);
         if (bounded) {
@@ -98,7 +100,7 @@ void Threads::complete(const Completion& completion) {
     const Nanoseconds seen = completion.at + model::completion_notice;
     if (completion.tag == UINT32_MAX) {
         thread.done = thread.retired;
-        if (thread.calls_at == Gpu::never && thread.next < thread.program->operations.size())
+        if (thread.calls_at == Gpu::never && thread.next < thread.end)
             thread.calls_at = std::max(thread.free_at, seen);
         return;
     }
@@ -106,11 +108,13 @@ void Threads::complete(const Completion& completion) {
     if (completion.at >= settings_.warmup && completion.at < end_)
         thread.work += static_cast<double>(operation.duration);
     thread.retired += operation.duration;
-    if (++thread.completed < thread.program->operations.size()) return;
+    if (++thread.completed < thread.end) return;
     const Nanoseconds over = std::max(thread.free_at, seen);
-    if (thread.high && over >= settings_.warmup && over < end_)
+    if (thread.high && over >= settings_.warmup && over < end_) {
         thread.result.iterations.push_back(over - thread.begun);
-    begin(number, over + thread.program->pause);
+        thread.result.kinds.push_back(thread.iteration);
+    }
+    begin(number, over + thread.program->iterations[thread.iteration++].pause);
 }
 
 void Threads::run(Result& result) {

@@ -17,6 +17,7 @@ class Threads {
         std::vector<uint16_t> streams;
         Nanoseconds begun = 0, free_at = 0, calls_at = Gpu::never;
         size_t next = 0, completed = 0;
+        size_t iteration = 0, end = 0;  // of the program's; its last operation
         Nanoseconds issued = 0, done = 0, since_mark = 0, retired = 0;
         std::vector<uint8_t> marked;  // by operation of the iteration: a mark follows it
         TenantResult result;

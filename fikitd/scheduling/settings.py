@@ -17,7 +17,12 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
         Meta(description="fikit fills what high-priority work is predicted to leave idle; strict waits."),
     ] = "strict"
     in_flight_us: Annotated[
-        float, Meta(gt=0, le=1e6, description="Gated work on the GPU at a time, by its expected duration.")
+        float,
+        Meta(
+            gt=0,
+            le=1e6,
+            description="Gated work of one session in flight, by expected duration; of all, twice that.",
+        ),
     ] = 200.0
     partition_block_us: Annotated[
         float,

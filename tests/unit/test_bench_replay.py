@@ -14,7 +14,8 @@ from bench import replay
 from bench.made import made
 from bench.real import real
 from bench.replay_results import TOLERATED, cells, summary
-from bench.replayed import Replayer, ReplayError, Rule, Setup, program, ratios
+from bench.replayed import Replayer, ReplayError, Rule, Setup, Varied, program, ratios
+from bench.varied import varied
 
 try:
     program()
@@ -218,8 +219,9 @@ def raw(iterations: list[int], works: list[float], idle: int = 100, filled: int 
         {"work": work, "whole": 10, "confined": 2, "waited": 3, "refused": [1, 0, 0, 2, 0]} for work in works
     ]
     high = {
-        "iterations_ns": iterations, "steps": 9, "delays": 2, "delay_ns": 3000, "worst_delay_ns": 2000,
-        "over_bound": 1, "predicted": 8, "met": 6,
+        "iterations_ns": iterations, "kinds": [0] * len(iterations),
+        "steps": 9, "delays": 2, "delay_ns": 3000, "worst_delay_ns": 2000, "over_bound": 1,
+        "predicted": 8, "met": 6,
     }  # fmt: skip
     return {"high": [high], "low": low, "idle_ns": idle, "filled_ns": filled}
 
@@ -263,3 +265,33 @@ def test_whom_there_is_no_workload_of_is_told_which_there_are(capsys: pytest.Cap
     assert replay.main(["--hp", "bert_inf", "--lp", "nobody"]) == 2
     assert "no workload nobody" in (said := capsys.readouterr().err)
     assert "there are resnet50_inf, bert_inf" in said
+
+
+def test_a_program_whose_iterations_differ_is_compared_kind_by_kind() -> None:
+    short, long = (
+        Workload(
+            "part",
+            span / 1e3,
+            tuple(Operation(kind="kernel", name="k", stream=0, at_us=at * 20.0, dur_us=10.0, grid=(64, 1, 1),
+                            block=(128, 1, 1), shared_bytes=0, regs=32) for at in range(span // 20)),
+            50.0,
+        )
+        for span in (200, 2000)
+    )  # fmt: skip
+    replayer = Replayer([Varied("both", (short, long, short)), long])
+    (run,) = replayer.run([(["both"], [], Setup(policy="streams", seconds=0.1))])
+    lengths: dict[int, list[float]] = {}
+    for kind, length in zip(run["high"][0]["kinds"], run["high"][0]["iterations_ns"], strict=True):
+        lengths.setdefault(kind, []).append(length)
+    assert lengths.keys() == {0, 1, 2}
+    assert max(lengths[0] + lengths[2]) < 300e3 < 1900e3 < min(lengths[1])
+    result = replayer.compare(["both"], ["part"], Setup(seconds=0.4))
+    assert 0.9 < result["hp_p99_ratio"] < 1.2
+
+
+def test_what_does_not_repeat_is_delayed_by_no_more_than_what_does() -> None:
+    high, low = varied()
+    shapes = next(each for each in high if each.name == "new_shapes")
+    result = Replayer([shapes, low[1]]).compare(["new_shapes"], [low[1].name], Setup(seconds=1.0))
+    assert result["hp_p99_ratio"] < 1.05
+    assert result["lp_of_bound"] > 0.8

@@ -1,6 +1,10 @@
 // See fikit.hpp.
 #include "fikit.hpp"
 
+#include <cmath>
+
+#include "lateness.hpp"
+
 namespace fikit::scheduling {
 
 using Verdict = Decision::Verdict;
@@ -12,8 +16,9 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         places_[session] = static_cast<uint8_t>(number + 1);
         highs_[number] = High{};
         highs_[number].sequence = &sequences_[number];
-        highs_[number].sequence->forget();
+        highs_[number].sequence->forget(now);
         highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
+        set_bound(highs_[number]);
         return;
     }
     ++unforeseeable_;
@@ -28,46 +33,43 @@ void Fikit::discharge(unsigned session) {
     places_[session] = 0;
 }
 
-void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
+[[gnu::flatten]] void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     Levels::issued(session, work, now);
     if (!work.gated) {
         High* high = high_of(session);
         if (high == nullptr) return;
         if (high->outstanding == 0)
             statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
-        Sequence& sequence = *high->sequence;
-        const Nanoseconds gap = sequence.size() == 0 ? 0 : now - sequence.last().at;
-        sequence.launched(work, now);
+        high->sequence->launched(work, now);
         ++high->outstanding;
         high->awaits = false;
-        high->gap += (std::min<Nanoseconds>(gap, 1'000'000) - high->gap) / 16;
-        high->duration += (sequence.last().duration - high->duration) / 16;
-        const double demand = work.engine == Engine::kernel
-                                  ? static_cast<double>(work.blocks) / std::max<uint16_t>(1, work.per_sm)
-                                  : 0;
-        high->demand = std::max(high->demand * 0.999, std::min<double>(demand, bounds_.multiprocessors));
         return;
     }
     const bool planned = planned_for_ == session;
-    Plan made;
-    if (planned) {
-        made = planned_;
-    } else {
+    planned_for_ = max_sessions;
+    if (runs_ == operations) return;  // nobody is near whom it could delay
+    Running& made = running(runs_);
+    if (!planned) {
         const uint32_t sms =
             work.partition == 0 ? bounds_.multiprocessors : bounds_.partitions[work.partition - 1];
-        made = plan(session, work, sms, now);
+        plan(made.plan, session, work, sms, busy_until(now), now);
     }
-    planned_for_ = max_sessions;
-    const Nanoseconds longest = made.end - made.start;
-    const Nanoseconds length =
-        longest * work.expected / std::max<Nanoseconds>({work.expected, work.longest, 1});
-    made.end = made.start + length;
-    if (!work.known || made.block == 0) made.block = length;
-    if (runs_ == operations) return;  // nobody is near whom it could delay
-    running(runs_++) = {
-        static_cast<uint8_t>(session), work.known, planned, charge(work), length, longest, made};
+    ++runs_;
+    made.session = static_cast<uint8_t>(session);
+    made.known = work.known;
+    made.planned = planned;
+    made.charge = work.known ? area(work, work.expected) : charge(work);
+    made.longest = made.plan.length;
+    if (work.longest > work.expected) {
+        made.plan.length = made.plan.length * work.expected / work.longest;
+        made.plan.adds = made.plan.adds * work.expected / work.longest;
+        made.plan.end -= made.longest - made.plan.length;
+    }
+    if (!work.known || made.plan.block == 0) made.plan.block = made.plan.length;
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
-    queued_ += length;
+    queued_ += made.plan.adds;
+    charged_ += made.charge;
+    own_[session] += made.plan.length;
     if (!beside_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -75,8 +77,8 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
         high.beside = true;
-        high.unplanned |= !planned && running(runs_ - 1).plan.block > step_bound(high);
-        if (runs_ > 0) suspect(high, running(runs_ - 1));
+        high.unplanned |= !planned && made.plan.block > high.bound;
+        suspect(high, made);
     }
 }
 
@@ -89,15 +91,18 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         if (!running(at).known && work.engine == Engine::kernel) --unknowns_;
         const Nanoseconds lasted = now - std::max(running(at).plan.start, last_over_);
         // One mark tells of several: what else is in flight may have taken that time.
-        if (work.known && work.key != 0 && lasted > 4 * running(at).longest + in_flight(now) + 2 * queued_)
+        const Nanoseconds usual = 4 * running(at).longest + 2 * queued_;
+        if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
             surprised(session, work, running(at), lasted);
         last_over_ = now;
-        queued_ -= running(at).length;
+        queued_ -= running(at).plan.adds;
+        charged_ -= running(at).charge;
+        own_[session] -= running(at).plan.length;
         const bool first = at == 0;
         for (; at > 0; --at) running(at) = running(at - 1);
         ++first_run_;
         --runs_;
-        if (first && runs_ > 0) running(0).plan.end = now + running(0).length;
+        if (first && runs_ > 0) running(0).plan.end = now + running(0).plan.adds;
         return;
     }
     High* high = high_of(session);
@@ -122,23 +127,33 @@ void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch
         high.foreseen = high.seen;
         high.seen = at;
         high.own = high.batch = 0;
-        high.guest = runs_ > 0 ? running(0) : Running{};
+        high.guest.guest.name = 0;
+        if (runs_ > 0) {
+            high.guest = running(0).plan;
+            high.guest_session = running(0).session;
+            high.others = 0;
+            for (unsigned run = 1; run < runs_; ++run)
+                if (running(run).session != high.guest_session)
+                    high.others = std::max(high.others, running(run).plan.block);
+        }
     }
     ++high.batch;
     high.own += launch.duration;
     high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
-    const Plan& guest = high.guest.plan;
+    const Plan& guest = high.guest;
     if (guest.guest.name != 0) high.foreseen += stall(guest, launch, guest.block);
 }
 
 void Fikit::learn(unsigned session, High& high) {
-    const Interference::Guest& guest = high.guest.plan.guest;
+    const Interference::Guest& guest = high.guest.guest;
     if (high.batch == 0 || guest.name == 0) return;
-    const Nanoseconds longer = std::max<Nanoseconds>(0, high.seen - high.foreseen);
-    for (const unsigned either : {session, unsigned{high.guest.session}}) {
+    const Nanoseconds waited = high.foreseen + high.batch * high.others;
+    const Nanoseconds longer = std::max<Nanoseconds>(0, high.seen - waited);
+    for (const unsigned either : {session, unsigned{high.guest_session}}) {
         statistics_[either].beside_time += high.own;
         statistics_[either].slowed_time += longer;
     }
+    if (longer == 0 && guest.most == 0) return;  // mostly
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const uint32_t end = sequence.size() - high.outstanding;
@@ -191,8 +206,13 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
     high.suspect_block = 0;
     for (unsigned at = 0; at < runs_; ++at) suspect(high, running(at));
     high.awaits = false;
+    // Several waits make a step where iterations have several, as long as it is too short for a bound of its
+    // own.
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
-    if (high.sequence->size() - high.step_from >= period) close_step(session, high, now);
+    const auto length = static_cast<double>(now - high.step_at);
+    if (high.sequence->size() - high.step_from >= period ||
+        length * bounds_.delay_share >= static_cast<double>(bounds_.delay_least))
+        close_step(session, high, now);
 }
 
 void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
@@ -203,14 +223,16 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     statistics.step_time = high.step_time;
     statistics.over_bound += high.spent > statistics.bound;
     if (high.spent > statistics.bound) {
-        if (!high.unplanned) high.trust = std::max(least_trust, high.trust * 0.8);
+        const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
+        if (!high.unplanned) high.trust = std::max(least_trust, high.trust * std::pow(0.8, times));
     } else if (runs_ > 0 || waiting_ != 0) {
-        high.trust = std::min(most_trust, high.trust * 1.002);
+        high.trust = std::min(most_trust, high.trust * 1.001);
     }
     high.unplanned = false;
     for (unsigned at = 0; at < runs_; ++at)
         high.unplanned |= !running(at).planned && running(at).plan.block > statistics.bound;
-    statistics.bound = step_bound(high);
+    set_bound(high);
+    statistics.bound = high.bound;
     statistics.trust = high.trust;
     statistics.predicted = high.sequence->predicted;
     statistics.met = high.sequence->met;
@@ -227,18 +249,24 @@ Decision Fikit::wait(unsigned session, Refusal reason) {
     return {Verdict::wait, static_cast<uint8_t>(session)};
 }
 
-Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
+Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& full, Refusal& refusal) {
     const Work& work = sessions_[session].head;
     const auto number = static_cast<uint8_t>(session);
     const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
     const bool unknown = work.engine == Engine::kernel && !work.known;
+    const Nanoseconds busy = busy_until(now);
     refusal = Refusal::in_flight;
     if (beside && runs_ == operations) return {Verdict::wait, number};
     if (gated_operations_ > 0) {
         if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
-        const Nanoseconds most = in_flight(now);
-        if (gated_in_flight_ - running(0).charge >= most || busy_until(now) - now >= most)
+        const Nanoseconds most = in_flight(beside), all = refused ? most : together * most;
+        if (charged_ - running(0).charge >= all || busy - now >= all) {
+            full = true;
             return {Verdict::wait, number};
+        }
+        const Nanoseconds own = own_[session];
+        const Nanoseconds behind = running(0).session == session ? own - running(0).plan.length : own;
+        if (behind >= most || std::min(own, busy - now) >= most) return {Verdict::wait, number};
     }
     if (!beside) return {Verdict::whole, number};
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
@@ -253,10 +281,11 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             refusal = guest.refusal;
             return {Verdict::wait, number, 0, guest.look_at};
         }
-        planned_ = plan(session, work, bounds_.multiprocessors, now);
+        Plan& planned = running(runs_).plan;
+        plan(planned, session, work, bounds_.multiprocessors, busy, now);
         planned_for_ = session;
-        if (fits(planned_, now)) return {Verdict::whole, number};
-        guest.look_at = now + (planned_.end - planned_.start) / looks;
+        if (fits(planned, now)) return {Verdict::whole, number};
+        guest.look_at = now + planned.length / looks;
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
         guest.refusal = refusal;
@@ -266,9 +295,10 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
             Nanoseconds least = 0;
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
-                const Plan confined = plan(session, work, bounds_.partitions[index], now);
+                Plan confined;
+                plan(confined, session, work, bounds_.partitions[index], busy, now);
                 if (waves != 0 && confined.waves > waves) break;
-                const Nanoseconds length = confined.end - confined.start;
+                const Nanoseconds length = confined.length;
                 if (least == 0) least = length;
                 // What takes long on a small partition rather waits a while for room on a larger one.
                 ready_at = guest.since + (length - least) / patience;
@@ -276,7 +306,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
                 if (!fits(confined, now)) continue;
                 waves = confined.waves;
                 best = {Verdict::partition, number, index};
-                planned_ = confined;
+                planned = confined;
             }
             if (waves != 0) return best;
         }
@@ -293,9 +323,10 @@ Decision Fikit::place(unsigned session, Nanoseconds now, Refusal& refusal) {
     return {Verdict::wait, number, 0, when};
 }
 
-Decision Fikit::decide(Nanoseconds now) {
+[[gnu::flatten]] Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
+    bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;
     planned_for_ = max_sessions;
     for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
@@ -312,12 +343,14 @@ Decision Fikit::decide(Nanoseconds now) {
                 if (again != 0 && (answer.again_at == 0 || again < answer.again_at)) answer.again_at = again;
                 continue;
             }
-            const Decision decision = place(session, now, refusal);
+            bool full = false;
+            const Decision decision = place(session, now, refused, full, refusal);
             if (decision.verdict != Verdict::wait) return decision;
             wait(session, refusal);
             if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))
                 answer.again_at = decision.again_at;
-            if (refusal == Refusal::in_flight) return answer;
+            if (full) return answer;
+            refused |= refusal != Refusal::in_flight;
         }
         blocked = blocked || level.in_flight > 0;
     }

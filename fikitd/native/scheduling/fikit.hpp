@@ -27,13 +27,19 @@
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
 //               beside (`Work::shortest`).
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
-//               the walk passes it first. Beside what other sessions have in flight a candidate may run
-//               at once.
+//               the walk passes it first. Kernels of several sessions run side by side as far as each leaves
+//               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or
+//               by how much it outlasts that. Of one session less than the bound may be in flight besides
+//               one operation, of all less than `together` times that; or just the bound while what goes
+//               first by fairness does not fit: what is queued must not take its room again and again.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
 //               for every operation, and only `in_flight` is ever beyond recall. Each step that was
-//               delayed by more than the bound lowers that part (`trust`) by a fifth, each other one
-//               beside gated work raises it by a 500th: about one step in a hundred stays over. Steps
-//               beside long blocks that went unplanned (unknown, or by credit) lower nothing.
+//               delayed by more than the bound lowers that part (`trust`) by a fifth for each time the bound
+//               that it was, each other one beside gated work raises it by a 1000th: about one step in two
+//               hundred stays over, and fewer where they are over by more. Steps beside long blocks that went
+//               unplanned (unknown, or by credit) lower nothing.
+//   steps       end when the session waits for its work and has come once through what it repeats, or has
+//               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
@@ -99,6 +105,8 @@ class Fikit final : public Levels {
     // What does not fit is looked at again after such a part of its length: longer ones cost longer walks.
     static constexpr Nanoseconds looks = 64;
     static constexpr Nanoseconds patience = 4;
+    // What several sessions may have in flight together, by what one may: their kernels run side by side.
+    static constexpr Nanoseconds together = 2;
     static constexpr Nanoseconds between = 1000;  // from one gated kernel's end to the next one's start
     static constexpr double least_trust = 0.02, most_trust = 0.95;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
@@ -106,17 +114,21 @@ class Fikit final : public Levels {
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
         Engine engine = Engine::none;
-        uint32_t sms = 0, waves = 1;
-        double taken = 1;  // of each SM
+        bool everywhere = false;  // no SM has room beside it
+        uint16_t sms = 0;
+        uint16_t taken = 1, of = 1;  // so many blocks of as many as fit are on each SM
+        uint32_t waves = 1;
         Nanoseconds block = 0, start = 0, end = 0;
         Nanoseconds from = 0;  // it may start so early, beside what other sessions have in flight
+        Nanoseconds length = 0;
+        Nanoseconds adds = 0;  // so much later all that is in flight will be over
         Interference::Guest guest;
     };
     struct Running {
         uint8_t session = 0;
         bool known = false;
         bool planned = false;  // that it delays nobody too much; not: it is unknown, or its turn by credit
-        Nanoseconds charge = 0, length = 0, longest = 0;
+        Nanoseconds charge = 0, longest = 0;
         Plan plan;
     };
     struct High {
@@ -128,17 +140,18 @@ class Fikit final : public Levels {
         // foreseen of them.
         Nanoseconds seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
-        Running guest;                       // beside which they ran
+        Plan guest;  // beside which they ran
+        uint8_t guest_session = 0;
+        Nanoseconds others = 0;              // the longest block of what other sessions had in flight then
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
         bool beside = false;                 // gated work was in flight since it last waited
         bool unplanned = false;              // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;  // share that is used of the slack and of the bound's second half
-        Nanoseconds gap = 0, duration = 0;
-        double demand = 0;                // SMs: a slowly falling maximum
-        unsigned suspect = max_sessions;  // whose work had the longest blocks since it last waited
+        double trust = 0.5;                  // share that is used of the slack and of the bound's second half
+        Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that
+        unsigned suspect = max_sessions;     // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
     };
     struct Guest {
@@ -171,21 +184,32 @@ class Fikit final : public Levels {
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, Nanoseconds now);
     void close_step(unsigned session, High& high, Nanoseconds now);
-    Nanoseconds step_bound(const High& high) const {
-        return std::max(bounds_.delay_least,
-                        static_cast<Nanoseconds>(bounds_.delay_share * static_cast<double>(high.step_time)));
+    void set_bound(High& high) const {
+        const auto share = bounds_.delay_share * static_cast<double>(high.step_time);
+        high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share));
+        // Half of the bound in any case: kernels that take several steps would otherwise never go.
+        high.allowed = static_cast<Nanoseconds>((1 + high.trust) / 2 * static_cast<double>(high.bound));
     }
     Nanoseconds longest_bound() const {
         Nanoseconds longest = 0;
         for (unsigned left = used_; left != 0; left &= left - 1)
-            longest = std::max(longest, step_bound(highs_[std::countr_zero(left)]));
+            longest = std::max(longest, highs_[std::countr_zero(left)].bound);
         return longest;
     }
     // When the gated work in flight will be over. What is overdue is not over yet.
     Nanoseconds busy_until(Nanoseconds now) const {
-        return runs_ == 0 ? now : std::max(now, running(0).plan.end) + queued_ - running(0).length;
+        return runs_ == 0 ? now : std::max(now, running(0).plan.end) + queued_ - running(0).plan.adds;
     }
-    Plan plan(unsigned session, const Work& work, uint32_t sms, Nanoseconds now) const;
+    void plan(Plan& plan, unsigned session, const Work& work, uint32_t sms, Nanoseconds busy,
+              Nanoseconds now) const;
+    // What the whole GPU would take for it: kernels of several sessions run side by side, as far as each
+    // leaves room.
+    Nanoseconds area(const Work& work, Nanoseconds length) const {
+        if (work.engine != Engine::kernel || work.waves == 0) return length;
+        const Nanoseconds slots = Nanoseconds{bounds_.multiprocessors} * work.per_sm * work.waves;
+        return work.blocks < slots ? length * work.blocks / slots : length;
+    }
+    static uint32_t waves(uint32_t blocks, uint32_t slots) { return (blocks + slots - 1) / slots; }
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
@@ -193,7 +217,7 @@ class Fikit final : public Levels {
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);
     void learn(unsigned session, High& high);
-    Decision place(unsigned session, Nanoseconds now, Refusal& refusal);
+    Decision place(unsigned session, Nanoseconds now, bool refused, bool& full, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
 
     std::unique_ptr<Sequence[]> sequences_;
@@ -202,13 +226,15 @@ class Fikit final : public Levels {
     unsigned used_ = 0;                           // bits of highs_
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
+    std::array<Nanoseconds, max_sessions> own_{};  // length of what a gated session has in flight
     std::array<Surprise, 512> surprises_{};
     Interference interference_;
     std::array<Running, operations> running_{};
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
-    Plan planned_;  // of what was decided on last, for the session:
+    // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;
-    Nanoseconds queued_ = 0;      // length of the gated work in flight
+    Nanoseconds queued_ = 0;      // how long the gated work in flight keeps the GPU busy
+    Nanoseconds charged_ = 0;     // what of the bound on it that takes
     Nanoseconds last_over_ = 0;   // when gated work last completed
     unsigned unforeseeable_ = 0;  // high sessions that are not predicted
     size_t partitions_ = 0;

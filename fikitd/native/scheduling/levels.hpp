@@ -69,11 +69,12 @@ class Levels : public Policy {
             high_at_ = now;
             return;
         }
-        gated_in_flight_ += charge(work);
+        const Nanoseconds charged = charge(work);
+        gated_in_flight_ += charged;
         ++gated_operations_;
         level.floor = std::max(level.floor, entry.virtual_time);
         entry.virtual_time += static_cast<double>(work.expected) * entry.inverse_weight;
-        level.credit = std::max(0.0, level.credit - static_cast<double>(charge(work)));
+        if (level.credit > 0) level.credit = std::max(0.0, level.credit - static_cast<double>(charged));
         level.since = now;
     }
 
@@ -97,8 +98,7 @@ class Levels : public Policy {
     }
 
     Nanoseconds in_flight(Nanoseconds now) const override {
-        return beside_high(now) || levels_[highest_level].in_flight > 0 ? bounds_.in_flight
-                                                                        : quiet * bounds_.in_flight;
+        return in_flight(beside_high(now) || levels_[highest_level].in_flight > 0);
     }
 
   protected:
@@ -123,6 +123,10 @@ class Levels : public Policy {
     // How much of the bound on what is in flight an operation takes: an unknown one, all of it.
     Nanoseconds charge(const Work& work) const {
         return work.known || work.expected > bounds_.in_flight ? work.expected : bounds_.in_flight;
+    }
+
+    Nanoseconds in_flight(bool beside) const {
+        return beside ? bounds_.in_flight : quiet * bounds_.in_flight;
     }
 
     // Has a high session worked lately, here or in another executor?

@@ -49,7 +49,7 @@ struct Decision {
 
 // Bounds an operator sets, and what there is. Times in nanoseconds of device time.
 struct Bounds {
-    Nanoseconds in_flight = 200'000;       // gated work issued and not completed, beside high work
+    Nanoseconds in_flight = 200'000;  // a session's gated work issued and not completed, beside high work
     Nanoseconds partition_block = 20'000;  // strict: longer blocks go to the partition beside high work
     Nanoseconds high_memory = 50'000'000;  // a high session counts as active so long after its last work
     double starvation_share = 0.02;        // of the time, to each level that would get nothing

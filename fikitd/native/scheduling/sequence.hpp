@@ -28,10 +28,12 @@ class Sequence {
     struct Launch {
         uint64_t key = 0;
         Nanoseconds gap = 0, deviation = 0;   // from the launch before it
+        Nanoseconds offset = 0;               // the sum of the gaps since the session began
         Nanoseconds duration = 0, block = 0;  // undisturbed
         Nanoseconds at = 0;                   // when it was issued
         Nanoseconds alone = 0;                // when it would have ended with the GPU to itself
-        Nanoseconds idle = 0;                 // idle time before it, summed since the session began
+        Nanoseconds pause = 0;                // idle time before it
+        Nanoseconds idle = 0;                 // that, summed since the session began
         uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
         uint32_t hash = 0;                    // of its key and the three before
         uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
@@ -41,50 +43,51 @@ class Sequence {
     // From the issue of a launch to its start on an idle GPU.
     static constexpr Nanoseconds latency = 4200;
 
-    void forget() {
+    // Begins anew, with a launch before the first that all gaps and sums start from.
+    void forget(Nanoseconds now) {
+        slot(UINT32_MAX) = {};
+        slot(UINT32_MAX).at = slot(UINT32_MAX).alone = now;
         head_ = 0;
         cursor_ = nowhere;
         step_ = 0;
         ordinal_ = 0;
-        recent_ = {};
         predicted = met = 0;
         period_ = 0;
     }
 
     void launched(const Work& work, Nanoseconds now) {
         const uint64_t key = work.key != 0 ? work.key : 1 + static_cast<uint64_t>(work.engine);
-        const Nanoseconds gap = head_ == 0 ? 0 : now - last().at;
-        follow(key, gap);
+        const Launch& before = at(head_ - 1);
+        const Nanoseconds gap = now - before.at;
         Launch& entry = slot(head_);
-        const Launch* before = head_ == 0 ? nullptr : &last();
         entry.key = key;
+        follow(gap);
         entry.duration = std::max<Nanoseconds>(work.shortest > 0 ? work.shortest : work.expected, 1);
         entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
         entry.at = now;
         const Nanoseconds ready = now + latency;
-        Nanoseconds idle = before == nullptr ? 0 : std::max<Nanoseconds>(0, ready - before->alone);
-        entry.alone = (before == nullptr ? ready : std::max(ready, before->alone)) + entry.duration;
+        entry.alone = std::max(ready, before.alone) + entry.duration;
+        entry.pause = std::max<Nanoseconds>(0, ready - before.alone);
         entry.blocks = work.blocks;
         entry.per_sm = std::max<uint16_t>(1, work.per_sm);
         entry.engine = work.engine;
         entry.step = step_;
         if (known()) {
-            const Launch& old = slot(cursor_);
-            entry.gap = old.gap + std::min((gap - old.gap) / 4, old.gap / 8 + 1000);
-            if (kept(cursor_ - 1)) {
-                const Nanoseconds before_it = old.idle - at(cursor_ - 1).idle;
-                idle = std::min(idle, before_it + before_it / 8 + 1000);
-            }
-            entry.deviation = old.deviation + (std::abs(gap - old.gap) - old.deviation) / 4;
+            const Launch& old = at(cursor_);
+            const Nanoseconds later = gap - old.gap;
+            entry.gap = old.gap + std::min(later >> 2, (old.gap >> 3) + 1000);
+            entry.pause = std::min(entry.pause, old.pause + (old.pause >> 3) + 1000);
+            entry.deviation = old.deviation + ((std::abs(later) - old.deviation) >> 2);
             period_ = head_ - cursor_;
+            entry.hash = old.hash;  // the keys up to here are those up to the cursor
         } else {
             entry.gap = gap;
             entry.deviation = gap / 2;
+            entry.hash = recent_hash();
         }
-        entry.idle = before == nullptr ? 0 : before->idle + idle;
+        entry.idle = before.idle + entry.pause;
+        entry.offset = before.offset + entry.gap;
         ends_[step_ % ends_.size()] = {step_, entry.idle};
-        // The keys up to here are those up to the cursor, and so is their hash.
-        entry.hash = known() ? slot(cursor_).hash : recent_hash();
         entry.ordinal = ordinal_;
         index_[entry.hash % index_.size()] = head_;
         index_[ordinal_hash(entry.hash) % index_.size()] = head_;
@@ -107,6 +110,32 @@ class Sequence {
     uint32_t next() const { return cursor_ + 1; }
     uint32_t period() const { return period_; }  // launches from one iteration to the next; 0: none seen
 
+    // How many launches are expected within such a time after the last one; only when known().
+    uint32_t within(Nanoseconds time) {
+        const Nanoseconds until = at(cursor_).offset + time;
+        horizon_ = std::clamp(horizon_, next(), head_);
+        while (horizon_ < head_ && at(horizon_).offset < until) ++horizon_;
+        while (horizon_ > next() && at(horizon_ - 1).offset >= until) --horizon_;
+        return horizon_ - next();
+    }
+
+    // What the next launch may be like where that is unknown: as long, as far behind its predecessor and on
+    // as many SMs as the latest ones were: on average, and at most.
+    const Launch& typical() {
+        Launch& launch = typical_;
+        launch = {};
+        const uint32_t count = std::min(head_, looked_at);
+        for (uint32_t back = 1; back <= count; ++back) {
+            const Launch& each = at(head_ - back);
+            launch.gap += std::min<Nanoseconds>(each.gap, 1'000'000) / count;
+            launch.duration += each.duration / count;
+            if (each.engine == Engine::kernel)
+                launch.blocks = std::max(launch.blocks, each.blocks / each.per_sm);
+        }
+        launch.block = launch.duration;
+        return launch;
+    }
+
     // Idle time from the given position until the session waits, as it was the last time.
     Nanoseconds slack(uint32_t position) const {
         const Launch& from = at(position);
@@ -124,27 +153,31 @@ class Sequence {
     };
 
     Launch& slot(uint32_t position) { return entries_[position % capacity]; }
-    bool kept(uint32_t position) const { return position < head_ && head_ - position < capacity; }
+    // Of the keys of the last four launches, the one in hand being the last.
     uint32_t recent_hash() const {
         uint64_t hash = 0;
-        for (const uint64_t key : recent_) hash = (hash ^ key) * 0x9e3779b97f4a7c15u;
+        for (uint32_t back = compared; back-- > 0;)
+            hash = (hash ^ at(head_ - back).key) * 0x9e3779b97f4a7c15u;
         return static_cast<uint32_t>(hash ^ (hash >> 32));
     }
 
-    void follow(uint64_t key, Nanoseconds gap) {
-        recent_ = {recent_[1], recent_[2], recent_[3], key};
+    // Moves the cursor to where the launch in hand came the last time. It keeps its distance to the head as
+    // long as the keys agree, so what find() gave is not overwritten.
+    void follow(Nanoseconds gap) {
         if (known()) {
             ++predicted;
-            if (kept(cursor_ + 1) && at(cursor_ + 1).key == key) {
+            const Launch& expected = at(cursor_ + 1);
+            if (expected.key == at(head_).key) {
                 ++cursor_;
-                const Launch& entry = at(cursor_);
-                if (std::abs(gap - entry.gap) <= std::max<Nanoseconds>(5000, 2 * entry.deviation)) ++met;
-                if (entry.ordinal == ordinal_) return;
-                const uint32_t better = find(ordinal_hash(entry.hash));
+                const Nanoseconds tolerated = std::max<Nanoseconds>(5000, 2 * expected.deviation);
+                met += std::abs(gap - expected.gap) <= tolerated;
+                if (expected.ordinal == ordinal_) return;
+                const uint32_t better = find(ordinal_hash(expected.hash));
                 if (better != nowhere && at(better).ordinal == ordinal_) cursor_ = better;
                 return;
             }
         }
+        if (head_ < compared) return;
         const uint32_t hash = recent_hash();
         cursor_ = find(ordinal_hash(hash));
         if (!known()) cursor_ = find(hash);
@@ -153,20 +186,21 @@ class Sequence {
     // Where the last keys were last seen, going by such a hash of theirs.
     uint32_t find(uint32_t hash) const {
         const uint32_t found = index_[hash % index_.size()];
-        if (!kept(found) || found < 3) return nowhere;
-        for (uint32_t back = 0; back < recent_.size(); ++back)
-            if (at(found - back).key != recent_[recent_.size() - 1 - back]) return nowhere;
+        if (found >= head_ || head_ - found >= capacity - compared || found < compared) return nowhere;
+        for (uint32_t back = 0; back < compared; ++back)
+            if (at(found - back).key != at(head_ - back).key) return nowhere;
         return found;
     }
     uint32_t ordinal_hash(uint32_t hash) const { return hash ^ (ordinal_ + 1u) * 0x9e3779b1u; }
 
-    std::array<Launch, capacity> entries_{};
     static constexpr uint16_t ordinals = 1023;
+    static constexpr uint32_t compared = 4, looked_at = 64;  // launches
 
+    std::array<Launch, capacity> entries_{};
+    Launch typical_;
     std::array<uint32_t, capacity * 4> index_{};  // by the hash of the last keys: where they were last seen
     std::array<End, 1024> ends_{};
-    std::array<uint64_t, 4> recent_{};
-    uint32_t head_ = 0, cursor_ = nowhere, step_ = 0, period_ = 0;
+    uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, period_ = 0;
     uint16_t ordinal_ = 0;
 };
 

@@ -38,9 +38,17 @@ Work random_work(Random& random) {
     work.longest = work.expected + static_cast<Nanoseconds>(random.next() % 50) * us;
     work.shortest = work.expected;
     const uint32_t slots = 132u * work.per_sm;
-    work.block = work.longest / std::max(1u, (work.blocks + slots - 1) / slots);
+    work.waves = (work.blocks + slots - 1) / slots;
+    work.block = work.longest / work.waves;
     work.whole = random.next() % 20 == 0;
     return work;
+}
+
+// What of the bound on work in flight an operation takes.
+Nanoseconds charge_of(const Work& work, const Bounds& bounds) {
+    if (!work.known) return std::max(work.expected, bounds.in_flight);
+    const uint32_t slots = 132u * work.per_sm, waves = (work.blocks + slots - 1) / slots;
+    return work.expected * work.blocks / (slots * waves);
 }
 
 // A random history of three high and four gated sessions; what the policy says to it, in one list.
@@ -80,16 +88,20 @@ std::vector<int64_t> random_history(uint64_t seed, const Bounds& bounds) {
                 CHECK(chosen >= 3 && head[chosen]);
                 Work work = *std::exchange(head[chosen], std::nullopt);
                 CHECK(decision.verdict == Verdict::whole || !work.whole);
-                Nanoseconds before = 0, longest = 0;
+                // Besides one operation, which may be long, less than the bound is in flight of one session,
+                // and less than twice that of all: of what a kernel takes, the part of the GPU that it fills.
+                Nanoseconds before = 0, longest = 0, own = 0, own_longest = 0;
                 for (unsigned other = 3; other < 7; ++other)
                     for (const Work& each : in_flight[other]) {
-                        const Nanoseconds charge =
-                            each.known || each.expected > bounds.in_flight ? each.expected : bounds.in_flight;
+                        const Nanoseconds charge = charge_of(each, bounds);
                         before += charge;
                         longest = std::max(longest, charge);
+                        if (other != chosen) continue;
+                        own += each.expected;
+                        own_longest = std::max(own_longest, each.expected);
                     }
-                // Besides one operation, which may be long, less than the bound is ever in flight.
-                CHECK(before - longest < bounds.in_flight);
+                CHECK(before - longest < 2 * bounds.in_flight);
+                CHECK(own - own_longest < bounds.in_flight);
                 work.gated = true;
                 work.partition =
                     decision.verdict == Verdict::partition ? static_cast<uint8_t>(decision.partition + 1) : 0;
@@ -125,9 +137,9 @@ Operation kernel(uint64_t key, Nanoseconds at, uint32_t blocks, uint16_t per_sm,
 Program inference() {
     Program program;
     program.name = "inference";
-    program.pause = 200 * us;
     for (unsigned number = 0; number < 60; ++number)
         program.operations.push_back(kernel(1 + number % 7, number * 30 * us, 100, 8, 4 * us));
+    program.iterations = {{program.operations.size(), 200 * us}};
     return program;
 }
 
@@ -137,7 +149,8 @@ struct Outcome {
     double work;
 };
 
-Outcome beside(const Program& hostile, unsigned copies = 1, const Program& service = inference()) {
+Outcome beside(Program hostile, unsigned copies = 1, const Program& service = inference()) {
+    hostile.iterations = {{hostile.operations.size(), 0}};
     replay::Settings settings;
     settings.bounds = with_partitions();
     settings.warmup = 500 * ms;
@@ -228,11 +241,11 @@ void long_kernels_in_a_row_delay_by_no_more_than_the_bound() {
 void kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound() {
     Program service;
     service.name = "service";
-    service.pause = 50 * us;
     for (unsigned number = 0; number < 60; ++number) {
         service.operations.push_back(kernel(1, number * 30 * us, 64, 8, 22 * us));
         service.operations.back().shape.sensitivity = 1;
     }
+    service.iterations = {{service.operations.size(), 50 * us}};
     Program memory;
     for (unsigned number = 0; number < 60; ++number) {
         memory.operations.push_back(kernel(100, 0, 2048, 8, 40 * us));

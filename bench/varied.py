@@ -1,0 +1,72 @@
+"""Programs that do not simply repeat: what a policy meets that was adjusted on traces which do.
+
+Made of the recorded workloads and of made-up ones, from seeds, so that they are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from dataclasses import replace
+
+from fikitctl.demonstration.workloads import Operation, Workload, load_workload
+
+from bench.made import Recipe, make
+from bench.replayed import Varied
+
+
+def _paced(workload: Workload, rng: random.Random, least: float, most: float) -> Workload:
+    """The same with every host gap longer or shorter."""
+    at, before, moved = 0.0, 0.0, []
+    for each in workload.operations:
+        at += (each.at_us - before) * rng.uniform(least, most)
+        before = each.at_us
+        moved.append(replace(each, at_us=at))
+    return replace(workload, operations=tuple(moved))
+
+
+def _reshaped(workload: Workload, scale: float) -> Workload:
+    """The same on other data: grids and durations go with its size."""
+
+    def of(each: Operation) -> Operation:
+        if each.kind != "kernel":
+            return each
+        blocks = max(1, round(each.grid[0] * scale))
+        return replace(each, grid=(blocks, *each.grid[1:]), dur_us=max(1.2, each.dur_us * scale))
+
+    return replace(workload, operations=tuple(map(of, workload.operations)))
+
+
+def _named(workload: Workload, name: str) -> Workload:
+    """The same with kernels of its own."""
+    renamed = (replace(each, name=f"{name} {each.name}") for each in workload.operations)
+    return replace(workload, operations=tuple(renamed))
+
+
+def high() -> Iterable[Varied]:
+    """The high-priority ones."""
+    rng = random.Random(31)
+    resnet, bert = load_workload("resnet50_inf"), load_workload("bert_inf")
+    yield Varied("jittery", tuple(_paced(bert, rng, 0.4, 1.9) for _ in range(23)))
+    yield Varied("two_models", (_named(resnet, "a"), _named(bert, "b"), _named(bert, "b")))
+    quick = replace(resnet, pause_us=30.0)
+    yield Varied("bursts", (*[quick] * 5, replace(resnet, pause_us=9000.0)))
+    yield Varied("new_shapes", tuple(_reshaped(bert, rng.uniform(0.3, 1.0)) for _ in range(40)))
+    tiny = Recipe("tiny", 33, layers=20, kernels=12, median_us=1.5, spread=0.2, gap_us=6, blocks=(1, 60))
+    yield Varied("tiny_high", (make(tiny),))
+
+
+def low() -> Iterable[Workload]:
+    """The low-priority ones."""
+    yield load_workload("gpt2_train")
+    blocks = Recipe(
+        "long_low", 34, layers=4, kernels=8, median_us=900, spread=0.4, gap_us=0, blocks=(132, 264)
+    )
+    yield make(blocks)
+    tiny = Recipe("tiny_low", 35, layers=60, kernels=9, median_us=1.6, spread=0.3, gap_us=0, blocks=(1, 200))
+    yield make(tiny)
+
+
+def varied() -> tuple[list[Varied], list[Workload]]:
+    """The high and the low ones."""
+    return list(high()), list(low())

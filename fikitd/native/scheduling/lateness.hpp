@@ -1,0 +1,170 @@
+// Policy fikit's foresight: by how much a gated operation somewhere would make a high session late
+// (fikit.hpp). For fikit.cpp alone, which makes one function of the whole decision.
+#pragma once
+
+#include "fikit.hpp"
+
+namespace fikit::scheduling {
+
+inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t sms, Nanoseconds busy,
+                        Nanoseconds now) const {
+    const uint32_t all = bounds_.multiprocessors;
+    Nanoseconds length = std::max(work.expected, work.longest);
+    plan.engine = work.engine;
+    plan.sms = static_cast<uint16_t>(sms);
+    plan.waves = plan.taken = plan.of = 1;
+    plan.block = work.block;
+    if (work.engine == Engine::kernel && work.blocks > 0) {
+        const uint32_t whole = work.waves > 0 ? work.waves : waves(work.blocks, all * work.per_sm);
+        plan.waves = whole;
+        if (sms < all) {
+            plan.waves = waves(work.blocks, sms * work.per_sm);
+            length = length * plan.waves / whole;
+        }
+        if (plan.waves == 1) {
+            plan.taken = static_cast<uint16_t>(waves(work.blocks, sms));
+            plan.of = work.per_sm;
+        }
+    }
+    plan.everywhere = sms == all && plan.taken == plan.of;
+    plan.guest = interference_.guest(work.key, sms, all);
+    const Nanoseconds soonest = now + Sequence::latency;
+    const Nanoseconds behind = std::max(soonest, busy), own = std::min(now + own_[session], busy);
+    plan.length = length + between;
+    plan.from = std::max(soonest, own);
+    plan.end = std::max(behind + area(work, length) + between, plan.from + plan.length);
+    plan.start = plan.end - plan.length;
+    plan.adds = plan.end - behind;
+}
+
+// How much later a launch of a high session ends that starts when a gated operation still has `left` to go.
+inline Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
+    if (plan.engine != Engine::kernel || launch.engine != Engine::kernel)
+        return plan.engine == launch.engine ? left : 0;
+    const Nanoseconds block = plan.block > 0 ? std::min(left, plan.block) : left;
+    if (launch.blocks == 0) return 0;
+    if (plan.everywhere) return block;
+    const uint32_t all = bounds_.multiprocessors;
+    uint32_t room = (all - plan.sms) * launch.per_sm;
+    if (plan.waves == 1) room += plan.sms * ((plan.of - plan.taken) * launch.per_sm / plan.of);
+    if (launch.blocks <= room) return 0;
+    if (room == 0) return block;
+    const uint32_t more = waves(launch.blocks, room) - waves(launch.blocks, all * launch.per_sm);
+    return std::min(block, more * launch.block);
+}
+
+// The same, and how much longer it lasts beside that.
+inline Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
+    const Nanoseconds stalled = stall(plan, launch, left);
+    if (plan.guest.most == 0) return stalled;
+    const auto beside = static_cast<float>(std::min(left, launch.duration));
+    return stalled + static_cast<Nanoseconds>(interference_.share(launch.key, plan.guest) * beside);
+}
+
+// A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
+struct Fikit::Course {
+    const Fikit& policy;
+    const Plan& candidate;
+    Nanoseconds alone, end;
+    unsigned run = 0;  // what is on the GPU at `end`
+    Nanoseconds until = 0;
+
+    Course(const Fikit& all, const High& high, const Plan& plan, Nanoseconds now)
+        : policy(all), candidate(plan), alone(high.alone), end(high.end) {
+        if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
+    }
+
+    void launch(const Sequence::Launch& next, Nanoseconds at) {
+        alone = std::max(at, alone) + next.duration;
+        const Nanoseconds start = std::max(at, end);
+        end = start + next.duration;
+        while (run < policy.runs_ && start >= until)
+            if (++run < policy.runs_) until += policy.running(run).plan.adds;
+        Nanoseconds longer = 0;
+        const bool before = run < policy.runs_;
+        if (before) longer = policy.delay(policy.running(run).plan, next, until - start);
+        if ((!before || start >= candidate.from) && start < candidate.end)
+            longer = std::max(
+                longer, policy.delay(candidate, next, candidate.end - std::max(start, candidate.start)));
+        end += longer;
+    }
+};
+
+// Walks through the launches of a high session up to the end of the candidate. By how much would it be
+// delayed more than is allowed, at the worst of its waits?
+inline Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) const {
+    Sequence& sequence = *high.sequence;
+    if (sequence.size() == 0) return 0;
+    const bool known = sequence.known();
+    Course course(*this, high, plan, now);
+    Nanoseconds allowed = high.allowed - high.spent, worst = -high.bound;
+    uint32_t position = sequence.size() - high.outstanding;
+    for (; position < sequence.size(); ++position) {
+        const Sequence::Launch& launch = sequence.at(position);
+        course.launch(launch, launch.at + Sequence::latency);
+    }
+    const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
+    Nanoseconds issued = sequence.last().at;
+    uint32_t step = known ? sequence.at(sequence.next() - 1).step : 0;
+    position = sequence.next();
+    for (unsigned seen = 0;; ++seen, ++position) {
+        const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
+        issued = std::max(issued + launch.gap, now);
+        const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
+        if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
+            worst = std::max(worst, late - allowed);
+            issued += late;
+            step = launch.step;
+            allowed = high.allowed;
+            course.alone = course.end;
+        }
+        const Nanoseconds at = issued + Sequence::latency;
+        if (at >= plan.end) break;
+        if (known && seen == sequence.period()) break;  // from here on it repeats
+        if (seen == foresight) return late > 0 ? high.bound : worst;
+        course.launch(launch, at);
+        if (worst > 0) return worst;
+    }
+    const Nanoseconds late = course.end - course.alone;
+    if (late <= 0) return worst;
+    const double slack = known ? high.trust * static_cast<double>(sequence.slack(position)) : 0;
+    return std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed);
+}
+
+// Most candidates need no walk. All launches that come before they end, each delayed as much as any can be,
+// but together by no more than the time until then, are late by no more than the slack absorbs, or than is
+// allowed in any case.
+inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const {
+    Sequence& sequence = *high.sequence;
+    if (!sequence.known() || high.awaits) return false;
+    const Nanoseconds left = plan.end - now, late = std::max<Nanoseconds>(0, high.end - high.alone);
+    const auto absorbed =
+        static_cast<Nanoseconds>(static_cast<double>(sequence.slack(sequence.next())) * high.trust);
+    if (late + left <= absorbed) return true;
+    Nanoseconds block = plan.block > 0 ? plan.block : left;
+    float longer = plan.guest.most;
+    for (unsigned at = 0; at < runs_; ++at) {
+        block = std::max(block, running(at).plan.block);
+        longer = std::max(longer, running(at).plan.guest.most);
+    }
+    const uint32_t foreseen = sequence.within(plan.end - sequence.last().at - Sequence::latency);
+    Nanoseconds most = late + (high.outstanding + foreseen) * block;
+    if (longer > 0) most += static_cast<Nanoseconds>(longer * static_cast<float>(left));
+    if (most <= high.allowed - high.spent) return true;
+    // A wait before then would leave it less.
+    const uint32_t next = sequence.next();
+    return most <= absorbed && sequence.at(next + foreseen - (foreseen > 0)).step == sequence.at(next).step;
+}
+
+inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
+    if ((high_elsewhere_ || unforeseeable_ > 0) && plan.sms == bounds_.multiprocessors &&
+        plan.block > bounds_.delay_least)
+        return false;
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        const High& high = highs_[std::countr_zero(left)];
+        if (!plainly_fits(high, plan, now) && excess(high, plan, now) > 0) return false;
+    }
+    return true;
+}
+
+}  // namespace fikit::scheduling
