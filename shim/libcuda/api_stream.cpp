@@ -228,6 +228,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     const uint64_t capture = captures.record(number, *event);
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;
+    if (captures.capturing(number)) return captures.forbid(number);
     const Status status = producer().event_record(event->number, number, event->timed());
     return status == status::success ? finish_record(*event) : result_of(status);
 }
