@@ -124,8 +124,9 @@ inline bool is_blocking(CUstream handle) {
 // The session's number of a stream.
 inline CUresult number_of(CUstream handle, uint32_t& number) {
     if (is_default(handle)) [[unlikely]] {
-        if (thread.current() == nullptr) return no_context();  // a default stream is the context's
-        const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread.zero_is_own);
+        const Thread& caller = thread;
+        const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && caller.zero_is_own);
+        if (caller.current() == nullptr) return no_context();  // a default stream is the context's
         number = 0;
         return own ? own_default_stream(number) : CUDA_SUCCESS;
     }
