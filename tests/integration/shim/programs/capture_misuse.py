@@ -79,7 +79,7 @@ for legacy in (
     lambda: driver.cuStreamWaitEvent(1, done(driver.cuEventCreate(0)), 0),
     lambda: driver.cuMemsetD8Async(memory, 1, 4, 1),
     lambda: driver.cuMemAllocAsync(16, 1),
-    lambda: driver.cuStreamQuery(1),
+    lambda: driver.cuStreamSynchronize(1),
 ):
     names(begin(blocking), legacy(), end(blocking))
     names(begin(stream), legacy(), end(stream))
