@@ -241,6 +241,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     const uint64_t capture = captures.record(name, *event);
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;
+    if (captures.capturing(name)) return captures.forbid(name);
     const Status status =
         event->device->producer->event_record(event->number, stream_number(name), event->timed());
     return status == status::success ? finish_record(*event) : result_of(status);

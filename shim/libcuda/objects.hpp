@@ -138,9 +138,10 @@ inline bool is_blocking(CUstream handle) {
 // The stream's name in the process (process.hpp).
 inline CUresult find_stream(CUstream handle, uint32_t& name) {
     if (is_default(handle)) [[unlikely]] {
-        const Context* const context = thread.current();
+        const Thread& caller = thread;
+        const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && caller.zero_is_own);
+        const Context* const context = caller.current();
         if (context == nullptr) return no_context();  // a default stream is the context's
-        const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && thread.zero_is_own);
         name = context->stream;
         return own ? own_default_stream(*context->device, name) : CUDA_SUCCESS;
     }

@@ -99,8 +99,9 @@ class Process {
 extern Process process;
 
 inline Context* Thread::current() const {
-    Context* const top = depth != 0 ? stack[depth - 1] : nullptr;
-    return top != nullptr && load_relaxed(top->handle) != nullptr ? top : nullptr;
+    if (depth == 0) return nullptr;
+    Context* const top = stack[depth - 1];
+    return load_relaxed(top->handle) != nullptr ? top : nullptr;
 }
 
 inline Context& Device::primary() const { return process.context(static_cast<unsigned>(ordinal)); }

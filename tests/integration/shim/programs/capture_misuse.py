@@ -70,3 +70,16 @@ names(launch(nothing, other), end(other), end(stream))
 names(begin(stream), begin(other), driver.cuEventRecord(event, stream))
 names(driver.cuStreamWaitEvent(other, event, 0), end(stream), end(other))
 names(begin(0), begin(1), begin(2), launch(nothing, 1), driver.cuStreamSynchronize(1), end(2))
+
+# The legacy default stream would have to wait for a blocking one.
+blocking = done(driver.cuStreamCreate(0))
+for legacy in (
+    lambda: launch(nothing, 1),
+    lambda: driver.cuEventRecord(event, 1),
+    lambda: driver.cuStreamWaitEvent(1, done(driver.cuEventCreate(0)), 0),
+    lambda: driver.cuMemsetD8Async(memory, 1, 4, 1),
+    lambda: driver.cuMemAllocAsync(16, 1),
+    lambda: driver.cuStreamSynchronize(1),
+):
+    names(begin(blocking), legacy(), end(blocking))
+    names(begin(stream), legacy(), end(stream))
