@@ -63,8 +63,9 @@ sizes = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 print(done(driver.cuDeviceGetAttribute(sizes, 1)), done(driver.cuDeviceTotalMem(1)) > 0)
 print(done(driver.cuDeviceGetPCIBusId(20, 1))[:12])
 """
-    assert answers(shared, asked) == ["132 True", "b'0000:02:00.0'"]
-    assert [gpu.executors for gpu in gpus(two_gpus)] == [1, 0]
+    for _ in range(2):  # also where the daemon knows more of the one than of the other
+        assert answers(shared, asked) == ["132 True", "b'0000:02:00.0'"]
+        assert [gpu.executors for gpu in gpus(two_gpus)] == [1, 0]
 
 
 def gpus(daemon: Served) -> list[protocol.GpuRecord]:
