@@ -121,10 +121,20 @@ def test_a_job_sees_its_gpus_in_its_order(two_gpus: Served, asked: list[str], se
     assert str(jobs[-1].gpus) == seen
 
 
-def fikitctl(daemon: Served, *words: str) -> subprocess.CompletedProcess[str]:
+def fikitctl(daemon: Served, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
     program = [sys.executable, "-P", "-c", "from fikitctl.main import main; main()"]
-    environment = {**os.environ, "FIKIT_SOCKET": str(daemon.socket)}
+    environment = {**os.environ, "FIKIT_SOCKET": str(daemon.socket), **more}
     return subprocess.run([*program, *words], env=environment, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("asked", "visible", "seen"),
+    [([], "1", "[1]"), ([], "1,0", "[1, 0]"), (["--gpus", "1,0"], "1", "[0]"), (["--gpus", "all"], "", "[]")],
+)
+def test_a_job_s_numbers_are_its_own(two_gpus: Served, asked: list[str], visible: str, seen: str) -> None:
+    text = START + NAMES.replace("driver.cuInit(0)", "if int(driver.cuInit(0)[0]): print([]); sys.exit()")
+    done = fikitctl(two_gpus, "run", *asked, "--", sys.executable, "-c", text, CUDA_VISIBLE_DEVICES=visible)
+    assert done.stdout == f"{seen}\n", done.stderr
 
 
 def test_a_job_has_memory_on_each_of_its_gpus_and_no_other(two_gpus: Served) -> None:
