@@ -18,6 +18,8 @@ from fikitd.errors import DeviceUnavailableError
 CHOICES: Final = "auto (NVIDIA GPUs, or the simulated one where there is none), sim, or the index of one GPU"
 SIMULATED_MEMORY_BYTES: Final = 4 << 30
 SIMULATED_COMPUTE_CAPABILITY: Final = 90
+SIMULATED_NAME: Final = "NVIDIA H200 (simulated)"
+"""As its driver says: programs take devices of one name for devices of one kind."""
 SIMULATED_UUID: Final = "GPU-66696b69-742d-7369-6d2d-6770752d00"
 """Its number follows, as in what its driver says: the characters of fikit-sim-gpu-, then the number."""
 
@@ -102,7 +104,7 @@ def simulated(settings: DeviceSection, runtime: Path | None) -> list[DeviceSpec]
     return [
         DeviceSpec(
             index=index,
-            name="fikit simulated GPU",
+            name=SIMULATED_NAME,
             uuid=f"{SIMULATED_UUID}{index:02x}",
             memory_bytes=memory_bytes,
             ordinal=index,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final
+from typing import Final, Literal
 
 import click
 from fikit.protocol import GetStatus, ListProfiles, ListSessions, Profiles, Sessions, Status
@@ -30,7 +30,7 @@ _SETTLE_SECONDS: Final = 5.0
     context_settings=FROM_THE_COMMAND_ON,
     examples=[
         "fikitctl profile measure -- python serve.py --steps 200",
-        "fikitctl profile measure --priority high --gpu 0 -- ./infer --once",
+        "fikitctl profile measure --priority high --gpus 0 -- ./infer --once",
     ],
 )
 @work_options
@@ -39,7 +39,7 @@ _SETTLE_SECONDS: Final = 5.0
 def measure(
     invocation: Invocation,
     priority: int,
-    gpu: int | None,
+    gpus: list[int] | Literal["all"],
     memory: int,
     name: str | None,
     isolate: bool,
@@ -58,14 +58,15 @@ def measure(
         variables,
         own_driver,
         priority=priority,
-        gpus=[] if gpu is None else [gpu],
+        gpus=gpus,
         memory_limit_bytes=memory,
         name=name,
         isolated=isolate,
         measured=True,
     )
     status: Status = invocation.request(GetStatus())
-    busy = [each for each in status.gpus if each.sessions and gpu in (None, each.index)]
+    asked = request.gpus if request.gpus and request.gpus != "all" else [each.index for each in status.gpus]
+    busy = [each for each in status.gpus if each.sessions and each.index in asked]
     if busy and not beside_others:
         raise refused(
             f"GPU {busy[0].index} has {busy[0].sessions} other sessions",

@@ -10,7 +10,13 @@ from fikit.control import Connection
 from fikit.errors import RefusedError
 from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
-from fikitctl.commands.submit import FROM_THE_COMMAND_ON, checked_command, environment_with, work_options
+from fikitctl.commands.submit import (
+    FROM_THE_COMMAND_ON,
+    checked_command,
+    environment_with,
+    gpus_with,
+    work_options,
+)
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import Invocation, lift_deadline, note
@@ -72,14 +78,17 @@ def foreground_job(
     command: tuple[str, ...],
     variables: tuple[str, ...] = (),
     own_driver: bool = False,
+    gpus: list[int] | Literal["all"] | None = None,
     **options: Any,
 ) -> Submit:
     """The request for a job that runs here."""
+    environment = environment_with(invocation, variables, own_driver)
     return Submit(
         command=checked_command(command),
-        environment=environment_with(invocation, variables, own_driver),
+        environment=environment,
         directory=os.getcwd(),
         foreground=True,
+        gpus=gpus_with(gpus or [], environment),
         **options,
     )
 

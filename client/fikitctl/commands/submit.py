@@ -13,7 +13,7 @@ from fikit.protocol import Submit, Submitted
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, is_terminal, note
 from fikitctl.output import print_json
-from fikitctl.quantities import GPUS, PRIORITY, SIZE
+from fikitctl.quantities import GPUS, PRIORITY, SIZE, parse_gpus
 from fikitctl.verb import Verb
 
 FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
@@ -68,6 +68,22 @@ def environment_with(invocation: Invocation, variables: Iterable[str], own_drive
     return environment
 
 
+def gpus_with(gpus: list[int] | Literal["all"], environment: dict[str, str]) -> list[int] | Literal["all"]:
+    """What ``--gpus`` says; else what our own CUDA_VISIBLE_DEVICES does, by the machine's numbers.
+
+    In the job's environment it would count the job's GPUs, so there it is left out then.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus or not visible or environment.get("CUDA_VISIBLE_DEVICES") != visible:
+        return gpus
+    try:
+        gpus = parse_gpus(visible)
+    except ValueError:
+        return gpus
+    del environment["CUDA_VISIBLE_DEVICES"]
+    return gpus
+
+
 def _is_text(text: str) -> bool:
     try:
         text.encode()
@@ -112,13 +128,14 @@ def submit(
     output_limit: int,
 ) -> None:
     """Run a command as a job in the background; prints its identifier."""
+    environment = environment_with(invocation, variables, own_driver)
     submitted: Submitted = invocation.request(
         Submit(
             command=checked_command(command),
-            environment=environment_with(invocation, variables, own_driver),
+            environment=environment,
             directory=os.path.abspath(directory or os.getcwd()),
             priority=priority,
-            gpus=gpus,
+            gpus=gpus_with(gpus, environment),
             memory_limit_bytes=memory,
             name=name,
             isolated=isolate,

@@ -9,6 +9,7 @@
 #include "images.hpp"
 #include "messages.hpp"
 #include "ranges.hpp"
+#include "visible.hpp"
 
 using namespace fikit::shim;
 
@@ -173,9 +174,34 @@ void test_ranges_know_whose_an_address_is() {
     CHECK(ranges.find(3050, found) && !found.on_device() && found.id != id);
 }
 
+std::string chosen_of(const char* wished) {
+    Gpu gpus[3] = {};
+    strcpy(gpus[0].uuid, "GPU-aa01");
+    strcpy(gpus[1].uuid, "GPU-aa02");
+    strcpy(gpus[2].uuid, "GPU-bb01");
+    unsigned chosen[most_gpus];
+    std::string text;
+    for (unsigned i = 0, count = visible(wished, gpus, 3, chosen); i < count; ++i)
+        text += std::to_string(chosen[i]);
+    return text;
+}
+
+void test_programs_say_which_gpus_they_see() {
+    CHECK(chosen_of(nullptr) == "012" && chosen_of("").empty());
+    CHECK(chosen_of("2,0") == "20" && chosen_of("1") == "1" && chosen_of("0,1,2") == "012");
+    CHECK(chosen_of("1,3,0") == "1" && chosen_of("1,-1,0") == "1" && chosen_of("-1").empty());
+    CHECK(chosen_of("GPU-b,GPU-aa02") == "21" && chosen_of("GPU-BB,0") == "20");
+    CHECK(chosen_of("GPU-aa,0").empty());  // two begin so
+    CHECK(chosen_of("GPU-").empty() && chosen_of("GPU-aa011").empty());
+    CHECK(chosen_of("0,0").empty() && chosen_of("1,GPU-aa02").empty());
+    CHECK(chosen_of("0,").compare("0") == 0 && chosen_of(",0").empty() && chosen_of("0x1").empty());
+    CHECK(chosen_of("4294967296").empty() && chosen_of("1 ,0").empty());
+}
+
 }  // namespace
 
 int main() {
+    test_programs_say_which_gpus_they_see();
     test_a_message_is_read_as_it_was_written();
     test_a_message_that_nests_too_deep_is_broken();
     test_images_are_as_long_as_their_headers_say();

@@ -295,6 +295,33 @@ void test_host_functions() {
     for (int number = 0; number < 20; ++number) CHECK(order[static_cast<size_t>(number)] == number);
 }
 
+void test_gates() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    uint64_t marked = 0, gate = 0, behind = 0;
+    CHECK(producer->launch(shape(1, 0), nullptr, nullptr) == status::success);
+    CHECK(producer->mark_stream(1, marked) == status::success);
+    CHECK(producer->close_gate(1, gate) == status::success && gate == marked + 1);
+    CHECK(producer->mark_stream(1, behind) == status::success);
+    const auto wait_for = [&](uint64_t step) {
+        return producer->channel().wait_until([&] { return producer->reached(1, step); },
+                                              now_ns() + 10'000'000'000);
+    };
+    CHECK(wait_for(gate) == status::success);  // the stream is there
+    CHECK(!producer->reached(1, behind) && producer->stream_query(1) == status::not_ready);
+    CHECK(producer->channel().look() == status::success);
+    producer->open_gate(1, gate);
+    CHECK(wait_for(behind) == status::success && producer->stream_synchronize(1) == status::success);
+
+    uint32_t event = 0, stream = 0;
+    uint64_t step = 0;
+    CHECK(producer->event_create(event) == status::success);
+    CHECK(producer->event_record(event, 1, false) == status::success);
+    producer->event_step(event, stream, step);
+    CHECK(stream == 1 && step == behind + 1 && wait_for(step) == status::success);
+}
+
 void test_errors() {
     Double executor;
     executor.start();
@@ -400,6 +427,7 @@ int main() {
         {"copy threads", test_copy_threads},
         {"calls and pinned memory", test_calls_and_pinned_memory},
         {"host functions", test_host_functions},
+        {"gates", test_gates},
         {"errors", test_errors},
         {"hang-up ends every wait", test_hang_up_ends_every_wait},
         {"forked child has no session", test_forked_child_has_no_session},
