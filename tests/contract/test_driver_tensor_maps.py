@@ -277,6 +277,51 @@ def test_tiles_that_are_added(cuda: Cuda, name: str) -> None:
     np.testing.assert_array_equal(tensor.give(copy, start, given), wanted)
 
 
+REPLACED = """
+.visible .entry change(.param .u64 tensor, .param .u64 address, .param .u64 stride)
+{
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<6>;
+    .shared .align 128 .b8 copy[128];
+    ld.param.u64 %rd1, [tensor];
+    ld.param.u64 %rd2, [address];
+    ld.param.u64 %rd3, [stride];
+    mov.u32 %r1, %tid.x;
+    mov.u32 %r2, copy;
+    mad.lo.u32 %r2, %r1, 4, %r2;
+    mul.wide.u32 %rd4, %r1, 4;
+    add.u64 %rd4, %rd4, %rd1;
+    ld.global.u32 %r3, [%rd4];
+    st.shared.u32 [%r2], %r3;
+    bar.sync 0;
+    tensormap.replace.tile.global_address.shared::cta.b1024.b64 [copy], %rd2;
+    tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [copy], 0, 24;
+    tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [copy], 1, 5;
+    tensormap.replace.tile.global_stride.shared::cta.b1024.b64 [copy], 0, %rd3;
+    tensormap.replace.tile.swizzle_mode.shared::cta.b1024.b32 [copy], 0;
+    bar.warp.sync -1;
+    tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned
+        [%rd1], [copy], 128;
+    ret;
+}
+"""
+
+
+def test_a_map_that_a_kernel_changes(cuda: Cuda) -> None:
+    first = Tensor(cuda, numbers(np.float32, 40, 64), "FLOAT32", (32, 8), swizzle=3)
+    second = Tensor(cuda, numbers(np.float32, 5, 24) * 2, "FLOAT32", (32, 8))
+    module = cuda.cuModuleLoadData((HEADER.replace("sm_90", "sm_90a") + REPLACED).encode())
+    place = cuda.cuMemAlloc(128)
+    cuda.cuMemcpyHtoD(place, ctypes.addressof(first.map), 128)
+    stride = second.values.strides[0]
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"change"), place, second.address, stride, block=32)
+    cuda.cuCtxSynchronize()
+    cuda.cuMemcpyDtoH(ctypes.addressof(first.map), place, 128)
+    first.values, first.pattern = second.values, 0
+    for start in ((0, 0), (16, 3), (-4, -2)):
+        np.testing.assert_array_equal(first.load(start), second.in_shared(second.tile(start)))
+
+
 def test_a_map_of_another_rank_is_a_fault(cuda: Cuda, alone: Alone) -> None:
     if not cuda.simulated:
         pytest.skip("what a GPU makes of it was not measured")

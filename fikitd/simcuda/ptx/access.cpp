@@ -66,7 +66,7 @@ View BlockRun::view(Space space, std::uint64_t address, AccessKind kind, Context
     }
     if (high == window::local) {
         Warp& warp = *context.warp;
-        const std::uint32_t room = context.frame->local_base + context.frame->function->local_bytes;
+        const std::uint32_t room = context.frame->stack_end();
         if (warp.local_room < room) warp.grow_local(room);
         return {address & ~window::mask, warp.local_room, warp.local.data(), warp.local_stride};
     }

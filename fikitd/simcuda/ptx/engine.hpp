@@ -26,11 +26,13 @@ struct Frame {
     std::uint32_t return_to = 0;
     std::uint32_t depth = 0;
     std::uint32_t local_base = 0;
+    std::uint32_t allocated = 0;  // by alloca, behind the function's own local memory
     Mask live = 0;
     std::byte* registers = nullptr;
     std::byte* parameters = nullptr;
     const std::byte* constants = nullptr;
     std::unique_ptr<std::byte[]> storage;
+    std::uint32_t stack_end() const { return local_base + function->local_bytes + allocated; }
 };
 
 struct Group {

@@ -114,7 +114,7 @@ void fill_piece(const TensorMap& map, unsigned element, std::byte* host) {
         host[at] = std::byte{at % element == element - 1 ? u8{0x7f} : u8{0xff}};
 }
 
-u64 shared_address(const Context& context, const Op& op, unsigned lane) {
+u64 address_of(const Context& context, const Op& op, unsigned lane) {
     return address_in(context, op.a, op.offset, (op.flags & flag::wide) != 0, lane);
 }
 
@@ -134,7 +134,7 @@ void load_tile(Context& context, const Op& op, Mask mask) {
                            if (source != nullptr) std::memcpy(host + first, source, bytes);
                        });
         };
-        const u64 shared = shared_address(context, op, lane);
+        const u64 shared = address_of(context, op, lane);
         if (op.e == no_place)
             one(shared);
         else
@@ -161,7 +161,7 @@ void store_tile(Context& context, const Op& op, Mask mask) {
             }
             change = reinterpret_cast<Reduction>(context.at<u64>(known)[0]);
         }
-        each_piece(context, tile, shared_address(context, op, lane), lane, AccessKind::read,
+        each_piece(context, tile, address_of(context, op, lane), lane, AccessKind::read,
                    [&](std::byte* host, std::size_t first, std::size_t bytes, u64 global) {
                        if (bytes == 0) return;
                        std::byte* target = context.block->resolve_one(
@@ -178,7 +178,160 @@ void store_tile(Context& context, const Op& op, Mask mask) {
     });
 }
 
+// --- tensormap.replace: a map that a kernel changes
+
+enum class Field : std::uint8_t {
+    address,
+    rank,
+    box,
+    dimension,
+    stride,
+    step,
+    type,
+    interleave,
+    swizzle,
+    fill
+};
+constexpr std::pair<std::string_view, Field> fields[] = {
+    {".global_address", Field::address},
+    {".rank", Field::rank},
+    {".box_dim", Field::box},
+    {".global_dim", Field::dimension},
+    {".global_stride", Field::stride},
+    {".element_stride", Field::step},
+    {".elemtype", Field::type},
+    {".swizzle_mode", Field::swizzle},
+    {".interleave_layout", Field::interleave},
+    {".fill_mode", Field::fill},
+};
+
+// The types as tensormap.replace numbers them.
+constexpr std::uint8_t element_types[] = {
+    CU_TENSOR_MAP_DATA_TYPE_UINT8,        CU_TENSOR_MAP_DATA_TYPE_UINT16,
+    CU_TENSOR_MAP_DATA_TYPE_UINT32,       CU_TENSOR_MAP_DATA_TYPE_INT32,
+    CU_TENSOR_MAP_DATA_TYPE_UINT64,       CU_TENSOR_MAP_DATA_TYPE_INT64,
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT16,      CU_TENSOR_MAP_DATA_TYPE_FLOAT32,
+    CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ,  CU_TENSOR_MAP_DATA_TYPE_FLOAT64,
+    CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,     CU_TENSOR_MAP_DATA_TYPE_TFLOAT32,
+    CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ,
+};
+
+void change(TensorMap& map, Field field, unsigned ordinal, u64 value) {
+    const auto byte = static_cast<std::uint8_t>(value);
+    switch (field) {
+        case Field::address:
+            map.address = value;
+            break;
+        case Field::rank:  // one less than the rank
+            map.rank = static_cast<std::uint8_t>(byte + 1);
+            break;
+        case Field::box:
+            map.box[ordinal] = static_cast<std::uint16_t>(value);
+            break;
+        case Field::dimension:
+            map.dimensions[ordinal] = value;
+            break;
+        case Field::stride:
+            map.strides[ordinal] = value;
+            break;
+        case Field::step:
+            map.steps[ordinal] = byte;
+            break;
+        case Field::type:
+            map.type = element_types[value];
+            break;
+        case Field::interleave:
+            map.interleave = byte;
+            break;
+        case Field::swizzle:
+            map.swizzle = byte;
+            break;
+        case Field::fill:
+            map.fill = byte;
+            break;
+    }
+}
+
+// op.b: the value, of op.width bytes; op.extra: the address' space, the field, which of its values.
+void replace(Context& context, const Op& op, Mask mask) {
+    each_lane(mask, [&](unsigned lane) {
+        if (context.fault != CUDA_SUCCESS) return;
+        std::byte* place =
+            context.block->resolve_one(static_cast<Space>(op.extra & 0xff), address_of(context, op, lane),
+                                       sizeof(CUtensorMap), AccessKind::write, context, lane);
+        if (place == nullptr) return;
+        TensorMap map;
+        std::memcpy(&map, place, sizeof map);
+        const u64 value = op.width == 8 ? context.at<u64>(op.b)[lane] : context.at<u32>(op.b)[lane];
+        change(map, static_cast<Field>(op.extra >> 8 & 0xff), op.extra >> 16, value);
+        std::memcpy(place, &map, sizeof map);
+    });
+}
+
+void lower_replace(Lowering& lowering) {
+    if (!lowering.accept(".tile") || !lowering.accept(".b1024")) lowering.refuse();
+    const std::pair<std::string_view, Field>* found = nullptr;
+    for (const auto& known : fields) {
+        if (lowering.accept(known.first)) found = &known;
+    }
+    if (found == nullptr) lowering.refuse();
+    const Field field = found->second;
+    Space space = Space::generic;
+    if (lowering.accept(".global")) space = Space::global;
+    if (lowering.accept(".shared::cta")) space = Space::shared;
+    const bool listed =
+        field == Field::box || field == Field::dimension || field == Field::stride || field == Field::step;
+    const bool named = field >= Field::type;
+    const bool wide = field == Field::address || field == Field::stride;
+    if (bytes_of(lowering.type()) != (wide ? 8 : 4)) lowering.refuse();
+    lowering.expect_operands(listed ? 3 : 2);
+    const std::uint32_t ordinal = listed ? lowering.literal(1) : 0;
+    if (ordinal >= (field == Field::stride ? 4U : 5U)) lowering.refuse("a dimension that is none");
+    if (named && lowering.literal(1) >= (field == Field::type ? std::size(element_types) : 4U))
+        lowering.refuse("a value that is none");
+    const Address address = lowering.address(0, space);
+    const Place b = lowering.source(listed ? 2 : 1, wide ? Type::b64 : Type::b32);
+    Op& op = lowering.emit(&replace, Work::memory);
+    op.kind = Kind::checked;
+    op.width = wide ? 8 : 4;
+    address.put(op);
+    op.b = b;
+    op.extra =
+        static_cast<std::uint32_t>(address.space) | static_cast<std::uint32_t>(field) << 8 | ordinal << 16;
+}
+
+// A map from shared to global memory, by all lanes together.
+void copy_map(Context& context, const Op& op, Mask mask) {
+    const auto lane = static_cast<unsigned>(std::countr_zero(mask));
+    const u64 from =
+        address_in(context, op.b, static_cast<s32>(op.extra), (op.flags & flag::negate) == 0, lane);
+    const std::byte* source =
+        context.block->resolve_one(Space::shared, from, sizeof(CUtensorMap), AccessKind::read, context, lane);
+    if (source == nullptr) return;
+    std::byte* target = context.block->resolve_one(Space::global, address_of(context, op, lane),
+                                                   sizeof(CUtensorMap), AccessKind::write, context, lane);
+    if (target != nullptr) std::memcpy(target, source, sizeof(CUtensorMap));
+}
+
+void lower_map(Lowering& lowering) {
+    if (lowering.accept(".replace")) return lower_replace(lowering);
+    if (!lowering.accept(".cp_fenceproxy") || !lowering.accept(".global") || !lowering.accept(".shared::cta"))
+        lowering.refuse();
+    lowering.accept(".tensormap::generic");
+    lowering.accept(".release");
+    lowering.accept_any({".cta", ".cluster", ".gpu", ".sys"});
+    lowering.accept(".sync");
+    lowering.accept(".aligned");
+    lowering.expect_operands(3);
+    if (lowering.literal(2) != sizeof(CUtensorMap)) lowering.refuse("a map has 128 bytes");
+    const Address to = lowering.address(0, Space::global);
+    const Address from = lowering.address(1, Space::shared);
+    put_async_ends(lowering, lowering.emit(&copy_map, Work::memory), to, from);
+}
+
 }  // namespace
+
+void add_tensor(Families& families) { families["tensormap"] = &lower_map; }
 
 void lower_tensor_copy(Lowering& lowering, bool reduction) {
     constexpr std::string_view ranks[] = {".1d", ".2d", ".3d", ".4d", ".5d"};
