@@ -102,8 +102,6 @@ constexpr Named specials[] = {
     {"%envreg2", Special::workspace_high},
     {"%reserved_smem_offset_begin", Special::zero},
     {"%reserved_smem_offset_cap", Special::zero},
-    {"%reserved_smem_offset_0", Special::zero},
-    {"%reserved_smem_offset_1", Special::zero},
     {"%clusterid.x", Special::cluster_x},
     {"%clusterid.y", Special::cluster_y},
     {"%clusterid.z", Special::cluster_z},
