@@ -299,6 +299,12 @@ def _sorted_rows(v: Any) -> Any:
     return np.sort(v.reshape(-1, 32), axis=1).ravel()
 
 
+def _wide_tiles(v: Any) -> Any:
+    tiles = v.reshape(-1, 64)
+    mixed = tiles.sum(axis=1, dtype=np.uint32) ^ tiles[:, 35]
+    return np.repeat(mixed + (tiles % 64 == 5).any(axis=1) + 2, 64)
+
+
 REFERENCES: Final[dict[str, Callable[[Any], Any]]] = {
     "algorithms.keep_in_order": _keep_in_order,
     "algorithms.add_for_all": lambda v: np.bincount(v[v % 3 != 0] % 8, minlength=8),
@@ -318,4 +324,5 @@ REFERENCES: Final[dict[str, Callable[[Any], Any]]] = {
     "algorithms.structures": _structures,
     "algorithms.kinds_of_atomics": _kinds_of_atomics,
     "algorithms.complex_numbers": _complex_numbers,
+    "algorithms.wide_tiles": _wide_tiles,
 }

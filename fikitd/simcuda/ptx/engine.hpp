@@ -178,6 +178,8 @@ class BlockRun {
 
 // Shared memory begins behind what the system keeps for itself, as on hardware.
 inline constexpr std::uint32_t shared_start = model::shared_reserved_per_block;
+// From here on what the system keeps is for cooperative groups: %reserved_smem_offset_1, 288 bytes at least.
+inline constexpr std::uint32_t shared_scratch = 512;
 
 // Where the kernel's own shared variables end and the launch's dynamic ones begin.
 std::uint64_t shared_end(const Context& context, std::uint32_t alignment);

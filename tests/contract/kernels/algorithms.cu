@@ -1,4 +1,6 @@
 // More of what ordinary programs do: packed arithmetic, wide integers, special functions, recursion, attention.
+#include <cooperative_groups.h>
+#include <cooperative_groups/reduce.h>
 #include <cuComplex.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -466,4 +468,16 @@ extern "C" __global__ void complex_numbers(const float* in, float* out, unsigned
     out[INDEX * 4 + 1] = product.y;
     out[INDEX * 4 + 2] = ratio.x;
     out[INDEX * 4 + 3] = ratio.y;
+}
+
+// Tiles of several warps, which meet in the memory that the system keeps for them.
+// @launch grid=2 block=128 in=u32:256 out=u32:256
+extern "C" __global__ void wide_tiles(const unsigned* in, unsigned* out, unsigned n) {
+    namespace cg = cooperative_groups;
+    __shared__ cg::block_tile_memory<128> room;
+    auto block = cg::this_thread_block(room);
+    auto tile = cg::tiled_partition<64>(block);
+    unsigned sum = cg::reduce(tile, in[INDEX], cg::plus<unsigned>());
+    unsigned third = tile.shfl(in[INDEX], 35);
+    out[INDEX] = (sum ^ third) + tile.any(in[INDEX] % 64 == 5) + __isConstant(rounds_of_sha + 63) * 2 + __isConstant(in) * 4;
 }
