@@ -68,7 +68,8 @@ void store_vector(Context& context, const Op& op, Mask mask) {
     const std::vector<Place>& registers = context.frame->function->lists[op.extra >> 16];
     for (unsigned part = 0; part < op.width; ++part) {
         const Memory* b = context.at<Memory>(registers[part]);
-        every_lane(mask, [&](unsigned lane) { write<Memory>(places[lane] + part * sizeof(Memory), b[lane]); });
+        every_lane(mask,
+                   [&](unsigned lane) { write<Memory>(places[lane] + part * sizeof(Memory), b[lane]); });
     }
 }
 
