@@ -3,7 +3,8 @@
 //     bench_sim_speed [SECONDS]
 //
 // Prints a line for each kind of loop body: 256 threads of one block run it, all together or (divergent) half
-// at a time. The goal of the interpreter is 100 million simple instructions in a second.
+// at a time. `recorded`: while it is noted which bytes are read and written. The goal of the interpreter is
+// 100 million simple instructions in a second.
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -28,6 +29,7 @@ struct Flat final : GlobalMemory {
 struct Body {
     const char* name;
     const char* code;
+    bool recorded = false;
 };
 
 constexpr Body bodies[] = {
@@ -40,8 +42,18 @@ constexpr Body bodies[] = {
      "fma.rn.f64 %d1, %d1, 0d3FEFF00000000000, %d2; add.f64 %d2, %d2, %d1; mul.f64 %d1, %d1, "
      "0d3FE0000000000000;"},
     {"f16 pairs", "fma.rn.f16x2 %r2, %r2, %r3, %r4; add.f16x2 %r4, %r2, %r3;"},
+    {"f16 sums", "add.f16 %h1, %h1, %h2; mul.f16 %h2, %h2, %h1; sub.f16 %h1, %h1, %h2;"},
+    {"bf16 pairs", "fma.rn.bf16x2 %r2, %r2, %r3, %r4; fma.rn.bf16x2 %r4, %r2, %r3, %r4;"},
     {"shared memory", "ld.shared.u32 %r2, [%r5]; add.u32 %r2, %r2, 1; st.shared.u32 [%r5], %r2;"},
     {"global memory", "ld.global.u32 %r2, [%rd1]; add.u32 %r2, %r2, 1; st.global.u32 [%rd1], %r2;"},
+    {"global, recorded", "ld.global.u32 %r2, [%rd1]; add.u32 %r2, %r2, 1; st.global.u32 [%rd1], %r2;", true},
+    {"strided", "ld.global.u32 %r2, [%rd2]; add.u32 %r2, %r2, 1; st.global.u32 [%rd2], %r2;"},
+    {"strided, recorded", "ld.global.u32 %r2, [%rd2]; add.u32 %r2, %r2, 1; st.global.u32 [%rd2], %r2;", true},
+    {"local memory", "ld.local.u32 %r2, [l]; add.u32 %r2, %r2, 1; st.local.u32 [l], %r2;"},
+    {"vectors of four",
+     "ld.global.v4.u32 {%r2, %r3, %r4, %r6}, [%rd2]; add.u32 %r2, %r2, 1; "
+     "st.global.v4.u32 [%rd2], {%r2, %r3, %r4, %r6};"},
+    {"shared atomics", "atom.shared.add.u32 %r2, [%r5], 1;"},
     {"shuffles", "shfl.sync.bfly.b32 %r2, %r3, 1, 31, -1; add.u32 %r3, %r3, %r2;"},
     {"divergent",
      "setp.eq.u32 %p2, %r6, 0; @%p2 bra ODD; add.u32 %r2, %r2, 3; xor.b32 %r3, %r3, %r2; bra.uni BOTH;"
@@ -53,9 +65,11 @@ double millions_per_second(const Body& body, double seconds) {
     const std::string text =
         ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() {\n"
         ".reg .b32 %r<9>; .reg .f32 %f<3>; .reg .f64 %d<3>; .reg .b64 %rd<3>; .reg .pred %p<3>; .shared .b8 "
-        "s[1024];\n"
-        "mov.u32 %r1, %tid.x; mov.u32 %r2, %r1; mov.u32 %r3, 9; mov.u32 %r4, 1; and.b32 %r6, %r1, 1;\n"
+        "s[1024]; .local .b32 l; .reg .b16 %h<3>;\n"
+        "mov.b16 %h1, 0x3c00; mov.b16 %h2, 0x3800; mov.u32 %r1, %tid.x; mov.u32 %r2, %r1; mov.u32 %r3, 9; "
+        "mov.u32 %r4, 1; and.b32 %r6, %r1, 1;\n"
         "mov.u32 %r5, s; shl.b32 %r7, %r1, 2; add.u32 %r5, %r5, %r7; cvt.u64.u32 %rd1, %r7; mov.u32 %r8, 0;\n"
+        "mul.lo.u64 %rd2, %rd1, 16;\n"
         "cvt.rn.f32.u32 %f1, %r1; mov.f32 %f2, 0f3F800000; cvt.rn.f64.u32 %d1, %r1; mov.f64 %d2, "
         "0d3FF0000000000000;\n"
         "AGAIN: " +
@@ -77,6 +91,7 @@ double millions_per_second(const Body& body, double seconds) {
     std::chrono::duration<double> passed{};
     do {
         KernelRun run(module.kernels[0], {}, shape, variables, 0);
+        if (body.recorded) run.accesses = std::make_shared<AccessRecorder>();
         BlockExecution block(run, 0, 0);
         while (block.resume(memory, 0, 1U << 20).state == Progress::State::running) {
         }
@@ -91,7 +106,7 @@ double millions_per_second(const Body& body, double seconds) {
 int main(int count, char** arguments) {
     const double seconds = count > 1 ? std::atof(arguments[1]) : 0.5;
     for (const Body& body : bodies) {
-        std::printf("%-14s %8.0f million thread instructions per second\n", body.name,
+        std::printf("%-18s %8.0f million thread instructions per second\n", body.name,
                     millions_per_second(body, seconds));
         std::fflush(stdout);
     }

@@ -1,52 +1,18 @@
 // Tensor maps: 128 opaque bytes that describe a tensor in memory to the copy unit of an SM.
 //
-// The checks are those of the driver API's pages on cuTensorMapEncodeTiled and its like. What is inside is
-// this simulator's own.
+// The checks are those of the driver API's pages on cuTensorMapEncodeTiled and its like. What is inside:
+// ptx/tensor_map.hpp.
 #include <cstdint>
 #include <cstring>
 
 #include "cuda_interface.hpp"
+#include "ptx/tensor_map.hpp"
 
 namespace {
 
-struct Encoded {
-    std::uint64_t address;
-    std::uint64_t dimensions[5];
-    std::uint64_t strides[4];
-    std::uint16_t box[5];  // or, of im2col, channels and pixels
-    std::uint8_t steps[5];
-    std::int16_t lower[3], upper[3];
-    std::uint8_t rank, type, interleave, swizzle, promotion, fill, im2col;
-};
-static_assert(sizeof(Encoded) <= sizeof(CUtensorMap));
-
-unsigned element_bytes(CUtensorMapDataType type) {
-    switch (type) {
-        case CU_TENSOR_MAP_DATA_TYPE_UINT8:
-            return 1;
-        case CU_TENSOR_MAP_DATA_TYPE_UINT16:
-        case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
-        case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
-            return 2;
-        case CU_TENSOR_MAP_DATA_TYPE_UINT32:
-        case CU_TENSOR_MAP_DATA_TYPE_INT32:
-        case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
-        case CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ:
-        case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32:
-        case CU_TENSOR_MAP_DATA_TYPE_TFLOAT32_FTZ:
-            return 4;
-        case CU_TENSOR_MAP_DATA_TYPE_UINT64:
-        case CU_TENSOR_MAP_DATA_TYPE_INT64:
-        case CU_TENSOR_MAP_DATA_TYPE_FLOAT64:
-            return 8;
-        default:
-            return 0;  // the packed types are later devices'
-    }
-}
-
-unsigned swizzle_bytes(CUtensorMapSwizzle swizzle) {
-    return swizzle == CU_TENSOR_MAP_SWIZZLE_NONE ? 0 : 16U << swizzle;
-}
+using fikit::sim::ptx::element_bytes;
+using fikit::sim::ptx::swizzle_bytes;
+using Encoded = fikit::sim::ptx::TensorMap;
 
 struct Tensor {
     CUtensorMapDataType type;

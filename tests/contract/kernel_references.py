@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any, Final
 
+import algorithm_references
 import numpy as np
 
 
@@ -451,4 +452,5 @@ REFERENCES: Final[dict[str, Callable[[Any], Any]]] = {
     "hopper.mma_small": _mma_small,
     "hopper.mma_double": _mma_double,
     "hopper.wide_atomics": _wide_atomics,
+    **algorithm_references.REFERENCES,
 }

@@ -161,3 +161,86 @@ def test_tiles_of_a_warp_vote_by_themselves(cuda: Cuda) -> None:
     np.testing.assert_array_equal(result[1], same_tile @ lane)
     np.testing.assert_array_equal(result[2], mask(lane[:, None] & 5 == lane & 5))
     np.testing.assert_array_equal(result[3], 1)
+
+
+STACK = """.version 8.0
+.target sm_90
+.address_size 64
+// Each thread has numbers on a stack that grows and shrinks in turns.
+.func (.reg .b32 sum) fill(.reg .b32 %count, .reg .b32 %start)
+{
+    .reg .pred %p;
+    .reg .b32 %r<4>;
+    .reg .b64 %rd<6>;
+    mul.wide.u32 %rd1, %count, 4;
+    alloca.u64 %rd2, %rd1, 8;
+    cvta.local.u64 %rd2, %rd2;
+    mov.u32 %r1, 0;
+    mov.u64 %rd3, %rd2;
+FILL:
+    add.u32 %r2, %r1, %start;
+    st.u32 [%rd3], %r2;
+    add.u64 %rd3, %rd3, 4;
+    add.u32 %r1, %r1, 1;
+    setp.lt.u32 %p, %r1, %count;
+    @%p bra FILL;
+    mov.u32 sum, 0;
+BACK:
+    sub.u64 %rd3, %rd3, 4;
+    ld.u32 %r2, [%rd3];
+    mad.lo.u32 sum, sum, 3, %r2;
+    setp.gt.u64 %p, %rd3, %rd2;
+    @%p bra BACK;
+    ret;
+}
+.visible .entry stacks(.param .u64 out)
+{
+    .reg .pred %p;
+    .reg .b32 %lane, %count, %sum, %turn, %kept;
+    .reg .b64 %to, %at, %mine, %saved;
+    ld.param.u64 %to, [out];
+    mov.u32 %lane, %tid.x;
+    mul.wide.u32 %at, %lane, 4;
+    add.u64 %to, %to, %at;
+    add.u32 %count, %lane, 1;
+    alloca.u64 %mine, 16, 16;
+    mul.lo.u32 %kept, %lane, 1000;
+    st.local.u32 [%mine], %kept;
+    mov.u32 %turn, 0;
+AGAIN:
+    stacksave.u64 %saved;
+    alloca.u64 %at, 100000;
+    st.local.u32 [%at+99996], %turn;
+    call (%sum), fill, (%count, %turn);
+    ld.local.u32 %kept, [%at+99996];
+    add.u32 %sum, %sum, %kept;
+    ld.local.u32 %kept, [%mine];
+    add.u32 %sum, %sum, %kept;
+    st.local.u32 [%mine], %sum;
+    stackrestore.u64 %saved;
+    add.u32 %turn, %turn, 1;
+    setp.lt.u32 %p, %turn, 40;
+    @%p bra AGAIN;
+    st.global.u32 [%to], %sum;
+    ret;
+}
+"""
+
+
+def test_stacks_that_grow_at_run_time(cuda: Cuda) -> None:
+    module = cuda.cuModuleLoadData(STACK.encode())
+    target = cuda.device_words(32)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"stacks"), target, block=32)
+    found = cuda.read(target, 32)
+    wanted = []
+    for lane in range(32):
+        kept = lane * 1000
+        for turn in range(40):
+            total = 0
+            for number in reversed(range(lane + 1)):
+                total = total * 3 + number + turn
+            kept = (kept + total + turn) % 2**32
+        wanted.append(kept)
+    assert found.tolist() == wanted
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)

@@ -15,8 +15,10 @@ constexpr std::uint64_t line = 128;
 
 void AccessRecorder::merge(Kind& kind) {
     std::vector<Range>& ranges = kind.ranges;
-    std::sort(ranges.begin(), ranges.end(),
-              [](const Range& left, const Range& right) { return left.begin < right.begin; });
+    const auto before = [](const Range& left, const Range& right) { return left.begin < right.begin; };
+    const auto added = ranges.begin() + static_cast<std::ptrdiff_t>(kind.merged);
+    if (!std::is_sorted(added, ranges.end(), before)) std::sort(added, ranges.end(), before);
+    std::inplace_merge(ranges.begin(), added, ranges.end(), before);
     const auto join = [&](std::uint64_t gap) {
         std::size_t kept = 0;
         for (std::size_t index = 1; index < ranges.size(); ++index) {
@@ -29,6 +31,7 @@ void AccessRecorder::merge(Kind& kind) {
     };
     join(0);
     for (std::uint64_t gap = line; ranges.size() > exact_ranges; gap *= 2) join(gap);
+    kind.merged = ranges.empty() ? 0 : ranges.size() - 1;  // note() may widen the last one
     kind.merge_at = std::max<std::size_t>(4096, ranges.size() * 2);
 }
 

@@ -32,7 +32,11 @@ class AccessRecorder {
                 return;
             }
         }
-        known.ranges.push_back({address, address + bytes});
+        // What a loop comes back to.
+        Range& recent = known.recent[address * 0x9e3779b97f4a7c15 >> 58];
+        if (recent.begin == address && recent.end == address + bytes) return;
+        recent = {address, address + bytes};
+        known.ranges.push_back(recent);
         if (known.ranges.size() >= known.merge_at) merge(known);
     }
     // Sorted by kind, then by address, and disjoint within a kind.
@@ -44,6 +48,8 @@ class AccessRecorder {
     };
     struct Kind {
         std::vector<Range> ranges;
+        Range recent[64] = {};
+        std::size_t merged = 0;  // of them, from the first on: in order and apart
         std::size_t merge_at = 4096;
     };
     static void merge(Kind& kind);

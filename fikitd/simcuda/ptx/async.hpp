@@ -1,6 +1,7 @@
 // What instructions that report to a barrier in shared memory have in common.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -28,12 +29,15 @@ void each_block(u16 blocks, Visit visit) {
     }
 }
 
-// What follows cp.async.bulk.
+// What follows cp.async.bulk, and cp.async.bulk.tensor.
 void lower_bulk_copy(Lowering& lowering);
+void lower_tensor_copy(Lowering& lowering, bool reduction);
 
 // What `atom` does to a value in memory, with one operand.
 using Reduction = void (*)(std::byte* place, const std::byte* value);
 // By the modifiers .add, .min ... and the type. `shared`: where it lies.
 Reduction reduction(Lowering& lowering, bool shared, unsigned& bytes);
+// By the modifier, for each CUtensorMapDataType; null: not for that one.
+std::array<Reduction, 13> reductions_by_tensor(Lowering& lowering);
 
 }  // namespace fikit::sim::ptx

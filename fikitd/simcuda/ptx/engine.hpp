@@ -26,11 +26,13 @@ struct Frame {
     std::uint32_t return_to = 0;
     std::uint32_t depth = 0;
     std::uint32_t local_base = 0;
+    std::uint32_t allocated = 0;  // by alloca, behind the function's own local memory
     Mask live = 0;
     std::byte* registers = nullptr;
     std::byte* parameters = nullptr;
     const std::byte* constants = nullptr;
     std::unique_ptr<std::byte[]> storage;
+    std::uint32_t stack_end() const { return local_base + function->local_bytes + allocated; }
 };
 
 struct Group {
@@ -54,7 +56,18 @@ struct Warp {
     std::vector<Group> groups;
     std::vector<std::unique_ptr<Frame>> frames;
     std::size_t frame_bytes = 0;
-    std::array<std::vector<std::byte>, lanes> local;  // grows with the calls
+    std::vector<std::byte> local;    // a row a lane, which grows with the calls
+    std::uint32_t local_room = 0;    // bytes of a row that are in use
+    std::uint32_t local_stride = 0;  // from one row to the next
+    void grow_local(std::uint32_t room);
+};
+
+// Part of a state space: for lane l, the byte at address `begin` + x lies at host + l * stride + x, for x
+// below `bytes`.
+struct View {
+    std::uint64_t begin = 0, bytes = 0;
+    std::byte* host = nullptr;
+    std::size_t stride = 0;
 };
 
 struct Barrier {
@@ -112,6 +125,12 @@ class BlockRun {
     Nanoseconds supposed = -1;
 
   private:
+    // access.cpp: what is around `address`; nothing where it cannot be accessed so, or must be looked up.
+    View view(Space space, std::uint64_t address, AccessKind kind, Context& context);
+    void account(AccessKind kind, std::uint64_t bytes);
+    template <typename AddressOf>
+    bool resolve_lanes(Context& context, Space space, Mask mask, unsigned bytes, AccessKind kind,
+                       std::byte** places, AddressOf address_of);
     void start_warps();
     // warp.cpp
     void run_warp(Warp& warp);
@@ -159,6 +178,8 @@ class BlockRun {
 
 // Shared memory begins behind what the system keeps for itself, as on hardware.
 inline constexpr std::uint32_t shared_start = model::shared_reserved_per_block;
+// From here on what the system keeps is for cooperative groups: %reserved_smem_offset_1, 288 bytes at least.
+inline constexpr std::uint32_t shared_scratch = 512;
 
 // Where the kernel's own shared variables end and the launch's dynamic ones begin.
 std::uint64_t shared_end(const Context& context, std::uint32_t alignment);

@@ -89,17 +89,4 @@ float from_e5m2(std::uint8_t value) {
     return from_byte(value, e5m2_format);
 }
 
-double odd_sum(double product, double addend) {
-    const double sum = product + addend;
-    if (!std::isfinite(sum)) return sum;
-    // D. E. Knuth's exact error of a sum.
-    const double other = sum - product;
-    const double error = (product - (sum - other)) + (addend - other);
-    u64 bits = std::bit_cast<u64>(sum);
-    if (error == 0 || (bits & 1) != 0) return sum;
-    // Towards the exact value, to the neighbour that is odd.
-    bits = (error > 0) == (sum > 0) ? bits + 1 : bits - 1;
-    return std::bit_cast<double>(bits);
-}
-
 }  // namespace fikit::sim::ptx

@@ -34,24 +34,23 @@ inline float from_half(u16 half) {
 }
 inline float from_bfloat(u16 value) { return std::bit_cast<float>(u32{value} << 16); }
 
-// To the nearest, ties to even.
+// To the nearest, ties to even. Without branches, so that loops of these become vectors.
 inline u16 to_half(float value) {
     const u32 bits = std::bit_cast<u32>(value);
-    const auto sign = static_cast<u16>(bits >> 16 & 0x8000);
     const u32 size = bits & 0x7fffffff;
-    if (size > 0x7f800000) return 0x7fff;
-    if (size >= 0x47800000) return sign | 0x7c00;
-    if (size < 0x38800000) {
-        // Adding 1/2 puts the last bit of a subnormal half at the last bit of the sum.
-        const float sum = std::bit_cast<float>(size) + 0.5F;
-        return static_cast<u16>(sign | (std::bit_cast<u32>(sum) - 0x3f000000));
-    }
-    return static_cast<u16>(sign | ((size + 0xc8000fff + (size >> 13 & 1)) >> 13));
+    // Adding 1/2 puts the last bit of a subnormal half at the last bit of the sum.
+    const float sum = std::bit_cast<float>(size) + 0.5F;
+    const u32 subnormal = std::bit_cast<u32>(sum) - 0x3f000000;
+    const u32 normal = (size + 0xc8000fff + (size >> 13 & 1)) >> 13;
+    u32 half = size < 0x38800000 ? subnormal : normal;
+    half = size >= 0x47800000 ? 0x7c00 : half;
+    half |= bits >> 16 & 0x8000;
+    return static_cast<u16>(size > 0x7f800000 ? 0x7fff : half);
 }
 inline u16 to_bfloat(float value) {
     const u32 bits = std::bit_cast<u32>(value);
-    if (value != value) return 0x7fff;
-    return static_cast<u16>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    const u32 nearest = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    return static_cast<u16>((bits & 0x7fffffff) > 0x7f800000 ? 0x7fff : nearest);
 }
 
 // A binary format: stored bits of the significand, and the exponents of its normal numbers.
@@ -77,18 +76,35 @@ std::uint8_t to_e5m2(float value);
 float from_e4m3(std::uint8_t value);
 float from_e5m2(std::uint8_t value);
 
-// a * b + c rounded so that a second rounding to a shorter format is right: to odd (S. Boldo and
-// G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008). a * b must be exact in double.
-double odd_sum(double product, double addend);
+// Rounding to odd: a second rounding to a format that is two bits or more shorter is then right (S. Boldo and
+// G. Melquiond, "Emulation of FMA and correctly rounded sums", 2008). An inexact value goes to that one of
+// its neighbours whose last bit is set; `nearest` is one of them, and `away` says whether the other is
+// greater in size.
+template <typename Bits, typename Float>
+Float to_odd(Float nearest, bool inexact, bool away) {
+    const Bits bits = std::bit_cast<Bits>(nearest);
+    const Bits other = away ? bits + 1 : bits - 1;
+    return std::bit_cast<Float>(inexact && (bits & 1) == 0 ? other : bits);
+}
 
-// The neighbour of a double that is odd, unless it is exact: a further rounding to 22 bits or fewer is then
-// right.
+// a + b, rounded to odd; the sum must not overflow from numbers. An exact error by D. E. Knuth.
+template <typename Bits, typename Float>
+Float odd_sum(Float a, Float b) {
+    const Float sum = a + b;
+    const Float other = sum - a;
+    const Float error = (a - (sum - other)) + (b - other);
+    // Of infinity and NaN the error is NaN.
+    const bool inexact = (error < 0) | (error > 0);
+    return to_odd<Bits>(sum, inexact, (error > 0) == (sum > 0));
+}
+inline double odd_sum(double a, double b) { return odd_sum<u64>(a, b); }
+
+// A double rounded to odd among floats.
 inline float odd_single(double value) {
     const auto single = static_cast<float>(value);
-    u32 bits = std::bit_cast<u32>(single);
-    if (single != single || static_cast<double>(single) == value || (bits & 1) != 0) return single;
-    bits = std::fabs(static_cast<double>(single)) < std::fabs(value) ? bits + 1 : bits - 1;
-    return std::bit_cast<float>(bits);
+    const auto back = static_cast<double>(single);
+    const bool inexact = (back < value) | (back > value);
+    return to_odd<u32>(single, inexact, std::fabs(back) < std::fabs(value));
 }
 
 // While it lives, the processor rounds in this direction.

@@ -56,6 +56,13 @@ inline void each_lane(Mask mask, Body body) {
     for (; mask != 0; mask &= mask - 1) body(static_cast<unsigned>(std::countr_zero(mask)));
 }
 
+// The same; with all lanes active it is a plain loop.
+template <typename Body>
+inline void every_lane(Mask mask, Body body) {
+    if (mask != all_lanes) return each_lane(mask, body);
+    for (unsigned lane = 0; lane < lanes; ++lane) body(lane);
+}
+
 template <typename F, typename D, typename A>
 void run1(Context& context, const Op& op, Mask mask) {
     D* d = context.at<D>(op.d);

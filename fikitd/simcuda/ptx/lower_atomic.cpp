@@ -243,56 +243,64 @@ struct Operation {
     Type type;
 };
 
-// By the modifiers .add, .min ... and the type.
-Operation operation(Lowering& lowering, bool shared) {
+enum class Change : std::uint8_t {
+    add,
+    minimum,
+    maximum,
+    conjunction,
+    disjunction,
+    exclusion,
+    exchange,
+    compare_swap,
+    increment,
+    decrement
+};
+
+Change change_of(Lowering& lowering) {
     constexpr std::string_view names[] = {".add", ".min",  ".max", ".and", ".or",
                                           ".xor", ".exch", ".cas", ".inc", ".dec"};
-    std::size_t which = std::size(names);
     for (std::size_t number = 0; number < std::size(names); ++number) {
-        if (lowering.accept(names[number])) which = number;
+        if (lowering.accept(names[number])) return static_cast<Change>(number);
     }
+    lowering.refuse();
+}
+
+Atomic atomic_of(Lowering& lowering, Change change, Type type, bool shared) {
+    switch (change) {
+        case Change::add:
+            return is_integer(type) ? of_integer<Add>(lowering, type) : of_real(lowering, type, '+', !shared);
+        case Change::minimum:
+            return extreme<false>(lowering, type);
+        case Change::maximum:
+            return extreme<true>(lowering, type);
+        case Change::conjunction:
+            return of_integer<And>(lowering, type);
+        case Change::disjunction:
+            return of_integer<Or>(lowering, type);
+        case Change::exclusion:
+            return of_integer<Xor>(lowering, type);
+        case Change::exchange:
+            return type == Type::b128 ? Atomic{&atomic_pair<false>, nullptr}
+                                      : of_integer<Exchange>(lowering, type);
+        case Change::compare_swap:
+            return type == Type::b128    ? Atomic{&atomic_pair<true>, nullptr}
+                   : bytes_of(type) == 2 ? both<u16, CompareSwap>
+                                         : of_integer<CompareSwap>(lowering, type);
+        case Change::increment:
+            if (type == Type::u32) return of_integer<Increment>(lowering, type);
+            break;
+        case Change::decrement:
+            if (type == Type::u32) return of_integer<Decrement>(lowering, type);
+            break;
+    }
+    lowering.refuse();
+}
+
+// By the modifiers .add, .min ... and the type.
+Operation operation(Lowering& lowering, bool shared) {
+    const Change change = change_of(lowering);
     const Type type = lowering.type();
-    Atomic run{};
-    switch (which) {
-        case 0:
-            run = is_integer(type) ? of_integer<Add>(lowering, type) : of_real(lowering, type, '+', !shared);
-            break;
-        case 1:
-            run = extreme<false>(lowering, type);
-            break;
-        case 2:
-            run = extreme<true>(lowering, type);
-            break;
-        case 3:
-            run = of_integer<And>(lowering, type);
-            break;
-        case 4:
-            run = of_integer<Or>(lowering, type);
-            break;
-        case 5:
-            run = of_integer<Xor>(lowering, type);
-            break;
-        case 6:
-            run = type == Type::b128 ? Atomic{&atomic_pair<false>, nullptr}
-                                     : of_integer<Exchange>(lowering, type);
-            break;
-        case 7:
-            run = type == Type::b128    ? Atomic{&atomic_pair<true>, nullptr}
-                  : bytes_of(type) == 2 ? both<u16, CompareSwap>
-                                        : of_integer<CompareSwap>(lowering, type);
-            break;
-        case 8:
-            if (type != Type::u32) lowering.refuse();
-            run = of_integer<Increment>(lowering, type);
-            break;
-        case 9:
-            if (type != Type::u32) lowering.refuse();
-            run = of_integer<Decrement>(lowering, type);
-            break;
-        default:
-            lowering.refuse();
-    }
-    return {run, which == 7, type};
+    return {atomic_of(lowering, change, type, shared), change == Change::compare_swap, type};
 }
 
 void lower_atomic(Lowering& lowering) {
@@ -348,6 +356,37 @@ Reduction reduction(Lowering& lowering, bool shared, unsigned& bytes) {
     if (found.swap || found.how.one == nullptr) lowering.refuse();
     bytes = bytes_of(found.type);
     return found.how.one;
+}
+
+std::array<Reduction, 13> reductions_by_tensor(Lowering& lowering) {
+    constexpr std::pair<CUtensorMapDataType, Type> kinds[] = {
+        {CU_TENSOR_MAP_DATA_TYPE_UINT32, Type::u32},      {CU_TENSOR_MAP_DATA_TYPE_INT32, Type::s32},
+        {CU_TENSOR_MAP_DATA_TYPE_UINT64, Type::u64},      {CU_TENSOR_MAP_DATA_TYPE_INT64, Type::s64},
+        {CU_TENSOR_MAP_DATA_TYPE_FLOAT16, Type::f16},     {CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, Type::bf16},
+        {CU_TENSOR_MAP_DATA_TYPE_FLOAT32, Type::f32},     {CU_TENSOR_MAP_DATA_TYPE_FLOAT64, Type::f64},
+        {CU_TENSOR_MAP_DATA_TYPE_FLOAT32_FTZ, Type::f32},
+    };
+    const Change change = change_of(lowering);
+    if (change == Change::exchange || change == Change::compare_swap) lowering.refuse();
+    std::array<Reduction, 13> found{};
+    for (const auto& [tensor, type] : kinds) {
+        const unsigned bytes = bytes_of(type);
+        const bool fits = change == Change::add ? true
+                          : change == Change::minimum || change == Change::maximum
+                              ? type != Type::f32 && type != Type::f64
+                          : change == Change::increment || change == Change::decrement ? type == Type::u32
+                                                                                       : is_integer(type);
+        if (!fits) continue;
+        const bool bits =
+            change == Change::conjunction || change == Change::disjunction || change == Change::exclusion;
+        found[tensor] = atomic_of(lowering, change,
+                                  !bits        ? type
+                                  : bytes == 4 ? Type::b32
+                                               : Type::b64,
+                                  false)
+                            .one;
+    }
+    return found;
 }
 
 void add_atomic(Families& families) {

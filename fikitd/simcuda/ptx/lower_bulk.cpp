@@ -94,6 +94,7 @@ void lower_bulk_copy(Lowering& lowering) {
         return;
     }
     const bool reduces = lowering.accept(".reduce");
+    if (lowering.accept(".tensor")) return lower_tensor_copy(lowering, reduces);
     const bool policy = lowering.accept(".L2::cache_hint");
     if (lowering.accept(".prefetch")) {
         if (reduces || !lowering.accept(".L2") || !lowering.accept(".global")) lowering.refuse();

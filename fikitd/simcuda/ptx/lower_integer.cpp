@@ -102,14 +102,15 @@ void carry_add(Context& context, const Op& op, Mask mask) {
     Mask carry = context.warp->carry;
     each_lane(mask, [&](unsigned lane) {
         const Mask bit = Mask{1} << lane;
-        const u128 before = in && (carry & bit) != 0 ? 1 : 0;
+        // A subtraction is the sum with the complement: a bit that is set means that nothing was borrowed.
+        // What NVRTC makes of divisions of 128 bits adds the bit that a subtraction left.
+        const u128 before = in && ((carry & bit) != 0) != subtract ? 1 : 0;
         const u128 left = a[lane];
         const u128 right = b[lane];
-        // For a subtraction the bit is the borrow.
         const u128 sum = subtract ? left - right - before : left + right + before;
         d[lane] = static_cast<T>(sum);
         const bool over = ((sum >> (8 * sizeof(T))) & 1) != 0;
-        if (out) carry = over ? carry | bit : carry & ~bit;
+        if (out) carry = over != subtract ? carry | bit : carry & ~bit;
     });
     context.warp->carry = carry;
 }

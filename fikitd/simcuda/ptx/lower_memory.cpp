@@ -33,7 +33,7 @@ void load(Context& context, const Op& op, Mask mask) {
     std::byte* places[lanes];
     if (!context.block->resolve(context, op, mask, sizeof(Memory), AccessKind::read, places)) return;
     Register* d = context.at<Register>(op.d);
-    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<Register>(read<Memory>(places[lane])); });
+    every_lane(mask, [&](unsigned lane) { d[lane] = static_cast<Register>(read<Memory>(places[lane])); });
 }
 
 template <typename Memory>
@@ -41,7 +41,7 @@ void store(Context& context, const Op& op, Mask mask) {
     std::byte* places[lanes];
     if (!context.block->resolve(context, op, mask, sizeof(Memory), AccessKind::write, places)) return;
     const Memory* b = context.at<Memory>(op.b);
-    each_lane(mask, [&](unsigned lane) { write<Memory>(places[lane], b[lane]); });
+    every_lane(mask, [&](unsigned lane) { write<Memory>(places[lane], b[lane]); });
 }
 
 // op.width elements; their registers are the function's list number op.extra >> 16.
@@ -54,7 +54,7 @@ void load_vector(Context& context, const Op& op, Mask mask) {
     const std::vector<Place>& registers = context.frame->function->lists[op.extra >> 16];
     for (unsigned part = 0; part < op.width; ++part) {
         Register* d = context.at<Register>(registers[part]);
-        each_lane(mask, [&](unsigned lane) {
+        every_lane(mask, [&](unsigned lane) {
             d[lane] = static_cast<Register>(read<Memory>(places[lane] + part * sizeof(Memory)));
         });
     }
@@ -68,7 +68,8 @@ void store_vector(Context& context, const Op& op, Mask mask) {
     const std::vector<Place>& registers = context.frame->function->lists[op.extra >> 16];
     for (unsigned part = 0; part < op.width; ++part) {
         const Memory* b = context.at<Memory>(registers[part]);
-        each_lane(mask, [&](unsigned lane) { write<Memory>(places[lane] + part * sizeof(Memory), b[lane]); });
+        every_lane(mask,
+                   [&](unsigned lane) { write<Memory>(places[lane] + part * sizeof(Memory), b[lane]); });
     }
 }
 
@@ -77,7 +78,7 @@ void load_pair(Context& context, const Op& op, Mask mask) {
     std::byte* places[lanes];
     if (!context.block->resolve(context, op, mask, 16, AccessKind::read, places)) return;
     u64* d = context.at<u64>(op.d);
-    each_lane(mask, [&](unsigned lane) {
+    every_lane(mask, [&](unsigned lane) {
         d[2 * lane] = read<u64>(places[lane]);
         d[2 * lane + 1] = read<u64>(places[lane] + 8);
     });
@@ -86,7 +87,7 @@ void store_pair(Context& context, const Op& op, Mask mask) {
     std::byte* places[lanes];
     if (!context.block->resolve(context, op, mask, 16, AccessKind::write, places)) return;
     const u64* b = context.at<u64>(op.b);
-    each_lane(mask, [&](unsigned lane) {
+    every_lane(mask, [&](unsigned lane) {
         write<u64>(places[lane], b[2 * lane]);
         write<u64>(places[lane] + 8, b[2 * lane + 1]);
     });

@@ -42,6 +42,7 @@ enum class Special : std::uint32_t {
     workspace_low,
     workspace_high,
     zero,
+    scratch,
     cluster_x,
     cluster_y,
     cluster_z,
@@ -102,6 +103,7 @@ constexpr Named specials[] = {
     {"%envreg2", Special::workspace_high},
     {"%reserved_smem_offset_begin", Special::zero},
     {"%reserved_smem_offset_cap", Special::zero},
+    {"%reserved_smem_offset_1", Special::scratch},
     {"%clusterid.x", Special::cluster_x},
     {"%clusterid.y", Special::cluster_y},
     {"%clusterid.z", Special::cluster_z},
@@ -169,6 +171,8 @@ u64 uniform_value(const Context& context, Special special) {
         case Special::workspace_high:
         case Special::zero:
             return 0;
+        case Special::scratch:
+            return shared_scratch;
         case Special::cluster_x:
         case Special::cluster_y:
         case Special::cluster_z:
@@ -396,11 +400,48 @@ void test_space(Context& context, const Op& op, Mask mask) {
     d = (d & ~mask) | (value & mask);
 }
 
+// Whether op.a is in the op.offset bytes at op.b, or was in one of those before (op.width).
+void test_variable(Context& context, const Op& op, Mask mask) {
+    const u64* a = context.at<u64>(op.a);
+    const u64* b = context.at<u64>(op.b);
+    Mask& d = context.predicate(op.d);
+    Mask value = op.width != 0 ? d : 0;
+    each_lane(mask, [&](unsigned lane) {
+        value |= static_cast<Mask>(a[lane] - b[lane] < static_cast<u64>(op.offset)) << lane;
+    });
+    d = (d & ~mask) | (value & mask);
+}
+
+// Constants lie among other variables in global memory: they are known one by one.
+void lower_is_constant(Lowering& lowering) {
+    const Place a = lowering.source(1, Type::b64);
+    const Place d = lowering.target(0, Type::pred);
+    Op& none = lowering.emit(&test_variable);
+    none.a = none.b = a;
+    none.d = d;
+    const std::vector<Variable>& variables = lowering.module().variables;
+    for (std::size_t index = 0; index < variables.size(); ++index) {
+        if (!variables[index].constant) continue;
+        Operand variable;
+        variable.kind = OperandKind::variable;
+        variable.space = Space::constant;
+        variable.value = index;
+        const Place b = lowering.address_of(variable, 8, false);
+        Op& op = lowering.emit(&test_variable);
+        op.a = a;
+        op.b = b;
+        op.d = d;
+        op.offset = static_cast<std::int64_t>(variables[index].bytes);
+        op.width = 1;
+    }
+}
+
 void lower_isspacep(Lowering& lowering) {
     const bool own_block = lowering.instruction().name.find(".shared::cluster") == std::string_view::npos;
     const auto space = space_of(lowering);
-    if (!space || *space == Space::constant) lowering.refuse();
+    if (!space) lowering.refuse();
     lowering.expect_operands(2);
+    if (*space == Space::constant) return lower_is_constant(lowering);
     const Place a = lowering.source(1, Type::b64);
     const Place d = lowering.target(0, Type::pred);
     Op& op = lowering.emit(&test_space);

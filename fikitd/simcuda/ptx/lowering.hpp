@@ -143,6 +143,8 @@ void add_move(Families& families);
 void add_memory(Families& families);
 void add_atomic(Families& families);
 void add_control(Families& families);
+void add_stack(Families& families);
+void add_tensor(Families& families);
 void add_barrier(Families& families);
 void add_cluster(Families& families);
 void add_texture(Families& families);

@@ -363,7 +363,7 @@ void BlockRun::call(Warp& warp, std::size_t index, const Op& op, Context& contex
         fault_ = CUDA_ERROR_ILLEGAL_INSTRUCTION;
         return;
     }
-    const std::uint32_t local_base = caller->local_base + caller->function->local_bytes;
+    const std::uint32_t local_base = caller->stack_end();
     Frame* frame =
         caller->depth < limits::call_depth && local_base + function.local_bytes <= limits::local_bytes
             ? make_frame(warp, function)
@@ -377,6 +377,7 @@ void BlockRun::call(Warp& warp, std::size_t index, const Op& op, Context& contex
     frame->return_to = warp.groups[index].pc + 1;
     frame->depth = caller->depth + 1;
     frame->local_base = local_base;
+    frame->allocated = 0;
     frame->live = mask;
     for (std::size_t which = 0; which < what.arguments.size(); ++which) {
         const Formal& from = what.arguments[which];
