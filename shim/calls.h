@@ -204,6 +204,7 @@ typedef struct {
 
 typedef struct {
     uint64_t size, alignment; /* bytes */
+    uint64_t wished;          /* address; 0: none */
 } fikit_request_memory_reserve;
 typedef struct {
     uint64_t address;

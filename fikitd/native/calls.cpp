@@ -417,15 +417,17 @@ uint64_t Core::pinned_place(uint64_t size) {
 }
 
 // For what a program maps itself: each GPU has addresses of its own (start.cpp).
-uint64_t Core::own_place(uint64_t size) {
+uint64_t Core::own_place(uint64_t size, uint64_t wished) {
 #if defined(__SANITIZE_THREAD__)
     (void)size;
-    return 0;
+    return wished;
 #else
     const std::lock_guard lock(memory_mutex_);
     const uint64_t first =
         (uint64_t{0x72} << 40) + uint64_t{settings_.gpu % address_regions} * (uint64_t{1} << 40);
-    if (own_at_ < first || own_at_ + size > first + (uint64_t{1} << 40)) own_at_ = first;
+    const uint64_t end = first + (uint64_t{1} << 40);
+    if (wished >= first && wished < end && size <= end - wished) return wished;
+    if (own_at_ < first || own_at_ + size > end) own_at_ = first;
     const uint64_t at = own_at_;
     own_at_ += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
     return at;

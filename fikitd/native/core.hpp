@@ -294,7 +294,7 @@ class Core {
     Channel take_channel();
     uint32_t name_index(const KernelName& name);
     uint64_t pinned_place(uint64_t size);
-    uint64_t own_place(uint64_t size);
+    uint64_t own_place(uint64_t size, uint64_t wished);
 
     Settings settings_;
     Driver driver_;

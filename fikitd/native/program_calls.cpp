@@ -146,7 +146,7 @@ CUresult ProgramCalls::memory_reserve(const fikit_request_memory_reserve& reques
         return CUDA_ERROR_INVALID_VALUE;
     CUdeviceptr address = 0;
     const CUresult result = driver_.cuMemAddressReserve_(&address, request.size, request.alignment,
-                                                         core_.own_place(request.size), 0);
+                                                         core_.own_place(request.size, request.wished), 0);
     if (result != CUDA_SUCCESS) return result;
     session_.reserved[address] = request.size;
     reply.address = address;

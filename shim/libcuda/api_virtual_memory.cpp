@@ -92,7 +92,7 @@ CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr,
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wished,
                              unsigned long long flags) {
     if (address == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -103,7 +103,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
     constexpr unsigned tries = 4;
     uint64_t held[tries];
     unsigned holding = 0;
-    const fikit_request_memory_reserve request = {bytes, alignment};
+    fikit_request_memory_reserve request = {bytes, alignment, wished};
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     while (holding < tries) {
         fikit_reply_memory_reserve answer{};
@@ -119,6 +119,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
         }
         delete reserved;
         held[holding++] = answer.address;
+        request.wished = 0;
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
     while (holding != 0) {
