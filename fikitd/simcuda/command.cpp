@@ -1,7 +1,10 @@
 // See command.hpp; copies and fills are command_copy.cpp's.
 #include "command.hpp"
 
+#include <atomic>
+#include <cstdio>
 #include <cstring>
+#include <string>
 
 #include "capture.hpp"
 
@@ -85,6 +88,16 @@ CUresult check_cluster(const Function& function, const LaunchShape& shape,
     return CUDA_SUCCESS;
 }
 
+// Results that miss a kernel's work would be a riddle otherwise.
+void tell_once(const std::string& name) {
+    static std::atomic_flag told;
+    if (told.test_and_set()) return;
+    std::fprintf(stderr,
+                 "fikit simulated driver: %s is machine code, which is not run: it takes time and changes no "
+                 "memory. Further ones are not mentioned.\n",
+                 name.c_str());
+}
+
 CUresult translate_launch(Driver& driver, int device, const LaunchCommand& command,
                           std::vector<DeviceWork>& work) {
     Image& image = *command.image;
@@ -99,6 +112,7 @@ CUresult translate_launch(Driver& driver, int device, const LaunchCommand& comma
     launch.block = block_shape(command.shape.threads(), kernel.registers_per_thread,
                                kernel.static_shared + command.shared);
     if (image.opaque) {
+        tell_once(kernel.name);
         // The configured time is the whole kernel's, alone on the device.
         const std::uint64_t room =
             std::uint64_t{model::sm_count} *

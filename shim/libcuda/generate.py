@@ -93,7 +93,7 @@ def wrapper(symbol: Symbol, number: int) -> list[str]:
     parameters = "" if symbol.parameters == "void" else symbol.parameters
     call = f"enter<Needs::{symbol.needs}, fikit::shim::{symbol.name}>({number}{arguments})"
     whole = "[[gnu::flatten]] " if symbol.needs == "launch" else ""
-    lines = [f'extern "C" EXPORTED {whole}CUresult CUDAAPI {symbol.name}({parameters}) {{ return {call}; }}']
+    lines = [f'extern "C" {whole}EXPORTED CUresult CUDAAPI {symbol.name}({parameters}) {{ return {call}; }}']
     if symbol.variant:
         lines.append(
             f'extern "C" CUresult CUDAAPI {symbol.name}{symbol.variant}({parameters}) {{\n'
