@@ -102,6 +102,7 @@ def test_a_daemon_that_dies_meanwhile_is_quoted(tmp_path: Path) -> None:
         """
         import sys
         from fikitctl import failures, own_daemon
+        own_daemon._STOP_SECONDS = 0.2
         with own_daemon.own_daemon("sim", [sys.executable, "-c", sys.argv[1]]):
             raise failures.lost(EOFError("end of stream"))
         """
