@@ -106,7 +106,8 @@ void Driver::let_pass(Lock& lock, Nanoseconds until) {
 
 bool Driver::visible(const OperationPtr& operation) {
     charge(model::call::query);
-    return !operation || (operation->done && operation->visible_at <= clock.now());
+    // Who asks sees it as soon as a word that the stream writes next; who sleeps is told later (visible_at).
+    return !operation || (operation->done && operation->completed_at + model::write_landing <= clock.now());
 }
 
 CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation) {

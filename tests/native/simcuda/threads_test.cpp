@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <thread>
 #include <vector>
 
@@ -69,9 +70,37 @@ void work(CUcontext context, Kernels kernels, CUdeviceptr place, std::atomic<int
     RUN(cuMemFreeHost(pinned));
 }
 
+// A word that a stream wrote tells that the events before it have completed.
+void events_before_a_word() {
+    CUstream stream = nullptr;
+    CUevent before = nullptr, after = nullptr;
+    void* pinned = nullptr;
+    CUdeviceptr address = 0;
+    RUN(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+    RUN(cuEventCreate(&before, CU_EVENT_DEFAULT));
+    RUN(cuEventCreate(&after, CU_EVENT_DEFAULT));
+    RUN(cuMemHostAlloc(&pinned, 4096, 0));
+    RUN(cuMemHostGetDevicePointer(&address, pinned, 0));
+    auto* const word = static_cast<std::uint32_t*>(pinned);
+    __atomic_store_n(word, 0u, __ATOMIC_SEQ_CST);
+    for (std::uint32_t round = 1; round <= 200; ++round) {
+        RUN(cuEventRecord(before, stream));
+        RUN(cuEventRecord(after, stream));
+        RUN(cuStreamWriteValue32(stream, address, round, 0));
+        while (__atomic_load_n(word, __ATOMIC_SEQ_CST) != round) std::this_thread::yield();
+        float milliseconds = 0;
+        RUN(cuEventElapsedTime(&milliseconds, before, after));
+    }
+    RUN(cuEventDestroy(before));
+    RUN(cuEventDestroy(after));
+    RUN(cuStreamDestroy(stream));
+    RUN(cuMemFreeHost(pinned));
+}
+
 }  // namespace
 
 int main() {
+    setenv("FIKIT_SIM_SCALE", "50", 0);  // an order of microseconds is seen on any machine
     CUcontext context = nullptr;
     CUmodule module = nullptr;
     Kernels kernels{};
@@ -85,6 +114,7 @@ int main() {
     RUN(cuMemAlloc(&place, 4));
     RUN(cuMemsetD32(place, 0, 1));
     RUN(cuCtxSynchronize());
+    events_before_a_word();
     std::atomic<int> called{0};
     std::vector<std::thread> threads;
     for (int index = 0; index < 4; ++index) threads.emplace_back(work, context, kernels, place, &called);
