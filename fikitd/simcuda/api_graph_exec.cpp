@@ -296,7 +296,8 @@ CUresult cuGraphReleaseUserObject(CUgraph handle, CUuserObject object_handle, un
         Graph* graph = driver.graphs.find(handle);
         if (graph == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
         const auto held = graph->user_objects.find(&object);
-        if (held == graph->user_objects.end() || held->second < count) return CUDA_ERROR_INVALID_VALUE;
+        if (held == graph->user_objects.end()) return CUDA_ERROR_INVALID_VALUE;
+        if (held->second < count) return CUDA_SUCCESS;  // so says an H200's driver, and releases none
         held->second -= count;
         if (held->second == 0) graph->user_objects.erase(held);
         release_user_object(driver, object, count);

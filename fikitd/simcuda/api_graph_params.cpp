@@ -254,7 +254,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
         if (child == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
         return update_graph(*child->graph, *graph, &culprit, &from) == CU_GRAPH_EXEC_UPDATE_SUCCESS
                    ? CUDA_SUCCESS
-                   : CUDA_ERROR_INVALID_VALUE;
+                   : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     });
 }
 

@@ -42,12 +42,18 @@ bool options_fit(const Tensor& tensor) {
 }
 
 // What both kinds of map have in common.
+// A map that a kernel is to use has to lie at a multiple of 64; one that is made may lie anywhere.
+void give(CUtensorMap* map, const Encoded& encoded) {
+    void* const to = map;
+    std::memset(to, 0, sizeof *map);
+    std::memcpy(to, &encoded, sizeof encoded);
+}
+
 bool encode(CUtensorMap* map, const Tensor& tensor, unsigned least_rank, Encoded& encoded) {
     const bool interleaved = tensor.interleave != CU_TENSOR_MAP_INTERLEAVE_NONE;
-    if (map == nullptr || reinterpret_cast<std::uintptr_t>(map) % 64 != 0 ||
-        element_bytes(tensor.type) == 0 || tensor.dimensions == nullptr || tensor.steps == nullptr ||
-        tensor.rank < (interleaved && least_rank < 3 ? 3 : least_rank) || tensor.rank > 5 ||
-        (tensor.rank > 1 && tensor.strides == nullptr) || !options_fit(tensor)) {
+    if (map == nullptr || element_bytes(tensor.type) == 0 || tensor.dimensions == nullptr ||
+        tensor.steps == nullptr || tensor.rank < (interleaved && least_rank < 3 ? 3 : least_rank) ||
+        tensor.rank > 5 || (tensor.rank > 1 && tensor.strides == nullptr) || !options_fit(tensor)) {
         return false;
     }
     const unsigned alignment = tensor.interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 32 : 16;
@@ -104,8 +110,7 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
         if (box[index] == 0 || box[index] > 256) return CUDA_ERROR_INVALID_VALUE;
         encoded.box[index] = static_cast<std::uint16_t>(box[index]);
     }
-    *map = {};
-    std::memcpy(map, &encoded, sizeof encoded);
+    give(map, encoded);
     return CUDA_SUCCESS;
 }
 
@@ -134,19 +139,18 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
     encoded.im2col = 1;
     encoded.box[0] = static_cast<std::uint16_t>(channels);
     encoded.box[1] = static_cast<std::uint16_t>(pixels);
-    *map = {};
-    std::memcpy(map, &encoded, sizeof encoded);
+    give(map, encoded);
     return CUDA_SUCCESS;
 }
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
     Encoded encoded;
-    if (map == nullptr || reinterpret_cast<std::uintptr_t>(map) % 64 != 0) return CUDA_ERROR_INVALID_VALUE;
-    std::memcpy(&encoded, map, sizeof encoded);
+    if (map == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    std::memcpy(&encoded, static_cast<const void*>(map), sizeof encoded);
     const unsigned alignment = encoded.interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 32 : 16;
     encoded.address = reinterpret_cast<std::uintptr_t>(address);
     if (encoded.address == 0 || encoded.address % alignment != 0) return CUDA_ERROR_INVALID_VALUE;
-    std::memcpy(map, &encoded, sizeof encoded);
+    give(map, encoded);
     return CUDA_SUCCESS;
 }
 

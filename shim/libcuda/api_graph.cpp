@@ -25,10 +25,23 @@ CUresult give(CUgraphNode* into, size_t* count, const List<Node*>& nodes) {
     return CUDA_SUCCESS;
 }
 
-CUresult dependents(const Node& node, List<Node*>& found) {
+// The same with what the edges carry; who does not ask for that must not be given an edge that does.
+CUresult give(CUgraphNode* into, CUgraphEdgeData* data, size_t* count, const List<Edge>& edges) {
+    List<Node*> nodes;
+    for (const Edge& edge : edges) {
+        if (into != nullptr && data == nullptr && !edge.is_full()) return CUDA_ERROR_LOSSY_QUERY;
+        if (!nodes.add(edge.node)) return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const CUresult result = give(into, count, nodes);
+    for (size_t i = 0; result == CUDA_SUCCESS && into != nullptr && data != nullptr && i < *count; ++i)
+        data[i] = edges[i].data;
+    return result;
+}
+
+CUresult dependents(const Node& node, List<Edge>& found) {
     for (Node* const other : node.graph->nodes)
-        if (other->before.contains(const_cast<Node*>(&node)) && !found.add(other))
-            return CUDA_ERROR_OUT_OF_MEMORY;
+        for (const Edge& edge : other->before)
+            if (edge.node == &node && !found.add({other, edge.data})) return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
 }
 
@@ -47,7 +60,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
     Graph* const graph = graph_of(graph_handle);
     uint32_t stream = 0;
     if (graph == nullptr || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
-    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!can_carry(nodes, edges, count)) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     return captures.begin(stream, is_blocking(handle), mode, graph, nodes, count);
 }
@@ -109,7 +122,7 @@ CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, 
 CUresult cuStreamUpdateCaptureDependencies_v2(CUstream handle, CUgraphNode* nodes,
                                               const CUgraphEdgeData* edges, size_t count,
                                               unsigned int flags) {
-    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!can_carry(nodes, edges, count)) return CUDA_ERROR_INVALID_VALUE;
     return fikit::shim::cuStreamUpdateCaptureDependencies(handle, nodes, count, flags);
 }
 
@@ -167,30 +180,29 @@ CUresult cuGraphGetRootNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) 
     return give(nodes, count, roots);
 }
 
-CUresult cuGraphGetEdges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, size_t* count) {
+CUresult cuGraphGetEdges(CUgraph graph, CUgraphNode* from, CUgraphNode* to, size_t* count) {
+    return fikit::shim::cuGraphGetEdges_v2(graph, from, to, nullptr, count);
+}
+
+CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* data,
+                            size_t* count) {
     const Graph* const graph = graph_of(handle);
     if (graph == nullptr || count == nullptr || (from == nullptr) != (to == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
     size_t there = 0;
     for (const Node* const node : graph->nodes)
-        for (const Node* const before : node->before) {
+        for (const Edge& edge : node->before) {
             if (from != nullptr && there < *count) {
-                from[there] = handle_of(before);
+                if (data == nullptr && !edge.is_full()) return CUDA_ERROR_LOSSY_QUERY;
+                from[there] = handle_of(edge.node);
                 to[there] = handle_of(node);
+                if (data != nullptr) data[there] = edge.data;
             }
             ++there;
         }
     for (size_t i = there; i < *count && from != nullptr; ++i) from[i] = to[i] = nullptr;
     if (from == nullptr || there < *count) *count = there;
     return CUDA_SUCCESS;
-}
-
-CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEdgeData* edges,
-                            size_t* count) {
-    const CUresult result = fikit::shim::cuGraphGetEdges(handle, from, to, count);
-    if (result == CUDA_SUCCESS && edges != nullptr && from != nullptr)
-        memset(edges, 0, *count * sizeof *edges);
-    return result;
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
@@ -200,39 +212,38 @@ CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphNodeGetDependencies(CUgraphNode handle, CUgraphNode* nodes, size_t* count) {
-    const Node* const node = node_of(handle);
-    return node != nullptr ? give(nodes, count, node->before) : CUDA_ERROR_INVALID_VALUE;
+CUresult cuGraphNodeGetDependencies(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
+    return fikit::shim::cuGraphNodeGetDependencies_v2(node, nodes, nullptr, count);
 }
 
-CUresult cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode* nodes, CUgraphEdgeData* edges,
+CUresult cuGraphNodeGetDependencies_v2(CUgraphNode handle, CUgraphNode* nodes, CUgraphEdgeData* data,
                                        size_t* count) {
-    const CUresult result = fikit::shim::cuGraphNodeGetDependencies(handle, nodes, count);
-    if (result == CUDA_SUCCESS && edges != nullptr && nodes != nullptr)
-        memset(edges, 0, *count * sizeof *edges);
-    return result;
+    const Node* const node = node_of(handle);
+    return node != nullptr ? give(nodes, data, count, node->before) : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult cuGraphNodeGetDependentNodes(CUgraphNode handle, CUgraphNode* nodes, size_t* count) {
+CUresult cuGraphNodeGetDependentNodes(CUgraphNode node, CUgraphNode* nodes, size_t* count) {
+    return fikit::shim::cuGraphNodeGetDependentNodes_v2(node, nodes, nullptr, count);
+}
+
+CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode* nodes, CUgraphEdgeData* data,
+                                         size_t* count) {
     const Node* const node = node_of(handle);
     if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    List<Node*> found;
+    List<Edge> found;
     const CUresult result = dependents(*node, found);
-    return result == CUDA_SUCCESS ? give(nodes, count, found) : result;
+    return result == CUDA_SUCCESS ? give(nodes, data, count, found) : result;
 }
 
-CUresult cuGraphNodeGetDependentNodes_v2(CUgraphNode handle, CUgraphNode* nodes, CUgraphEdgeData* edges,
-                                         size_t* count) {
-    const CUresult result = fikit::shim::cuGraphNodeGetDependentNodes(handle, nodes, count);
-    if (result == CUDA_SUCCESS && edges != nullptr && nodes != nullptr)
-        memset(edges, 0, *count * sizeof *edges);
-    return result;
+CUresult cuGraphAddDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to, size_t count) {
+    return fikit::shim::cuGraphAddDependencies_v2(graph, from, to, nullptr, count);
 }
 
-CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
-                                size_t count) {
+CUresult cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
+                                   const CUgraphEdgeData* edges, size_t count) {
     const Graph* const graph = graph_of(handle);
-    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)))
+    if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)) ||
+        !can_carry(from, edges, count))
         return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
         Node* const before = node_of(from[i]);
@@ -240,15 +251,10 @@ CUresult cuGraphAddDependencies(CUgraph handle, const CUgraphNode* from, const C
         if (before == nullptr || after == nullptr || before == after || before->graph != graph ||
             after->graph != graph || after->before.contains(before))
             return CUDA_ERROR_INVALID_VALUE;
-        if (!after->before.add(before)) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (!after->before.add({before, edges != nullptr ? edges[i] : CUgraphEdgeData{}}))
+            return CUDA_ERROR_OUT_OF_MEMORY;
     }
     return CUDA_SUCCESS;
-}
-
-CUresult cuGraphAddDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
-                                   const CUgraphEdgeData* edges, size_t count) {
-    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
-    return fikit::shim::cuGraphAddDependencies(graph, from, to, count);
 }
 
 CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,

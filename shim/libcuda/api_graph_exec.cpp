@@ -85,7 +85,7 @@ CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node
         if (one.memory != other.memory) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
         if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         for (size_t k = 0; k < one.before.size(); ++k)
-            if (one.before[k]->last != other.before[k]->last)
+            if (one.before[k].node->last != other.before[k].node->last)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         if (one.child != nullptr)
             if (const auto result = compare(*one.child, *other.child, where);
@@ -183,9 +183,9 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode orig
     if (executable == nullptr || graph == nullptr || origin == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Node* const node = executable->graph->copy_of(origin);
     const Node* where = nullptr;
-    if (node == nullptr || node->child == nullptr ||
-        compare(*node->child, *graph, where) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (node == nullptr || node->child == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (compare(*node->child, *graph, where) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     return executable->take(*node, *graph);
 }
 

@@ -449,8 +449,11 @@ CUresult cuGraphAddNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* bef
 
 CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* before,
                            const CUgraphEdgeData* edges, size_t count, CUgraphNodeParams* given) {
-    if (!plain(edges, count)) return CUDA_ERROR_NOT_SUPPORTED;
-    return fikit::shim::cuGraphAddNode(node, graph, before, count, given);
+    if (!can_carry(before, edges, count)) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = fikit::shim::cuGraphAddNode(node, graph, before, count, given);
+    for (size_t i = 0; i < count && edges != nullptr && result == CUDA_SUCCESS; ++i)
+        node_of(*node)->before[i].data = edges[i];
+    return result;
 }
 
 CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* given) {

@@ -26,7 +26,7 @@ CUresult make(CUtensorMap* map, const Request& request) {
         const Locked lock(mutex);
         for (const Known& each : known)
             if (each.used && memcmp(&each.request, &request, sizeof request) == 0) {
-                memcpy(map->opaque, each.map, sizeof each.map);
+                memcpy(static_cast<void*>(map), each.map, sizeof each.map);
                 return CUDA_SUCCESS;
             }
     }
@@ -34,7 +34,7 @@ CUresult make(CUtensorMap* map, const Request& request) {
     Reply reply = {&answer, sizeof answer, 0};
     const Status status = current_producer().call(fikit_call_tensor_map, {&request, sizeof request}, reply);
     if (status != status::success) return result_of(status);
-    memcpy(map->opaque, answer.map, sizeof answer.map);
+    memcpy(static_cast<void*>(map), answer.map, sizeof answer.map);
     const Locked lock(mutex);
     Known& entry = known[next++ % remembered];
     entry.request = request;
@@ -43,15 +43,13 @@ CUresult make(CUtensorMap* map, const Request& request) {
     return CUDA_SUCCESS;
 }
 
-bool usable(const CUtensorMap* map) { return map != nullptr && reinterpret_cast<uintptr_t>(map) % 64 == 0; }
-
 // What both kinds have in common. False: impossible.
 bool describe(Request& request, const CUtensorMap* map, unsigned kind, CUtensorMapDataType type,
               cuuint32_t rank, const void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
               const cuuint32_t* steps, CUtensorMapInterleave interleave, CUtensorMapSwizzle swizzle,
               CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill) {
     memset(&request, 0, sizeof request);  // it is compared whole
-    if (!usable(map) || rank == 0 || rank > FIKIT_TENSOR_RANK || sizes == nullptr || steps == nullptr ||
+    if (map == nullptr || rank == 0 || rank > FIKIT_TENSOR_RANK || sizes == nullptr || steps == nullptr ||
         (rank > 1 && strides == nullptr))
         return false;
     request.kind = kind;
@@ -103,7 +101,7 @@ CUresult cuTensorMapEncodeIm2col(CUtensorMap* map, CUtensorMapDataType type, cuu
 }
 
 CUresult cuTensorMapReplaceAddress(CUtensorMap* map, void* address) {
-    if (!usable(map)) return CUDA_ERROR_INVALID_VALUE;
+    if (map == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Request request;
     memset(&request, 0, sizeof request);
     request.kind = FIKIT_TENSOR_REPLACE;

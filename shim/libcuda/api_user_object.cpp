@@ -73,7 +73,7 @@ CUresult cuGraphReleaseUserObject(CUgraph graph_handle, CUuserObject handle, uns
     if (graph == nullptr || object == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
     for (Kept& kept : graph->kept) {
         if (kept.object != object) continue;
-        if (count > kept.count) return CUDA_ERROR_INVALID_VALUE;
+        if (count > kept.count) return CUDA_SUCCESS;  // as the driver: it says so, and releases none
         kept.count -= count;
         if (kept.count == 0) graph->kept.remove({object, 0});
         object->release(count);

@@ -137,7 +137,10 @@ CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order) 
     for (Node* const before : node.before)
         if (const CUresult result = put_in_order(*before, outer, order); result != CUDA_SUCCESS)
             return result;
-    if (!node.flat.assign(node.before.size() != 0 ? node.before : outer)) return CUDA_ERROR_OUT_OF_MEMORY;
+    node.flat.clear();
+    for (Node* const before : node.before)
+        if (!node.flat.add(before)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (node.before.size() == 0 && !node.flat.assign(outer)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (node.child != nullptr) {
         if (const CUresult result = put_in_order(*node.child, node.flat, order); result != CUDA_SUCCESS)
             return result;
@@ -166,6 +169,21 @@ Node::~Node() {
     if (memory != nullptr) memory->release();
 }
 
+bool can_carry(const CUgraphNode* from, const CUgraphEdgeData* edges, size_t count) {
+    for (size_t i = 0; i < count && from != nullptr && edges != nullptr; ++i) {
+        const CUgraphEdgeData& edge = edges[i];
+        for (const unsigned char reserved : edge.reserved)
+            if (reserved != 0) return false;
+        if (Edge{nullptr, edge}.is_full()) continue;
+        const Node* const node = node_of(from[i]);
+        if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_KERNEL || edge.to_port != 0 ||
+            edge.type != CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC ||
+            edge.from_port > CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER)
+            return false;
+    }
+    return true;
+}
+
 bool Node::adopt(Graph* graph_given) {
     if (graph_given == nullptr) return false;
     delete child;
@@ -185,7 +203,10 @@ Node* Graph::add(CUgraphNodeType type, Node* const* before, size_t count) {
     if (node == nullptr) return nullptr;
     node->type = type;
     node->graph = this;
-    if (node->before.add(before, count) && nodes.add(node)) return node;
+    bool whole = nodes.add(node);
+    for (size_t i = 0; i < count; ++i) whole = whole && node->before.add({before[i], {}});
+    if (whole) return node;
+    nodes.remove(node);
     delete node;
     return nullptr;
 }
@@ -222,8 +243,8 @@ Graph* Graph::clone() const {
         if (node->child != nullptr) whole = made->adopt(node->child->clone()) && whole;
     }
     for (uint32_t i = 0; i < nodes.size() && whole; ++i)
-        for (const Node* const before : nodes[i]->before)
-            whole = whole && copy->nodes[i]->before.add(copy->nodes[before->last]);
+        for (const Edge& edge : nodes[i]->before)
+            whole = whole && copy->nodes[i]->before.add({copy->nodes[edge.node->last], edge.data});
     whole = whole && copy->kept.assign(kept);
     for (const Kept& each : copy->kept) each.object->retain(each.count);
     if (whole) return copy;

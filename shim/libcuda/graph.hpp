@@ -46,12 +46,14 @@ class List {
         size_ = 0;
         return add(other.values_, other.size_);
     }
-    bool contains(const Value& value) const {
+    template <class Other = Value>
+    bool contains(const Other& value) const {
         for (const Value& each : *this)
             if (each == value) return true;
         return false;
     }
-    void remove(const Value& value) {
+    template <class Other = Value>
+    void remove(const Other& value) {
         size_t kept = 0;
         for (size_t i = 0; i < size_; ++i)
             if (values_[i] != value) values_[kept++] = values_[i];
@@ -71,13 +73,24 @@ class List {
 
 struct Graph;
 struct GraphMemory;
+struct Node;
+
+// A node that another one depends on. Where `data` says that this one may begin before that one has ended
+// (programmatic launches), it is told to who asks; the order kept is that of full completion.
+struct Edge {
+    Node* node;
+    CUgraphEdgeData data;
+
+    operator Node*() const { return node; }
+    bool is_full() const { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
+};
 
 struct Node {
     uint32_t magic = node_magic;
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     Graph* graph = nullptr;
     const Node* origin = nullptr;  // what this one is a copy of
-    List<Node*> before;            // what it depends on
+    List<Edge> before;             // what it depends on
     List<Node*> flat;  // the same with the nodes of children in place of these (Executable::arrange)
     // What depends on the kind.
     CUfunction function = nullptr;  // kernel: and
@@ -159,12 +172,8 @@ inline Executable* executable_of(CUgraphExec handle) {
     return object_of<Executable>(handle, executable_magic);
 }
 
-// Edges that carry anything but full completion are those of programmatic launches.
-inline bool plain(const CUgraphEdgeData* edges, size_t count) {
-    for (size_t i = 0; i < count && edges != nullptr; ++i)
-        if (edges[i].from_port != 0 || edges[i].to_port != 0 || edges[i].type != 0) return false;
-    return true;
-}
+// Whether edges from these nodes can carry that: kernels alone let others begin before they have ended.
+bool can_carry(const CUgraphNode* from, const CUgraphEdgeData* edges, size_t count);
 
 // Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.
 bool make_room(Node& node, const Function& function);

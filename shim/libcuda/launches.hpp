@@ -53,8 +53,11 @@ struct FromPointers {
 // or one buffer.
 struct FromBuffer {
     const void* data = nullptr;
-    size_t bytes = 0;
-    void operator()(uint8_t* to) const { memcpy(to, data, bytes); }
+    size_t bytes = 0, missing = 0;
+    void operator()(uint8_t* to) const {
+        memcpy(to, data, bytes);
+        memset(to + bytes, 0, missing);
+    }
 
     CUresult find(const Function& function, void* const* extra) {
         if (extra == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -66,8 +69,10 @@ struct FromBuffer {
             else
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        if (data == nullptr || bytes < function.parameter_bytes) return CUDA_ERROR_INVALID_VALUE;
-        bytes = function.parameter_bytes;
+        if (data == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        // One that is too short is taken by the driver; what is missing is anything, here zero.
+        bytes = bytes < function.parameter_bytes ? bytes : function.parameter_bytes;
+        missing = function.parameter_bytes - bytes;
         return CUDA_SUCCESS;
     }
 };

@@ -55,8 +55,8 @@ def test_nodes_run_in_the_order_of_their_edges(cuda: Cuda, graph: Any) -> None:
     assert [int(n) for n in cuda.cuGraphNodeGetDependentNodes(first, 1)[0]] == [int(second)]
 
 
-def test_a_graph_can_be_launched_again_and_again(cuda: Cuda, graph: Any) -> None:
-    place = cuda.device_words()
+def count(cuda: Cuda, graph: Any, place: int) -> Any:
+    """A node whose 64 threads count."""
     values = [ctypes.c_uint64(place)]
     pointers = (ctypes.c_void_p * 1)(ctypes.addressof(values[0]))
     params = cuda.CUDA_KERNEL_NODE_PARAMS()
@@ -64,7 +64,32 @@ def test_a_graph_can_be_launched_again_and_again(cuda: Cuda, graph: Any) -> None
     params.gridDimX, params.gridDimY, params.gridDimZ = 2, 1, 1
     params.blockDimX, params.blockDimY, params.blockDimZ = 32, 1, 1
     params.kernelParams = ctypes.addressof(pointers)
-    cuda.cuGraphAddKernelNode(graph, None, 0, params)
+    return cuda.cuGraphAddKernelNode(graph, None, 0, params)
+
+
+def test_an_edge_may_let_a_kernel_begin_early(cuda: Cuda, graph: Any, fails: Check) -> None:
+    place = cuda.device_words()
+    early = cuda.CUgraphEdgeData()
+    early.type = cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC
+    early.from_port = 1
+    start = cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, place, 3), cuda.context)
+    one, two = (count(cuda, graph, place) for _ in range(2))
+    fails("INVALID_VALUE", cuda.cuGraphAddDependencies, graph, [start], [one], [early], 1)
+    cuda.cuGraphAddDependencies(graph, [start, one], [one, two], [cuda.CUgraphEdgeData(), early], 2)
+    for node, ask, other, port in (
+        (two, cuda.cuGraphNodeGetDependencies, one, 1),
+        (start, cuda.cuGraphNodeGetDependentNodes, one, 0),
+    ):
+        nodes, edges, _ = ask(node, 1)
+        assert ([int(n) for n in nodes], edges[0].from_port, int(edges[0].type)) == ([int(other)], port, port)
+    assert sorted(edge.from_port for edge in cuda.cuGraphGetEdges(graph, 2)[2]) == [0, 1]
+    run(cuda, cuda.cuGraphClone(graph))
+    assert cuda.read(place)[0] == 3 + 2 * 64
+
+
+def test_a_graph_can_be_launched_again_and_again(cuda: Cuda, graph: Any) -> None:
+    place = cuda.device_words()
+    count(cuda, graph, place)
     executable = cuda.cuGraphInstantiate(graph, 0)
     cuda.cuGraphDestroy(graph)  # the executable one lives on
     for _ in range(5):
