@@ -16,6 +16,7 @@ from fikitd.directories import Directories
 from fikitd.errors import Draining, InvalidRequest, NotFound, NotPermitted
 from fikitd.events import Events
 from fikitd.executor.supervisor import Supervisor
+from fikitd.executor.supervisor_launch import domain_owner
 from fikitd.executor.supervisor_state import Executor
 from fikitd.jobs.jobs import Jobs
 from fikitd.jobs.model import Job
@@ -70,6 +71,7 @@ class Daemon:
             self.events,
             self.sessions,
             lambda: self.mps.environment,
+            self._lasts,
         )
         self.profiles = Profiles(self.store, self.supervisor)
         self.sessions.supervisor = self.supervisor
@@ -224,6 +226,11 @@ class Daemon:
             measured=job is not None and job.measured,
             session=session,
         )
+
+    def _lasts(self, domain: str) -> bool:
+        """Whether a trust domain may have more sessions: a user's always, an isolated job's while it runs."""
+        job = self.jobs.find(domain)
+        return domain_owner(domain) is not None or (job is not None and job.state in ("running", "paused"))
 
     def _claims_besides(self, job: Job, gpu: int | None) -> list[Claim]:
         """What others than the job's own reservation take: the job's sessions live inside that."""

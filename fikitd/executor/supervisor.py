@@ -1,5 +1,8 @@
 """Executors: found or started when a session needs one, watched while they live, stopped when idle.
 
+An idle one is stopped after a while; at once when its trust domain can have no more sessions (that of an
+isolated session or job which is over), or when a GPU full of executors needs its place for another domain.
+
 One task per executor (``_live``) lasts exactly as long as the process does. The daemon holds nothing that
 an executor needs, so that the daemon's end is no event to it: at start, ``adopt`` connects to every
 executor socket that is left in the runtime directory and takes it over with its sessions.
@@ -63,6 +66,7 @@ class Supervisor:
         events: Events,
         listener: Listener,
         shared: Callable[[], Mapping[str, str]],
+        lasts: Callable[[str], bool],
     ) -> None:
         self._settings = settings
         self._scheduling = scheduling
@@ -72,6 +76,7 @@ class Supervisor:
         self._events = events
         self._listener = listener
         self._shared = shared  # environment of an executor that shares its GPU with others' contexts
+        self._lasts = lasts  # whether a trust domain may have more sessions
         self._nursery: trio.Nursery  # while run() runs, which is as long as executors are asked for
         self.executors: dict[str, Executor] = {}
 
@@ -100,6 +105,7 @@ class Supervisor:
             yield executor
         finally:
             executor.attaching -= 1
+            executor.idle_since = trio.current_time()
 
     def on(self, gpu: int) -> list[Executor]:
         """The serving executors of a GPU."""
@@ -122,8 +128,14 @@ class Supervisor:
 
     def _begin(self, device: DeviceSpec, domain: str, uid: int) -> Executor:
         limit = self._settings().max_per_gpu
-        if sum(each.device.index == device.index for each in self.executors.values()) >= limit:
-            raise QuotaReached(f"GPU {device.index} already has {limit} executors, the most it may have")
+        there = [each for each in self.executors.values() if each.device.index == device.index]
+        if sum(each.state != "stopping" for each in there) >= limit:
+            idle = [each for each in there if each.idle]
+            if not idle:
+                raise QuotaReached(f"GPU {device.index} already has {limit} executors, the most it may have")
+            longest = min(idle, key=lambda each: each.idle_since)
+            longest.state = "stopping"
+            self._nursery.start_soon(self._stop, longest, "idle, and another domain needs its place")
         executor = new_executor(device, domain, uid, self._runtime, self._state / "logs")
         self._keep(executor)
         return executor
@@ -261,7 +273,7 @@ class Supervisor:
         while True:
             settings = self._settings()
             await trio.sleep(settings.heartbeat_seconds)
-            executor.turned_at = trio.current_time()
+            executor.turned_at = asked_at = trio.current_time()
             try:
                 attached = await executor.ask(ListAttached(), AttachedSessions, settings.unresponsive_seconds)
             except Silent:
@@ -270,13 +282,16 @@ class Supervisor:
             except Unavailable:
                 continue  # the connection broke: _converse is about to end
             executor.unresponsive = False
-            executor.heartbeat, executor.answered_at = attached, trio.current_time()
+            executor.heartbeat, executor.asked_at = attached, asked_at
+            executor.answered_at = trio.current_time()
             self._listener.executor_beat(executor, attached)
             await trio.to_thread.run_sync(trim, executor.log, settings.log_bytes)
-            if attached.sessions or executor.attaching:
-                executor.idle_since = trio.current_time()
-            elif trio.current_time() - executor.idle_since >= settings.idle_seconds:
-                await self._stop(executor, "idle")
+            if attached.sessions:
+                executor.idle_since = asked_at
+            elif executor.idle:
+                patience = settings.idle_seconds if self._lasts(executor.domain) else 0.0
+                if trio.current_time() - executor.idle_since >= patience:
+                    await self._stop(executor, "idle")
 
     def _silent(self, executor: Executor, settings: ExecutorSection) -> None:
         """It did not answer in time: report it once, and kill it where that is configured."""

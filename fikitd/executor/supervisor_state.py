@@ -37,11 +37,14 @@ class Executor:
     connection: ExecutorConnection | None = None
     description: Description | None = None
     heartbeat: AttachedSessions | None = None
+    asked_at: float = field(default_factory=trio.current_time)
+    """When it was asked for what it last answered, on trio's clock."""
     answered_at: float = field(default_factory=trio.current_time)
     """When it last answered, on trio's clock."""
     turned_at: float = field(default_factory=trio.current_time)
     """When its heartbeat loop last turned, answered or not: what the watchdog looks at."""
     idle_since: float = field(default_factory=trio.current_time)
+    """When it was last known to have a session, or was given one."""
     attaching: int = 0
     """Sessions being attached now; keeps the executor from being stopped as idle."""
     unresponsive: bool = False
@@ -49,6 +52,12 @@ class Executor:
     ended: trio.Event = field(default_factory=trio.Event)
     failure: str = ""
     """Why it is over."""
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has no session: what it said of them counts once it was asked after the latest came."""
+        told = self.heartbeat is not None and not self.heartbeat.sessions and self.asked_at > self.idle_since
+        return told and self.state == "serving" and not self.attaching
 
     async def ask(self, body: Ask, kind: type[Kind], seconds: float = ASK_SECONDS) -> Kind:
         """Ask for something that comes without descriptors. Raises Unavailable."""

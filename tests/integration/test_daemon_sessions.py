@@ -123,6 +123,38 @@ def test_idle_executor_stops(stopped_daemon: Any) -> None:
     assert "idle" in event.detail["reason"]
 
 
+def test_an_isolated_session_s_executor_ends_with_it(client: Any, daemon: Any) -> None:
+    events = daemon.client()
+    events.send(p.Subscribe())
+    kept = client.ask(p.OpenSession(name="kept"))
+    over = client.ask(p.OpenSession(name="over", isolated=True))
+    executor = client.ask(p.Show(target=over.session)).session.executor
+    client.ask(p.Kill(target=over.session))  # idle_seconds is 30: nobody can come to this executor any more
+    while (event := events.receive()[1]).kind != "executor_ended":
+        pass
+    assert event.detail["executor"] == executor
+    assert [each.session for each in client.ask(p.ListSessions()).sessions] == [kept.session]
+
+
+def test_a_full_gpu_gives_the_place_of_an_idle_executor(stopped_daemon: Any) -> None:
+    settings = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=settings.replace("[executor]", "[executor]\nmax_per_gpu = 2"))
+    client = stopped_daemon.start().client()
+    events = stopped_daemon.client()
+    events.send(p.Subscribe())
+    idle = client.ask(p.OpenSession(name="idle")).session
+    client.ask(p.Kill(target=idle))
+    first = client.ask(p.OpenSession(name="first", isolated=True))
+    while isinstance(second := client.ask(p.OpenSession(name="second", isolated=True)), p.Failure):
+        assert second.code == "quota"  # until the user's own executor has told that it is idle
+    while (event := events.receive()[1]).kind != "executor_ended":
+        pass
+    assert "another domain" in event.detail["reason"]
+    assert client.ask(p.OpenSession(name="third", isolated=True)).code == "quota"
+    living = {each.session for each in client.ask(p.ListSessions()).sessions}
+    assert living == {first.session, second.session}
+
+
 def test_quota(client: Any) -> None:
     assert client.ask(p.OpenSession(name="big", memory_limit_bytes=1 << 60)).code == "quota"
     assert client.ask(p.OpenSession(name="nowhere", gpu=7)).code == "not_found"
