@@ -124,6 +124,11 @@ class DispatchCore:
         """The sessions now."""
         return msgspec.convert(self._core.snapshot(), Snapshot)
 
+    def memory_left(self, limit_bytes: int, used_bytes: int) -> tuple[int, int]:
+        """What of a limit is free on the GPU now, and as much of it as the GPU has. Raises RuntimeError."""
+        free, total = self._core.memory_left(limit_bytes, used_bytes)
+        return free, total
+
     def take_profiles(self) -> list[KernelProfile]:
         """Profile entries that changed since they were last taken."""
         return msgspec.convert(self._core.take_profiles(), list[KernelProfile])

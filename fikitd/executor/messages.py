@@ -123,6 +123,20 @@ class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
     """Time during which any work was in flight."""
 
 
+class ReadMemory(Ask, tag="read_memory", frozen=True):
+    """What is left of a limit of which ``used_bytes`` are used, as cuMemGetInfo tells a session."""
+
+    limit_bytes: Bytes
+    used_bytes: Bytes
+
+
+class MemoryLeft(Answer, tag="memory_left", frozen=True):
+    """Answer to ``ReadMemory``: no more than the GPU has, and has free now."""
+
+    free_bytes: Bytes
+    total_bytes: Bytes
+
+
 class TraceControl(Ask, tag="trace_control", frozen=True):
     """Start or stop recording operations with device timestamps."""
 
@@ -216,12 +230,12 @@ class DeviceFailed(Answer, tag="device_failed", frozen=True):
 
 
 AnyAsk = (
-    Describe | Attach | End | Change | ListAttached | TraceControl | ReadTrace | TakeProfiles
+    Describe | Attach | End | Change | ListAttached | ReadMemory | TraceControl | ReadTrace | TakeProfiles
     | LoadProfiles | ForgetProfiles | Stop
 )  # fmt: skip
 AnyAnswer = (
-    Description | Attached | AttachedSessions | Tracing | Traced | ProfilesTaken | Ok | SessionEnded
-    | DeviceFailed | Failure
+    Description | Attached | AttachedSessions | MemoryLeft | Tracing | Traced | ProfilesTaken | Ok
+    | SessionEnded | DeviceFailed | Failure
 )  # fmt: skip
 
 ASKS: tuple[type[Ask], ...] = get_args(AnyAsk)

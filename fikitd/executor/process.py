@@ -70,6 +70,7 @@ class ExecutorProcess:
             m.End: self._end,
             m.Change: self._change,
             m.ListAttached: self._list,
+            m.ReadMemory: self._memory,
             m.TraceControl: self._trace,
             m.ReadTrace: self._read_trace,
             m.TakeProfiles: self._take_profiles,
@@ -247,6 +248,10 @@ class ExecutorProcess:
             ),
             [],
         )
+
+    async def _memory(self, ask: m.ReadMemory, _: Wire) -> tuple[m.Answer, list[int]]:
+        free, total = await trio.to_thread.run_sync(self._core.memory_left, ask.limit_bytes, ask.used_bytes)
+        return m.MemoryLeft(free_bytes=free, total_bytes=total), []
 
     async def _trace(self, ask: m.TraceControl, _: Wire) -> tuple[m.Answer, list[int]]:
         return m.Tracing(cursor=await trio.to_thread.run_sync(self._core.set_trace, ask.on)), []

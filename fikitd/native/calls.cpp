@@ -121,15 +121,14 @@ class CallHandler {
 
     CUresult memory_information(const fikit_request_memory_information&,
                                 fikit_reply_memory_information& reply) {
-        size_t free = 0, total = 0;
-        const CUresult result = driver_.cuMemGetInfo_(&free, &total);
-        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
-        free += core_.kept_bytes_.load();
+        // The tenant's other sessions use what is left of the tenant's; the total is the same for all of
+        // them.
         const uint64_t own = session_.memory_limit != 0 ? session_.memory_limit : session_.tenant_limit;
-        reply.total = own != 0 ? std::min<uint64_t>(own, total) : total;
-        const uint64_t most = limit != 0 ? limit : reply.total, left = used < most ? most - used : 0;
-        reply.free = std::min<uint64_t>(free, left / Arena::small_align * Arena::small_align);
-        return result;
+        const uint64_t limit = core_.memory_limit_of(session_), used = session_.arena->used_bytes();
+        const MemoryLeft left = core_.memory_left(own, limit < own ? own - limit + used : used);
+        reply.free = left.free;
+        reply.total = left.total;
+        return left.result;
     }
 
     CUresult host_allocate(const fikit_request_host_allocate& request, fikit_reply_host_allocate& reply) {

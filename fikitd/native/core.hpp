@@ -120,6 +120,11 @@ struct KernelMeasurement {
     std::array<KernelGap, 2> gaps{};
 };
 
+struct MemoryLeft {
+    CUresult result = CUDA_SUCCESS;
+    uint64_t free = 0, total = 0;  // bytes
+};
+
 struct NamedTrace {
     TraceRecord record;
     std::string session, name;
@@ -148,6 +153,9 @@ class Core {
     bool end(const std::string& id, int error, const std::string& reason);
     bool change(const std::string& id, const SessionChange& wanted);
     Snapshot snapshot();
+    // Of what somebody may have, what is left on the GPU as it is now. Not on the dispatch thread: it asks
+    // the driver.
+    MemoryLeft memory_left(uint64_t most, uint64_t used) const;
     std::vector<KernelMeasurement> take_profiles();
     void load_profiles(const std::vector<KernelMeasurement>& known);
     void forget_profiles();
@@ -162,6 +170,8 @@ class Core {
     std::vector<EndedSession> take_ended();
     int failure() const { return failure_.load(); }  // the sticky CUresult, or 0
     std::string failure_text();
+
+    const Driver& driver() const { return driver_; }
 
     // The pieces of the loop, for tests and benchmarks that turn it by hand.
     bool turn();

@@ -1,6 +1,7 @@
 // What other threads may see of the sessions, the profile and the trace, and load into the profile. The
 // dispatch thread spends a few microseconds of a turn on it at most, whatever is asked: what is long is asked
 // for in pieces, since it would hold up every tenant of the executor.
+#include <algorithm>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -50,6 +51,17 @@ Snapshot Core::snapshot() {
     all.loops = loops_.load();
     all.beats = beats_.load();
     return all;
+}
+
+MemoryLeft Core::memory_left(uint64_t most, uint64_t used) const {
+    MemoryLeft left;
+    size_t free = 0, total = 0;
+    left.result = driver_.cuCtxSetCurrent_(context_);
+    if (left.result == CUDA_SUCCESS) left.result = driver_.cuMemGetInfo_(&free, &total);
+    left.total = most != 0 ? std::min<uint64_t>(most, total) : total;
+    const uint64_t own = used < left.total ? left.total - used : 0;
+    left.free = std::min<uint64_t>(free + kept_bytes_.load(), own / Arena::small_align * Arena::small_align);
+    return left;
 }
 
 std::vector<KernelMeasurement> Core::take_profiles() {

@@ -176,6 +176,14 @@ NB_MODULE(_core, module) {
                  all["busy_ns"] = taken.busy_ns;
                  return all;
              })
+        .def(
+            "memory_left",
+            [](const Core& self, uint64_t most, uint64_t used) {
+                const MemoryLeft left = self.memory_left(most, used);
+                require(self.driver(), left.result, "cuMemGetInfo");
+                return std::make_pair(left.free, left.total);
+            },
+            nb::arg("most"), nb::arg("used"), Unlocked())
         .def("take_profiles",
              [](Core& self) {
                  std::vector<KernelMeasurement> taken;

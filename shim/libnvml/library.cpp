@@ -34,10 +34,12 @@ bool Library::load(unsigned flags) {
     using Begin = nvmlReturn_t (*)(unsigned);
     auto* const begin = reinterpret_cast<Begin>(dlsym(file_, "nvmlInitWithFlags"));
     if (begin == nullptr || begin(flags) != NVML_SUCCESS) return false;
-    genuine_ = true;
-    nvmlDevice_t handle;
-    if (handle_of(devices_.device[0], handle) == NVML_SUCCESS) return true;
-    if (void* const end = genuine("nvmlShutdown"); end != nullptr)
+    using Ask = nvmlReturn_t (*)(const char*, nvmlDevice_t*);
+    auto* const ask = reinterpret_cast<Ask>(dlsym(file_, "nvmlDeviceGetHandleByUUID"));
+    for (unsigned i = 0; ask != nullptr && i < devices_.count; ++i)
+        if (ask(devices_.device[i].uuid, &handles_[i]) != NVML_SUCCESS) handles_[i] = nullptr;
+    if (ask != nullptr && handles_[0] != nullptr) return true;
+    if (void* const end = dlsym(file_, "nvmlShutdown"); end != nullptr)
         reinterpret_cast<nvmlReturn_t (*)()>(end)();
     return false;
 }
@@ -54,6 +56,8 @@ nvmlReturn_t Library::initialise(unsigned flags) {
     if (uses_ == 0) {
         if (!ask_daemon(devices_)) return NVML_ERROR_DRIVER_NOT_LOADED;
         genuine_ = load(flags);
+        for (unsigned i = 0; !genuine_ && i < devices_.count; ++i)
+            handles_[i] = reinterpret_cast<nvmlDevice_t>(&devices_.device[i]);
         aim();
     }
     ++uses_;
@@ -73,20 +77,15 @@ nvmlReturn_t Library::shut_down() {
 
 void* Library::genuine(const char* name) { return genuine_ ? dlsym(file_, name) : nullptr; }
 
-nvmlReturn_t Library::handle_of(Device& device, nvmlDevice_t& handle) {
-    handle = reinterpret_cast<nvmlDevice_t>(&device);
-    if (!genuine_) return NVML_SUCCESS;
-    using Ask = nvmlReturn_t (*)(const char*, nvmlDevice_t*);
-    auto* const ask = reinterpret_cast<Ask>(genuine("nvmlDeviceGetHandleByUUID"));
-    return ask != nullptr ? ask(device.uuid, &handle) : NVML_ERROR_NOT_SUPPORTED;
+nvmlReturn_t Library::handle_of(const Device& device, nvmlDevice_t& handle) const {
+    handle = handles_[index_of(device)];
+    return handle != nullptr ? NVML_SUCCESS : NVML_ERROR_NOT_SUPPORTED;
 }
 
 Device* Library::find(Devices& devices, nvmlDevice_t wanted) {
-    for (unsigned i = 0; i < devices.count; ++i) {
-        nvmlDevice_t handle;
-        if (handle_of(devices.device[i], handle) == NVML_SUCCESS && handle == wanted)
-            return &devices.device[i];
-    }
+    if (wanted == nullptr) return nullptr;
+    for (unsigned i = 0; i < devices.count; ++i)
+        if (handles_[i] == wanted) return &devices.device[i];
     return nullptr;
 }
 

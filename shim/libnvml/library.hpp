@@ -37,8 +37,8 @@ class Library {
             return refresh(*device) ? use(*device) : NVML_ERROR_DRIVER_NOT_LOADED;
         });
     }
-    // The program's handle of a GPU: the genuine library's where it knows it. With the mutex held.
-    nvmlReturn_t handle_of(Device& device, nvmlDevice_t& handle);
+    // The program's handle of a GPU. With the mutex held.
+    nvmlReturn_t handle_of(const Device& device, nvmlDevice_t& handle) const;
     unsigned index_of(const Device& device) const { return static_cast<unsigned>(&device - devices_.device); }
 
   private:
@@ -64,6 +64,8 @@ class Library {
     void* file_ = nullptr;  // the genuine library
     bool genuine_ = false;  // and it knows the GPUs
     Devices devices_ = {};
+    // The genuine library's handles where it knows the GPUs. Asked for once: it answers no forked child.
+    nvmlDevice_t handles_[most_devices] = {};
 };
 
 extern Library library;

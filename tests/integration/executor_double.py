@@ -143,6 +143,8 @@ class Double:
                 self.send(
                     identifier, m.AttachedSessions(sessions=listed, loops=1, beats=self.beats, busy_ns=5)
                 )
+            case m.ReadMemory(limit_bytes=limit, used_bytes=used):
+                self.send(identifier, m.MemoryLeft(free_bytes=limit - used, total_bytes=limit))
             case m.TraceControl():
                 self.tracing |= ask.on  # what was recorded can be read when it is over
                 self.send(identifier, m.Tracing(cursor=0))

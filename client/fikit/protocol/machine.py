@@ -55,6 +55,7 @@ class VisibleGpu(Struct, frozen=True, kw_only=True):
     driver_version: str
     memory_bytes: Bytes
     memory_used_bytes: Bytes
+    """What is not free, as cuMemGetInfo says: without a quota, what contexts and others take too."""
     nvidia_driver: bool
     """The NVIDIA driver of the peer's own process knows it too."""
     processes: list[VisibleProcess]

@@ -10,7 +10,8 @@ from fikitd.api.registry import Caller, handles
 from fikitd.daemon import description_of
 from fikitd.device import DeviceSpec
 from fikitd.errors import Unavailable
-from fikitd.executor.messages import AttachedSessions, ListAttached
+from fikitd.executor.messages import AttachedSessions, ListAttached, MemoryLeft, ReadMemory
+from fikitd.executor.supervisor_state import Executor
 from fikitd.jobs.model import Job
 from fikitd.session import Session
 
@@ -25,17 +26,20 @@ async def list_visible_gpus(caller: Caller, request: ListVisibleGpus) -> Reply:
             daemon.sessions.executor_beat(executor, await executor.ask(ListAttached(), AttachedSessions))
     own = [each for each in daemon.sessions.living.values() if each.uid == uid]
     indices = daemon.devices if job is None else [index for index in job.gpus if index in daemon.devices]
-    return VisibleGpus(gpus=[visible(caller, daemon.devices[index], own, job) for index in indices])
+    return VisibleGpus(gpus=[await visible(caller, daemon.devices[index], own, job) for index in indices])
 
 
-def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: Job | None) -> VisibleGpu:
+async def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: Job | None) -> VisibleGpu:
     """One of them. ``own``: the sessions of the peer's user; in a job, the memory is the job's."""
     daemon = caller.daemon
-    seen = description_of(daemon.supervisor.on(device.index), device)
     here = [each for each in own if each.executor.device.index == device.index]
-    most = min(daemon.allowance(caller.peer).memory_limit_bytes or seen.memory_bytes, seen.memory_bytes)
-    limit = (job.memory_limit_bytes if job else 0) or most
+    executors = [*{each.executor: None for each in here}, *daemon.supervisor.on(device.index)]
+    seen = description_of(executors, device)
+    most = daemon.allowance(caller.peer).memory_limit_bytes or seen.memory_bytes
+    limit = min((job.memory_limit_bytes if job else 0) or most, seen.memory_bytes)
     counted = [each for each in here if job is None or each.job == job.job]
+    used = min(limit, sum(each.usage.memory_bytes for each in counted))
+    left = await memory_left(executors[:1], limit, used)
     return VisibleGpu(
         index=device.index,
         name=seen.name,
@@ -43,8 +47,16 @@ def visible(caller: Caller, device: DeviceSpec, own: list[Session], job: Job | N
         pci=device.pci,
         compute_capability=device.compute_capability,
         driver_version=device.driver_version,
-        memory_bytes=limit,
-        memory_used_bytes=min(limit, sum(each.usage.memory_bytes for each in counted)),
+        memory_bytes=left.total_bytes,
+        memory_used_bytes=left.total_bytes - left.free_bytes,
         nvidia_driver=device.nvidia,
         processes=[VisibleProcess(pid=each.pid, memory_bytes=each.usage.memory_bytes) for each in here],
     )
+
+
+async def memory_left(executors: list[Executor], limit: int, used: int) -> MemoryLeft:
+    """What CUDA tells a session, where an executor can say what is free on its GPU."""
+    for executor in executors:
+        with suppress(Unavailable):
+            return await executor.ask(ReadMemory(limit_bytes=limit, used_bytes=used), MemoryLeft)
+    return MemoryLeft(free_bytes=limit - used, total_bytes=limit)

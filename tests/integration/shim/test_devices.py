@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,13 +17,15 @@ from tests.integration.end_to_end.conftest import Served
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.test_processes import START, executors, run
 
-TWO = {"FIKIT_SIM_DEVICES": "2"}
+
+@pytest.fixture
+def uuids(with_gpus: Callable[[int], list[str]]) -> list[str]:
+    """Those of the daemon's GPUs, two at least, in its order."""
+    return with_gpus(2)
 
 
 @pytest.fixture
-def two_gpus(daemon: Served) -> Served:
-    daemon.stop()
-    daemon.start(**TWO)
+def two_gpus(daemon: Served, uuids: list[str]) -> Served:
     return daemon
 
 
@@ -54,18 +57,23 @@ def answers(shared: Runner, text: str, **environment: str) -> list[str]:
     return output.splitlines()
 
 
-def test_only_the_devices_that_are_used_have_executors(shared: Runner, two_gpus: Served) -> None:
-    assert answers(shared, "driver.cuInit(0)\nprint(done(driver.cuDeviceGetCount()))") == ["2"]
-    assert [gpu.executors for gpu in gpus(two_gpus)] == [0, 0]
+def test_only_the_devices_that_are_used_have_executors(
+    shared: Runner, two_gpus: Served, uuids: list[str]
+) -> None:
+    count = len(uuids)
+    assert answers(shared, "driver.cuInit(0)\nprint(done(driver.cuDeviceGetCount()))") == [str(count)]
+    assert [gpu.executors for gpu in gpus(two_gpus)] == [0] * count
     asked = """
 start()
 sizes = driver.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
-print(done(driver.cuDeviceGetAttribute(sizes, 1)), done(driver.cuDeviceTotalMem(1)) > 0)
-print(done(driver.cuDeviceGetPCIBusId(20, 1))[:12])
+print(*(done(driver.cuDeviceGetAttribute(sizes, device)) > 0 for device in (0, 1)))
+print(done(driver.cuDeviceTotalMem(1)) > 0)
+print(done(driver.cuDeviceGetPCIBusId(20, 1)).split(b"\\0")[0].decode())
 """
+    seen = two_gpus.client().ask(protocol.ListVisibleGpus()).gpus[1]
     for _ in range(2):  # also where the daemon knows more of the one than of the other
-        assert answers(shared, asked) == ["132 True", "b'0000:02:00.0'"]
-        assert [gpu.executors for gpu in gpus(two_gpus)] == [1, 0]
+        assert answers(shared, asked) == ["True True", "True", seen.pci.lower()[4:]]
+        assert [gpu.executors for gpu in gpus(two_gpus)] == [1] + [0] * (count - 1)
 
 
 def gpus(daemon: Served) -> list[protocol.GpuRecord]:
@@ -74,51 +82,58 @@ def gpus(daemon: Served) -> list[protocol.GpuRecord]:
 
 
 NAMES = """
-driver.cuInit(0)
-print([done(driver.cuDeviceGetUuid(index)).bytes[-1] for index in range(done(driver.cuDeviceGetCount()))])
+if int(driver.cuInit(0)[0]):
+    print([])
+    sys.exit()
+count = done(driver.cuDeviceGetCount())
+names = [f"GPU-{uuid.UUID(bytes=done(driver.cuDeviceGetUuid(index)).bytes)}" for index in range(count)]
+print([UUIDS.index(each) for each in names])
 """
 NVML_NAMES = """
 from pynvml import *
 nvmlInit()
 handles = [nvmlDeviceGetHandleByIndex(index) for index in range(nvmlDeviceGetCount())]
-print([int(nvmlDeviceGetUUID(each)[-2:]) for each in handles])
+print([UUIDS.index(nvmlDeviceGetUUID(each)) for each in handles])
 """
+
+
+def naming(uuids: list[str]) -> str:
+    """A program that calls the GPUs that it sees by their places in the daemon's list."""
+    return f"import uuid\nUUIDS = {uuids}{NAMES}"
 
 
 @pytest.mark.parametrize(
     ("visible", "seen"),
     [
-        ("1,0", "[1, 0]"),
-        ("1", "[1]"),
-        ("0,7,1", "[0]"),
-        ("{uuid}01,0", "[1, 0]"),
-        ("{uuid}0,1", None),
-        ("0,0", None),
+        ("1,0", [1, 0]),
+        ("1", [1]),
+        ("0,{beyond},1", [0]),
+        ("{second},0", [1, 0]),
+        ("{every},1", []),
+        ("0,0", []),
     ],
 )
 def test_the_program_says_which_devices_it_sees(
-    shared: Runner, two_gpus: Served, visible: str, seen: str | None
+    shared: Runner, uuids: list[str], visible: str, seen: list[int]
 ) -> None:
-    uuid = gpus(two_gpus)[0].uuid[:-2]
-    wished = visible.format(uuid=uuid)
-    if seen is None:
-        assert answers(shared, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES=wished) == [
-            "CUDA_ERROR_NO_DEVICE"
-        ]
-    else:
-        assert answers(shared, NAMES, CUDA_VISIBLE_DEVICES=wished) == [seen]
+    every = uuids[0][: next(at for at in range(50) if uuids[0][at] != uuids[1][at])]
+    wished = visible.format(second=uuids[1], every=every, beyond=len(uuids))
+    assert answers(shared, naming(uuids), CUDA_VISIBLE_DEVICES=wished) == [str(seen)]
 
 
 @pytest.mark.parametrize(
     ("asked", "seen"),
-    [([], "[0]"), (["--gpus", "1"], "[1]"), (["--gpus", "1,0"], "[1, 0]"), (["--gpus", "all"], "[0, 1]")],
+    [([], [0]), (["--gpus", "1"], [1]), (["--gpus", "1,0"], [1, 0]), (["--gpus", "all"], None)],
 )
-def test_a_job_sees_its_gpus_in_its_order(two_gpus: Served, asked: list[str], seen: str) -> None:
-    command = [sys.executable, "-c", START + NAMES + NVML_NAMES]
+def test_a_job_sees_its_gpus_in_its_order(
+    two_gpus: Served, uuids: list[str], asked: list[str], seen: list[int] | None
+) -> None:
+    expected = str(list(range(len(uuids))) if seen is None else seen)
+    command = [sys.executable, "-c", START + naming(uuids) + NVML_NAMES]
     done = fikitctl(two_gpus, "run", *asked, "--", *command)
-    assert done.stdout.splitlines() == [seen, seen], done.stderr
+    assert done.stdout.splitlines() == [expected, expected], done.stderr
     jobs = two_gpus.client().ask(protocol.ListJobs()).jobs
-    assert str(jobs[-1].gpus) == seen
+    assert str(jobs[-1].gpus) == expected
 
 
 def fikitctl(daemon: Served, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -131,8 +146,10 @@ def fikitctl(daemon: Served, *words: str, **more: str) -> subprocess.CompletedPr
     ("asked", "visible", "seen"),
     [([], "1", "[1]"), ([], "1,0", "[1, 0]"), (["--gpus", "1,0"], "1", "[0]"), (["--gpus", "all"], "", "[]")],
 )
-def test_a_job_s_numbers_are_its_own(two_gpus: Served, asked: list[str], visible: str, seen: str) -> None:
-    text = START + NAMES.replace("driver.cuInit(0)", "if int(driver.cuInit(0)[0]): print([]); sys.exit()")
+def test_a_job_s_numbers_are_its_own(
+    two_gpus: Served, uuids: list[str], asked: list[str], visible: str, seen: str
+) -> None:
+    text = START + naming(uuids)
     done = fikitctl(two_gpus, "run", *asked, "--", sys.executable, "-c", text, CUDA_VISIBLE_DEVICES=visible)
     assert done.stdout == f"{seen}\n", done.stderr
 
@@ -157,7 +174,7 @@ def test_a_job_has_memory_on_each_of_its_gpus_and_no_other(two_gpus: Served) -> 
     one, two = (client.ask(each).job.job for each in (submit, both))
     while client.ask(protocol.Wait(job=two, wait_ms=10)).job.state == "queued":
         pass
-    assert [gpu.memory_reserved_bytes for gpu in gpus(two_gpus)] == [2 << 20, 3 << 20]
+    assert [gpu.memory_reserved_bytes for gpu in gpus(two_gpus)[:2]] == [2 << 20, 3 << 20]
     refused = client.ask(protocol.OpenSession(name="stray", gpu=0, job=one))
     assert (refused.code, refused.message) == ("not_found", f"GPU 0 is none of {one}")
     twice = protocol.Submit(command=["true"], environment={}, directory="/", gpus=[0, 0])

@@ -1,9 +1,13 @@
-/* Stands for the NVIDIA driver's libnvidia-ml.so.1: it knows the first GPU, and everybody's processes. */
+/* Stands for the NVIDIA driver's libnvidia-ml.so.1: it knows one GPU (FIRST_GPU), and everybody's processes;
+ * as the driver, it answers the process alone that initialised it. */
 #include <string.h>
+#include <unistd.h>
 
 static int uses;
+static pid_t process;
 int nvmlInitWithFlags(unsigned flags) {
     (void)flags;
+    process = getpid();
     ++uses;
     return 0;
 }
@@ -12,7 +16,7 @@ int nvmlShutdown(void) {
     return 0;
 }
 int nvmlDeviceGetHandleByUUID(const char* uuid, void** handle) {
-    if (strncmp(uuid, "GPU-66696b69", 12) != 0) return 6;
+    if (strcmp(uuid, FIRST_GPU) != 0 || getpid() != process) return 6;
     *handle = &uses;
     return 0;
 }
