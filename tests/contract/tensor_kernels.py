@@ -105,7 +105,7 @@ READY:
     @%p1 bra WAIT;
     mov.b16 %h1, 3;
     cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster
-        [tile], [%rd1, {2, 1}], [barrier], %h1;
+        [tile], [%rd1, {4, 1}], [barrier], %h1;
 WAIT:
     mbarrier.try_wait.parity.shared::cta.b64 %p2, [barrier], 0;
     @!%p2 bra WAIT;

@@ -123,26 +123,26 @@ def numbers(kind: Any, *shape: int) -> Any:
 
 
 LOADS: Any = {
-    "1": ("FLOAT32", numbers(np.float32, 100), (32,), {}, [(8,), (90,), (-5,), (200,)]),
-    "2": ("FLOAT16", numbers(np.float16, 20, 40), (16, 8), {}, [(8, 4), (-3, -2), (30, 15), (0, 100)]),
-    "2, 32 bytes": ("FLOAT16", numbers(np.float16, 20, 40), (16, 16), {"swizzle": 1}, [(8, 1), (36, -1)]),
+    "1": ("FLOAT32", numbers(np.float32, 100), (32,), {}, [(8,), (92,), (-4,), (200,)]),
+    "2": ("FLOAT16", numbers(np.float16, 20, 40), (16, 8), {}, [(8, 4), (-8, -2), (32, 15), (0, 100)]),
+    "2, 32 bytes": ("FLOAT16", numbers(np.float16, 20, 40), (16, 16), {"swizzle": 1}, [(8, 1), (32, -1)]),
     "2, 64 bytes": ("BFLOAT16", numbers(np.uint16, 20, 40), (32, 16), {"swizzle": 2}, [(8, 1), (16, 9)]),
     "2, 128 bytes": ("FLOAT32", numbers(np.float32, 40, 64), (32, 32), {"swizzle": 3}, [(0, 0), (40, 20)]),
-    "2, bytes": ("UINT8", numbers(np.uint8, 16, 128), (128, 16), {"swizzle": 3}, [(0, 0), (-7, 3)]),
+    "2, bytes": ("UINT8", numbers(np.uint8, 16, 128), (128, 16), {"swizzle": 3}, [(0, 0), (-16, 3)]),
     "3, in steps": (
         "INT32",
         numbers(np.int32, 6, 12, 20),
         (8, 8, 4),
         {"steps": (1, 2, 3)},
-        [(0, 0, 0), (2, 5, 1), (-2, -3, -1)],
+        [(0, 0, 0), (4, 5, 1), (-4, -3, -1)],
     ),
-    "4": ("UINT8", numbers(np.uint8, 3, 4, 5, 32), (16, 3, 2, 2), {}, [(5, 1, 1, 1), (20, -1, 3, 2)]),
+    "4": ("UINT8", numbers(np.uint8, 3, 4, 5, 32), (32, 3, 2, 2), {}, [(16, 1, 1, 1), (-16, -1, 3, 2)]),
     "5": (
         "UINT64",
         numbers(np.uint64, 2, 3, 3, 3, 4),
-        (2, 2, 2, 3, 2),
+        (4, 2, 2, 3, 2),
         {},
-        [(1, 1, 1, 1, 0), (3, 2, 2, 1, 1)],
+        [(2, 1, 1, 1, 0), (-2, 2, 2, 1, 1)],
     ),
 }
 
@@ -159,8 +159,8 @@ def test_tiles_that_come(cuda: Cuda, name: str) -> None:
 @pytest.mark.parametrize(("kind", "dtype"), [("FLOAT16", np.float16), ("FLOAT32", np.float32)])
 def test_what_is_outside_may_be_nan(cuda: Cuda, kind: str, dtype: Any) -> None:
     tensor = Tensor(cuda, numbers(dtype, 8, 16), kind, (16, 4), nan=True)
-    found = tensor.load((5, 6)).view(dtype).reshape(4, 16)
-    np.testing.assert_array_equal(found, tensor.tile((5, 6), np.nan))
+    found = tensor.load((8, 6)).view(dtype).reshape(4, 16)
+    np.testing.assert_array_equal(found, tensor.tile((8, 6), np.nan))
 
 
 @pytest.mark.parametrize("name", LOADS)
@@ -184,7 +184,7 @@ def test_a_tile_for_several_blocks(cuda: Cuda) -> None:
     function = cuda.cuModuleGetFunction(module, b"several")
     cuda.cuLaunchKernel(function, 2, 1, 1, 32, 1, 1, 0, 0, ctypes.addressof(pointers), 0)
     found = cuda.read(out, 64).reshape(2, 4, 8)
-    np.testing.assert_array_equal(found, np.stack([tensor.tile((2, 1))] * 2))
+    np.testing.assert_array_equal(found, np.stack([tensor.tile((4, 1))] * 2))
 
 
 REDUCTIONS: Any = {
@@ -204,7 +204,7 @@ REDUCTIONS: Any = {
 def test_tiles_that_are_added(cuda: Cuda, name: str) -> None:
     kind, dtype, change = REDUCTIONS[name]
     tensor = Tensor(cuda, numbers(dtype, 10, 24), kind, (16, 4))
-    start = (12, 8)
+    start = (16, 8)
     index, inside = tensor.places(start)
     given = numbers(dtype, *inside.shape)[::-1].copy()
     wanted = tensor.values.copy()
@@ -226,6 +226,20 @@ def test_a_map_that_a_kernel_changes(cuda: Cuda) -> None:
     first.values, first.pattern = second.values, 0
     for start in ((0, 0), (16, 3), (-4, -2)):
         np.testing.assert_array_equal(first.load(start), second.in_shared(second.tile(start)))
+
+
+def test_a_tile_begins_at_a_multiple_of_16_bytes(alone: Alone) -> None:
+    def body(cuda: Cuda) -> None:
+        from test_driver_tensor_maps import LOAD, Tensor, numbers
+
+        tensor = Tensor(cuda, numbers(np.float32, 8, 16), "FLOAT32", (16, 4))
+        tensor.load((4, 1))
+        try:
+            tensor.load((5, 1))
+        except CudaError as error:
+            print(error)
+
+    assert "ILLEGAL_INSTRUCTION" in alone(body)
 
 
 def test_a_map_of_another_rank_is_a_fault(cuda: Cuda, alone: Alone) -> None:

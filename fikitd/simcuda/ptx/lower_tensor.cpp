@@ -59,7 +59,9 @@ bool read_tile(Context& context, const Op& op, unsigned lane, Tile& tile) {
     }
     tile.row_bytes = tile.counts[0] * tile.element;
     tile.pitch = std::max<std::uint64_t>(tile.row_bytes, swizzle_bytes(map.swizzle));
-    if (valid && tile.row_bytes % piece == 0) return true;
+    // Measured: where the tile begins in memory has to be a multiple of 16 bytes, as other rows' places are.
+    const bool aligned = (tile.start[0] * tile.element) % piece == 0 && tile.row_bytes % piece == 0;
+    if (valid && aligned) return true;
     context.fault = CUDA_ERROR_ILLEGAL_INSTRUCTION;
     return false;
 }
