@@ -425,6 +425,8 @@ uint64_t Core::own_place(uint64_t size, uint64_t wished) {
     const uint64_t first =
         (uint64_t{0x72} << 40) + uint64_t{settings_.gpu % address_regions} * (uint64_t{1} << 40);
     const uint64_t end = first + (uint64_t{1} << 40);
+    // What is larger goes where the arenas of the last GPUs lie, which few programs use at the same time.
+    if (size > end - first) return first_arena + (address_regions - 2) * arena_region_bytes;
     if (wished >= first && wished < end && size <= end - wished) return wished;
     if (own_at_ < first || own_at_ + size > end) own_at_ = first;
     const uint64_t at = own_at_;

@@ -39,8 +39,20 @@ NOT_SIMULATED = {
 }
 """Attributes that tell of features which the simulated device lacks."""
 
-NOT_SHARED = {"CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM"}
-"""Attributes that tell of features of the simulated device which fikitd's libcuda lacks."""
+NOT_SHARED = {
+    "CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM",
+    "CONCURRENT_MANAGED_ACCESS",
+    "DEFERRED_MAPPING_CUDA_ARRAY_SUPPORTED",
+    "DMA_BUF_SUPPORTED",
+    "GPU_DIRECT_RDMA_SUPPORTED",
+    "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED",
+    "HANDLE_TYPE_FABRIC_SUPPORTED",
+    "MANAGED_MEMORY",
+    "MEMPOOL_SUPPORTED_HANDLE_TYPES",
+    "READ_ONLY_HOST_REGISTER_SUPPORTED",
+    "SPARSE_CUDA_ARRAY_SUPPORTED",
+}
+"""Attributes that tell of features of the device which fikitd's libcuda lacks."""
 
 
 def test_attributes_of_an_h200(cuda: Cuda, fails: Check) -> None:
