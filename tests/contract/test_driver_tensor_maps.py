@@ -230,7 +230,7 @@ def test_a_map_that_a_kernel_changes(cuda: Cuda) -> None:
 
 def test_a_tile_begins_at_a_multiple_of_16_bytes(alone: Alone) -> None:
     def body(cuda: Cuda) -> None:
-        from test_driver_tensor_maps import LOAD, Tensor, numbers
+        from test_driver_tensor_maps import Tensor, numbers
 
         tensor = Tensor(cuda, numbers(np.float32, 8, 16), "FLOAT32", (16, 4))
         tensor.load((4, 1))
