@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ptx/engine.hpp"
+#include "ptx/forms.hpp"
 
 namespace fikit::sim::ptx {
 
@@ -428,6 +429,11 @@ void Lowering::lower_one(const Instruction& instruction) {
     }
     const auto family = families().find(opcode);
     if (family == families().end()) refuse();
+    if (known_forms_.count(name) == 0) {
+        if (!is_form(opcode, modifiers_))
+            fail(instruction.line, "Illegal modifiers or types in instruction " + quoted(name));
+        known_forms_.insert(name);
+    }
     family->second(*this);
     if (!modifiers_.empty()) {
         fail(instruction.line, "Illegal modifier " + quoted(modifiers_.front()) + " for instruction " +

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ptx/lanes.hpp"
@@ -109,6 +110,7 @@ class Lowering {
     std::map<unsigned, std::vector<Place>> temporaries_;
     std::map<unsigned, std::size_t> temporaries_used_;
     std::vector<Fixup> fixups_;
+    std::unordered_set<std::string_view> known_forms_;  // names of instructions that is_form() took
 };
 
 // opcode (its first word) to what lowers it

@@ -1,0 +1,287 @@
+// The forms of instructions as the driver's compiler takes them for sm_90 (compared with ptxas 13.0), from
+// the PTX ISA's section of each instruction. What is not here is refused, whatever its lowering would make of
+// it; instructions that are not here at all are checked by their lowering alone.
+//
+// A line is one form: the instruction, its modifiers in any order, and after the colon its types in theirs.
+// `a|b`: one of them; `?`: or none. Words in capitals stand for lists, below.
+#include "ptx/forms.hpp"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "ptx/types.hpp"
+
+namespace fikit::sim::ptx {
+
+namespace {
+
+constexpr std::string_view lists = R"(
+ROUNDED rn|rz|rm|rp
+WHOLE rni|rzi|rmi|rpi
+INT u16|s16|u32|s32|u64|s64
+WORD u32|s32|u64|s64
+BITS b16|b32|b64
+REAL f32|f64
+HALF f16|f16x2
+BRAIN bf16|bf16x2
+BYTE u8|s8
+LOGIC and|or|xor
+SIGNED eq|ne|lt|le|gt|ge
+UNSIGNED lo|ls|hi|hs
+ORDER eq|ne|lt|le|gt|ge|equ|neu|ltu|leu|gtu|geu|num|nan
+SHARED shared|shared::cta|shared::cluster
+PARAM param|param::entry|param::func
+SCOPE cta|cluster|gpu|sys
+LEVEL L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate
+AHEAD L2::64B|L2::128B|L2::256B
+MEMORY b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64
+NARROW b8|u8|s8|b16|u16|s16|b32|u32|s32|f32
+)";
+
+constexpr std::string_view forms = R"(
+add|sub : INT
+add : u16x2|s16x2
+add|sub sat : s32
+add|sub cc : WORD
+addc|subc cc? : WORD
+mul|mad lo|hi : INT
+mul|mad wide : u16|s16|u32|s32
+mad lo|hi cc : WORD
+mad hi sat : s32
+madc lo|hi cc? : WORD
+mul24|mad24 lo|hi : u32|s32
+mad24 hi sat : s32
+sad|div|rem : INT
+add|sub|mul rn? ftz? sat? : HALF|f32
+add|sub|mul rn? : BRAIN|f64
+add|sub|mul ROUNDED ftz? sat? : f32
+add|sub|mul ROUNDED : f64
+mad|fma ROUNDED ftz? sat? : f32
+mad|fma ROUNDED : f64
+fma rn ftz? sat? : HALF
+fma rn ftz? relu : HALF
+fma rn relu? : BRAIN
+div|rcp|sqrt ROUNDED ftz? : f32
+div|rcp|sqrt ROUNDED : f64
+div approx|full ftz? : f32
+rcp|sqrt|sin|cos|lg2|ex2 approx ftz? : f32
+rcp approx ftz : f64
+rsqrt approx ftz? : f32|f64
+tanh approx : f32|HALF|BRAIN
+ex2 approx : HALF
+ex2 approx ftz : BRAIN
+abs|neg : s16|s32|s64|f64|BRAIN
+abs|neg ftz? : f32|HALF
+copysign : REAL
+testp finite|infinite|number|notanumber|normal|subnormal : REAL
+min|max : INT|f64|u16x2|s16x2
+min|max relu : s32|s16x2
+min|max ftz? NaN? : f32|HALF
+min|max NaN? : BRAIN
+min|max ftz? NaN? xorsign abs : f32|HALF
+min|max NaN? xorsign abs : BRAIN
+
+and|or|xor|not : pred|BITS
+cnot|shl : BITS
+shr : BITS|INT
+lop3 : b32
+lop3 or|and : b32
+popc|clz|brev|bfi : b32|b64
+bfe : WORD
+bfind shiftamt? : WORD
+fns : b32
+bmsk clamp|wrap : b32
+szext clamp|wrap : u32|s32
+shf l|r clamp|wrap : b32
+prmt f4e|b4e|rc8|ecl|ecr|rc16? : b32
+dp4a : u32|s32 u32|s32
+dp2a lo|hi : u32|s32 u32|s32
+
+setp eq|ne LOGIC? : BITS
+setp SIGNED LOGIC? : INT
+setp UNSIGNED LOGIC? : u16|u32|u64
+setp ORDER ftz? LOGIC? : f32|HALF
+setp ORDER LOGIC? : f64|BRAIN
+set eq|ne LOGIC? : u32|s32|f32|f16|bf16 BITS
+set SIGNED LOGIC? : u32|s32|f32|f16|bf16 INT
+set UNSIGNED LOGIC? : u32|s32|f32|f16|bf16 u16|u32|u64
+set ORDER ftz? LOGIC? : u32|s32|f32|f16 f32
+set ORDER LOGIC? : u32|s32|f32|f16|bf16 f64
+set ORDER LOGIC? : bf16 f32
+set ORDER ftz? LOGIC? : u16|s16|u32|s32|f16 f16
+set ORDER LOGIC? : u16|s16|u32|s32|bf16 bf16
+set ORDER ftz? LOGIC? : u32|s32|f16x2 f16x2
+set ORDER LOGIC? : u32|s32|bf16x2 bf16x2
+selp : BITS|INT|REAL
+slct : BITS|INT|REAL s32|f32
+slct ftz : BITS|INT|REAL f32
+
+mov : pred|BITS|INT|REAL|b128
+cvta to? global|local|const|SHARED|PARAM : u32|u64
+cvt sat? : BYTE|INT BYTE|INT
+cvt sat? : f32|f64 f16
+cvt ftz sat? : f32 f16|f32
+cvt sat? : f32 f32
+cvt ftz? sat? : f64 f32
+cvt sat? : f64 f64
+cvt sat? : f16 f16
+cvt ftz? : f32 bf16
+cvt : bf16|f64 bf16
+cvt ROUNDED sat? : f16|REAL BYTE|INT
+cvt ROUNDED ftz sat? : f32 BYTE|INT
+cvt ROUNDED : bf16 INT
+cvt ROUNDED sat? : f16 f64
+cvt ROUNDED ftz? sat? : f32 f64
+cvt ROUNDED ftz? sat? : f16 f32
+cvt ROUNDED ftz? : bf16 f32
+cvt ROUNDED : bf16 f16|f64
+cvt ROUNDED : f16 bf16
+cvt rn|rz satfinite? relu? : f16|bf16|f16x2|bf16x2 f32
+cvt rn|rz relu? : tf32 f32
+cvt rna satfinite? : tf32 f32
+cvt WHOLE sat? : BYTE|INT f16|REAL
+cvt WHOLE ftz sat? : BYTE|INT f32
+cvt WHOLE : INT bf16
+cvt WHOLE sat? : f16 f16
+cvt WHOLE : bf16 bf16
+cvt WHOLE ftz? sat? : f32 f32
+cvt WHOLE sat? : f64 f64
+cvt rn satfinite relu? : e4m3x2|e5m2x2 f32|f16x2
+cvt rn relu? : f16x2 e4m3x2|e5m2x2
+cvt pack sat : u16|s16 s32
+cvt pack sat : u8|s8|u4|s4|u2|s2 s32 b32
+
+ld weak? ca|cg|cs|cv|lu? LEVEL? AHEAD? L2::cache_hint? global|local|const|SHARED|PARAM? : MEMORY|b128
+ld weak? ca|cg|cs|cv|lu? LEVEL? AHEAD? L2::cache_hint? v2 global|local|const|SHARED|PARAM? : MEMORY
+ld weak? ca|cg|cs|cv|lu? LEVEL? AHEAD? L2::cache_hint? v4 global|local|const|SHARED|PARAM? : NARROW
+ld nc ca|cg|cs? LEVEL? AHEAD? L2::cache_hint? global : MEMORY|b128
+ld nc ca|cg|cs? LEVEL? AHEAD? L2::cache_hint? v2 global : MEMORY
+ld nc ca|cg|cs? LEVEL? AHEAD? L2::cache_hint? v4 global : NARROW
+ld volatile AHEAD? global|SHARED? : MEMORY|b128
+ld volatile AHEAD? v2 global|SHARED? : MEMORY
+ld volatile AHEAD? v4 global|SHARED? : NARROW
+ld relaxed|acquire SCOPE LEVEL? AHEAD? L2::cache_hint? global|SHARED? : MEMORY|b128
+ld relaxed|acquire SCOPE LEVEL? AHEAD? L2::cache_hint? v2 global|SHARED? : MEMORY
+ld relaxed|acquire SCOPE LEVEL? AHEAD? L2::cache_hint? v4 global|SHARED? : NARROW
+ld mmio relaxed sys global? : MEMORY
+ldu global? : MEMORY
+ldu global? v2 : MEMORY
+ldu global? v4 : NARROW
+st weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? global|local|SHARED|PARAM? : MEMORY|b128
+st weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? v2 global|local|SHARED|PARAM? : MEMORY
+st weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? v4 global|local|SHARED|PARAM? : NARROW
+st volatile global|SHARED? : MEMORY|b128
+st volatile v2 global|SHARED? : MEMORY
+st volatile v4 global|SHARED? : NARROW
+st relaxed|release SCOPE LEVEL? L2::cache_hint? global|SHARED? : MEMORY|b128
+st relaxed|release SCOPE LEVEL? L2::cache_hint? v2 global|SHARED? : MEMORY
+st relaxed|release SCOPE LEVEL? L2::cache_hint? v4 global|SHARED? : NARROW
+st mmio relaxed sys global? : MEMORY
+st async weak? mbarrier::complete_tx::bytes shared::cluster? : b32|b64|u32|u64|s32|s64|f32|f64
+st async weak? mbarrier::complete_tx::bytes v2 shared::cluster? : b32|b64|u32|u64|s32|s64|f32|f64
+st async weak? mbarrier::complete_tx::bytes v4 shared::cluster? : b32|u32|s32|f32
+
+shfl sync up|down|bfly|idx : b32
+vote sync all|any|uni : pred
+vote sync ballot : b32
+match sync any|all : b32|b64
+redux sync add|min|max : u32|s32
+redux sync LOGIC : b32
+activemask : b32
+nanosleep : u32
+alloca|stacksave|stackrestore : u32|u64
+)";
+
+// A modifier of a form, or a type: one of several words, or none.
+struct Choice {
+    std::vector<std::string_view> words;
+    bool optional = false;
+};
+
+struct Form {
+    std::vector<Choice> modifiers, types;
+};
+
+using Table = std::unordered_map<std::string_view, std::vector<Form>>;
+
+std::vector<std::string_view> split(std::string_view text, char at) {
+    std::vector<std::string_view> parts;
+    while (!text.empty()) {
+        const std::size_t end = std::min(text.find(at), text.size());
+        if (end > 0) parts.push_back(text.substr(0, end));
+        text.remove_prefix(std::min(end + 1, text.size()));
+    }
+    return parts;
+}
+
+Choice choice(std::string_view text, const std::unordered_map<std::string_view, std::string_view>& named) {
+    Choice made;
+    made.optional = text.back() == '?';
+    if (made.optional) text.remove_suffix(1);
+    for (const std::string_view word : split(text, '|')) {
+        const auto list = named.find(word);
+        if (list == named.end()) {
+            made.words.push_back(word);
+        } else {
+            for (const std::string_view each : split(list->second, '|')) made.words.push_back(each);
+        }
+    }
+    return made;
+}
+
+Table read_table() {
+    std::unordered_map<std::string_view, std::string_view> named;
+    for (const std::string_view line : split(lists, '\n')) {
+        const auto parts = split(line, ' ');
+        named[parts[0]] = parts[1];
+    }
+    Table table;
+    for (const std::string_view line : split(forms, '\n')) {
+        const auto parts = split(line, ' ');
+        Form form;
+        bool types = false;
+        for (std::size_t index = 1; index < parts.size(); ++index) {
+            if (parts[index] == ":")
+                types = true;
+            else
+                (types ? form.types : form.modifiers).push_back(choice(parts[index], named));
+        }
+        for (const std::string_view opcode : split(parts[0], '|')) table[opcode].push_back(form);
+    }
+    return table;
+}
+
+bool has(const Choice& choice, std::string_view word) {
+    return std::find(choice.words.begin(), choice.words.end(), word) != choice.words.end();
+}
+
+bool matches(const Form& form, const std::vector<std::string_view>& modifiers) {
+    std::size_t types = 0;
+    std::vector<bool> used(form.modifiers.size(), false);
+    for (const std::string_view modifier : modifiers) {
+        const std::string_view word = modifier.substr(1);  // after its dot
+        if (types < form.types.size() && has(form.types[types], word)) {
+            ++types;
+            continue;
+        }
+        std::size_t at = 0;
+        while (at < used.size() && (used[at] || !has(form.modifiers[at], word))) ++at;
+        if (at == used.size()) return false;
+        used[at] = true;
+    }
+    for (std::size_t at = 0; at < used.size(); ++at) {
+        if (!used[at] && !form.modifiers[at].optional) return false;
+    }
+    return types == form.types.size();
+}
+
+}  // namespace
+
+bool is_form(std::string_view opcode, const std::vector<std::string_view>& modifiers) {
+    static const Table table = read_table();
+    const auto found = table.find(opcode);
+    return found == table.end() || std::any_of(found->second.begin(), found->second.end(),
+                                               [&](const Form& form) { return matches(form, modifiers); });
+}
+
+}  // namespace fikit::sim::ptx
