@@ -3,7 +3,7 @@
 // it; instructions that are not here at all are checked by their lowering alone.
 //
 // A line is one form: the instruction, its modifiers in any order, and after the colon its types in theirs.
-// `a|b`: one of them; `?`: or none. Words in capitals stand for lists, below.
+// `a|b`: one of them; `?`: or none. Words in capitals stand for what `lists` says.
 #include "ptx/forms.hpp"
 
 #include <algorithm>
@@ -34,6 +34,13 @@ PARAM param|param::entry|param::func
 SCOPE cta|cluster|gpu|sys
 LEVEL L1::evict_normal|L1::evict_unchanged|L1::evict_first|L1::evict_last|L1::no_allocate
 AHEAD L2::64B|L2::128B|L2::256B
+READ weak? ca|cg|cs|cv|lu? LEVEL? AHEAD? L2::cache_hint? global|local|const|SHARED|PARAM?
+READ_ONLY nc ca|cg|cs? LEVEL? AHEAD? L2::cache_hint? global
+WRITE weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? global|local|SHARED|PARAM?
+COMMON LEVEL? AHEAD? L2::cache_hint? global|SHARED?
+ATOM relaxed|acquire|release|acq_rel? SCOPE? L2::cache_hint? global|SHARED?
+RED relaxed|release? SCOPE? L2::cache_hint? global|SHARED?
+ASYNC async relaxed? cluster? mbarrier::complete_tx::bytes shared::cluster?
 MEMORY b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64
 NARROW b8|u8|s8|b16|u16|s16|b32|u32|s32|f32
 )";
@@ -151,36 +158,78 @@ cvt rn relu? : f16x2 e4m3x2|e5m2x2
 cvt pack sat : u16|s16 s32
 cvt pack sat : u8|s8|u4|s4|u2|s2 s32 b32
 
-ld weak? ca|cg|cs|cv|lu? LEVEL? AHEAD? L2::cache_hint? global|local|const|SHARED|PARAM? : MEMORY|b128
-ld weak? ca|cg|cs|cv|lu? LEVEL? AHEAD? L2::cache_hint? v2 global|local|const|SHARED|PARAM? : MEMORY
-ld weak? ca|cg|cs|cv|lu? LEVEL? AHEAD? L2::cache_hint? v4 global|local|const|SHARED|PARAM? : NARROW
-ld nc ca|cg|cs? LEVEL? AHEAD? L2::cache_hint? global : MEMORY|b128
-ld nc ca|cg|cs? LEVEL? AHEAD? L2::cache_hint? v2 global : MEMORY
-ld nc ca|cg|cs? LEVEL? AHEAD? L2::cache_hint? v4 global : NARROW
+ld READ : MEMORY|b128
+ld READ v2 : MEMORY
+ld READ v4 : NARROW
+ld READ_ONLY : MEMORY|b128
+ld READ_ONLY v2 : MEMORY
+ld READ_ONLY v4 : NARROW
 ld volatile AHEAD? global|SHARED? : MEMORY|b128
-ld volatile AHEAD? v2 global|SHARED? : MEMORY
-ld volatile AHEAD? v4 global|SHARED? : NARROW
-ld relaxed|acquire SCOPE LEVEL? AHEAD? L2::cache_hint? global|SHARED? : MEMORY|b128
-ld relaxed|acquire SCOPE LEVEL? AHEAD? L2::cache_hint? v2 global|SHARED? : MEMORY
-ld relaxed|acquire SCOPE LEVEL? AHEAD? L2::cache_hint? v4 global|SHARED? : NARROW
+ld volatile AHEAD? global|SHARED? v2 : MEMORY
+ld volatile AHEAD? global|SHARED? v4 : NARROW
+ld relaxed|acquire SCOPE COMMON : MEMORY|b128
+ld relaxed|acquire SCOPE COMMON v2 : MEMORY
+ld relaxed|acquire SCOPE COMMON v4 : NARROW
 ld mmio relaxed sys global? : MEMORY
 ldu global? : MEMORY
 ldu global? v2 : MEMORY
 ldu global? v4 : NARROW
-st weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? global|local|SHARED|PARAM? : MEMORY|b128
-st weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? v2 global|local|SHARED|PARAM? : MEMORY
-st weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? v4 global|local|SHARED|PARAM? : NARROW
+st WRITE : MEMORY|b128
+st WRITE v2 : MEMORY
+st WRITE v4 : NARROW
 st volatile global|SHARED? : MEMORY|b128
-st volatile v2 global|SHARED? : MEMORY
-st volatile v4 global|SHARED? : NARROW
-st relaxed|release SCOPE LEVEL? L2::cache_hint? global|SHARED? : MEMORY|b128
-st relaxed|release SCOPE LEVEL? L2::cache_hint? v2 global|SHARED? : MEMORY
-st relaxed|release SCOPE LEVEL? L2::cache_hint? v4 global|SHARED? : NARROW
+st volatile global|SHARED? v2 : MEMORY
+st volatile global|SHARED? v4 : NARROW
+st relaxed|release SCOPE COMMON : MEMORY|b128
+st relaxed|release SCOPE COMMON v2 : MEMORY
+st relaxed|release SCOPE COMMON v4 : NARROW
 st mmio relaxed sys global? : MEMORY
-st async weak? mbarrier::complete_tx::bytes shared::cluster? : b32|b64|u32|u64|s32|s64|f32|f64
-st async weak? mbarrier::complete_tx::bytes v2 shared::cluster? : b32|b64|u32|u64|s32|s64|f32|f64
-st async weak? mbarrier::complete_tx::bytes v4 shared::cluster? : b32|u32|s32|f32
+st weak? ASYNC : b32|b64|WORD|REAL
+st weak? ASYNC v2 : b32|b64|WORD|REAL
+st weak? ASYNC v4 : b32|u32|s32|f32
+atom ATOM add : u32|s32|u64|REAL
+atom ATOM add noftz : HALF|BRAIN
+atom ATOM add v2|v4 : f32
+atom ATOM add noftz v2|v4 : HALF|BRAIN
+atom ATOM min|max noftz v2|v4 : HALF|BRAIN
+atom ATOM add|min|max noftz v8 : f16|bf16
+atom ATOM min|max : WORD
+atom ATOM inc|dec : u32
+atom ATOM LOGIC : b32|b64
+atom ATOM exch : b32|b64|b128
+atom ATOM cas : BITS|b128
+red RED add : u32|s32|u64|REAL
+red RED add noftz : HALF|BRAIN
+red RED add v2|v4 : f32
+red RED add noftz v2|v4 : HALF|BRAIN
+red RED min|max noftz v2|v4 : HALF|BRAIN
+red RED add|min|max noftz v8 : f16|bf16
+red RED min|max : WORD
+red RED inc|dec : u32
+red RED LOGIC : b32|b64
+red ASYNC inc|dec : u32
+red ASYNC min|max : u32|s32
+red ASYNC add : u32|s32|u64
+red ASYNC LOGIC : b32
 
+bar cta? sync|arrive :
+bar cta? red popc : u32
+bar cta? red and|or : pred
+bar warp sync :
+barrier cta? sync|arrive aligned? :
+barrier cta? red popc aligned? : u32
+barrier cta? red and|or aligned? : pred
+barrier cluster arrive release|relaxed? aligned? :
+barrier cluster wait acquire? aligned? :
+membar cta|gl|sys :
+membar proxy alias|async :
+fence sc|acq_rel? SCOPE :
+fence proxy alias|async|async::global|async::shared::cta|async::shared::cluster :
+fence proxy async global|SHARED :
+fence proxy tensormap::generic release|acquire SCOPE :
+fence proxy async::generic release|acquire sync_restrict::shared::cta|sync_restrict::shared::cluster cluster :
+fence release|acquire sync_restrict::shared::cta|sync_restrict::shared::cluster cluster :
+fence mbarrier_init release cluster :
 shfl sync up|down|bfly|idx : b32
 vote sync all|any|uni : pred
 vote sync ballot : b32
@@ -198,6 +247,9 @@ struct Choice {
     bool optional = false;
 };
 
+// Words to what `lists` says for them.
+using Lists = std::unordered_map<std::string_view, std::string_view>;
+
 struct Form {
     std::vector<Choice> modifiers, types;
 };
@@ -214,7 +266,7 @@ std::vector<std::string_view> split(std::string_view text, char at) {
     return parts;
 }
 
-Choice choice(std::string_view text, const std::unordered_map<std::string_view, std::string_view>& named) {
+Choice choice(std::string_view text, const Lists& named) {
     Choice made;
     made.optional = text.back() == '?';
     if (made.optional) text.remove_suffix(1);
@@ -229,15 +281,29 @@ Choice choice(std::string_view text, const std::unordered_map<std::string_view, 
     return made;
 }
 
+// The modifiers and types of a line, with the lists of several choices in their place.
+std::vector<std::string_view> spelled(std::string_view line, const Lists& named) {
+    std::vector<std::string_view> parts;
+    for (const std::string_view part : split(line, ' ')) {
+        const auto list = named.find(part);
+        if (list == named.end() || list->second.find(' ') == std::string_view::npos) {
+            parts.push_back(part);
+        } else {
+            for (const std::string_view each : split(list->second, ' ')) parts.push_back(each);
+        }
+    }
+    return parts;
+}
+
 Table read_table() {
-    std::unordered_map<std::string_view, std::string_view> named;
+    Lists named;
     for (const std::string_view line : split(lists, '\n')) {
-        const auto parts = split(line, ' ');
-        named[parts[0]] = parts[1];
+        const std::size_t end = line.find(' ');
+        named[line.substr(0, end)] = line.substr(end + 1);
     }
     Table table;
     for (const std::string_view line : split(forms, '\n')) {
-        const auto parts = split(line, ' ');
+        const auto parts = spelled(line, named);
         Form form;
         bool types = false;
         for (std::size_t index = 1; index < parts.size(); ++index) {

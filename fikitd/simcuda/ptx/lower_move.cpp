@@ -288,6 +288,23 @@ Type part_type(Lowering& lowering, unsigned bytes) {
     }
 }
 
+void test(Context& context, const Op& op, Mask) {
+    const u32* a = context.at<u32>(op.a);
+    Mask holds = 0;
+    for (unsigned lane = 0; lane < lanes; ++lane) holds |= Mask{a[lane] != 0} << lane;
+    context.predicate(op.d) = holds;
+}
+
+Place special_predicate(Lowering& lowering, std::string_view name) {
+    const Place value = lowering.temporary(Type::b32);
+    read_special(lowering, name, value, 4);
+    const Place place = lowering.temporary(Type::pred);
+    Op& op = lowering.prepare(&test);
+    op.d = place;
+    op.a = value;
+    return place;
+}
+
 void lower_mov(Lowering& lowering) {
     const Type type = lowering.type();
     lowering.expect_operands(2);
@@ -316,13 +333,15 @@ void lower_mov(Lowering& lowering) {
     }
     const Place d = lowering.target(to, type);
     if (type == Type::pred) {
-        const Place a = lowering.predicate(from);
+        const Place a = from.kind == OperandKind::special ? special_predicate(lowering, from.text)
+                                                          : lowering.predicate(from);
         Op& op = lowering.emit(&copy_predicate);
         op.d = d;
         op.a = a;
         return;
     }
     if (from.kind == OperandKind::special) {
+        if (!agree(Type::u64, type)) lowering.mismatch();
         const std::size_t before = lowering.function().code.size();
         read_special(lowering, from.text, d, bytes_of(type));
         Op& op = lowering.function().code[before];
@@ -330,7 +349,7 @@ void lower_mov(Lowering& lowering) {
         op.guard_negated = lowering.instruction().guard_negated;
         return;
     }
-    const Place a = lowering.source(from, type);
+    const Place a = lowering.source_or_address(from, type);
     Op& op =
         lowering.emit(bytes_of(type) == 16 ? Handler{&copy<u128>} : by_bytes(bytes_of(type), [](auto zero) {
             return Handler{&copy<decltype(zero)>};
@@ -370,8 +389,7 @@ void lower_cvta(Lowering& lowering) {
     if (!space || bytes_of(type) != 8) lowering.refuse();
     lowering.expect_operands(2);
     const Operand& from = lowering.operand(1);
-    const Place a = from.kind == OperandKind::variable ? lowering.address_of(from, 8, false)
-                                                       : lowering.source(from, type);
+    const Place a = to_space ? lowering.source(from, type) : lowering.source_or_address(from, type);
     const Place d = lowering.target(0, type);
     const std::uint64_t base = window_of(*space);
     // Null stays null on the way to the generic space only where both have the same addresses.
@@ -436,6 +454,11 @@ void lower_is_constant(Lowering& lowering) {
     }
 }
 
+[[noreturn]] void undeclared(const Lowering& lowering, std::string_view name) {
+    fail(lowering.instruction().line,
+         quoted(name) + " is not declared, or not supported by the simulated driver");
+}
+
 void lower_isspacep(Lowering& lowering) {
     const bool own_block = lowering.instruction().name.find(".shared::cluster") == std::string_view::npos;
     const auto space = space_of(lowering);
@@ -457,7 +480,11 @@ void read_special(Lowering& lowering, std::string_view name, Place place, unsign
     if (bytes != 2 && bytes != 4 && bytes != 8) lowering.refuse();
     for (const Named& named : specials) {
         if (named.name != name) continue;
-        const auto axis = static_cast<std::uint32_t>(named.special);
+        const Special special = named.special;
+        const bool either = special == Special::grid;  // of 32 bits before PTX 3.0
+        const bool wide = special == Special::clock64 || special == Special::timer;
+        if (!either && wide != (bytes == 8)) lowering.mismatch();
+        const auto axis = static_cast<std::uint32_t>(special);
         Op& op = lowering.prepare(by_bytes(bytes, [&](auto zero) -> Handler {
             using T = decltype(zero);
             if (axis < 3 && !lowering.function().entry) return &outer_thread_index<T>;
@@ -475,8 +502,16 @@ void read_special(Lowering& lowering, std::string_view name, Place place, unsign
         op.extra = static_cast<std::uint32_t>(Special::zero);
         return;
     }
-    fail(lowering.instruction().line,
-         quoted(name) + " is not declared, or not supported by the simulated driver");
+    undeclared(lowering, name);
+}
+
+void misplaced_special(Lowering& lowering, std::string_view name) {
+    for (const Named& named : specials) {
+        if (named.name != name) continue;
+        fail(lowering.instruction().line,
+             "Special register argument not allowed for instruction " + quoted(lowering.instruction().name));
+    }
+    undeclared(lowering, name);
 }
 
 void add_move(Families& families) {

@@ -379,6 +379,10 @@ Verdict parse(std::string_view text, Module& module, std::string& log) {
         auto program = std::make_shared<Program>();
         Parser(text, parsed, *program).parse_module();
         for (Kernel& kernel : parsed.kernels) kernel.program = program.get();
+        for (const auto& function : program->functions) {
+            program->local_bytes =
+                std::min(program->local_bytes + function->local_bytes, limits::local_bytes);
+        }
         parsed.program = std::move(program);
         module = std::move(parsed);
         return Verdict::accepted;
