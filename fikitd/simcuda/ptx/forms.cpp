@@ -40,6 +40,13 @@ WRITE weak? wb|wt|cg|cs? LEVEL? L2::cache_hint? global|local|SHARED|PARAM?
 COMMON LEVEL? AHEAD? L2::cache_hint? global|SHARED?
 ATOM relaxed|acquire|release|acq_rel? SCOPE? L2::cache_hint? global|SHARED?
 RED relaxed|release? SCOPE? L2::cache_hint? global|SHARED?
+MMA sync aligned row col
+SPARSE sp|sp::ordered_metadata sync aligned row col
+DIMENSION 1d|2d|3d|4d|5d
+TILED tile|tile::gather4|tile::scatter4|im2col|im2col::w|im2col::w::128|im2col_no_offs
+ARRIVE release|relaxed? cta|cluster? shared::cta|shared?
+BULK L2::cache_hint? mbarrier::complete_tx::bytes
+BULK_OUT L2::cache_hint? bulk_group
 ASYNC async relaxed? cluster? mbarrier::complete_tx::bytes shared::cluster?
 MEMORY b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64
 NARROW b8|u8|s8|b16|u16|s16|b32|u32|s32|f32
@@ -239,6 +246,56 @@ redux sync LOGIC : b32
 activemask : b32
 nanosleep : u32
 alloca|stacksave|stackrestore : u32|u64
+
+mma sync aligned m8n8k4 row|col row|col : f16 f16 f16 f16
+mma sync aligned m8n8k4 row|col row|col : f32 f16 f16 f16|f32
+mma MMA m8n8k4|m16n8k4|m16n8k8|m16n8k16 : f64 f64 f64 f64
+mma MMA m16n8k8|m16n8k16 : f16 f16 f16 f16
+mma MMA m16n8k8|m16n8k16 : f32 f16 f16 f32
+mma MMA m16n8k8|m16n8k16 : f32 bf16 bf16 f32
+mma MMA m16n8k4|m16n8k8 : f32 tf32 tf32 f32
+mma MMA m16n8k16|m16n8k32 : f16|f32 e4m3|e5m2 e4m3|e5m2 f16|f32
+mma MMA m8n8k16|m16n8k16|m16n8k32 satfinite? : s32 u8|s8 u8|s8 s32
+mma MMA m8n8k32|m16n8k32|m16n8k64 satfinite? : s32 u4|s4 u4|s4 s32
+mma MMA m8n8k128|m16n8k128|m16n8k256 and|xor popc : s32 b1 b1 s32
+mma SPARSE m16n8k16|m16n8k32 : f16 f16 f16 f16
+mma SPARSE m16n8k16|m16n8k32 : f32 f16 f16 f32
+mma SPARSE m16n8k16|m16n8k32 : f32 bf16 bf16 f32
+mma SPARSE m16n8k8|m16n8k16 : f32 tf32 tf32 f32
+mma SPARSE m16n8k32|m16n8k64 satfinite? : s32 u8|s8 u8|s8 s32
+mma SPARSE m16n8k64 : f32 e4m3|e5m2 e4m3|e5m2 f32
+ldmatrix sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? : b16
+stmatrix sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? : b16
+movmatrix sync aligned m8n8 trans : b16
+
+mbarrier init|inval shared|shared::cta? : b64
+mbarrier arrive|arrive_drop noComplete? ARRIVE : b64
+mbarrier arrive|arrive_drop expect_tx? release|relaxed? cta|cluster? SHARED? : b64
+mbarrier expect_tx|complete_tx relaxed? cta|cluster? SHARED? : b64
+mbarrier test_wait|try_wait parity? acquire|relaxed? cta|cluster? shared|shared::cta? : b64
+mbarrier pending_count : b64
+cp async ca|cg shared|shared::cta global L2::cache_hint? AHEAD? :
+cp async commit_group|wait_group|wait_all :
+cp async mbarrier arrive noinc? shared|shared::cta? : b64
+cp async bulk shared::cluster|shared::cta global multicast::cluster? BULK :
+cp async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes :
+cp async bulk global shared::cta cp_mask? BULK_OUT :
+cp async bulk commit_group :
+cp async bulk wait_group read? :
+cp async bulk prefetch L2 global L2::cache_hint? :
+cp async bulk tensor DIMENSION shared::cluster|shared::cta global TILED? multicast::cluster? BULK :
+cp async bulk tensor DIMENSION global shared::cta TILED? BULK_OUT :
+cp async bulk prefetch tensor DIMENSION L2 global TILED? L2::cache_hint? :
+cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes add : u32|s32|u64
+cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes min|max : u32|s32
+cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes inc|dec : u32
+cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes LOGIC : b32
+cp reduce async bulk global shared::cta BULK_OUT add : u32|s32|u64|REAL
+cp reduce async bulk global shared::cta BULK_OUT add noftz : f16|bf16
+cp reduce async bulk global shared::cta BULK_OUT min|max : WORD|f16|bf16
+cp reduce async bulk global shared::cta BULK_OUT inc|dec : u32
+cp reduce async bulk global shared::cta BULK_OUT LOGIC : b32|b64
+cp reduce async bulk tensor DIMENSION global shared::cta add|min|max|inc|dec|and|or|xor TILED? BULK_OUT :
 )";
 
 // A modifier of a form, or a type: one of several words, or none.

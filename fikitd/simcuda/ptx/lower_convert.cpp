@@ -369,8 +369,9 @@ void lower_cvt(Lowering& lowering) {
     if (what.kind == OperandKind::special)
         read_special(lowering, what.text, a = lowering.temporary(from), bytes_of(from));
     else
-        a = lowering.narrow(what, from);
-    const Place d = lowering.target(lowering.operand(0), to, true);
+        a = from == Type::bf16 ? lowering.source(what, from) : lowering.narrow(what, from);
+    const bool wider = to != Type::bf16 && to != Type::tf32;
+    const Place d = lowering.target(lowering.operand(0), to, wider);
     const bool to_whole_real = whole && is_float(to) && is_float(from);
     const Handler run = frequent(to, from, rounding, flags, to_whole_real);
     Op& op = lowering.emit(run != nullptr ? run : general(bytes_of(to), bytes_of(from)), Work::convert);
