@@ -1,8 +1,8 @@
 """Which instructions the driver's compiler takes and which it refuses, by name and line.
 
 tests/data/forms/instructions.txt has them, `+` or `-` before each, as ptxas 13.0 judges for sm_90. Names of
-registers say their type: w has 32 bits, x 64, h 16, b 8, v 128, p and q are predicates; f .f32, e .f64, u .u32,
-s .s32.
+registers say their type: w has 32 bits, x 64, h 16, b 8, v 128, p and q are predicates; f .f32, e .f64, u
+.u32, s .s32.
 """
 
 from pathlib import Path
