@@ -1,6 +1,7 @@
-"""Sparse products of tensor cores (mma.sp): two of four elements of a row, or one of two, times a dense matrix."""
+"""Sparse products of tensor cores (mma.sp): half of each row is there, times a dense matrix."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,9 +54,8 @@ def kernel(shape: Shape) -> tuple[str, int, int]:
     """The text, and how many registers a and b have. Word i of lane l is word 32 * i + l of the argument."""
     a = ROWS * shape.k // 2 // shape.each // LANES
     b = shape.k * COLUMNS // shape.each // LANES
-    names = (
-        [f"%a{i}" for i in range(a)] + [f"%b{i}" for i in range(b)] + [f"%c{i}" for i in range(4)] + ["%e"]
-    )
+    counts = {"a": a, "b": b, "c": 4}
+    names = [f"%{letter}{i}" for letter, count in counts.items() for i in range(count)] + ["%e"]
     lines = [f"ld.global.b32 {name}, [%at+{128 * index}];" for index, name in enumerate(names)]
 
     def registers(letter: str, count: int) -> str:
@@ -94,9 +94,7 @@ def as_bits(shape: Shape, values: NDArray[np.int64]) -> NDArray[np.uint32]:
     return words >> 16 if kind == "bf16" else words
 
 
-def gathered(
-    shape: Shape, bits: NDArray[np.uint32], rows: NDArray[np.int64], columns: NDArray[np.int64]
-) -> int:
+def gathered(shape: Shape, bits: NDArray[np.uint32], rows: NDArray[Any], columns: NDArray[Any]) -> int:
     """The elements at these places as one register."""
     chosen = bits[rows, columns]
     return int(sum(int(value) << (shape.bits * place) for place, value in enumerate(chosen)))
