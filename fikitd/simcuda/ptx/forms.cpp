@@ -3,7 +3,8 @@
 // it; instructions that are not here at all are checked by their lowering alone.
 //
 // A line is one form: the instruction, its modifiers in any order, and after the colon its types in theirs.
-// `a|b`: one of them; `?`: or none. Words in capitals stand for what `lists` says.
+// `a|b`: one of them; `?`: or none. Before them, what came after version 7.8 of the PTX ISA has its version.
+// Words in capitals stand for what `lists` says.
 #include "ptx/forms.hpp"
 
 #include <algorithm>
@@ -41,20 +42,23 @@ COMMON LEVEL? AHEAD? L2::cache_hint? global|SHARED?
 ATOM relaxed|acquire|release|acq_rel? SCOPE? L2::cache_hint? global|SHARED?
 RED relaxed|release? SCOPE? L2::cache_hint? global|SHARED?
 MMA sync aligned row col
-SPARSE sp|sp::ordered_metadata sync aligned row col
+SPARSE sp sync aligned row col
+ORDERED sp::ordered_metadata sync aligned row col
 DIMENSION 1d|2d|3d|4d|5d
 TILED tile|tile::gather4|tile::scatter4|im2col|im2col::w|im2col::w::128|im2col_no_offs
+MAP_ADDRESS_AND_SIZES global_address|rank|box_dim|global_dim|global_stride|element_stride
+MAP_KINDS elemtype|interleave_layout|swizzle_mode|fill_mode
 ARRIVE release|relaxed? cta|cluster? shared::cta|shared?
 BULK L2::cache_hint? mbarrier::complete_tx::bytes
 BULK_OUT L2::cache_hint? bulk_group
-ASYNC async relaxed? cluster? mbarrier::complete_tx::bytes shared::cluster?
+ASYNC async mbarrier::complete_tx::bytes shared::cluster?
 MEMORY b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64
 NARROW b8|u8|s8|b16|u16|s16|b32|u32|s32|f32
 )";
 
 constexpr std::string_view forms = R"(
 add|sub : INT
-add : u16x2|s16x2
+8.0 add : u16x2|s16x2
 add|sub sat : s32
 add|sub cc : WORD
 addc|subc cc? : WORD
@@ -88,8 +92,9 @@ abs|neg : s16|s32|s64|f64|BRAIN
 abs|neg ftz? : f32|HALF
 copysign : REAL
 testp finite|infinite|number|notanumber|normal|subnormal : REAL
-min|max : INT|f64|u16x2|s16x2
-min|max relu : s32|s16x2
+min|max : INT|f64
+8.0 min|max : u16x2|s16x2
+8.0 min|max relu : s32|s16x2
 min|max ftz? NaN? : f32|HALF
 min|max NaN? : BRAIN
 min|max ftz? NaN? xorsign abs : f32|HALF
@@ -99,7 +104,7 @@ and|or|xor|not : pred|BITS
 cnot|shl : BITS
 shr : BITS|INT
 lop3 : b32
-lop3 or|and : b32
+8.2 lop3 or|and : b32
 popc|clz|brev|bfi : b32|b64
 bfe : WORD
 bfind shiftamt? : WORD
@@ -150,7 +155,8 @@ cvt ROUNDED ftz? sat? : f16 f32
 cvt ROUNDED ftz? : bf16 f32
 cvt ROUNDED : bf16 f16|f64
 cvt ROUNDED : f16 bf16
-cvt rn|rz satfinite? relu? : f16|bf16|f16x2|bf16x2 f32
+cvt rn|rz relu? : f16|bf16|f16x2|bf16x2 f32
+8.1 cvt rn|rz satfinite relu? : f16|bf16|f16x2|bf16x2 f32
 cvt rn|rz relu? : tf32 f32
 cvt rna satfinite? : tf32 f32
 cvt WHOLE sat? : BYTE|INT f16|REAL
@@ -191,15 +197,15 @@ st relaxed|release SCOPE COMMON : MEMORY|b128
 st relaxed|release SCOPE COMMON v2 : MEMORY
 st relaxed|release SCOPE COMMON v4 : NARROW
 st mmio relaxed sys global? : MEMORY
-st weak? ASYNC : b32|b64|WORD|REAL
-st weak? ASYNC v2 : b32|b64|WORD|REAL
-st weak? ASYNC v4 : b32|u32|s32|f32
+8.1 st weak? ASYNC : b32|b64|WORD|REAL
+8.1 st weak? ASYNC v2 : b32|b64|WORD|REAL
+8.1 st weak? ASYNC v4 : b32|u32|s32|f32
 atom ATOM add : u32|s32|u64|REAL
 atom ATOM add noftz : HALF|BRAIN
-atom ATOM add v2|v4 : f32
-atom ATOM add noftz v2|v4 : HALF|BRAIN
-atom ATOM min|max noftz v2|v4 : HALF|BRAIN
-atom ATOM add|min|max noftz v8 : f16|bf16
+8.1 atom ATOM add v2|v4 : f32
+8.1 atom ATOM add noftz v2|v4 : HALF|BRAIN
+8.1 atom ATOM min|max noftz v2|v4 : HALF|BRAIN
+8.1 atom ATOM add|min|max noftz v8 : f16|bf16
 atom ATOM min|max : WORD
 atom ATOM inc|dec : u32
 atom ATOM LOGIC : b32|b64
@@ -207,17 +213,17 @@ atom ATOM exch : b32|b64|b128
 atom ATOM cas : BITS|b128
 red RED add : u32|s32|u64|REAL
 red RED add noftz : HALF|BRAIN
-red RED add v2|v4 : f32
-red RED add noftz v2|v4 : HALF|BRAIN
-red RED min|max noftz v2|v4 : HALF|BRAIN
-red RED add|min|max noftz v8 : f16|bf16
+8.1 red RED add v2|v4 : f32
+8.1 red RED add noftz v2|v4 : HALF|BRAIN
+8.1 red RED min|max noftz v2|v4 : HALF|BRAIN
+8.1 red RED add|min|max noftz v8 : f16|bf16
 red RED min|max : WORD
 red RED inc|dec : u32
 red RED LOGIC : b32|b64
-red ASYNC inc|dec : u32
-red ASYNC min|max : u32|s32
-red ASYNC add : u32|s32|u64
-red ASYNC LOGIC : b32
+8.1 red relaxed cluster ASYNC inc|dec : u32
+8.1 red relaxed cluster ASYNC min|max : u32|s32
+8.1 red relaxed cluster ASYNC add : u32|s32|u64
+8.1 red relaxed cluster ASYNC LOGIC : b32
 
 bar cta? sync|arrive :
 bar cta? red popc : u32
@@ -226,17 +232,19 @@ bar warp sync :
 barrier cta? sync|arrive aligned? :
 barrier cta? red popc aligned? : u32
 barrier cta? red and|or aligned? : pred
-barrier cluster arrive release|relaxed? aligned? :
-barrier cluster wait acquire? aligned? :
+barrier cluster arrive aligned? :
+8.0 barrier cluster arrive release|relaxed aligned? :
+barrier cluster wait aligned? :
+8.0 barrier cluster wait acquire aligned? :
 membar cta|gl|sys :
 membar proxy alias|async :
 fence sc|acq_rel? SCOPE :
 fence proxy alias|async|async::global|async::shared::cta|async::shared::cluster :
-fence proxy async global|SHARED :
-fence proxy tensormap::generic release|acquire SCOPE :
-fence proxy async::generic release|acquire sync_restrict::shared::cta|sync_restrict::shared::cluster cluster :
-fence release|acquire sync_restrict::shared::cta|sync_restrict::shared::cluster cluster :
-fence mbarrier_init release cluster :
+8.0 fence proxy async global|SHARED :
+8.3 fence proxy tensormap::generic release|acquire SCOPE :
+8.6 fence proxy async::generic release|acquire sync_restrict::shared::cta|sync_restrict::shared::cluster cluster :
+8.6 fence release|acquire sync_restrict::shared::cta|sync_restrict::shared::cluster cluster :
+8.0 fence mbarrier_init release cluster :
 shfl sync up|down|bfly|idx : b32
 vote sync all|any|uni : pred
 vote sync ballot : b32
@@ -254,16 +262,25 @@ mma MMA m16n8k8|m16n8k16 : f16 f16 f16 f16
 mma MMA m16n8k8|m16n8k16 : f32 f16 f16 f32
 mma MMA m16n8k8|m16n8k16 : f32 bf16 bf16 f32
 mma MMA m16n8k4|m16n8k8 : f32 tf32 tf32 f32
-mma MMA m16n8k16|m16n8k32 : f16|f32 e4m3|e5m2 e4m3|e5m2 f16|f32
+8.4 mma MMA m16n8k32 : f32 e4m3|e5m2 e4m3|e5m2 f32
+8.7 mma MMA m16n8k32 : f16 e4m3|e5m2 e4m3|e5m2 f16
+8.7 mma MMA m16n8k16 : f16 e4m3|e5m2 e4m3|e5m2 f16
+8.7 mma MMA m16n8k16 : f32 e4m3|e5m2 e4m3|e5m2 f32
 mma MMA m8n8k16|m16n8k16|m16n8k32 satfinite? : s32 u8|s8 u8|s8 s32
 mma MMA m8n8k32|m16n8k32|m16n8k64 satfinite? : s32 u4|s4 u4|s4 s32
 mma MMA m8n8k128|m16n8k128|m16n8k256 and|xor popc : s32 b1 b1 s32
 mma SPARSE m16n8k16|m16n8k32 : f16 f16 f16 f16
+8.5 mma ORDERED m16n8k16|m16n8k32 : f16 f16 f16 f16
 mma SPARSE m16n8k16|m16n8k32 : f32 f16 f16 f32
+8.5 mma ORDERED m16n8k16|m16n8k32 : f32 f16 f16 f32
 mma SPARSE m16n8k16|m16n8k32 : f32 bf16 bf16 f32
+8.5 mma ORDERED m16n8k16|m16n8k32 : f32 bf16 bf16 f32
 mma SPARSE m16n8k8|m16n8k16 : f32 tf32 tf32 f32
+8.5 mma ORDERED m16n8k8|m16n8k16 : f32 tf32 tf32 f32
 mma SPARSE m16n8k32|m16n8k64 satfinite? : s32 u8|s8 u8|s8 s32
-mma SPARSE m16n8k64 : f32 e4m3|e5m2 e4m3|e5m2 f32
+8.5 mma ORDERED m16n8k32|m16n8k64 satfinite? : s32 u8|s8 u8|s8 s32
+8.4 mma SPARSE m16n8k64 : f32 e4m3|e5m2 e4m3|e5m2 f32
+8.5 mma ORDERED m16n8k64 : f32 e4m3|e5m2 e4m3|e5m2 f32
 ldmatrix sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? : b16
 stmatrix sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? : b16
 movmatrix sync aligned m8n8 trans : b16
@@ -271,31 +288,35 @@ movmatrix sync aligned m8n8 trans : b16
 mbarrier init|inval shared|shared::cta? : b64
 mbarrier arrive|arrive_drop noComplete? ARRIVE : b64
 mbarrier arrive|arrive_drop expect_tx? release|relaxed? cta|cluster? SHARED? : b64
-mbarrier expect_tx|complete_tx relaxed? cta|cluster? SHARED? : b64
+8.0 mbarrier expect_tx|complete_tx relaxed? cta|cluster? SHARED? : b64
 mbarrier test_wait|try_wait parity? acquire|relaxed? cta|cluster? shared|shared::cta? : b64
 mbarrier pending_count : b64
 cp async ca|cg shared|shared::cta global L2::cache_hint? AHEAD? :
 cp async commit_group|wait_group|wait_all :
 cp async mbarrier arrive noinc? shared|shared::cta? : b64
-cp async bulk shared::cluster|shared::cta global multicast::cluster? BULK :
-cp async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes :
-cp async bulk global shared::cta cp_mask? BULK_OUT :
-cp async bulk commit_group :
-cp async bulk wait_group read? :
-cp async bulk prefetch L2 global L2::cache_hint? :
-cp async bulk tensor DIMENSION shared::cluster|shared::cta global TILED? multicast::cluster? BULK :
-cp async bulk tensor DIMENSION global shared::cta TILED? BULK_OUT :
-cp async bulk prefetch tensor DIMENSION L2 global TILED? L2::cache_hint? :
-cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes add : u32|s32|u64
-cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes min|max : u32|s32
-cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes inc|dec : u32
-cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes LOGIC : b32
-cp reduce async bulk global shared::cta BULK_OUT add : u32|s32|u64|REAL
-cp reduce async bulk global shared::cta BULK_OUT add noftz : f16|bf16
-cp reduce async bulk global shared::cta BULK_OUT min|max : WORD|f16|bf16
-cp reduce async bulk global shared::cta BULK_OUT inc|dec : u32
-cp reduce async bulk global shared::cta BULK_OUT LOGIC : b32|b64
-cp reduce async bulk tensor DIMENSION global shared::cta add|min|max|inc|dec|and|or|xor TILED? BULK_OUT :
+8.0 cp async bulk shared::cluster global multicast::cluster? BULK :
+8.6 cp async bulk shared::cta global BULK :
+8.0 cp async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes :
+8.0 cp async bulk global shared::cta cp_mask? BULK_OUT :
+8.0 cp async bulk commit_group :
+8.0 cp async bulk wait_group read? :
+8.0 cp async bulk prefetch L2 global L2::cache_hint? :
+8.0 cp async bulk tensor DIMENSION shared::cluster global TILED? multicast::cluster? BULK :
+8.6 cp async bulk tensor DIMENSION shared::cta global TILED? BULK :
+8.0 cp async bulk tensor DIMENSION global shared::cta TILED? BULK_OUT :
+8.0 cp async bulk prefetch tensor DIMENSION L2 global TILED? L2::cache_hint? :
+8.0 cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes add : u32|s32|u64
+8.0 cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes min|max : u32|s32
+8.0 cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes inc|dec : u32
+8.0 cp reduce async bulk shared::cluster shared::cta mbarrier::complete_tx::bytes LOGIC : b32
+8.0 cp reduce async bulk global shared::cta BULK_OUT add : u32|s32|u64|REAL
+8.0 cp reduce async bulk global shared::cta BULK_OUT add noftz : f16|bf16
+8.0 cp reduce async bulk global shared::cta BULK_OUT min|max : WORD|f16|bf16
+8.0 cp reduce async bulk global shared::cta BULK_OUT inc|dec : u32
+8.0 cp reduce async bulk global shared::cta BULK_OUT LOGIC : b32|b64
+8.0 cp reduce async bulk tensor DIMENSION global shared::cta add|min|max|inc|dec|and|or|xor TILED? BULK_OUT :
+8.3 tensormap replace tile MAP_ADDRESS_AND_SIZES|MAP_KINDS global|shared::cta? : b1024 b32|b64
+8.3 tensormap cp_fenceproxy global shared::cta tensormap::generic release SCOPE sync aligned :
 )";
 
 // A modifier of a form, or a type: one of several words, or none.
@@ -308,6 +329,7 @@ struct Choice {
 using Lists = std::unordered_map<std::string_view, std::string_view>;
 
 struct Form {
+    unsigned since = 0;  // 81 for version 8.1
     std::vector<Choice> modifiers, types;
 };
 
@@ -360,9 +382,13 @@ Table read_table() {
     }
     Table table;
     for (const std::string_view line : split(forms, '\n')) {
-        const auto parts = spelled(line, named);
+        auto parts = spelled(line, named);
         Form form;
         bool types = false;
+        if (parts[0][0] >= '0' && parts[0][0] <= '9') {
+            form.since = static_cast<unsigned>(10 * (parts[0][0] - '0') + parts[0][2] - '0');
+            parts.erase(parts.begin());
+        }
         for (std::size_t index = 1; index < parts.size(); ++index) {
             if (parts[index] == ":")
                 types = true;
@@ -400,11 +426,16 @@ bool matches(const Form& form, const std::vector<std::string_view>& modifiers) {
 
 }  // namespace
 
-bool is_form(std::string_view opcode, const std::vector<std::string_view>& modifiers) {
+std::optional<unsigned> version_of_form(std::string_view opcode,
+                                        const std::vector<std::string_view>& modifiers) {
     static const Table table = read_table();
     const auto found = table.find(opcode);
-    return found == table.end() || std::any_of(found->second.begin(), found->second.end(),
-                                               [&](const Form& form) { return matches(form, modifiers); });
+    if (found == table.end()) return 0;
+    std::optional<unsigned> first;
+    for (const Form& form : found->second) {
+        if (matches(form, modifiers)) first = std::min(first.value_or(form.since), form.since);
+    }
+    return first;
 }
 
 }  // namespace fikit::sim::ptx

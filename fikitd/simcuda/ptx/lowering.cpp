@@ -427,8 +427,13 @@ void Lowering::lower_one(const Instruction& instruction) {
     const auto family = families().find(opcode);
     if (family == families().end()) refuse();
     if (known_forms_.count(name) == 0) {
-        if (!is_form(opcode, modifiers_))
-            fail(instruction.line, "Illegal modifiers or types in instruction " + quoted(name));
+        const auto since = version_of_form(opcode, modifiers_);
+        if (!since) fail(instruction.line, "Illegal modifiers or types in instruction " + quoted(name));
+        if (*since > module_.version) {
+            fail(instruction.line, "Instruction " + quoted(name) + " requires PTX ISA .version " +
+                                       std::to_string(*since / 10) + "." + std::to_string(*since % 10) +
+                                       " or later");
+        }
         known_forms_.insert(name);
     }
     family->second(*this);

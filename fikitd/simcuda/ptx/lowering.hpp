@@ -113,7 +113,7 @@ class Lowering {
     std::map<unsigned, std::vector<Place>> temporaries_;
     std::map<unsigned, std::size_t> temporaries_used_;
     std::vector<Fixup> fixups_;
-    std::unordered_set<std::string_view> known_forms_;  // names of instructions that is_form() took
+    std::unordered_set<std::string_view> known_forms_;  // names of instructions whose forms there are
 };
 
 // opcode (its first word) to what lowers it

@@ -103,6 +103,7 @@ void Parser::parse_module() {
         throw SyntaxError{Verdict::unsupported_version, version.line,
                           "Unsupported .version " + std::string(version.text)};
     }
+    module_.version = static_cast<unsigned>(10 * std::bit_cast<double>(version.value) + 0.5);
     if (!word().is(".target")) fail(version.line, "Missing .target directive");
     const Token target = word();
     if (target.text.substr(0, 3) != "sm_") fail(target.line, "Unknown .target " + quoted(target.text));
