@@ -27,16 +27,6 @@ CUresult create(CUcontext* handle, unsigned flags, CUdevice device, unsigned api
     });
 }
 
-// The defaults of driver 580.
-const std::map<CUlimit, std::size_t> limits = {
-    {CU_LIMIT_STACK_SIZE, 1024},
-    {CU_LIMIT_PRINTF_FIFO_SIZE, model::print_bytes},
-    {CU_LIMIT_MALLOC_HEAP_SIZE, model::heap_bytes},
-    {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
-    {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},
-    {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0},
-};
-
 CUresult find_context(Driver& driver, CUcontext handle, Context*& context) {
     context = driver.contexts.find(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -205,8 +195,9 @@ CUresult cuCtxSynchronize() {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        if (limits.count(limit) == 0) return CUDA_ERROR_INVALID_VALUE;
-        context.limits[limit] = value;
+        const auto known = context.limits.find(limit);
+        if (known == context.limits.end()) return CUDA_ERROR_INVALID_VALUE;
+        known->second = value;
         return CUDA_SUCCESS;
     });
 }
@@ -215,10 +206,9 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        const auto preset = limits.find(limit);
-        if (preset == limits.end()) return CUDA_ERROR_INVALID_VALUE;
-        const auto set = context.limits.find(limit);
-        *value = set != context.limits.end() ? set->second : preset->second;
+        const auto known = context.limits.find(limit);
+        if (known == context.limits.end()) return CUDA_ERROR_INVALID_VALUE;
+        *value = known->second;
         return CUDA_SUCCESS;
     });
 }

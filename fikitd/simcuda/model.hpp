@@ -36,6 +36,7 @@ inline constexpr unsigned shared_allocation_unit = 128;
 inline constexpr unsigned constant_memory = 65536;
 inline constexpr unsigned sm_partition_minimum = 8;
 inline constexpr unsigned sm_partition_step = 8;
+inline constexpr std::size_t stack_bytes = 1024;                 // CU_LIMIT_STACK_SIZE
 inline constexpr std::size_t print_bytes = 7340032;              // CU_LIMIT_PRINTF_FIFO_SIZE
 inline constexpr std::size_t heap_bytes = std::size_t{8} << 20;  // CU_LIMIT_MALLOC_HEAP_SIZE
 inline constexpr unsigned cluster_limit = 8;

@@ -11,7 +11,7 @@ def later_forms() -> list[str]:
         forms += [f"cvt.rn.satfinite{x}.{t}.f16x2 d, a; b16 f16x2" for x in ("", ".relu")]
         forms += [f"cvt.rn.relu.f16x2.{t} d, a; f16x2 b16"]
     forms += [f"cvt.{r}{x}.tf32.f32 d, a; b32 f32" for r in ("rn", "rz") for x in ("", ".relu")]
-    for whole in ("u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"):
+    for whole in ("u16", "s16", "u32", "s32", "u64", "s64"):
         forms += [f"cvt.{r}.{whole}.bf16 d, a; {whole} bf16" for r in ("rni", "rzi", "rmi", "rpi")]
         forms += [f"cvt.{r}.bf16.{whole} d, a; bf16 {whole}" for r in ("rn", "rz", "rm", "rp")]
     forms += [

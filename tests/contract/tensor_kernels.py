@@ -1,6 +1,6 @@
 """Kernels in PTX that copy by tensor maps; see test_driver_tensor_maps.py."""
 
-HEADER = ".version 8.0\n.target sm_90\n.address_size 64\n"
+HEADER = ".version 8.3\n.target sm_90\n.address_size 64\n"
 COORDINATES = ["%r10", "%r11", "%r12", "%r13", "%r14"]
 
 

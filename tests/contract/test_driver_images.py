@@ -133,8 +133,8 @@ CROWDED = """.version 8.0
     + ["mov.u32 %sum, 0;"]
     + [f"xor.b32 %sum, %sum, %value{n}; mul.lo.u32 %sum, %sum, %value{n};" for n in range(99, -1, -1)]
     + ["and.b32 %index, %sum, 60;", "mul.wide.u32 %step, %index, 1;", "mov.u64 %near, room;"]
-    + ["add.u64 %near, %near, %step;", "st.volatile.local.u32 [%near], %sum;"]
-    + ["ld.volatile.local.u32 %sum, [room];", "ld.const.u32 %index, [table];"]
+    + ["add.u64 %near, %near, %step;", "st.local.u32 [%near], %sum;"]
+    + ["ld.local.u32 %sum, [room];", "ld.const.u32 %index, [table];"]
     + ["add.u32 %sum, %sum, %index;", "st.global.u32 [%place], %sum;", "ret; }"]
 )
 

@@ -11,7 +11,7 @@ import kernel_corpus as corpus
 import numpy as np
 import ptx_sequences as sequences
 import pytest
-from cuda_calls import Cuda
+from cuda_calls import Alone, Cuda
 from kernel_references import REFERENCES
 
 FUSED = (
@@ -209,10 +209,10 @@ BACK:
     mov.u32 %turn, 0;
 AGAIN:
     stacksave.u64 %saved;
-    alloca.u64 %at, 100000;
-    st.local.u32 [%at+99996], %turn;
+    alloca.u64 %at, 6000;
+    st.local.u32 [%at+5996], %turn;
     call (%sum), fill, (%count, %turn);
-    ld.local.u32 %kept, [%at+99996];
+    ld.local.u32 %kept, [%at+5996];
     add.u32 %sum, %sum, %kept;
     ld.local.u32 %kept, [%mine];
     add.u32 %sum, %sum, %kept;
@@ -227,11 +227,21 @@ AGAIN:
 """
 
 
-def test_stacks_that_grow_at_run_time(cuda: Cuda) -> None:
-    module = cuda.cuModuleLoadData(STACK.encode())
+def stacks(cuda: Cuda) -> None:
+    from test_driver_kernels import STACK
+
+    function = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(STACK.encode()), b"stacks")
     target = cuda.device_words(32)
-    cuda.launch_function(cuda.cuModuleGetFunction(module, b"stacks"), target, block=32)
-    found = cuda.read(target, 32)
+    cuda.cuCtxSetLimit(cuda.CUlimit.CU_LIMIT_STACK_SIZE, 16384)
+    cuda.launch_function(function, target, block=32)
+    print(*cuda.read(target, 32))
+    cuda.cuCtxSetLimit(cuda.CUlimit.CU_LIMIT_STACK_SIZE, 1024)
+    cuda.launch_function(function, target, block=32)
+    print(cuda.result("cuCtxSynchronize"))
+
+
+def test_stacks_that_grow_at_run_time(alone: Alone) -> None:
+    found, beyond = alone(stacks).splitlines()
     wanted = []
     for lane in range(32):
         kept = lane * 1000
@@ -241,6 +251,5 @@ def test_stacks_that_grow_at_run_time(cuda: Cuda) -> None:
                 total = total * 3 + number + turn
             kept = (kept + total + turn) % 2**32
         wanted.append(kept)
-    assert found.tolist() == wanted
-    cuda.cuMemFree(target)
-    cuda.cuModuleUnload(module)
+    assert [int(word) for word in found.split()] == wanted
+    assert beyond == "ERROR_ILLEGAL_ADDRESS"

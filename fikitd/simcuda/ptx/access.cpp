@@ -66,7 +66,7 @@ View BlockRun::view(Space space, std::uint64_t address, AccessKind kind, Context
     }
     if (high == window::local) {
         Warp& warp = *context.warp;
-        const std::uint32_t room = context.frame->stack_end();
+        const std::uint32_t room = std::min(context.frame->stack_end(), launch.stack);
         if (warp.local_room < room) warp.grow_local(room);
         return {address & ~window::mask, warp.local_room, warp.local.data(), warp.local_stride};
     }

@@ -185,6 +185,8 @@ inline constexpr std::uint32_t shared_scratch = 512;
 std::uint64_t shared_end(const Context& context, std::uint32_t alignment);
 // An operation that fills `place` with a special register; refuses an unknown one.
 void read_special(Lowering& lowering, std::string_view name, Place place, unsigned bytes);
+// Refuses a special register where it cannot stand, or a name that nothing has.
+[[noreturn]] void misplaced_special(Lowering& lowering, std::string_view name);
 // Finds out whether a kernel is uniform, and which of its loops only wait for a clock.
 void analyse(Draft& draft, Module& module);
 

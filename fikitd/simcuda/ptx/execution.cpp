@@ -38,6 +38,8 @@ KernelRun::KernelRun(const ptx::Kernel& what, std::vector<std::byte> given, cons
       parameters(std::move(given)),
       accesses(AccessLog::instance().begin(what.name)),
       grid_id(next_grid_id()),
+      stack(static_cast<std::uint32_t>(
+          std::clamp<std::size_t>(how.stack, what.program->local_bytes, ptx::limits::local_bytes))),
       variables_(variables) {
     if (shape.cooperative) workspace.resize(64);
 }

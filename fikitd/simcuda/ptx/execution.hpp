@@ -52,6 +52,8 @@ struct LaunchShape {
     std::array<std::uint32_t, 3> block{1, 1, 1};
     std::uint32_t dynamic_shared = 0;
     bool cooperative = false;
+    std::size_t stack =
+        model::stack_bytes;  // of each thread, for what only the run tells (alloca, recursion)
     std::array<std::uint32_t, 3> cluster{1, 1, 1};
     std::uint64_t blocks() const { return std::uint64_t{grid[0]} * grid[1] * grid[2]; }
     std::uint32_t threads() const { return block[0] * block[1] * block[2]; }
@@ -85,6 +87,7 @@ class KernelRun {
     std::vector<std::byte> workspace;  // of a cooperative launch, for the barrier of its grid
     std::shared_ptr<AccessRecorder> accesses;
     const std::uint64_t grid_id;
+    const std::uint32_t stack;  // bytes of local memory that each thread has
 
     // A function's constants, with the addresses of variables.
     const std::byte* constants(const ptx::Function& function);

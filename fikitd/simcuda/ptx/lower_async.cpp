@@ -224,6 +224,7 @@ void lower_copy(Lowering& lowering) {
     if (lowering.accept(".commit_group") || lowering.accept(".wait_all")) return;
     if (lowering.accept(".wait_group")) {
         lowering.expect_operands(1);
+        lowering.literal(0);
         return;
     }
     if (lowering.accept(".mbarrier")) {
@@ -238,13 +239,14 @@ void lower_copy(Lowering& lowering) {
         emit_barrier(lowering, address, Action::arrive);
         return;
     }
-    lowering.accept_any({".ca", ".cg", ".shared", ".shared::cta", ".global"});
+    const bool past_first_level = lowering.accept(".cg");
+    lowering.accept_any({".ca", ".shared", ".shared::cta", ".global"});
     const bool policy = lowering.accept(".L2::cache_hint");
     while (lowering.accept_prefix(".L2::")) {
     }
     lowering.expect_operands(3, policy ? 5 : 4);
     const std::uint32_t bytes = lowering.literal(2);
-    if (bytes != 4 && bytes != 8 && bytes != 16) lowering.refuse();
+    if (bytes != 16 && (past_first_level || (bytes != 4 && bytes != 8))) lowering.refuse("so many bytes");
     const bool fourth = lowering.count() - (policy ? 1 : 0) == 4;
     const bool guarded =
         fourth && lowering.operand(3).kind == OperandKind::reg && lowering.operand(3).type == Type::pred;

@@ -18,6 +18,16 @@ void give_predicate(Context& context, const Op& op, Mask mask) {
     d = (d & ~mask) | ((op.width & bit) != 0 ? mask : 0);
 }
 
+// Whole warps of at most 16 barriers take part.
+void check_numbers(const Lowering& lowering, std::size_t at) {
+    const Operand& number = lowering.operand(at);
+    if (number.kind == OperandKind::integer && number.value > 15) lowering.refuse("a barrier beyond 15");
+    if (at + 1 == lowering.count()) return;
+    const Operand& threads = lowering.operand(at + 1);
+    if (threads.kind == OperandKind::integer && threads.value % lanes != 0)
+        lowering.refuse("threads that are no whole warps");
+}
+
 void lower_barrier(Lowering& lowering) {
     if (lowering.accept(".warp")) return lower_warp_barrier(lowering);
     lowering.accept_any({".cta", ".aligned"});
@@ -37,6 +47,7 @@ void lower_barrier(Lowering& lowering) {
         if (!count && !all && !lowering.accept(".or")) lowering.refuse();
         const Type type = lowering.type();
         lowering.expect_operands(3, 4);
+        check_numbers(lowering, 1);
         const bool numbered = lowering.count() == 4;
         const Place a = lowering.source(1, Type::u32);
         const Place b = numbered ? lowering.source(2, Type::u32) : no_place;
@@ -55,6 +66,7 @@ void lower_barrier(Lowering& lowering) {
         return;
     }
     lowering.expect_operands(1, 2);
+    check_numbers(lowering, 0);
     const Place a = lowering.source(0, Type::u32);
     const Place b = lowering.count() == 2 ? lowering.source(1, Type::u32) : no_place;
     if (arrive && b == no_place) lowering.refuse();

@@ -162,7 +162,7 @@ void shift(Lowering& lowering) {
     const Type type = lowering.type();
     lowering.expect_operands(3);
     const Place a = lowering.source(1, type);
-    const Place b = lowering.source(2, Type::b32);
+    const Place b = lowering.source(2, Type::u32);
     const Place d = lowering.target(0, type);
     if (bytes_of(type) < 2) lowering.refuse();
     Op& op = lowering.emit(by_bytes(bytes_of(type), [&](auto zero) -> Handler {
@@ -201,7 +201,7 @@ void funnel(Lowering& lowering) {
         return map3<u32, u32, u32, u32>(
             [](u32 a, u32 b, u32 n) { return static_cast<u32>((u64{b} << 32 | a) >> std::min(n, 32U)); });
     };
-    emit3(lowering, Type::b32, Type::b32, Type::b32, Type::b32, pick());
+    emit3(lowering, Type::b32, Type::b32, Type::b32, Type::u32, pick());
 }
 
 void population(Lowering& lowering) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "ptx/engine.hpp"
 #include "ptx/floats.hpp"
 #include "ptx/lowering.hpp"
 
@@ -363,8 +364,14 @@ void lower_cvt(Lowering& lowering) {
     if (is_packed(to) || is_packed(from)) return emit_packed(lowering, to, from, rounding, flags);
     if (to == Type::pred || from == Type::pred || bytes_of(to) > 8 || bytes_of(from) > 8) lowering.refuse();
     lowering.expect_operands(2);
-    const Place a = lowering.narrow(lowering.operand(1), from);
-    const Place d = lowering.target(lowering.operand(0), to, true);
+    const Operand& what = lowering.operand(1);
+    Place a = no_place;
+    if (what.kind == OperandKind::special)
+        read_special(lowering, what.text, a = lowering.temporary(from), bytes_of(from));
+    else
+        a = from == Type::bf16 ? lowering.source(what, from) : lowering.narrow(what, from);
+    const bool wider = to != Type::bf16 && to != Type::tf32;
+    const Place d = lowering.target(lowering.operand(0), to, wider);
     const bool to_whole_real = whole && is_float(to) && is_float(from);
     const Handler run = frequent(to, from, rounding, flags, to_whole_real);
     Op& op = lowering.emit(run != nullptr ? run : general(bytes_of(to), bytes_of(from)), Work::convert);

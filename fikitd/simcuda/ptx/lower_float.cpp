@@ -225,27 +225,21 @@ void extreme_of(Lowering& lowering, bool greater) {
     if (by_sign && !lowering.accept(".abs")) lowering.refuse();
     const Type type = lowering.type();
     if (type != Type::f32 && type != Type::f64) lowering.refuse();
-    lowering.expect_operands(3, 4);
-    Place a = lowering.source(1, type);
+    lowering.expect_operands(3);
+    const Place a = lowering.source(1, type);
     const Place b = lowering.source(2, type);
     const Place d = lowering.target(0, type);
     const auto pick = [&](auto zero) {
         using T = decltype(zero);
         return map_op2<T, T, T>([](const Op& o, T x, T y) { return extreme(o, x, y); });
     };
-    const Place c = lowering.count() == 4 ? lowering.source(3, type) : no_place;
-    const std::uint32_t how = (greater ? 1U : 0U) | (keep_nan ? 2U : 0U) | (by_sign ? 4U : 0U);
-    const Place middle = c == no_place ? d : lowering.temporary(type);
-    for (int step = 0; step < (c == no_place ? 1 : 2); ++step) {
-        Op& made = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}),
-                                 type == Type::f64 ? Work::wide : Work::simple);
-        made.extra = how;
-        made.flags = flags;
-        made.a = a;
-        made.b = step == 0 ? b : c;
-        made.d = step == 0 ? middle : d;
-        a = middle;
-    }
+    Op& op = lowering.emit(type == Type::f32 ? pick(float{}) : pick(double{}),
+                           type == Type::f64 ? Work::wide : Work::simple);
+    op.extra = (greater ? 1U : 0U) | (keep_nan ? 2U : 0U) | (by_sign ? 4U : 0U);
+    op.flags = flags;
+    op.d = d;
+    op.a = a;
+    op.b = b;
 }
 
 template <bool negative>

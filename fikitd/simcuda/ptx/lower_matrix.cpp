@@ -25,8 +25,40 @@ Cell cell_of_turned_tile(unsigned lane, unsigned index, unsigned elements, unsig
     return {turned.column, turned.row};
 }
 
+// What of a's columns the elements are that mma.sp holds of them: PTX ISA, "Sparse matrix storage". Of four
+// elements two are there, of two of 32 bits one, with two or four bits of metadata each. Where those bits lie
+// follows from how whole warps share them: each of the eight groups of four lanes has rows r and r + 8, in
+// words of 16 bits each or, for elements of eight bits, of 32. `selector` says which lanes of a group.
+class Chosen {
+  public:
+    Chosen(const u32* metadata, unsigned bits, unsigned columns, unsigned selector)
+        : metadata_(metadata),
+          wide_(bits == 32),
+          unit_(bits == 8 ? 32 : 16),
+          lanes_(lanes_of_group(bits, columns)),
+          selector_(selector) {}
+
+    // Lanes of each group that have metadata of one product.
+    static unsigned lanes_of_group(unsigned bits, unsigned columns) {
+        return 16 * (columns / 2) * (bits == 32 ? 4 : 2) / 256;
+    }
+    unsigned column(unsigned row, unsigned held) const {
+        const unsigned bit = held * (wide_ ? 4 : 2);
+        const unsigned unit = bit / unit_;
+        const bool both = unit_ == 16;  // rows in a lane's word
+        const unsigned lane = row % 8 * 4 + selector_ * lanes_ + (both ? unit : unit * 2 + row / 8);
+        const unsigned index = metadata_[lane] >> (bit % unit_ + (both ? row / 8 * 16 : 0)) & 3;
+        return wide_ ? held * 2 + index / 2 : held / 2 * 4 + index;
+    }
+
+  private:
+    const u32* metadata_;
+    bool wide_;
+    unsigned unit_, lanes_, selector_;
+};
+
 // The function's lists hold the registers, from op.extra on: d, a, b, c. op.offset: Packed. op.width: bits
-// that differ are counted, not products.
+// that differ are counted, not products. op.a: a sparse matrix' metadata; op.d: its selector.
 template <bool tile>
 void multiply(Context& context, const Op& op, Mask) {
     const Packed what = unpack(op.offset);
@@ -41,10 +73,14 @@ void multiply(Context& context, const Op& op, Mask) {
         return at.row * columns + at.column;
     };
     Workspace& space = Workspace::get();
+    const bool sparse = op.a != no_place;
+    const Chosen chosen(sparse ? context.at<u32>(op.a) : nullptr, bits_of(what.a), k, op.d);
+    if (sparse) std::fill_n(space.a, m * k, 0.0);
     for (unsigned lane = 0; lane < lanes; ++lane) {
         for (unsigned index = 0; index < fa.elements(); ++index) {
-            const Cell at =
+            Cell at =
                 tile ? cell_of_tile(lane, index, fa.elements(), m, k) : cell_of_a(lane, index, fa.each(), m);
+            if (sparse) at.column = chosen.column(at.row, at.column);
             space.a[at.row * k + at.column] = number_from(what.a, fa.get(lane, index));
         }
         for (unsigned index = 0; index < fb.elements(); ++index) {
@@ -75,8 +111,8 @@ std::vector<Place> whole_fragment(Lowering& lowering, std::size_t index, Element
     return places;
 }
 
-void emit_product(Lowering& lowering, const Packed& what, Handler run, bool several) {
-    lowering.expect_operands(4);
+void emit_product(Lowering& lowering, const Packed& what, Handler run, bool several, bool sparse = false) {
+    lowering.expect_operands(sparse ? 6 : 4);
     if (!multiplies(what.a) || !multiplies(what.b) || !accumulates(what.c) || !accumulates(what.d))
         lowering.refuse();
     if (bits_of(what.a) != bits_of(what.b) || (what.a == Element::b1) != lowering.accept(".popc"))
@@ -86,10 +122,14 @@ void emit_product(Lowering& lowering, const Packed& what, Handler run, bool seve
     const bool saturate = lowering.accept(".satfinite");
     const auto& [m, n, k] = what.shape;
     if (std::max({m * k, k * n, m * n}) > Workspace::room) lowering.refuse();
-    std::vector<Place> a = whole_fragment(lowering, 1, what.a, m * k, false, several);
+    std::vector<Place> a = whole_fragment(lowering, 1, what.a, sparse ? m * k / 2 : m * k, false, several);
     std::vector<Place> b = whole_fragment(lowering, 2, what.b, k * n, false, several);
     std::vector<Place> c = whole_fragment(lowering, 3, what.c, m * n, false, several);
     std::vector<Place> d = whole_fragment(lowering, 0, what.d, m * n, true, several);
+    const Place metadata = sparse ? lowering.source(4, Type::u32) : no_place;
+    const std::uint32_t selector = sparse ? lowering.literal(5) : 0;
+    if (sparse && (selector + 1) * Chosen::lanes_of_group(bits_of(what.a), k) > 4)
+        lowering.refuse("a selector out of range");
     const std::uint32_t first = keep(lowering, std::move(d));
     keep(lowering, std::move(a));
     keep(lowering, std::move(b));
@@ -100,9 +140,12 @@ void emit_product(Lowering& lowering, const Packed& what, Handler run, bool seve
     op.offset = pack(what);
     op.flags = saturate ? flag::finite : 0;
     op.width = exclusive ? 1 : 0;
+    op.a = metadata;
+    op.d = selector;
 }
 
 void lower_mma(Lowering& lowering) {
+    const bool sparse = lowering.accept_any({".sp", ".sp::ordered_metadata"});
     if (!lowering.accept(".sync")) lowering.refuse();
     lowering.accept_any({".aligned"});
     Packed what{};
@@ -113,7 +156,8 @@ void lower_mma(Lowering& lowering) {
     what.b = element(lowering);
     what.c = element(lowering);
     if (what.shape.n != 8 || (what.shape.m != 16 && what.shape.m != 8)) lowering.refuse();
-    emit_product(lowering, what, &multiply<false>, false);
+    if (sparse && bits_of(what.a) < 8) lowering.refuse();
+    emit_product(lowering, what, &multiply<false>, false, sparse);
 }
 
 // wmma.load and wmma.store. op.e and op.d: what pack() made; op.extra: the list, above the state space;

@@ -182,7 +182,8 @@ void lower_load(Lowering& lowering) {
     const Address address = lowering.address(1, how.space);
     if (how.width == 1) {
         const Operand& to = lowering.operand(0);
-        const bool known = to.kind == OperandKind::reg && to.type != Type::pred && bytes_of(to.type) >= bytes;
+        const bool known = to.kind == OperandKind::reg && to.type != Type::pred &&
+                           bytes_of(to.type) >= bytes && agree(to.type, type);
         const Type into = known ? to.type : type;
         const Place d = lowering.target(0, into);
         Op& op = lowering.emit(bytes == 16 ? &load_pair : load_handler<false>(type, bytes_of(into)),
@@ -194,7 +195,9 @@ void lower_load(Lowering& lowering) {
     std::vector<Place> places;
     unsigned room = 0;
     for (const Operand& one : elements(lowering, lowering.operand(0), how.width)) {
-        if (one.kind == OperandKind::reg) room = std::max(room, bytes_of(one.type));
+        if (one.kind != OperandKind::reg) continue;
+        if (!agree(one.type, type)) lowering.mismatch();
+        room = std::max(room, bytes_of(one.type));
     }
     if (room < bytes) room = bytes;
     const Type into = room == 2 ? Type::b16 : room == 4 ? Type::b32 : room == 8 ? Type::b64 : Type::b8;

@@ -1,249 +1,10 @@
-// mov, packing, special registers, and addresses between state spaces.
-#include "model.hpp"
+// mov, packing, and addresses between state spaces.
 #include "ptx/engine.hpp"
 #include "ptx/lowering.hpp"
 
 namespace fikit::sim::ptx {
 
 namespace {
-
-enum class Special : std::uint32_t {
-    thread_x,
-    thread_y,
-    thread_z,
-    threads_x,
-    threads_y,
-    threads_z,
-    block_x,
-    block_y,
-    block_z,
-    blocks_x,
-    blocks_y,
-    blocks_z,
-    lane,
-    warp,
-    warps,
-    sm,
-    sms,
-    grid,
-    lane_eq,
-    lane_lt,
-    lane_le,
-    lane_gt,
-    lane_ge,
-    clock,
-    clock_high,
-    clock64,
-    timer,
-    timer_low,
-    timer_high,
-    dynamic_shared,
-    total_shared,
-    workspace_low,
-    workspace_high,
-    zero,
-    scratch,
-    cluster_x,
-    cluster_y,
-    cluster_z,
-    clusters_x,
-    clusters_y,
-    clusters_z,
-    in_cluster_x,
-    in_cluster_y,
-    in_cluster_z,
-    cluster_size_x,
-    cluster_size_y,
-    cluster_size_z,
-    cluster_rank,
-    cluster_size,
-    explicit_cluster,
-};
-
-struct Named {
-    std::string_view name;
-    Special special;
-};
-
-constexpr Named specials[] = {
-    {"%tid.x", Special::thread_x},
-    {"%tid.y", Special::thread_y},
-    {"%tid.z", Special::thread_z},
-    {"%tid", Special::thread_x},
-    {"%ntid.x", Special::threads_x},
-    {"%ntid.y", Special::threads_y},
-    {"%ntid.z", Special::threads_z},
-    {"%ctaid.x", Special::block_x},
-    {"%ctaid.y", Special::block_y},
-    {"%ctaid.z", Special::block_z},
-    {"%nctaid.x", Special::blocks_x},
-    {"%nctaid.y", Special::blocks_y},
-    {"%nctaid.z", Special::blocks_z},
-    {"%laneid", Special::lane},
-    {"%warpid", Special::warp},
-    {"%nwarpid", Special::warps},
-    {"%smid", Special::sm},
-    {"%nsmid", Special::sms},
-    {"%gridid", Special::grid},
-    {"%lanemask_eq", Special::lane_eq},
-    {"%lanemask_lt", Special::lane_lt},
-    {"%lanemask_le", Special::lane_le},
-    {"%lanemask_gt", Special::lane_gt},
-    {"%lanemask_ge", Special::lane_ge},
-    {"%clock", Special::clock},
-    {"%clock_hi", Special::clock_high},
-    {"%clock64", Special::clock64},
-    {"%globaltimer", Special::timer},
-    {"%globaltimer_lo", Special::timer_low},
-    {"%globaltimer_hi", Special::timer_high},
-    {"%dynamic_smem_size", Special::dynamic_shared},
-    {"%total_smem_size", Special::total_shared},
-    {"%aggr_smem_size", Special::total_shared},
-    {"%envreg1", Special::workspace_low},
-    {"%envreg2", Special::workspace_high},
-    {"%reserved_smem_offset_begin", Special::zero},
-    {"%reserved_smem_offset_cap", Special::zero},
-    {"%reserved_smem_offset_1", Special::scratch},
-    {"%clusterid.x", Special::cluster_x},
-    {"%clusterid.y", Special::cluster_y},
-    {"%clusterid.z", Special::cluster_z},
-    {"%nclusterid.x", Special::clusters_x},
-    {"%nclusterid.y", Special::clusters_y},
-    {"%nclusterid.z", Special::clusters_z},
-    {"%cluster_ctaid.x", Special::in_cluster_x},
-    {"%cluster_ctaid.y", Special::in_cluster_y},
-    {"%cluster_ctaid.z", Special::in_cluster_z},
-    {"%cluster_nctaid.x", Special::cluster_size_x},
-    {"%cluster_nctaid.y", Special::cluster_size_y},
-    {"%cluster_nctaid.z", Special::cluster_size_z},
-    {"%cluster_ctarank", Special::cluster_rank},
-    {"%cluster_nctarank", Special::cluster_size},
-    {"%is_explicit_cluster", Special::explicit_cluster},
-};
-
-u64 uniform_value(const Context& context, Special special) {
-    const BlockRun& block = *context.block;
-    const LaunchShape& shape = block.launch.shape;
-    const auto number = static_cast<u32>(special);
-    const auto axis = [&](Special first) { return number - static_cast<u32>(first); };
-    switch (special) {
-        case Special::threads_x:
-        case Special::threads_y:
-        case Special::threads_z:
-            return shape.block[axis(Special::threads_x)];
-        case Special::block_x:
-        case Special::block_y:
-        case Special::block_z:
-            return block.position[axis(Special::block_x)];
-        case Special::blocks_x:
-        case Special::blocks_y:
-        case Special::blocks_z:
-            return shape.grid[axis(Special::blocks_x)];
-        case Special::warp:
-            return context.warp->index;
-        case Special::warps:
-            return model::threads_per_sm / model::warp_size;
-        case Special::sm:
-            return block.sm;
-        case Special::sms:
-            return model::sm_count;
-        case Special::grid:
-            return block.launch.grid_id;
-        case Special::clock:
-            return block.clock_cycles() & 0xffffffff;
-        case Special::clock_high:
-            return block.clock_cycles() >> 32;
-        case Special::clock64:
-            return block.clock_cycles();
-        case Special::timer:
-            return static_cast<u64>(block.launch.timer_base + block.clock());
-        case Special::timer_low:
-            return static_cast<u64>(block.launch.timer_base + block.clock()) & 0xffffffff;
-        case Special::timer_high:
-            return static_cast<u64>(block.launch.timer_base + block.clock()) >> 32;
-        case Special::dynamic_shared:
-            return shape.dynamic_shared;
-        case Special::total_shared:
-            return block.shared_bytes() - shared_start;
-        // The address of a cooperative launch's workspace, its upper half in the first of the two.
-        case Special::workspace_low:
-            return shape.cooperative ? window::workspace >> 32 : 0;
-        case Special::workspace_high:
-        case Special::zero:
-            return 0;
-        case Special::scratch:
-            return shared_scratch;
-        case Special::cluster_x:
-        case Special::cluster_y:
-        case Special::cluster_z:
-            return block.position[axis(Special::cluster_x)] / shape.cluster[axis(Special::cluster_x)];
-        case Special::clusters_x:
-        case Special::clusters_y:
-        case Special::clusters_z:
-            return shape.grid[axis(Special::clusters_x)] / shape.cluster[axis(Special::clusters_x)];
-        case Special::in_cluster_x:
-        case Special::in_cluster_y:
-        case Special::in_cluster_z:
-            return block.position[axis(Special::in_cluster_x)] % shape.cluster[axis(Special::in_cluster_x)];
-        case Special::cluster_size_x:
-        case Special::cluster_size_y:
-        case Special::cluster_size_z:
-            return shape.cluster[axis(Special::cluster_size_x)];
-        case Special::cluster_rank:
-            return block.cluster_rank();
-        case Special::cluster_size:
-            return std::uint64_t{shape.cluster[0]} * shape.cluster[1] * shape.cluster[2];
-        case Special::explicit_cluster:
-            return shape.cluster != std::array<std::uint32_t, 3>{1, 1, 1};
-        default:
-            return 0;
-    }
-}
-
-u64 lane_value(Special special, unsigned lane) {
-    const Mask bit = Mask{1} << lane;
-    switch (special) {
-        case Special::lane_eq:
-            return bit;
-        case Special::lane_lt:
-            return bit - 1;
-        case Special::lane_le:
-            return (bit - 1) | bit;
-        case Special::lane_gt:
-            return ~((bit - 1) | bit);
-        case Special::lane_ge:
-            return ~(bit - 1);
-        default:
-            return lane;
-    }
-}
-
-template <typename T>
-void special_register(Context& context, const Op& op, Mask mask) {
-    const auto special = static_cast<Special>(op.extra);
-    T* d = context.at<T>(op.d);
-    if (op.a != no_place) {
-        const u32* a = context.at<u32>(op.a);
-        each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<T>(a[lane]); });
-        return;
-    }
-    if (special == Special::lane || (special >= Special::lane_eq && special <= Special::lane_ge)) {
-        each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<T>(lane_value(special, lane)); });
-        return;
-    }
-    const auto value = static_cast<T>(uniform_value(context, special));
-    each_lane(mask, [&](unsigned lane) { d[lane] = value; });
-}
-
-// The thread's index belongs to the entry function's frame: the outermost.
-template <typename T>
-void outer_thread_index(Context& context, const Op& op, Mask mask) {
-    const Frame* frame = context.frame;
-    while (frame->caller != nullptr) frame = frame->caller;
-    const u32* a = reinterpret_cast<const u32*>(frame->registers + frame->function->thread_index[op.extra]);
-    T* d = context.at<T>(op.d);
-    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<T>(a[lane]); });
-}
 
 template <typename T>
 void copy(Context& context, const Op& op, Mask mask) {
@@ -288,6 +49,23 @@ Type part_type(Lowering& lowering, unsigned bytes) {
     }
 }
 
+void test(Context& context, const Op& op, Mask) {
+    const u32* a = context.at<u32>(op.a);
+    Mask holds = 0;
+    for (unsigned lane = 0; lane < lanes; ++lane) holds |= Mask{a[lane] != 0} << lane;
+    context.predicate(op.d) = holds;
+}
+
+Place special_predicate(Lowering& lowering, std::string_view name) {
+    const Place value = lowering.temporary(Type::b32);
+    read_special(lowering, name, value, 4);
+    const Place place = lowering.temporary(Type::pred);
+    Op& op = lowering.prepare(&test);
+    op.d = place;
+    op.a = value;
+    return place;
+}
+
 void lower_mov(Lowering& lowering) {
     const Type type = lowering.type();
     lowering.expect_operands(2);
@@ -316,13 +94,15 @@ void lower_mov(Lowering& lowering) {
     }
     const Place d = lowering.target(to, type);
     if (type == Type::pred) {
-        const Place a = lowering.predicate(from);
+        const Place a = from.kind == OperandKind::special ? special_predicate(lowering, from.text)
+                                                          : lowering.predicate(from);
         Op& op = lowering.emit(&copy_predicate);
         op.d = d;
         op.a = a;
         return;
     }
     if (from.kind == OperandKind::special) {
+        if (!agree(Type::u64, type)) lowering.mismatch();
         const std::size_t before = lowering.function().code.size();
         read_special(lowering, from.text, d, bytes_of(type));
         Op& op = lowering.function().code[before];
@@ -330,7 +110,7 @@ void lower_mov(Lowering& lowering) {
         op.guard_negated = lowering.instruction().guard_negated;
         return;
     }
-    const Place a = lowering.source(from, type);
+    const Place a = lowering.source_or_address(from, type);
     Op& op =
         lowering.emit(bytes_of(type) == 16 ? Handler{&copy<u128>} : by_bytes(bytes_of(type), [](auto zero) {
             return Handler{&copy<decltype(zero)>};
@@ -370,8 +150,7 @@ void lower_cvta(Lowering& lowering) {
     if (!space || bytes_of(type) != 8) lowering.refuse();
     lowering.expect_operands(2);
     const Operand& from = lowering.operand(1);
-    const Place a = from.kind == OperandKind::variable ? lowering.address_of(from, 8, false)
-                                                       : lowering.source(from, type);
+    const Place a = to_space ? lowering.source(from, type) : lowering.source_or_address(from, type);
     const Place d = lowering.target(0, type);
     const std::uint64_t base = window_of(*space);
     // Null stays null on the way to the generic space only where both have the same addresses.
@@ -452,32 +231,6 @@ void lower_isspacep(Lowering& lowering) {
 }
 
 }  // namespace
-
-void read_special(Lowering& lowering, std::string_view name, Place place, unsigned bytes) {
-    if (bytes != 2 && bytes != 4 && bytes != 8) lowering.refuse();
-    for (const Named& named : specials) {
-        if (named.name != name) continue;
-        const auto axis = static_cast<std::uint32_t>(named.special);
-        Op& op = lowering.prepare(by_bytes(bytes, [&](auto zero) -> Handler {
-            using T = decltype(zero);
-            if (axis < 3 && !lowering.function().entry) return &outer_thread_index<T>;
-            return &special_register<T>;
-        }));
-        op.d = place;
-        op.extra = axis;
-        if (axis < 3 && lowering.function().entry) op.a = lowering.function().thread_index[axis];
-        return;
-    }
-    if (name.substr(0, 7) == "%envreg" || name.substr(0, 3) == "%pm" || name == "%current_graph_exec") {
-        Op& op = lowering.prepare(
-            by_bytes(bytes, [](auto zero) { return Handler{&special_register<decltype(zero)>}; }));
-        op.d = place;
-        op.extra = static_cast<std::uint32_t>(Special::zero);
-        return;
-    }
-    fail(lowering.instruction().line,
-         quoted(name) + " is not declared, or not supported by the simulated driver");
-}
 
 void add_move(Families& families) {
     families["mov"] = &lower_mov;

@@ -1,6 +1,7 @@
 // alloca, stacksave, stackrestore: what a call takes from its threads' stacks while it runs.
 //
-// Lanes that allocate together get the same place, with room for the greatest of their sizes.
+// Lanes that allocate together get the same place, with room for the greatest of their sizes. As on the H200
+// nothing fails yet where the stack (CU_LIMIT_STACK_SIZE) is too small for it, but every access to it will.
 #include <algorithm>
 
 #include "ptx/engine.hpp"
@@ -21,13 +22,14 @@ void allocate(Context& context, const Op& op, Mask mask) {
     Word largest = 0;
     each_lane(mask, [&](unsigned lane) { largest = std::max(largest, sizes[lane]); });
     const u64 place = rounded_up(frame.stack_end(), op.extra);
-    if (largest > limits::local_bytes || place + largest > limits::local_bytes) {
-        context.fault = CUDA_ERROR_HARDWARE_STACK_ERROR;
-        return;
-    }
-    frame.allocated += static_cast<std::uint32_t>(rounded_up(place + largest, 16)) - frame.stack_end();
+    const u64 size = std::min<u64>(largest, limits::local_bytes);
+    const u64 room = context.block->launch.stack;
+    const u64 beyond = std::max<u64>(2 * limits::local_bytes, frame.stack_end());
+    const u64 end = std::min(rounded_up(place + size, 16), beyond);
+    frame.allocated += static_cast<std::uint32_t>(end - frame.stack_end());
+    const u64 given = place + size <= room ? place : std::max(place, room);
     Word* d = context.at<Word>(op.d);
-    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<Word>(place); });
+    each_lane(mask, [&](unsigned lane) { d[lane] = static_cast<Word>(given); });
 }
 
 template <typename Word>
@@ -58,7 +60,6 @@ void lower_alloca(Lowering& lowering) {
     const Place a = lowering.source(1, type);
     const Place d = lowering.target(0, type);
     Op& op = lowering.emit(type == Type::u32 ? &allocate<u32> : &allocate<u64>);
-    op.kind = Kind::checked;
     op.extra = alignment;
     op.a = a;
     op.d = d;

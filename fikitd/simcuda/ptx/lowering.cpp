@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "ptx/engine.hpp"
+#include "ptx/forms.hpp"
 
 namespace fikit::sim::ptx {
 
@@ -50,13 +51,6 @@ Handler extension(unsigned to, Type from) {
 
 void invert(Context& context, const Op& op, Mask) { context.predicate(op.d) = ~context.predicate(op.a); }
 
-void test(Context& context, const Op& op, Mask) {
-    const u32* a = context.at<u32>(op.a);
-    Mask holds = 0;
-    for (unsigned lane = 0; lane < lanes; ++lane) holds |= Mask{a[lane] != 0} << lane;
-    context.predicate(op.d) = holds;
-}
-
 void local_address(Context& context, const Op& op, Mask) {
     u64* d = context.at<u64>(op.d);
     const u64 value = static_cast<u64>(op.offset) + context.frame->local_base;
@@ -84,17 +78,17 @@ void Lowering::refuse(std::string_view why) const {
     fail(instruction_->line, message);
 }
 
+void Lowering::mismatch() const {
+    fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+}
+
 const Operand& Lowering::operand(std::size_t index) const {
-    if (index >= instruction_->operands.size()) {
-        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
-    }
+    if (index >= instruction_->operands.size()) mismatch();
     return instruction_->operands[index];
 }
 
 void Lowering::expect_operands(std::size_t least, std::size_t most) const {
-    if (count() < least || count() > std::max(least, most)) {
-        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
-    }
+    if (count() < least || count() > std::max(least, most)) mismatch();
 }
 
 bool Lowering::accept(std::string_view modifier) {
@@ -241,59 +235,53 @@ Place Lowering::source(const Operand& operand, Type type) {
     if (type == Type::pred) return predicate(operand);
     switch (operand.kind) {
         case OperandKind::reg:
-            if (bytes_of(operand.type) != bytes || operand.type == Type::pred) break;
+            if (bytes_of(operand.type) != bytes || operand.type == Type::pred || !agree(operand.type, type))
+                break;
             return operand.place;
         case OperandKind::integer:
-            if (bytes > 8) break;
+            if (bytes > 8 || !agree(Type::u64, type)) break;
             return constant(operand.value, bytes);
         case OperandKind::real32:
-            if (bytes == 8) {
+            if (type == Type::f64) {
                 const double wide = std::bit_cast<float>(static_cast<std::uint32_t>(operand.value));
                 return constant(std::bit_cast<std::uint64_t>(wide), 8);
             }
-            if (bytes != 4) break;
+            if (bytes != 4 || !agree(Type::f32, type)) break;
             return constant(operand.value, 4);
         case OperandKind::real64:
-            if (bytes == 4) {
+            if (type == Type::f32) {
                 const auto single = static_cast<float>(std::bit_cast<double>(operand.value));
                 return constant(std::bit_cast<std::uint32_t>(single), 4);
             }
-            if (bytes != 8) break;
+            if (bytes != 8 || !agree(Type::f64, type)) break;
             return constant(operand.value, 8);
-        case OperandKind::variable:
-            if (bytes != 4 && bytes != 8) break;
-            return address_of(operand, bytes, false);
-        case OperandKind::special: {
-            const Place place = temporary(type);
-            read_special(*this, operand.text, place, bytes);
-            return place;
-        }
-        case OperandKind::symbol: {
-            const std::int32_t found = program_.find(operand.text);
-            if (found < 0) fail(instruction_->line, "Unknown symbol " + quoted(operand.text));
-            if (bytes != 8) break;
-            return constant(code_address(static_cast<std::uint64_t>(found)), 8);
-        }
+        case OperandKind::special:
+            misplaced_special(*this, operand.text);
+        case OperandKind::symbol:
+            if (program_.find(operand.text) < 0)
+                fail(instruction_->line, "Unknown symbol " + quoted(operand.text));
+            break;
         default:
             break;
     }
-    fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+    mismatch();
+}
+
+Place Lowering::source_or_address(const Operand& operand, Type type) {
+    const unsigned bytes = bytes_of(type);
+    if (operand.kind == OperandKind::variable && agree(Type::u64, type) && (bytes == 4 || bytes == 8))
+        return address_of(operand, bytes, false);
+    if (operand.kind == OperandKind::symbol && agree(Type::u64, type) && bytes == 8) {
+        if (const std::int32_t found = program_.find(operand.text); found >= 0)
+            return constant(code_address(static_cast<std::uint64_t>(found)), 8);
+    }
+    return source(operand, type);
 }
 
 Place Lowering::predicate(const Operand& operand) {
-    if (operand.kind == OperandKind::special) {
-        const Place value = temporary(Type::b32);
-        read_special(*this, operand.text, value, 4);
-        const Place place = temporary(Type::pred);
-        Op& op = prepare(&test);
-        op.d = place;
-        op.a = value;
-        return place;
-    }
     if (operand.kind == OperandKind::integer) return constant(operand.value != 0 ? ~std::uint64_t{0} : 0, 4);
-    if (operand.kind != OperandKind::reg || operand.type != Type::pred) {
-        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
-    }
+    if (operand.kind == OperandKind::special) misplaced_special(*this, operand.text);
+    if (operand.kind != OperandKind::reg || operand.type != Type::pred) mismatch();
     if (!operand.negated) return operand.place;
     const Place place = temporary(Type::pred);
     Op& op = prepare(&invert);
@@ -305,6 +293,7 @@ Place Lowering::predicate(const Operand& operand) {
 Place Lowering::narrow(const Operand& operand, Type type) {
     if (operand.kind != OperandKind::reg || bytes_of(operand.type) <= bytes_of(type))
         return source(operand, type);
+    if (!agree(operand.type, type)) mismatch();
     const Place place = temporary(type);
     Op& op = prepare(by_bytes(bytes_of(type), [&](auto word) {
         using D = decltype(word);
@@ -325,15 +314,13 @@ Place Lowering::narrow(const Operand& operand, Type type) {
 Place Lowering::target(const Operand& operand, Type type, bool wider) {
     if (operand.kind == OperandKind::sink) return temporary(type);
     if (operand.kind != OperandKind::reg || (operand.type == Type::pred) != (type == Type::pred) ||
-        operand.negated) {
-        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
+        operand.negated || (type != Type::pred && !agree(operand.type, type))) {
+        mismatch();
     }
     const unsigned bytes = bytes_of(type);
     const unsigned room = bytes_of(operand.type);
     if (room == bytes) return operand.place;
-    if (!wider || room < bytes || room > 8) {
-        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
-    }
+    if (!wider || room < bytes || room > 8) mismatch();
     Op op;
     op.run = extension(room, type);
     op.d = operand.place;
@@ -355,19 +342,25 @@ Address Lowering::address(std::size_t index, Space space) {
     Address op;
     op.space = space;
     const Operand& whole = operand(index);
-    if (whole.kind != OperandKind::address || whole.parts.size() != 1) {
-        fail(instruction_->line, "Arguments mismatch for instruction " + quoted(instruction_->name));
-    }
+    if (whole.kind != OperandKind::address || whole.parts.size() != 1) mismatch();
     const Operand& base = whole.parts.front();
     op.offset = static_cast<std::int64_t>(whole.value);
     if (base.kind == OperandKind::reg) {
         op.wide = bytes_of(base.type) != 4;
-        op.base = source(base, bytes_of(base.type) == 4 ? Type::b32 : Type::b64);
+        if (!op.wide && (space == Space::generic || space == Space::global))
+            fail(instruction_->line, "An address of 32 bits in instruction " + quoted(instruction_->name));
+        op.base = source(base, op.wide ? Type::u64 : Type::u32);
         return op;
     }
     if (base.kind == OperandKind::variable) {
-        if (base.space == Space::frame_parameter) {
-            if (space != Space::parameter) refuse("the address of an argument");
+        const bool argument = base.space == Space::frame_parameter;
+        const bool windowed =
+            base.space == Space::global || base.space == Space::shared || base.space == Space::local;
+        if (space == Space::generic ? !windowed : space != (argument ? Space::parameter : base.space)) {
+            fail(instruction_->line, "State space mismatch between instruction and address in instruction " +
+                                         quoted(instruction_->name));
+        }
+        if (argument) {
             op.space = Space::frame_parameter;
             op.base = no_place;
             op.offset = static_cast<std::int64_t>(base.value + base.addend) + op.offset;
@@ -376,7 +369,12 @@ Address Lowering::address(std::size_t index, Space space) {
         op.base = address_of(base, 8, space == Space::generic);
         return op;
     }
-    op.base = source(base, Type::b64);
+    if (base.kind == OperandKind::integer && space != Space::local) {
+        fail(instruction_->line,
+             "Immediate addresses allowed only for .local state space, not in instruction " +
+                 quoted(instruction_->name));
+    }
+    op.base = source(base, Type::u64);
     return op;
 }
 
@@ -428,6 +426,16 @@ void Lowering::lower_one(const Instruction& instruction) {
     }
     const auto family = families().find(opcode);
     if (family == families().end()) refuse();
+    if (known_forms_.count(name) == 0) {
+        const auto since = version_of_form(opcode, modifiers_);
+        if (!since) fail(instruction.line, "Illegal modifiers or types in instruction " + quoted(name));
+        if (*since > module_.version) {
+            fail(instruction.line, "Instruction " + quoted(name) + " requires PTX ISA .version " +
+                                       std::to_string(*since / 10) + "." + std::to_string(*since % 10) +
+                                       " or later");
+        }
+        known_forms_.insert(name);
+    }
     family->second(*this);
     if (!modifiers_.empty()) {
         fail(instruction.line, "Illegal modifier " + quoted(modifiers_.front()) + " for instruction " +

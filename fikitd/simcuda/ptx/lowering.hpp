@@ -7,6 +7,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "ptx/lanes.hpp"
@@ -67,6 +68,8 @@ class Lowering {
     // --- operands as places
     Place source(std::size_t index, Type type) { return source(operand(index), type); }
     Place source(const Operand& operand, Type type);
+    // A source that may be the address of a variable or of a function, too.
+    Place source_or_address(const Operand& operand, Type type);
     Place predicate(const Operand& operand);  // read, with its negation
     Place target(std::size_t index, Type type) { return target(operand(index), type); }
     // A place to write; a wider register is filled by extension afterwards where `wider` allows it.
@@ -89,6 +92,7 @@ class Lowering {
     Function& function() { return *draft_.function; }
     void branch_to(std::string_view name);  // the last operation goes there
     std::uint32_t jump_table(std::string_view name);
+    [[noreturn]] void mismatch() const;  // of an operand
 
   private:
     struct Fixup {
@@ -109,6 +113,7 @@ class Lowering {
     std::map<unsigned, std::vector<Place>> temporaries_;
     std::map<unsigned, std::size_t> temporaries_used_;
     std::vector<Fixup> fixups_;
+    std::unordered_set<std::string_view> known_forms_;  // names of instructions whose forms there are
 };
 
 // opcode (its first word) to what lowers it

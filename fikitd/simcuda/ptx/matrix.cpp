@@ -157,7 +157,7 @@ void Workspace::multiply(const Shape& shape, bool exclusive) {
 }
 
 std::vector<Place> fragment(Lowering& lowering, const Operand& operand, Element element, bool write) {
-    const Type word = element == Element::f64 ? Type::b64 : Type::b32;
+    const Type word = element == Element::f64 ? Type::f64 : element == Element::f32 ? Type::f32 : Type::u32;
     std::vector<Place> places;
     const auto add = [&](const Operand& one) {
         places.push_back(write ? lowering.target(one, word) : lowering.source(one, word));

@@ -67,8 +67,6 @@ Operand Parser::address(Draft& draft, int depth) {
         // operand() has taken "+ number" already.
     } else if (accept('+')) {
         result.value = signed_number();
-    } else if (lexer_.peek().is('-')) {
-        result.value = signed_number();
     }
     while (accept(',')) result.parts.push_back(operand(draft, depth + 1));  // coordinates
     expect(']');
@@ -122,10 +120,7 @@ Operand Parser::operand(Draft& draft, int depth) {
     }
     if (token.kind != TokenKind::word) fail_near(token);
     result = named(draft, token);
-    if (result.kind == OperandKind::variable && (lexer_.peek().is('+') || lexer_.peek().is('-'))) {
-        accept('+');
-        result.addend = signed_number();
-    }
+    if (result.kind == OperandKind::variable && accept('+')) result.addend = signed_number();
     return result;
 }
 

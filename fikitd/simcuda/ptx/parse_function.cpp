@@ -176,9 +176,7 @@ void Parser::parse_function(bool entry) {
         kernel.name = name.text;
         kernel.static_shared = shared_bytes_;
         kernel.local_bytes = draft.function->local_bytes;
-        // In units of 8; the least that ptxas gives is 16 or so.
-        std::uint32_t estimate = 8 + live_registers(draft);
-        estimate = std::clamp((estimate + 7) / 8 * 8, 16U, model::registers_per_thread);
+        std::uint32_t estimate = std::min(registers_needed(draft), model::registers_per_thread);
         if (register_limit != 0) estimate = std::min(estimate, register_limit);
         if (most_registers_ != 0) estimate = std::min(estimate, most_registers_);
         if (register_wish_ != 0) estimate = register_wish_;

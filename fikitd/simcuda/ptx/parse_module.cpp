@@ -103,6 +103,7 @@ void Parser::parse_module() {
         throw SyntaxError{Verdict::unsupported_version, version.line,
                           "Unsupported .version " + std::string(version.text)};
     }
+    module_.version = static_cast<unsigned>(10 * std::bit_cast<double>(version.value) + 0.5);
     if (!word().is(".target")) fail(version.line, "Missing .target directive");
     const Token target = word();
     if (target.text.substr(0, 3) != "sm_") fail(target.line, "Unknown .target " + quoted(target.text));
@@ -379,6 +380,10 @@ Verdict parse(std::string_view text, Module& module, std::string& log) {
         auto program = std::make_shared<Program>();
         Parser(text, parsed, *program).parse_module();
         for (Kernel& kernel : parsed.kernels) kernel.program = program.get();
+        for (const auto& function : program->functions) {
+            program->local_bytes =
+                std::min(program->local_bytes + function->local_bytes, limits::local_bytes);
+        }
         parsed.program = std::move(program);
         module = std::move(parsed);
         return Verdict::accepted;

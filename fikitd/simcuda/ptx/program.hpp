@@ -117,6 +117,7 @@ struct Function {
 
 struct Program {
     std::vector<std::unique_ptr<Function>> functions;
+    std::uint32_t local_bytes = 0;  // of all functions: what calls without recursion need at most
     std::unordered_map<std::string, std::int32_t> index;  // by name
     std::int32_t find(std::string_view name) const;       // -1: none
 };

@@ -73,8 +73,8 @@ struct Draft {
     Place allocate(Type type);
 };
 
-// How many registers of 32 bits hold values at once, at most.
-std::uint32_t live_registers(const Draft& draft);
+// How many registers of 32 bits each thread needs, about.
+std::uint32_t registers_needed(const Draft& draft);
 // Makes the code of a function. Throws SyntaxError.
 void lower(Draft& draft, Module& module, Program& program);
 

@@ -50,4 +50,9 @@ bool is_float(Type type) {
            type == Type::f64;
 }
 
+bool agree(Type declared, Type wanted) {
+    return declared == wanted || is_bits(declared) || is_bits(wanted) ||
+           (is_integer(declared) && is_integer(wanted));
+}
+
 }  // namespace fikit::sim::ptx

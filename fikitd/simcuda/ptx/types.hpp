@@ -45,5 +45,8 @@ bool is_unsigned(Type type);  // .u and .b
 bool is_bits(Type type);
 bool is_integer(Type type);  // .u and .s, not .b
 bool is_float(Type type);    // one number, not a pair
+// Whether an instruction of the type `wanted` takes a register declared as of the other, apart from their
+// sizes.
+bool agree(Type declared, Type wanted);
 
 }  // namespace fikit::sim::ptx

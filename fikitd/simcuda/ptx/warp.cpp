@@ -364,12 +364,13 @@ void BlockRun::call(Warp& warp, std::size_t index, const Op& op, Context& contex
         return;
     }
     const std::uint32_t local_base = caller->stack_end();
-    Frame* frame =
-        caller->depth < limits::call_depth && local_base + function.local_bytes <= limits::local_bytes
-            ? make_frame(warp, function)
-            : nullptr;
+    Frame* frame = caller->depth < limits::call_depth ? make_frame(warp, function) : nullptr;
     if (frame == nullptr) {
         fault_ = CUDA_ERROR_HARDWARE_STACK_ERROR;
+        return;
+    }
+    if (function.local_bytes > 0 && local_base + function.local_bytes > launch.stack) {
+        fault_ = CUDA_ERROR_ILLEGAL_ADDRESS;
         return;
     }
     frame->caller = caller;

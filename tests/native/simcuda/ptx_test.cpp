@@ -28,7 +28,7 @@ std::string refusal(const std::string& body) {
 std::string kernel(const std::string& code) {
     return ".visible .entry k(.param .u64 a) { .reg .pred %p<4>; .reg .b32 %r<9>; .reg .b64 "
            "%rd<9>;\n"
-           "ld.param.u64 %rd8, [a];\n" +
+           ".reg .b64 %base; mov.u64 %base, 0; ld.param.u64 %rd8, [a];\n" +
            code + "}\n";
 }
 
@@ -56,7 +56,7 @@ std::uint64_t computed(const std::string& code, std::uint64_t argument = 0, Laun
     return value;
 }
 
-const std::string store = "st.global.u64 [0], %rd1; ret;";
+const std::string store = "st.global.u64 [%base], %rd1; ret;";
 
 }  // namespace
 
@@ -106,14 +106,14 @@ TEST(endless_loops_meet_the_watchdog) {
 
 TEST(reductions_count_every_thread) {
     const LaunchShape shape{{5, 2, 1}, {64, 1, 1}};
-    CHECK(computed("red.global.add.u64 [0], 2; ret;", 0, shape) == 1280);
-    CHECK(computed("atom.global.max.u64 %rd1, [0], 9; ret;", 0, shape) == 9);
+    CHECK(computed("red.global.add.u64 [%base], 2; ret;", 0, shape) == 1280);
+    CHECK(computed("atom.global.max.u64 %rd1, [%base], 9; ret;", 0, shape) == 9);
     CHECK(computed("mov.u32 %r1, %ntid.x; cvt.u64.u32 %rd1, %r1;" + store, 0, shape) == 64);
 }
 
 TEST(bad_addresses_and_traps) {
-    CHECK(computed("ld.global.u32 %r1, [2]; ret;") == 0xfa000000U + CUDA_ERROR_MISALIGNED_ADDRESS);
-    CHECK(computed("ld.global.u32 %r1, [65536]; ret;") == 0xfa000000U + CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK(computed("ld.global.u32 %r1, [%base+2]; ret;") == 0xfa000000U + CUDA_ERROR_MISALIGNED_ADDRESS);
+    CHECK(computed("ld.global.u32 %r1, [%base+65536]; ret;") == 0xfa000000U + CUDA_ERROR_ILLEGAL_ADDRESS);
     CHECK(computed("trap;") == 0xfa000000U + CUDA_ERROR_LAUNCH_FAILED);
 }
 
@@ -127,7 +127,7 @@ TEST(what_differs_between_threads_is_not_uniform) {
     for (const char* name : {"%tid.x", "%ctaid.x", "%laneid", "%smid", "%warpid"}) {
         CHECK(!uniform(std::string("mov.u32 %r1, ").append(name).append("; ret;")));
     }
-    CHECK(!uniform("atom.global.add.u64 %rd1, [0], 1; st.global.u64 [8], %rd1; ret;"));
+    CHECK(!uniform("atom.global.add.u64 %rd1, [%base], 1; st.global.u64 [%base+8], %rd1; ret;"));
     CHECK(!uniform("red.global.add.f32 [%rd8], 0f3F800000; ret;"));
 }
 
@@ -138,8 +138,8 @@ TEST(threads_have_their_own_index) {
         "mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ntid.y; mul.lo.u32 %r3, %r3, %r5;"
         "mad.lo.u32 %r1, %r4, %r3, %r1; cvt.u64.u32 %rd1, %r1;";
     // The sum of 0 .. 239.
-    CHECK(computed(index + "red.global.add.u64 [0], %rd1; ret;", 0, shape) == 240 * 239 / 2);
-    CHECK(computed(index + "red.global.max.u64 [0], %rd1; ret;", 0, shape) == 239);
+    CHECK(computed(index + "red.global.add.u64 [%base], %rd1; ret;", 0, shape) == 240 * 239 / 2);
+    CHECK(computed(index + "red.global.max.u64 [%base], %rd1; ret;", 0, shape) == 239);
 }
 
 TEST(lanes_that_part_meet_again) {
@@ -147,26 +147,26 @@ TEST(lanes_that_part_meet_again) {
     CHECK(computed("mov.u32 %r1, %laneid; mov.u32 %r2, 0; setp.lt.u32 %p1, %r1, 7; @%p1 bra A;"
                    "L: add.u32 %r2, %r2, 1; setp.lt.u32 %p2, %r2, %r1; @%p2 bra L; bra B;"
                    "A: mov.u32 %r2, 100;"
-                   "B: activemask.b32 %r3; cvt.u64.u32 %rd1, %r3; red.global.and.b64 [8], 0;"
-                   "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u64 [0], %rd1; ret;",
+                   "B: activemask.b32 %r3; cvt.u64.u32 %rd1, %r3; red.global.and.b64 [%base+8], 0;"
+                   "setp.eq.u32 %p1, %r1, 0; @%p1 st.global.u64 [%base], %rd1; ret;",
                    0, shape) == 0xffffffffU);
 }
 
 TEST(a_lane_may_wait_for_another_of_its_warp) {
     const LaunchShape shape{{1, 1, 1}, {32, 1, 1}};
     // Every lane takes the lock at 8 in turn, by a loop that spins.
-    CHECK(
-        computed("L: atom.global.cas.b32 %r1, [8], 0, 1; setp.ne.s32 %p1, %r1, 0; @%p1 bra L;"
-                 "ld.volatile.global.u64 %rd1, [0]; add.u64 %rd1, %rd1, 1; st.volatile.global.u64 [0], %rd1;"
-                 "atom.global.exch.b32 %r1, [8], 0; ret;",
-                 0, shape) == 32);
+    CHECK(computed("L: atom.global.cas.b32 %r1, [%base+8], 0, 1; setp.ne.s32 %p1, %r1, 0; @%p1 bra L;"
+                   "ld.volatile.global.u64 %rd1, [%base]; add.u64 %rd1, %rd1, 1; st.volatile.global.u64 "
+                   "[%base], %rd1;"
+                   "atom.global.exch.b32 %r1, [%base+8], 0; ret;",
+                   0, shape) == 32);
 }
 
 TEST(lanes_meet_at_a_warp_s_barrier_from_two_places) {
     const LaunchShape shape{{1, 1, 1}, {32, 1, 1}};
     CHECK(computed("mov.u32 %r1, %laneid; setp.lt.u32 %p1, %r1, 16; @%p1 bra A;"
-                   "bar.warp.sync -1; red.global.add.u64 [0], 1; ret;"
-                   "A: bar.warp.sync -1; red.global.add.u64 [0], 100; ret;",
+                   "bar.warp.sync -1; red.global.add.u64 [%base], 1; ret;"
+                   "A: bar.warp.sync -1; red.global.add.u64 [%base], 100; ret;",
                    0, shape) == 1616);
 }
 

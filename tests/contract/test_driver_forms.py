@@ -1,0 +1,53 @@
+"""Which instructions the driver's compiler takes and which it refuses, by name and line.
+
+tests/data/forms/instructions.txt has them, `+` or `-` before each, as ptxas 13.0 judges for sm_90. Names of
+registers say their type: w has 32 bits, x 64, h 16, b 8, v 128, p and q are predicates; f .f32, e .f64, u
+.u32, s .s32.
+"""
+
+from pathlib import Path
+
+from cuda_calls import Cuda
+
+LINES = (Path(__file__).parents[1] / "data/forms/instructions.txt").read_text().splitlines()
+HEADER = """.version 8.6
+.target sm_90
+.address_size 64
+.global .align 16 .b8 glo[64]; .const .align 16 .b8 con[64];
+"""
+NAMES = {
+    ".b8": "b b1",
+    ".b16": "h h1 h2 h3",
+    ".b32": "w w1 w2 w3 w4 w5 w6 w7 w8 w9",
+    ".b64": "x x1 x2 x3 y",
+    ".b128": "v",
+    ".f32": "f f1 f2 f3 f4 f5 f6 f7",
+    ".f64": "e e1 e2 e3",
+    ".u32": "u u1 u2 u3",
+    ".s32": "s s1",
+    ".pred": "p q",
+}
+REGISTERS = " ".join(f".reg {kind} {', '.join(names.split())};" for kind, names in NAMES.items())
+ROOM = ".local .align 16 .b8 loc[64]; .shared .align 16 .b8 sha[64];"
+
+
+def kernel(number: int, instruction: str) -> str:
+    start = f".visible .entry form_{number}(.param .u64 par_{number}) {{"
+    body = instruction.replace("[par", f"[par_{number}").replace(" par;", f" par_{number};")
+    return f"{start} {REGISTERS} {ROOM}\n{body}\nret; }}\n"
+
+
+def test_forms_that_are_taken(cuda: Cuda) -> None:
+    text = HEADER + "".join(kernel(number, line[2:]) for number, line in enumerate(LINES) if line[0] == "+")
+    cuda.cuModuleUnload(cuda.cuModuleLoadData(text.encode()))
+
+
+def test_forms_that_are_refused(cuda: Cuda) -> None:
+    refused = [line[2:] for line in LINES if line[0] == "-"]
+    taken = []
+    for instruction in refused:
+        text = (HEADER + kernel(0, instruction)).encode()
+        if cuda.result("cuModuleLoadData", text) != "ERROR_INVALID_PTX":
+            taken.append(instruction)
+    assert taken == []
+    assert len(refused) > 150
