@@ -48,6 +48,7 @@ enum {
     FIKIT_MAX_HOST_BUFFERS = 4096, /* pinned host memory handles; 0 is the staging area */
     FIKIT_MAX_GRAPHS = 16384,      /* handles of instantiated graphs */
     FIKIT_MAX_MEMORIES = 65536,    /* handles of physical memory that the program maps itself */
+    FIKIT_MAX_LINKS = 256,         /* handles of images that are being linked */
     FIKIT_MAX_CALL_BYTES = 16384,  /* request payload of a call */
     FIKIT_MAX_REPLY_BYTES = 65536, /* reply payload of a call */
     FIKIT_ERROR_TEXT = 256,        /* bytes, NUL-terminated */

@@ -45,7 +45,12 @@
     X(25, memory_export)    /* device memory that other sessions may map */        \
     X(26, memory_import)                                                           \
     X(30, printed)    /* what kernels have printed and nobody has asked for yet */ \
-    X(31, tensor_map) /* made or changed by the driver */
+    X(31, tensor_map) /* made or changed by the driver */                          \
+    X(32, link_create) /* one image to be made of several */                       \
+    X(33, link_add)                                                                \
+    X(34, link_complete)                                                           \
+    X(35, link_read) /* of what it made */                                         \
+    X(36, link_destroy)
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -99,15 +104,22 @@ typedef struct {
     uint64_t device_address; /* the same memory as the GPU sees it */
 } fikit_reply_host_allocate;
 
+/* What the JIT is told: a CUjit_option whose value is a number. Others are left out. */
+enum { FIKIT_MAX_JIT_OPTIONS = 32, FIKIT_JIT_LOG = 8192, FIKIT_JIT_NAME = 1024 };
+typedef struct {
+    int32_t option;
+    uint32_t value;
+} fikit_jit_option;
+
 typedef struct {
     uint32_t handle;
     uint32_t host_buffer; /* where the image is: a pinned buffer, or 0, the staging area */
     uint64_t offset;      /* in it */
     uint64_t size;        /* bytes; PTX includes its NUL */
-} fikit_request_module_load;
+} fikit_request_module_load; /* fikit_jit_option follow */
 typedef struct {
-    uint32_t log_bytes; /* the JIT's error log follows when the load failed */
-    uint32_t reserved;
+    uint32_t log_bytes;  /* of the JIT's error log, which follows, at most FIKIT_JIT_LOG, */
+    uint32_t note_bytes; /* and what else it says, likewise */
 } fikit_reply_module_load;
 
 typedef struct {
@@ -338,6 +350,52 @@ typedef struct {
 typedef struct {
     uint64_t map[16];
 } fikit_reply_tensor_map;
+
+typedef struct {
+    uint32_t handle; /* 1..FIKIT_MAX_LINKS-1, not in use */
+    uint32_t reserved;
+} fikit_request_link_create; /* fikit_jit_option follow */
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_link_create;
+
+typedef struct {
+    uint32_t handle;
+    uint32_t type;        /* CUjitInputType */
+    uint32_t host_buffer; /* as of module_load */
+    uint32_t options;     /* so many fikit_jit_option follow, for this image, then its name */
+    uint64_t offset, size;
+} fikit_request_link_add;
+typedef struct {
+    uint32_t log_bytes, note_bytes; /* as of module_load; of the whole link so far */
+} fikit_reply_link_add;
+
+typedef struct {
+    uint32_t handle;
+    uint32_t reserved;
+} fikit_request_link_complete;
+typedef struct {
+    uint32_t log_bytes, note_bytes; /* as of link_add */
+    uint64_t size;                  /* bytes of the image */
+} fikit_reply_link_complete;
+
+typedef struct {
+    uint32_t handle;
+    uint32_t bytes;
+    uint64_t offset;
+} fikit_request_link_read;
+typedef struct {
+    uint32_t bytes; /* which follow */
+    uint32_t reserved;
+} fikit_reply_link_read;
+
+typedef struct {
+    uint32_t handle;
+    uint32_t reserved;
+} fikit_request_link_destroy;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_link_destroy;
 
 typedef struct {
     uint32_t bytes; /* at most */

@@ -39,6 +39,8 @@ struct Part {
     uint64_t bytes = 0;
 };
 
+using JitOptions = std::span<const fikit_jit_option>;
+
 struct HostBuffer {
     uint8_t* address;
     uint64_t size;
@@ -117,12 +119,16 @@ class Producer {
     Status graph_create(const void* image, uint64_t bytes, uint32_t& graph);
     Status graph_destroy(uint32_t graph);
 
-    // `log` gets the JIT's words when the load fails.
-    Status module_load(std::span<const Part> image, uint32_t& module, Reply& log);
+    // `log` gets the JIT's words.
+    Status module_load(std::span<const Part> image, JitOptions options, uint32_t& module, Reply& log);
     Status module_load(const void* image, uint64_t bytes, uint32_t& module, Reply& log) {
         const Part whole{image, bytes};
-        return module_load({&whole, 1}, module, log);
+        return module_load({&whole, 1}, {}, module, log);
     }
+    Status link_create(JitOptions options, uint32_t& link);
+    Status link_add(uint32_t link, uint32_t type, const Part& image, JitOptions options, const char* name,
+                    Reply& log);
+    Status link_destroy(uint32_t link);
     Status module_unload(uint32_t module);
     Status module_global(uint32_t module, const char* name, fikit_reply_module_global& answer);
     Status function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,
@@ -158,7 +164,8 @@ class Producer {
     Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
     Status acquire_image(uint64_t bytes, Piece& piece);
     template <class Request>
-    Status call_with_image(uint32_t number, Request request, std::span<const Part> image, Reply& reply);
+    Status call_with_image(uint32_t number, Request request, Bytes behind, std::span<const Part> image,
+                           Reply& reply);
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
 
     Channel channel_;
@@ -186,6 +193,7 @@ class Producer {
     Handles<FIKIT_MAX_MODULES> module_handles_;
     Handles<FIKIT_MAX_FUNCTIONS> function_handles_;
     Handles<FIKIT_MAX_GRAPHS> graph_handles_;
+    Handles<FIKIT_MAX_LINKS> link_handles_;
 };
 
 inline uint64_t Producer::finish(fikit_record& record, bool mark) {

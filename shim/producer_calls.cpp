@@ -161,7 +161,7 @@ Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
 
 // What is too large for the staging area travels in pinned memory of its own.
 template <class Request>
-Status Producer::call_with_image(uint32_t number, Request request, std::span<const Part> image,
+Status Producer::call_with_image(uint32_t number, Request request, Bytes behind, std::span<const Part> image,
                                  Reply& reply) {
     const auto write = [&](uint8_t* to) {
         for (const Part& part : image) {
@@ -173,7 +173,7 @@ Status Producer::call_with_image(uint32_t number, Request request, std::span<con
         HostBuffer buffer;
         if (const Status status = host_allocate(request.size, request.host_buffer, buffer)) return status;
         write(buffer.address);
-        const Status status = call(number, bytes_of(request), reply);
+        const Status status = channel_.call(number, bytes_of(request), behind, reply);
         host_free(request.host_buffer);
         return status;
     }
@@ -181,12 +181,18 @@ Status Producer::call_with_image(uint32_t number, Request request, std::span<con
     if (const Status status = acquire_image(request.size, piece)) return status;
     write(channel_.staging() + piece.offset);
     request.offset = piece.offset;
-    const Status status = call(number, bytes_of(request), reply);
+    const Status status = channel_.call(number, bytes_of(request), behind, reply);
     staging_.release(piece);
     return status;
 }
 
-Status Producer::module_load(std::span<const Part> image, uint32_t& module, Reply& log) {
+namespace {
+
+Bytes bytes_of(JitOptions options) { return {options.data(), static_cast<uint32_t>(options.size_bytes())}; }
+
+}  // namespace
+
+Status Producer::module_load(std::span<const Part> image, JitOptions options, uint32_t& module, Reply& log) {
     uint64_t bytes = 0;
     for (const Part& part : image) bytes += part.bytes;
     if (bytes == 0) return status::invalid_value;
@@ -194,7 +200,7 @@ Status Producer::module_load(std::span<const Part> image, uint32_t& module, Repl
     if (module == 0) return status::out_of_memory;
     const fikit_request_module_load request = {
         .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
-    const Status status = call_with_image(fikit_call_module_load, request, image, log);
+    const Status status = call_with_image(fikit_call_module_load, request, bytes_of(options), image, log);
     if (status != status::success && status != status::interrupted) module_handles_.give_back(module);
     return status;
 }
@@ -207,7 +213,7 @@ Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph
         .handle = graph, .host_buffer = 0, .offset = 0, .size = bytes};
     Reply reply;
     const Part whole{image, bytes};
-    const Status status = call_with_image(fikit_call_graph_create, request, {&whole, 1}, reply);
+    const Status status = call_with_image(fikit_call_graph_create, request, {}, {&whole, 1}, reply);
     if (fresh && status != status::success) {
         if (status != status::interrupted) graph_handles_.give_back(graph);
         graph = 0;
@@ -220,6 +226,41 @@ Status Producer::graph_destroy(uint32_t graph) {
     Reply reply;
     const Status status = call(fikit_call_graph_destroy, bytes_of(request), reply);
     if (status != status::interrupted) graph_handles_.give_back(graph);
+    return status;
+}
+
+Status Producer::link_create(JitOptions options, uint32_t& link) {
+    link = link_handles_.take();
+    if (link == 0) return status::out_of_memory;
+    const fikit_request_link_create request = {link, 0};
+    Reply reply;
+    const Status status = channel_.call(fikit_call_link_create, bytes_of(request), bytes_of(options), reply);
+    if (status != status::success && status != status::interrupted) link_handles_.give_back(link);
+    return status;
+}
+
+Status Producer::link_add(uint32_t link, uint32_t type, const Part& image, JitOptions options,
+                          const char* name, Reply& log) {
+    uint8_t behind[FIKIT_MAX_JIT_OPTIONS * sizeof(fikit_jit_option) + FIKIT_JIT_NAME];
+    const size_t name_bytes = strnlen(name, FIKIT_JIT_NAME);
+    memcpy(behind, options.data(), options.size_bytes());
+    memcpy(behind + options.size_bytes(), name, name_bytes);
+    const fikit_request_link_add request = {.handle = link,
+                                            .type = type,
+                                            .host_buffer = 0,
+                                            .options = static_cast<uint32_t>(options.size()),
+                                            .offset = 0,
+                                            .size = image.bytes};
+    return call_with_image(fikit_call_link_add, request,
+                           {behind, static_cast<uint32_t>(options.size_bytes() + name_bytes)}, {&image, 1},
+                           log);
+}
+
+Status Producer::link_destroy(uint32_t link) {
+    const fikit_request_link_destroy request = {link, 0};
+    Reply reply;
+    const Status status = call(fikit_call_link_destroy, bytes_of(request), reply);
+    if (status != status::interrupted) link_handles_.give_back(link);
     return status;
 }
 

@@ -24,7 +24,7 @@ class CallHandler {
           session_(session),
           reply_(session.inbox.data() + FIKIT_REPLY_OFFSET),
           at_once_(at_once),
-          program_calls_(core, session, reply_, bytes_) {}
+          program_calls_(core, session, extra_, reply_, bytes_) {}
 
     // False: not answered; the call is to be made again.
     bool answer() {
@@ -32,18 +32,17 @@ class CallHandler {
         const uint8_t* payload = session_.head->payload();
         CUresult status = CUDA_ERROR_NOT_SUPPORTED;
         switch (call.call) {
-#define FIKIT_ANSWER(number, name)                                                 \
-    case number: {                                                                 \
-        fikit_request_##name request;                                              \
-        std::memcpy(&request, payload, sizeof request);                            \
-        fikit_reply_##name reply{};                                                \
-        bytes_ = sizeof reply;                                                     \
-        extra_ = payload + sizeof request;                                         \
-        extra_bytes_ = call.payload_bytes - static_cast<uint32_t>(sizeof request); \
-        status = name(request, reply);                                             \
-        if (again_) return false;                                                  \
-        std::memcpy(reply_, &reply, sizeof reply);                                 \
-        break;                                                                     \
+#define FIKIT_ANSWER(number, name)                                                \
+    case number: {                                                                \
+        fikit_request_##name request;                                             \
+        std::memcpy(&request, payload, sizeof request);                           \
+        fikit_reply_##name reply{};                                               \
+        bytes_ = sizeof reply;                                                    \
+        extra_ = {payload + sizeof request, call.payload_bytes - sizeof request}; \
+        status = name(request, reply);                                            \
+        if (again_) return false;                                                 \
+        std::memcpy(reply_, &reply, sizeof reply);                                \
+        break;                                                                    \
     }
             FIKIT_CALLS(FIKIT_ANSWER)
 #undef FIKIT_ANSWER
@@ -184,28 +183,23 @@ class CallHandler {
             return CUDA_ERROR_INVALID_HANDLE;
         std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
         image.push_back(0);                                     // PTX ends here whatever it says
-        char* log = reinterpret_cast<char*>(behind(reply));
-        constexpr unsigned log_bytes = 8192;
-        log[0] = '\0';
+        Jit jit(extra_);
         CUresult result = CUDA_ERROR_INVALID_IMAGE;
         CUmodule module = nullptr;
-        if (const char* wrong = check_image(image); wrong != nullptr) {
-            std::snprintf(log, log_bytes, "%s", wrong);
-        } else {
-            CUjit_option options[] = {CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-            void* values[] = {log, reinterpret_cast<void*>(static_cast<uintptr_t>(log_bytes))};
-            result = driver_.cuModuleLoadDataEx_(&module, image.data(), 2, options, values);
-        }
-        if (result != CUDA_SUCCESS) {
-            reply.log_bytes = static_cast<uint32_t>(strnlen(log, log_bytes));
-            bytes_ += reply.log_bytes;
-            return result;
-        }
+        if (const char* wrong = check_image(image); wrong != nullptr)
+            jit.complain(wrong);
+        else
+            result =
+                driver_.cuModuleLoadDataEx_(&module, image.data(), jit.count(), jit.options(), jit.values());
+        bytes_ += jit.say(behind(reply), reply);
+        if (result != CUDA_SUCCESS) return result;
         if (request.handle >= session_.modules.size()) {
             session_.modules.resize(request.handle + 1, nullptr);
             session_.module_hashes.resize(request.handle + 1, 0);
         }
         session_.modules[request.handle] = module;
+        // What is known of its kernels is of the machine code, which the options make another.
+        image.insert(image.end(), extra_.begin(), extra_.end());
         session_.module_hashes[request.handle] = hash_bytes(image.data(), image.size());
         return CUDA_SUCCESS;
     }
@@ -230,8 +224,8 @@ class CallHandler {
 
     // The symbol behind a request; empty when its length is wrong.
     std::string symbol(uint32_t bytes) const {
-        if (bytes == 0 || bytes > extra_bytes_ || bytes > FIKIT_SYMBOL_NAME) return {};
-        return std::string(reinterpret_cast<const char*>(extra_), bytes);
+        if (bytes == 0 || bytes > extra_.size() || bytes > FIKIT_SYMBOL_NAME) return {};
+        return std::string(reinterpret_cast<const char*>(extra_.data()), bytes);
     }
 
     CUresult module_global(const fikit_request_module_global& request, fikit_reply_module_global& reply) {
@@ -339,8 +333,7 @@ class CallHandler {
     bool at_once_;
     bool again_ = false;
     uint32_t bytes_ = 0;
-    const uint8_t* extra_ = nullptr;
-    uint32_t extra_bytes_ = 0;
+    std::span<const uint8_t> extra_;  // what follows the request
     ProgramCalls program_calls_;
 };
 

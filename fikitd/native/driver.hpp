@@ -78,6 +78,10 @@ namespace fikit {
     X(cuEventRecord)                                        \
     X(cuEventQuery)                                         \
     X(cuEventElapsedTime)                                   \
+    X(cuLinkCreate)                                         \
+    X(cuLinkAddData)                                        \
+    X(cuLinkComplete)                                       \
+    X(cuLinkDestroy)                                        \
     X(cuTensorMapEncodeTiled)                               \
     X(cuTensorMapEncodeIm2col)                              \
     X(cuTensorMapReplaceAddress)

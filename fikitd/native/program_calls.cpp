@@ -27,8 +27,9 @@ bool is_reserved(const Session& session, uint64_t address, uint64_t size) {
 
 }  // namespace
 
-ProgramCalls::ProgramCalls(Core& core, Session& session, uint8_t* reply, uint32_t& bytes)
-    : core_(core), driver_(core.driver_), session_(session), reply_(reply), bytes_(bytes) {}
+ProgramCalls::ProgramCalls(Core& core, Session& session, const std::span<const uint8_t>& extra,
+                           uint8_t* reply, uint32_t& bytes)
+    : core_(core), driver_(core.driver_), session_(session), extra_(extra), reply_(reply), bytes_(bytes) {}
 
 // Any synchronising call makes the driver write out what kernels have printed; nothing runs on the default
 // stream, and none of the others waits for it.

@@ -13,8 +13,10 @@ class Core;
 
 class ProgramCalls {
   public:
-    // `reply`: where the answer goes, with room behind it; `bytes` counts what it takes.
-    ProgramCalls(Core& core, Session& session, uint8_t* reply, uint32_t& bytes);
+    // `extra`: what follows the request. `reply`: where the answer goes, with room behind it; `bytes` counts
+    // what it takes.
+    ProgramCalls(Core& core, Session& session, const std::span<const uint8_t>& extra, uint8_t* reply,
+                 uint32_t& bytes);
 
 #define FIKIT_DECLARE(number, name) \
     CUresult name(const fikit_request_##name& request, fikit_reply_##name& reply);
@@ -36,6 +38,7 @@ class ProgramCalls {
     Core& core_;
     const Driver& driver_;
     Session& session_;
+    const std::span<const uint8_t>& extra_;
     uint8_t* reply_;
     uint32_t& bytes_;
 };

@@ -10,11 +10,13 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include "arena.hpp"
+#include "jit.hpp"
 #include "lanes.hpp"
 #include "profile.hpp"
 #include "records.hpp"
@@ -135,6 +137,19 @@ struct SessionGraph {
     uint64_t hash = 0;              // of its name, in which are its nodes: functions, shapes, bytes
     uint32_t name = 0;              // index into Core::names_
     std::vector<uint16_t> modules;  // of its kernels
+};
+
+// Images that are being made one (links.cpp).
+struct SessionLink {
+    SessionLink(CUresult (*destroyer)(CUlinkState), std::span<const uint8_t> options)
+        : jit(options), destroy(destroyer) {}
+    SessionLink(const SessionLink&) = delete;
+    ~SessionLink();
+
+    Jit jit;  // the driver writes its logs
+    CUlinkState state = nullptr;
+    std::span<const uint8_t> image;  // the state's, once it is complete
+    CUresult (*destroy)(CUlinkState);
 };
 
 // What the GPU tells of a stream that is to wait for the tenant: that what was issued before is done, and
@@ -260,6 +275,7 @@ struct Session {
     std::vector<SessionEvent> events;        // by handle, as far as used
     std::vector<SessionFunction> functions;  // likewise (worker)
     std::vector<SessionGraph> graphs;        // likewise (worker)
+    std::unordered_map<uint32_t, std::unique_ptr<SessionLink>> links;  // (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch

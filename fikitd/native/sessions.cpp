@@ -149,6 +149,7 @@ void Core::release(Session& session) {
     for (SessionGraph& graph : session.graphs)
         if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
     session.graphs.clear();
+    session.links.clear();
     release_mappings(driver_, session);
     session.arena->clear();
     for (auto& [handle, buffer] : session.host_buffers)

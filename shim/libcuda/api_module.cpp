@@ -1,18 +1,15 @@
 // Modules and libraries: one thing here, since all contexts of a device are one session. An image is sent
 // when it is loaded, a kernel is asked for when it is first named. A library is loaded on another device when
 // it is first used there.
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <new>
 
 #include "entry.hpp"
+#include "file.hpp"
 #include "images.hpp"
-#include "jit_log.hpp"
+#include "jit.hpp"
 #include "objects.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
@@ -21,31 +18,26 @@
 namespace fikit::shim {
 namespace {
 
-CUresult load_on(Device& device, Module*& module, const Image& image, JitLog& errors, JitLog& notes) {
+CUresult load_on(Device& device, Module*& module, const Image& image, const JitWish& wish) {
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
     module->prints = names_printf(image.data, image.bytes);
-    struct {
-        fikit_reply_module_load head;
-        char log[8192];
-    } answer = {};
+    JitAnswer<fikit_reply_module_load> answer;
     Reply reply = {&answer, sizeof answer, 0};
     const UsefulParts useful(image,
                              device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR]);
     const int64_t begin = now_ns();
-    const Status status = device.producer->module_load(useful.parts(), module->number, reply);
+    const Status status = device.producer->module_load(useful.parts(), wish.options(), module->number, reply);
     if (call_log.every())
         call_log.say("an image of %llu bytes, %llu of them useful, took %lld us",
                      static_cast<unsigned long long>(image.bytes),
                      static_cast<unsigned long long>(useful.bytes()),
                      static_cast<long long>((now_ns() - begin) / 1000));
-    const uint32_t said = answer.head.log_bytes < sizeof answer.log ? answer.head.log_bytes : 0;
-    errors.put(answer.log, status != status::success ? said : 0);
-    notes.put("", 0);
+    wish.hear(answer);
     if (status != status::success) {
         call_log.say("load of an image of %llu bytes: %d: %.*s", static_cast<unsigned long long>(image.bytes),
-                     status, static_cast<int>(said), answer.log);
+                     status, static_cast<int>(answer.errors().size()), answer.errors().data());
         delete module;
         module = nullptr;
     }
@@ -54,20 +46,19 @@ CUresult load_on(Device& device, Module*& module, const Image& image, JitLog& er
 
 // How a module is to be loaded.
 struct Wish {
-    unsigned count = 0;
-    const CUjit_option* options = nullptr;
-    void** values = nullptr;
+    JitWish jit = {};
     bool library = false;
     bool preserved = false;  // the program keeps the image as long as the library
 };
 
 // What a library is loaded from on other devices.
-bool keep_image(Module& library, const Image& image, bool preserved) {
+bool keep_image(Module& library, const Image& image, const Wish& wish) {
     library.library = &library;
     library.twins[library.device->ordinal] = &library;
     library.image = image.data;
     library.image_bytes = image.bytes;
-    if (preserved || process.device_count() == 1) return true;
+    library.options = wish.jit.numbers();
+    if (wish.preserved || process.device_count() == 1) return true;
     void* const copy = malloc(image.bytes);
     if (copy != nullptr) memcpy(copy, image.data, image.bytes);
     library.image = copy;
@@ -82,50 +73,15 @@ CUresult load(Module*& module, const void* passed, const Wish& wish) {
     if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Image image;
     if (!find_image(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
-    JitLog errors, notes;
-    find_logs(wish.count, wish.options, wish.values, errors, notes);
     const Context* const context = thread.current();
     Device& device = context != nullptr ? *context->device : process.device(0);
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
-    const CUresult result = load_on(device, module, image, errors, notes);
-    if (result != CUDA_SUCCESS || !wish.library || keep_image(*module, image, wish.preserved)) return result;
+    const CUresult result = load_on(device, module, image, wish.jit);
+    if (result != CUDA_SUCCESS || !wish.library || keep_image(*module, image, wish)) return result;
     unload(module);
     module = nullptr;
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
-
-class File {
-  public:
-    explicit File(const char* path) : descriptor_(open(path, O_RDONLY | O_CLOEXEC)) {
-        struct stat information{};
-        if (descriptor_ < 0 || fstat(descriptor_, &information) != 0 || information.st_size <= 0) return;
-        // One zero page behind it: PTX in a file need not end with NUL.
-        size_ = static_cast<size_t>(information.st_size) + 1;
-        void* const memory = malloc(size_);
-        if (memory == nullptr) return;
-        data_ = static_cast<char*>(memory);
-        size_t have = 0;
-        while (have + 1 < size_) {
-            const ssize_t got = read(descriptor_, data_ + have, size_ - 1 - have);
-            if (got <= 0) break;
-            have += static_cast<size_t>(got);
-        }
-        data_[have] = '\0';
-    }
-    ~File() {
-        if (descriptor_ >= 0) close(descriptor_);
-        free(data_);
-    }
-    File(const File&) = delete;
-    File& operator=(const File&) = delete;
-    const void* data() const { return data_; }
-    bool exists() const { return descriptor_ >= 0; }
-
-  private:
-    int descriptor_;
-    char* data_ = nullptr;
-    size_t size_ = 0;
-};
 
 CUresult load_file(Module*& module, const char* path, const Wish& wish) {
     if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -379,8 +335,8 @@ CUresult twin_of(Module& module, Device& device, Module*& twin) {
     const Locked lock(first->mutex);
     twin = first->twins[device.ordinal];
     if (twin != nullptr) return CUDA_SUCCESS;
-    JitLog errors, notes;
-    const CUresult result = load_on(device, twin, {first->image, first->image_bytes}, errors, notes);
+    const CUresult result =
+        load_on(device, twin, {first->image, first->image_bytes}, JitWish(first->options));
     if (result != CUDA_SUCCESS) return result;
     twin->library = first;
     first->twins[device.ordinal] = twin;
@@ -400,7 +356,7 @@ CUresult cuModuleLoadData(CUmodule* handle, const void* image) { return give_ima
 
 CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int count, CUjit_option* options,
                             void** values) {
-    return give_image(handle, image, {count, options, values});
+    return give_image(handle, image, {JitWish(count, options, values)});
 }
 
 CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) { return give_image(handle, image, {}); }
@@ -428,12 +384,12 @@ CUresult cuLibraryLoadData(CUlibrary* handle, const void* image, CUjit_option* o
                            unsigned int count, CUlibraryOption* library_options, void**,
                            unsigned int library_count) {
     return give_image(handle, image,
-                      {count, options, values, true, is_preserved(library_options, library_count)});
+                      {JitWish(count, options, values), true, is_preserved(library_options, library_count)});
 }
 
 CUresult cuLibraryLoadFromFile(CUlibrary* handle, const char* path, CUjit_option* options, void** values,
                                unsigned int count, CUlibraryOption*, void**, unsigned int) {
-    return give_file(handle, path, {count, options, values, true});
+    return give_file(handle, path, {JitWish(count, options, values), true});
 }
 
 CUresult cuLibraryUnload(CUlibrary handle) { return unload(module_of(handle)); }

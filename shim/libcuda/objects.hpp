@@ -7,13 +7,14 @@
 
 #include "../producer.hpp"
 #include "cuda_interface.hpp"
+#include "jit.hpp"
 #include "process.hpp"
 #include "thread.hpp"
 
 namespace fikit::shim {
 
 inline constexpr uint32_t stream_magic = 0x46535452, event_magic = 0x46455645, module_magic = 0x464d4f44,
-                          function_magic = 0x46554e43;
+                          function_magic = 0x46554e43, link_magic = 0x464c4e4b;
 
 struct Stream {
     uint32_t magic = stream_magic;
@@ -105,6 +106,7 @@ struct Module {
     const void* image = nullptr;    // likewise
     uint64_t image_bytes = 0;
     bool owns_image = false;
+    JitNumbers options = {};  // likewise
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
     Variable* variables = nullptr;

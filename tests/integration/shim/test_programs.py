@@ -44,6 +44,7 @@ NAMES = [
     "crowds",
     "graph_memory",
     "graph_misuse",
+    "linking",
     "registered",
     "wide_parameters",
 ]

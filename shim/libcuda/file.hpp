@@ -1,0 +1,46 @@
+// A file with an image, as a program names it.
+#pragma once
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+namespace fikit::shim {
+
+class File {
+  public:
+    explicit File(const char* path) : descriptor_(open(path, O_RDONLY | O_CLOEXEC)) {
+        struct stat information{};
+        if (descriptor_ < 0 || fstat(descriptor_, &information) != 0 || information.st_size <= 0) return;
+        // One zero page behind it: PTX in a file need not end with NUL.
+        size_ = static_cast<size_t>(information.st_size) + 1;
+        void* const memory = malloc(size_);
+        if (memory == nullptr) return;
+        data_ = static_cast<char*>(memory);
+        size_t have = 0;
+        while (have + 1 < size_) {
+            const ssize_t got = read(descriptor_, data_ + have, size_ - 1 - have);
+            if (got <= 0) break;
+            have += static_cast<size_t>(got);
+        }
+        data_[have] = '\0';
+    }
+    ~File() {
+        if (descriptor_ >= 0) close(descriptor_);
+        free(data_);
+    }
+    File(const File&) = delete;
+    File& operator=(const File&) = delete;
+    const void* data() const { return data_; }
+    // With a NUL behind what was in the file.
+    size_t size() const { return size_; }
+    bool exists() const { return descriptor_ >= 0; }
+
+  private:
+    int descriptor_;
+    char* data_ = nullptr;
+    size_t size_ = 0;
+};
+
+}  // namespace fikit::shim

@@ -1,0 +1,93 @@
+// What a program that loads code tells the JIT, and wants to read about it. The driver in the executor gets
+// the options whose value is a number, and the rest stays here: the buffers for its words.
+#pragma once
+
+#include <string.h>
+
+#include <algorithm>
+#include <string_view>
+
+#include "../producer.hpp"
+#include "cuda_interface.hpp"
+
+namespace fikit::shim {
+
+struct JitNumbers {
+    fikit_jit_option option[FIKIT_MAX_JIT_OPTIONS];
+    unsigned count = 0;
+};
+
+// An answer with the JIT's words behind it: errors, then notes.
+template <class Head>
+struct JitAnswer {
+    Head head = {};
+    char words[2 * FIKIT_JIT_LOG];
+
+    std::string_view errors() const { return {words, std::min<size_t>(head.log_bytes, FIKIT_JIT_LOG)}; }
+    std::string_view notes() const {
+        return {words + errors().size(), std::min<size_t>(head.note_bytes, FIKIT_JIT_LOG)};
+    }
+};
+
+class JitWish {
+  public:
+    JitWish() = default;
+    explicit JitWish(const JitNumbers& numbers) : numbers_(numbers) {}
+    JitWish(unsigned count, const CUjit_option* options, void** values) {
+        for (unsigned i = 0; options != nullptr && values != nullptr && i < count; ++i) {
+            switch (options[i]) {
+                case CU_JIT_ERROR_LOG_BUFFER:
+                    errors_.text = static_cast<char*>(values[i]);
+                    break;
+                case CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES:
+                    errors_.resize(values[i]);
+                    break;
+                case CU_JIT_INFO_LOG_BUFFER:
+                    notes_.text = static_cast<char*>(values[i]);
+                    break;
+                case CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES:
+                    notes_.resize(values[i]);
+                    break;
+                default:  // which of them are numbers, the executor knows
+                    if (numbers_.count < FIKIT_MAX_JIT_OPTIONS)
+                        numbers_.option[numbers_.count++] = {
+                            options[i],
+                            static_cast<uint32_t>(reinterpret_cast<uintptr_t>(values[i]) & UINT32_MAX)};
+            }
+        }
+    }
+
+    JitOptions options() const { return {numbers_.option, numbers_.count}; }
+    const JitNumbers& numbers() const { return numbers_; }
+    template <class Head>
+    void hear(const JitAnswer<Head>& answer) const {
+        errors_.put(answer.errors());
+        notes_.put(answer.notes());
+    }
+
+  private:
+    struct Log {
+        char* text = nullptr;
+        size_t bytes = 0;
+        void** filled = nullptr;  // takes how much was written
+
+        void resize(void*& size) {
+            bytes = reinterpret_cast<uintptr_t>(size) & UINT32_MAX;
+            filled = &size;
+        }
+        void put(std::string_view words) const {
+            size_t kept = 0;
+            if (text != nullptr && bytes != 0) {
+                kept = std::min(words.size(), bytes - 1);
+                memcpy(text, words.data(), kept);
+                text[kept] = '\0';
+            }
+            if (filled != nullptr) *filled = reinterpret_cast<void*>(kept);
+        }
+    };
+
+    JitNumbers numbers_;
+    Log errors_, notes_;
+};
+
+}  // namespace fikit::shim
