@@ -69,6 +69,23 @@ def compiler() -> list[str]:
 
 
 @pytest.fixture
+def build(compiler: list[str], tmp_path: Path) -> Callable[..., str]:
+    """Compile one of the C programs, and link it with libcuda.so.1."""
+    import fikit
+
+    folder = Path(fikit.__file__).with_name("libcuda")
+
+    def made(name: str, *options: str) -> str:
+        program = str(tmp_path / f"{name}{len(options)}")
+        source = str(PROGRAMS / f"{name}.c")
+        command = [*compiler, *options, source, "-o", program, f"-L{folder}", "-lcuda", "-pthread"]
+        subprocess.run(command, check=True)
+        return program
+
+    return made
+
+
+@pytest.fixture
 def natively() -> Runner:
     """Run a command on the driver itself."""
     return lambda *command: outcome([*ALONE, *command], {})

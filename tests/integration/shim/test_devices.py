@@ -270,6 +270,16 @@ os._exit(0)
         assert running.communicate(timeout=60)[0] == "['CUDA_ERROR_LAUNCH_FAILED', 'CUDA_SUCCESS']\n"
 
 
+def test_what_goes_between_devices_ends_with_one_of_them(two_gpus: Served, build: Callable[..., str]) -> None:
+    environment = {**os.environ, **variables(str(two_gpus.socket), os.environ)}
+    command = [build("bridge_faults")]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == "under way\n"
+        kill_executor_of(two_gpus, 1)
+        assert running.communicate(timeout=60)[0] == "0 42 1\n"
+
+
 def test_no_capture_goes_across_devices(shared: Runner, two_gpus: Served) -> None:
     program = on_both(
         """

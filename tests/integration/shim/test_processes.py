@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,10 @@ print(read(memory))
 """,
     )
     assert (code, output) == (0, "0\nb'\\x05\\x00\\x00\\x00'\n"), errors
+
+
+def test_children_forked_while_threads_are_in_calls(shared: Runner, build: Callable[..., str]) -> None:
+    assert shared(build("forks")) == (0, "0\n", "")
 
 
 def test_a_child_forked_before_has_a_session_of_its_own(shared: Runner) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -81,19 +82,22 @@ def test_the_driver_s_tables_know_our_handles(shared: Runner, compiler: list[str
 
 @pytest.mark.parametrize("name", LINKED)
 def test_a_program_that_is_linked_prints_the_same(
-    natively: Runner, shared: Runner, compiler: list[str], tmp_path: Path, name: str
+    natively: Runner, shared: Runner, build: Callable[..., str], name: str
 ) -> None:
-    import fikit
-
-    folder = Path(fikit.__file__).with_name("libcuda")
     for kind in ((), ("-DCUDA_API_PER_THREAD_DEFAULT_STREAM",)):
-        program = tmp_path / f"{name}{len(kind)}"
-        source = str(PROGRAMS / f"{name}.c")
-        command = [*compiler, *kind, source, "-o", str(program), f"-L{folder}", "-lcuda", "-pthread"]
-        subprocess.run(command, check=True)
-        alone = natively(str(program))
+        program = build(name, *kind)
+        alone = natively(program)
         assert alone == (0, LINKED[name], "")
-        assert shared(str(program)) == alone
+        assert shared(program) == alone
+
+
+def test_many_threads_make_and_destroy_what_they_use(
+    natively: Runner, shared: Runner, build: Callable[..., str]
+) -> None:
+    program = build("crowd")
+    alone = natively(program, "3")
+    assert alone == (0, "under way\n0 wrong, 0 lost\n", "")
+    assert shared(program, "3") == alone
 
 
 def test_processes_share_memory_and_events(shared: Runner) -> None:

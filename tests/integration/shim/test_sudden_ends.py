@@ -113,3 +113,16 @@ def test_a_killed_daemon_ends_no_program(start: Start, daemon: Served) -> None:
     daemon.stop(signal.SIGKILL)
     progress(program, 2)
     assert last_word(program) == "right"
+
+
+def test_threads_in_calls_get_an_error_when_their_executor_is_killed(
+    daemon: Served, build: Callable[..., str]
+) -> None:
+    environment = {**os.environ, **variables(str(daemon.socket), os.environ)}
+    with subprocess.Popen([build("crowd")], env=environment, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == "under way\n"
+        for pid in executors(daemon):
+            os.kill(pid, signal.SIGKILL)
+        assert program.communicate(timeout=60)[0] == "0 wrong, 24 lost\n"
+    assert program.returncode == 0
