@@ -9,6 +9,8 @@
 
 #include <stdint.h>
 
+#include "abi.h"
+
 /*  X(number, name)  numbers are never reused */
 #define FIKIT_CALLS(X)  \
     FIKIT_CORE_CALLS(X) \
@@ -50,7 +52,9 @@
     X(33, link_add)                                                                \
     X(34, link_complete)                                                           \
     X(35, link_read) /* of what it made */                                         \
-    X(36, link_destroy)
+    X(36, link_destroy)                                                            \
+    X(37, condition_create) /* a graph's own, before it has nodes */               \
+    X(38, conditions_destroy)
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -274,22 +278,51 @@ typedef struct {
 } fikit_reply_memory_access;
 
 /* An image of nodes, each after those that it depends on: fikit_graph_node, the dependencies' indices
- * (uint32_t, padded to 8 bytes), then the record (abi.h) of a launch, a copy on the device, a fill, or a
- * SYNC: nothing. A handle in use gets the new graph. Host memory and functions have no place in it: the
+ * (uint32_t, padded to 8 bytes), then the record (abi.h) of a launch, a copy on the device, a fill, a SYNC:
+ * nothing, or a fikit_decision. The record's stream says which graph the node is of: 0, the graph itself, or a
+ * body; each decision before has got the next numbers for its bodies. A handle in use gets the new graph. Host memory and functions have no place in it: the
  * tenant's side issues such a graph node by node. */
 typedef struct {
     uint32_t dependencies;
     uint32_t record_bytes;
 } fikit_graph_node;
+enum { FIKIT_OP_DECISION = 128 }; /* in such an image only */
+typedef struct {
+    fikit_record record;
+    uint64_t condition;
+    uint32_t type;   /* CUgraphConditionalNodeType */
+    uint32_t bodies; /* graphs to choose from */
+} fikit_decision;
 typedef struct {
     uint32_t handle;      /* 1..FIKIT_MAX_GRAPHS-1 */
     uint32_t host_buffer; /* where the image is: a pinned buffer, or 0, the staging area */
     uint64_t offset;      /* in it */
     uint64_t size;        /* bytes */
+    uint32_t conditions;  /* as of condition_create; 0: it decides nothing */
+    uint32_t reserved;
 } fikit_request_graph_create;
 typedef struct {
     uint64_t reserved;
 } fikit_reply_graph_create;
+
+/* The driver gives conditions to a graph before it has nodes. A number not in use is that of a new one. */
+typedef struct {
+    uint32_t conditions; /* 1..FIKIT_MAX_GRAPHS-1 */
+    uint32_t initial;
+    uint32_t flags; /* CU_GRAPH_COND_ASSIGN_DEFAULT: it is `initial` whenever the graph begins */
+    uint32_t reserved;
+} fikit_request_condition_create;
+typedef struct {
+    uint64_t condition; /* what kernels and decisions name */
+} fikit_reply_condition_create;
+
+typedef struct {
+    uint32_t conditions;
+    uint32_t reserved;
+} fikit_request_conditions_destroy;
+typedef struct {
+    uint64_t reserved;
+} fikit_reply_conditions_destroy;
 
 /* What is said to other processes of the session's: handles work between the sessions of one executor, so of
  * one trust domain. What the session sent before this call has been issued when it is answered. */

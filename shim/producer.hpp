@@ -116,8 +116,11 @@ class Producer {
 
     // A graph from an image of its nodes (calls.h); what has the number `graph` already is replaced, 0: it
     // gets one.
-    Status graph_create(const void* image, uint64_t bytes, uint32_t& graph);
+    Status graph_create(const void* image, uint64_t bytes, uint32_t& graph, uint32_t conditions = 0);
     Status graph_destroy(uint32_t graph);
+    // A condition of a graph with these; 0: these are its first.
+    Status condition_create(uint32_t& conditions, uint32_t initial, uint32_t flags, uint64_t& condition);
+    Status conditions_destroy(uint32_t conditions);
 
     // `log` gets the JIT's words.
     Status module_load(std::span<const Part> image, JitOptions options, uint32_t& module, Reply& log);
@@ -193,6 +196,7 @@ class Producer {
     Handles<FIKIT_MAX_MODULES> module_handles_;
     Handles<FIKIT_MAX_FUNCTIONS> function_handles_;
     Handles<FIKIT_MAX_GRAPHS> graph_handles_;
+    Handles<FIKIT_MAX_GRAPHS> conditions_handles_;
     Handles<FIKIT_MAX_LINKS> link_handles_;
 };
 

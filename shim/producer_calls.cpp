@@ -205,12 +205,16 @@ Status Producer::module_load(std::span<const Part> image, JitOptions options, ui
     return status;
 }
 
-Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph) {
+Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph, uint32_t conditions) {
     const bool fresh = graph == 0;
     if (fresh) graph = graph_handles_.take();
     if (graph == 0) return status::out_of_memory;
-    const fikit_request_graph_create request = {
-        .handle = graph, .host_buffer = 0, .offset = 0, .size = bytes};
+    const fikit_request_graph_create request = {.handle = graph,
+                                                .host_buffer = 0,
+                                                .offset = 0,
+                                                .size = bytes,
+                                                .conditions = conditions,
+                                                .reserved = 0};
     Reply reply;
     const Part whole{image, bytes};
     const Status status = call_with_image(fikit_call_graph_create, request, {}, {&whole, 1}, reply);
@@ -226,6 +230,31 @@ Status Producer::graph_destroy(uint32_t graph) {
     Reply reply;
     const Status status = call(fikit_call_graph_destroy, bytes_of(request), reply);
     if (status != status::interrupted) graph_handles_.give_back(graph);
+    return status;
+}
+
+Status Producer::condition_create(uint32_t& conditions, uint32_t initial, uint32_t flags,
+                                  uint64_t& condition) {
+    const bool fresh = conditions == 0;
+    if (fresh) conditions = conditions_handles_.take();
+    if (conditions == 0) return status::out_of_memory;
+    const fikit_request_condition_create request = {conditions, initial, flags, 0};
+    fikit_reply_condition_create answer{};
+    Reply reply = reply_into(answer);
+    const Status status = call(fikit_call_condition_create, bytes_of(request), reply);
+    condition = answer.condition;
+    if (fresh && status != status::success) {
+        if (status != status::interrupted) conditions_handles_.give_back(conditions);
+        conditions = 0;
+    }
+    return status;
+}
+
+Status Producer::conditions_destroy(uint32_t conditions) {
+    const fikit_request_conditions_destroy request = {conditions, 0};
+    Reply reply;
+    const Status status = call(fikit_call_conditions_destroy, bytes_of(request), reply);
+    if (status != status::interrupted) conditions_handles_.give_back(conditions);
     return status;
 }
 

@@ -78,6 +78,10 @@ namespace fikit {
     X(cuEventRecord)                                        \
     X(cuEventQuery)                                         \
     X(cuEventElapsedTime)                                   \
+    X(cuGraphConditionalHandleCreate)                       \
+    X(cuGraphAddNode)                                       \
+    X(cuGraphGetNodes)                                      \
+    X(cuGraphDestroyNode)                                   \
     X(cuLinkCreate)                                         \
     X(cuLinkAddData)                                        \
     X(cuLinkComplete)                                       \

@@ -13,25 +13,54 @@ namespace {
 // Builds one graph. Every record is copied and checked as one of the ring is.
 class GraphBuilder {
   public:
-    GraphBuilder(const Driver& driver, CUcontext context, const Session& session)
-        : driver_(driver), context_(context), session_(session) {}
+    // `conditions`: of a graph that decides; else nullptr.
+    GraphBuilder(const Driver& driver, CUcontext context, const Session& session,
+                 SessionConditions* conditions)
+        : driver_(driver), context_(context), session_(session), conditions_(conditions) {}
     GraphBuilder(const GraphBuilder&) = delete;
     ~GraphBuilder() {
-        if (graph_ != nullptr) driver_.cuGraphDestroy_(graph_);
+        if (conditions_ == nullptr && root_ != nullptr) driver_.cuGraphDestroy_(root_);
     }
 
     CUresult build(const std::vector<uint8_t>& image) {
-        CUresult result = driver_.cuGraphCreate_(&graph_, 0);
-        for (size_t at = 0; at < image.size() && result == CUDA_SUCCESS;) result = add(image, at);
-        if (result == CUDA_SUCCESS)
-            result = driver_.cuGraphInstantiateWithFlags_(&made.executable, graph_, 0);
+        CUresult result = conditions_ == nullptr ? driver_.cuGraphCreate_(&root_, 0) : begin(image);
+        graphs_.push_back(root_);
+        if (conditions_ == nullptr || conditions_->image.empty()) {
+            for (size_t at = 0; at < image.size() && result == CUDA_SUCCESS;) result = add(image, at);
+            size_ = nodes_.size();
+            if (conditions_ != nullptr && result == CUDA_SUCCESS) {
+                conditions_->image = image;
+                conditions_->made = made;
+                conditions_->nodes = size_;
+            }
+        }
+        if (result == CUDA_SUCCESS) result = driver_.cuGraphInstantiateWithFlags_(&made.executable, root_, 0);
         return result;
     }
-    size_t size() const { return nodes_.size(); }
+    size_t size() const { return size_; }
 
     SessionGraph made;
 
   private:
+    // The graph that has the conditions, with the nodes of the image already, or without any.
+    CUresult begin(const std::vector<uint8_t>& image) {
+        root_ = conditions_->graph;
+        if (conditions_->image == image) {
+            made = conditions_->made;
+            size_ = conditions_->nodes;
+            return CUDA_SUCCESS;
+        }
+        conditions_->image.clear();
+        size_t count = 0;
+        CUresult result = driver_.cuGraphGetNodes_(root_, nullptr, &count);
+        std::vector<CUgraphNode> old(count);
+        if (result == CUDA_SUCCESS && count != 0)
+            result = driver_.cuGraphGetNodes_(root_, old.data(), &count);
+        for (size_t i = 0; i < count && result == CUDA_SUCCESS; ++i)
+            result = driver_.cuGraphDestroyNode_(old[i]);
+        return result;
+    }
+
     CUresult add(const std::vector<uint8_t>& image, size_t& at) {
         fikit_graph_node head;
         if (image.size() - at < sizeof head) return CUDA_ERROR_INVALID_VALUE;
@@ -53,8 +82,10 @@ class GraphBuilder {
         std::memcpy(operation_->bytes, image.data() + at, head.record_bytes);
         at += head.record_bytes;
         const fikit_record& record = operation_->record();
-        if (record.bytes != head.record_bytes || what_is_wrong(*operation_) != nullptr)
+        if (record.bytes != head.record_bytes || record.stream >= graphs_.size() ||
+            (record.op != FIKIT_OP_DECISION && what_is_wrong(*operation_) != nullptr))
             return CUDA_ERROR_INVALID_VALUE;
+        graph_ = graphs_[record.stream];
         made.hash = mix(made.hash, uint64_t{record.op} << 32 | head.dependencies);
         CUgraphNode node = nullptr;
         const CUresult result = add_record(record.op, node);
@@ -72,6 +103,8 @@ class GraphBuilder {
                 return add_fill(node);
             case FIKIT_OP_SYNC:
                 return driver_.cuGraphAddEmptyNode_(&node, graph_, before_.data(), before_.size());
+            case FIKIT_OP_DECISION:
+                return add_decision(node);
             default:
                 return CUDA_ERROR_INVALID_VALUE;
         }
@@ -145,10 +178,32 @@ class GraphBuilder {
         return driver_.cuGraphAddMemsetNode_(&node, graph_, before_.data(), before_.size(), &row, context_);
     }
 
+    CUresult add_decision(CUgraphNode& node) {
+        const auto& decision = operation_->as<fikit_decision>();
+        if (decision.bodies > FIKIT_MAX_STREAMS - graphs_.size()) return CUDA_ERROR_INVALID_VALUE;
+        CUgraphNodeParams parameters{};
+        parameters.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
+        parameters.conditional.handle = decision.condition;
+        parameters.conditional.type = static_cast<CUgraphConditionalNodeType>(decision.type);
+        parameters.conditional.size = decision.bodies;
+        parameters.conditional.ctx = context_;
+        const CUresult result =
+            driver_.cuGraphAddNode_(&node, graph_, before_.data(), nullptr, before_.size(), &parameters);
+        if (result != CUDA_SUCCESS) return result;
+        const CUgraph* const bodies = parameters.conditional.phGraph_out;
+        graphs_.insert(graphs_.end(), bodies, bodies + decision.bodies);
+        made.hash = mix(made.hash, uint64_t{decision.type} << 32 | decision.bodies);
+        return result;
+    }
+
     const Driver& driver_;
     CUcontext context_;
     const Session& session_;
-    CUgraph graph_ = nullptr;
+    SessionConditions* conditions_;
+    CUgraph root_ = nullptr;
+    CUgraph graph_ = nullptr;      // of the node that is being added
+    std::vector<CUgraph> graphs_;  // the graph itself, then bodies
+    size_t size_ = 0;
     std::vector<CUgraphNode> nodes_, before_;
     std::unique_ptr<Operation> operation_ = std::make_unique<Operation>();
 };
@@ -161,7 +216,10 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
     if (request.handle == 0 || request.handle >= FIKIT_MAX_GRAPHS || request.size == 0 || from == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     const std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
-    GraphBuilder builder(driver_, core_.context_, session_);
+    const auto conditions = session_.conditions.find(request.conditions);
+    if (request.conditions != 0 && conditions == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
+    GraphBuilder builder(driver_, core_.context_, session_,
+                         request.conditions != 0 ? &conditions->second : nullptr);
     const CUresult result = builder.build(image);
     if (result != CUDA_SUCCESS) return result;
     SessionGraph& made = builder.made;
@@ -181,6 +239,31 @@ CUresult ProgramCalls::graph_destroy(const fikit_request_graph_destroy& request,
     return CUDA_SUCCESS;
 }
 
+CUresult ProgramCalls::condition_create(const fikit_request_condition_create& request,
+                                        fikit_reply_condition_create& reply) {
+    if (request.conditions == 0 || request.conditions >= FIKIT_MAX_GRAPHS) return CUDA_ERROR_INVALID_VALUE;
+    auto found = session_.conditions.find(request.conditions);
+    if (found == session_.conditions.end()) {
+        CUgraph graph = nullptr;
+        if (const CUresult result = driver_.cuGraphCreate_(&graph, 0); result != CUDA_SUCCESS) return result;
+        found = session_.conditions.emplace(request.conditions, SessionConditions{graph, {}, 0, {}}).first;
+    }
+    CUgraphConditionalHandle condition = 0;
+    const CUresult result = driver_.cuGraphConditionalHandleCreate_(
+        &condition, found->second.graph, core_.context_, request.initial, request.flags);
+    reply.condition = condition;
+    return result;
+}
+
+CUresult ProgramCalls::conditions_destroy(const fikit_request_conditions_destroy& request,
+                                          fikit_reply_conditions_destroy&) {
+    const auto found = session_.conditions.find(request.conditions);
+    if (found == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
+    driver_.cuGraphDestroy_(found->second.graph);
+    session_.conditions.erase(found);
+    return CUDA_SUCCESS;
+}
+
 // What was launched of it runs on: the driver destroys an executable graph when it has ended (CUDA driver
 // API, cuGraphExecDestroy).
 void ProgramCalls::destroy_graph(SessionGraph& graph) {
@@ -192,6 +275,10 @@ void ProgramCalls::forget_graphs_of(uint16_t module) {
     for (SessionGraph& graph : session_.graphs)
         if (std::find(graph.modules.begin(), graph.modules.end(), module) != graph.modules.end())
             destroy_graph(graph);
+    for (auto& [number, conditions] : session_.conditions)
+        if (std::find(conditions.made.modules.begin(), conditions.made.modules.end(), module) !=
+            conditions.made.modules.end())
+            conditions.image.clear();  // to be made anew
 }
 
 // Fills head_work and head_kernel. False: there is no such graph. The policy sees one block that takes as

@@ -139,6 +139,14 @@ struct SessionGraph {
     std::vector<uint16_t> modules;  // of its kernels
 };
 
+// A graph whose conditions the driver knows, and what was made of it last: the same again is not made anew.
+struct SessionConditions {
+    CUgraph graph = nullptr;
+    std::vector<uint8_t> image;
+    size_t nodes = 0;
+    SessionGraph made;  // but for the executable
+};
+
 // Images that are being made one (links.cpp).
 struct SessionLink {
     SessionLink(CUresult (*destroyer)(CUlinkState), std::span<const uint8_t> options)
@@ -270,11 +278,12 @@ struct Session {
     bool defers() const { return blocked > 0 || !backlog.empty(); }
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
-    std::vector<uint32_t> active;            // streams with steps that have not completed
-    std::vector<uint32_t> used;              // streams that have had a step
-    std::vector<SessionEvent> events;        // by handle, as far as used
-    std::vector<SessionFunction> functions;  // likewise (worker)
-    std::vector<SessionGraph> graphs;        // likewise (worker)
+    std::vector<uint32_t> active;                                // streams with steps that have not completed
+    std::vector<uint32_t> used;                                  // streams that have had a step
+    std::vector<SessionEvent> events;                            // by handle, as far as used
+    std::vector<SessionFunction> functions;                      // likewise (worker)
+    std::vector<SessionGraph> graphs;                            // likewise (worker)
+    std::unordered_map<uint32_t, SessionConditions> conditions;  // (worker)
     std::unordered_map<uint32_t, std::unique_ptr<SessionLink>> links;  // (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;

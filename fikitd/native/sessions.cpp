@@ -149,6 +149,8 @@ void Core::release(Session& session) {
     for (SessionGraph& graph : session.graphs)
         if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
     session.graphs.clear();
+    for (const auto& [number, conditions] : session.conditions) driver_.cuGraphDestroy_(conditions.graph);
+    session.conditions.clear();
     session.links.clear();
     release_mappings(driver_, session);
     session.arena->clear();

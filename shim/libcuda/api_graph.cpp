@@ -148,6 +148,7 @@ CUresult cuGraphCreate(CUgraph* handle, unsigned int flags) {
 CUresult cuGraphClone(CUgraph* handle, CUgraph original) {
     const Graph* const graph = graph_of(original);
     if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // as of the driver's own
     *handle = reinterpret_cast<CUgraph>(graph->clone());
     return *handle != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }

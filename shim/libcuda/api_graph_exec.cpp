@@ -91,6 +91,14 @@ CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node
             if (const auto result = compare(*one.child, *other.child, where);
                 result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
                 return result;
+        if (one.condition != other.condition || one.decision != other.decision ||
+            one.bodies.size() != other.bodies.size())
+            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        for (size_t k = 0; k < one.bodies.size(); ++k)
+            if (const auto result = compare(*reinterpret_cast<Graph*>(one.bodies[k]),
+                                            *reinterpret_cast<Graph*>(other.bodies[k]), where);
+                result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
+                return result;
     }
     where = nullptr;
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
@@ -137,8 +145,9 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(stream_handle, stream); result != CUDA_SUCCESS) return result;
     if (captures.capturing(stream))  // a graph within a graph
-        return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH,
-                            [&](Node& node) { return node.adopt(executable->graph->clone()); });
+        return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH, [&](Node& node) {
+            return executable->graph->conditions == nullptr && node.adopt(executable->graph->clone());
+        });
     if (const CUresult result = executable->use_memory(); result != CUDA_SUCCESS) return result;
     executable->launched = true;
     executable->stream = stream;
@@ -147,7 +156,8 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     Device& device = device_of(stream);
     if (executable->whole && executable->device == &device)
         return result_of(device.producer->graph_launch(executable->number, stream_number(stream)));
-    if (!runs_on(*executable, device)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!runs_on(*executable, device) || executable->graph->conditions != nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
     for (const Node* const node : executable->order)
         if (node->enabled)
             if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;

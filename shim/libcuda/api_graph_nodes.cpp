@@ -103,11 +103,12 @@ CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
-// A copy would have its memory twice.
-bool allocates(const Graph& graph) {
+// A copy would have its memory, or its conditions, twice.
+bool is_its_own(const Graph& graph) {
+    if (graph.conditions != nullptr) return true;
     for (const Node* const node : graph.nodes)
         if (node->memory != nullptr || node->freed != 0 ||
-            (node->child != nullptr && allocates(*node->child)))
+            (node->child != nullptr && is_its_own(*node->child)))
             return true;
     return false;
 }
@@ -115,7 +116,7 @@ bool allocates(const Graph& graph) {
 CUresult set(Node* node, const CUgraph* given) {
     const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
     if (node == nullptr || child == nullptr || child == node->graph) return CUDA_ERROR_INVALID_VALUE;
-    if (allocates(*child)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (is_its_own(*child)) return CUDA_ERROR_NOT_SUPPORTED;
     return node->adopt(child->clone()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -125,8 +126,13 @@ CUresult set(Node* node, const CUDA_CHILD_GRAPH_NODE_PARAMS* given) {
     Graph* const child = graph_of(given->graph);
     if (node == nullptr || child == nullptr || child->nested || child == node->graph)
         return CUDA_ERROR_INVALID_VALUE;
+    if (child->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     node->adopt(child);
     return CUDA_SUCCESS;
+}
+
+CUresult set(Node* node, CUDA_CONDITIONAL_NODE_PARAMS* given) {
+    return node != nullptr ? set_decision(*node, *given) : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Calls with the parameters of a kind in the form that `set` takes; nullptr for a kind without any.
@@ -184,6 +190,8 @@ CUresult with_parameters(CUgraphNodeParams& given, const Use& use) {
         }
         case CU_GRAPH_NODE_TYPE_MEM_FREE:
             return use(&given.free);
+        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
+            return use(&given.conditional);
         case CU_GRAPH_NODE_TYPE_EMPTY:
             return use(static_cast<const void*>(nullptr));
         default:

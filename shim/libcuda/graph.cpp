@@ -23,7 +23,7 @@ class Image {
         memcpy(at, &head, sizeof head);
         if (before.size() != 0) memcpy(at + sizeof head, before.begin(), before.size() * sizeof(uint32_t));
         at += sizeof head + listed;
-        const fikit_record record = {record_bytes, op, 0, 0, 0};
+        const fikit_record record = {record_bytes, op, 0, graph, 0};
         memcpy(at, &record, sizeof record);
         ++count_;
         return at;
@@ -31,6 +31,9 @@ class Image {
     uint32_t last() const { return count_ - 1; }
     const uint8_t* bytes() const { return bytes_.begin(); }
     size_t size() const { return bytes_.size(); }
+
+    uint32_t graph = 0;   // of what is added
+    uint32_t graphs = 1;  // so far
 
   private:
     List<uint8_t> bytes_;
@@ -94,18 +97,6 @@ bool does_nothing(const Node& node) {
            node.type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || node.type == CU_GRAPH_NODE_TYPE_MEM_FREE;
 }
 
-// Whether the executor can run it without this process.
-bool can_be_sent(const Node& node, const Device& device) {
-    if (does_nothing(node)) return true;
-    if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node.shape.stream) == &device;
-    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET)
-        return node.fill.width != 0 && is_memory_of(node.fill.dst, device);
-    if (node.type != CU_GRAPH_NODE_TYPE_MEMCPY) return false;
-    return each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {
-        return bytes != 0 && is_memory_of(to, device) && is_memory_of(from, device);
-    });
-}
-
 // Where a graph is to run: where its kernels are; without any, where its memory is. nullptr: anywhere.
 Device* home_of(const List<Node*>& order) {
     for (const Node* const node : order)
@@ -151,12 +142,91 @@ CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order) 
     return order.add(&node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+// Whether the executor can run it without this process.
+bool bodies_can_be_sent(const Node& node, const Device& device);
+
+bool can_be_sent(const Node& node, const Device& device) {
+    if (does_nothing(node)) return true;
+    if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node.shape.stream) == &device;
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET)
+        return node.fill.width != 0 && is_memory_of(node.fill.dst, device);
+    if (node.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) return bodies_can_be_sent(node, device);
+    if (node.type != CU_GRAPH_NODE_TYPE_MEMCPY) return false;
+    return each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {
+        return bytes != 0 && is_memory_of(to, device) && is_memory_of(from, device);
+    });
+}
+
+bool bodies_can_be_sent(const Node& node, const Device& device) {
+    bool all = true;
+    node.each_inner([&](const Graph& body) {
+        List<Node*> order;
+        const List<Node*> none;
+        all = all && put_in_order(body, none, order) == CUDA_SUCCESS;
+        for (const Node* const inner : order)
+            all = all && inner->memory == nullptr && inner->freed == 0 && can_be_sent(*inner, device);
+    });
+    return all;
+}
+
+bool write_nodes(const List<Node*>& order, Image& image);
+
+bool write_decision(Node& node, Image& image, const List<uint32_t>& before) {
+    auto* const record = static_cast<fikit_decision*>(image.add(FIKIT_OP_DECISION, 64, before));
+    if (record == nullptr) return false;
+    const auto bodies = static_cast<uint32_t>(node.bodies.size());
+    record->condition = node.condition;
+    record->type = node.decision;
+    record->bodies = bodies;
+    node.last = image.last();
+    const uint32_t first = image.graphs;
+    image.graphs += bodies;
+    bool all = true;
+    for (uint32_t i = 0; i < bodies && all; ++i) {
+        List<Node*> order;
+        const List<Node*> none;
+        image.graph = first + i;
+        all = put_in_order(*reinterpret_cast<Graph*>(node.bodies[i]), none, order) == CUDA_SUCCESS &&
+              write_nodes(order, image);
+    }
+    return all;
+}
+
+// The nodes in their order, and then those of bodies. False: no memory.
+bool write_nodes(const List<Node*>& order, Image& image) {
+    const uint32_t graph = image.graph;
+    List<uint32_t> before;
+    for (Node* const node : order) {
+        image.graph = graph;
+        before.clear();
+        bool written = true;
+        for (const Node* const each : node->flat) written = written && before.add(each->last);
+        if (!written) return false;
+        if (does_nothing(*node))
+            written = image.add(FIKIT_OP_SYNC, 64, before) != nullptr;
+        else if (node->type == CU_GRAPH_NODE_TYPE_KERNEL)
+            written = write_kernel(*node, image, before);
+        else if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
+            written = write_copy(*node, image, before);
+        else if (node->type == CU_GRAPH_NODE_TYPE_CONDITIONAL)
+            written = write_decision(*node, image, before);
+        else
+            written = write_fill(*node, image, before);
+        if (!written) return false;
+        if (node->bodies.size() == 0) node->last = image.last();
+    }
+    return true;
+}
+
 // The nodes of a new copy take the place of those of the old one, of the same shape.
 void stand_for(const Graph& copy, const Graph& old) {
     for (uint32_t i = 0; i < old.nodes.size(); ++i) {
         copy.nodes[i]->origin = old.nodes[i]->origin;
         copy.nodes[i]->enabled = old.nodes[i]->enabled;
         if (old.nodes[i]->child != nullptr) stand_for(*copy.nodes[i]->child, *old.nodes[i]->child);
+        for (size_t body = 0; body < old.nodes[i]->bodies.size(); ++body)
+            stand_for(*reinterpret_cast<Graph*>(copy.nodes[i]->bodies[body]),
+                      *reinterpret_cast<Graph*>(old.nodes[i]->bodies[body]));
     }
 }
 
@@ -165,7 +235,7 @@ void stand_for(const Graph& copy, const Graph& old) {
 Node::~Node() {
     magic = 0;
     free(packed);
-    delete child;
+    each_inner([](Graph& inner) { delete &inner; });
     if (memory != nullptr) memory->release();
 }
 
@@ -192,8 +262,20 @@ bool Node::adopt(Graph* graph_given) {
     return true;
 }
 
+bool Node::add_body(Graph* body) {
+    if (body == nullptr) return false;
+    if (!bodies.add(reinterpret_cast<CUgraph>(body))) {
+        delete body;
+        return false;
+    }
+    body->nested = true;
+    body->within = this;
+    return true;
+}
+
 Graph::~Graph() {
     magic = 0;
+    if (conditions != nullptr) conditions->release();
     for (Node* const node : nodes) delete node;
     for (const Kept& each : kept) each.object->release(each.count);
 }
@@ -215,6 +297,8 @@ Graph* Graph::clone() const {
     auto* const copy = new (std::nothrow) Graph();
     if (copy == nullptr) return nullptr;
     bool whole = true;
+    copy->conditions = conditions;
+    if (conditions != nullptr) conditions->retain();
     // By index: what a node depends on may stand behind it.
     for (uint32_t i = 0; i < nodes.size(); ++i) nodes[i]->last = i;
     for (const Node* const node : nodes) {
@@ -241,6 +325,10 @@ Graph* Graph::clone() const {
         }
         whole = made->values.assign(node->values) && whole;
         if (node->child != nullptr) whole = made->adopt(node->child->clone()) && whole;
+        made->condition = node->condition;
+        made->decision = node->decision;
+        for (const CUgraph body : node->bodies)
+            whole = made->add_body(reinterpret_cast<Graph*>(body)->clone()) && whole;
     }
     for (uint32_t i = 0; i < nodes.size() && whole; ++i)
         for (const Edge& edge : nodes[i]->before)
@@ -254,18 +342,20 @@ Graph* Graph::clone() const {
 
 Node* Graph::copy_of(const Node* origin) const {
     for (Node* const node : nodes) {
-        if (node->origin == origin) return node;
-        if (node->child == nullptr) continue;
-        if (Node* const found = node->child->copy_of(origin); found != nullptr) return found;
+        Node* found = node->origin == origin ? node : nullptr;
+        node->each_inner([&](const Graph& inner) {
+            if (found == nullptr) found = inner.copy_of(origin);
+        });
+        if (found != nullptr) return found;
     }
     return nullptr;
 }
 
 bool Graph::keeps_objects() const {
-    if (kept.size() != 0) return true;
+    bool any = kept.size() != 0;
     for (const Node* const node : nodes)
-        if (node->child != nullptr && node->child->keeps_objects()) return true;
-    return false;
+        node->each_inner([&](const Graph& inner) { any = any || inner.keeps_objects(); });
+    return any;
 }
 
 bool make_room(Node& node, const Function& function) {
@@ -352,7 +442,8 @@ bool runs_on(const Executable& executable, const Device& device) {
 CUresult Executable::send() {
     changed = false;
     whole = false;
-    Device* const home = home_of(order);
+    const Conditions* const conditions = graph->conditions;
+    Device* const home = conditions != nullptr ? &conditions->device() : home_of(order);
     if (home == nullptr) return CUDA_SUCCESS;
     for (const Node* const node : order)
         if (!can_be_sent(*node, *home)) return CUDA_SUCCESS;
@@ -362,28 +453,14 @@ CUresult Executable::send() {
     }
     device = home;
     Image image;
-    List<uint32_t> before;
-    for (Node* const node : order) {
-        before.clear();
-        bool written = true;
-        for (const Node* const each : node->flat) written = written && before.add(each->last);
-        if (!written)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        else if (does_nothing(*node))
-            written = image.add(FIKIT_OP_SYNC, 64, before) != nullptr;
-        else if (node->type == CU_GRAPH_NODE_TYPE_KERNEL)
-            written = write_kernel(*node, image, before);
-        else if (node->type == CU_GRAPH_NODE_TYPE_MEMCPY)
-            written = write_copy(*node, image, before);
-        else
-            written = write_fill(*node, image, before);
-        if (!written) return CUDA_ERROR_OUT_OF_MEMORY;
-        node->last = image.last();
-    }
+    if (!write_nodes(order, image)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (image.size() == 0) return CUDA_SUCCESS;
-    // What the driver does not take as a graph still runs node by node.
-    whole = device->producer->graph_create(image.bytes(), image.size(), number) == status::success;
-    return CUDA_SUCCESS;
+    const Status status = device->producer->graph_create(image.bytes(), image.size(), number,
+                                                         conditions != nullptr ? conditions->number() : 0);
+    // What the driver does not take as a graph still runs node by node, unless only the GPU knows which
+    // nodes.
+    whole = status == status::success;
+    return conditions != nullptr ? result_of(status) : CUDA_SUCCESS;
 }
 
 }  // namespace fikit::shim

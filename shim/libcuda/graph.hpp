@@ -85,6 +85,23 @@ struct Edge {
     bool is_full() const { return data.from_port == 0 && data.to_port == 0 && data.type == 0; }
 };
 
+// The conditions of a graph that decides, as the executor's driver has them: for the graph, and for all that
+// is instantiated from it.
+class Conditions {
+  public:
+    explicit Conditions(Device& device) : device_(device) {}
+    CUresult create(uint32_t initial, uint32_t flags, uint64_t& condition);
+    void retain() { __atomic_fetch_add(&uses_, 1u, __ATOMIC_RELAXED); }
+    void release();
+    Device& device() const { return device_; }
+    uint32_t number() const { return number_; }
+
+  private:
+    Device& device_;
+    uint32_t number_ = 0;
+    unsigned uses_ = 1;
+};
+
 struct Node {
     uint32_t magic = node_magic;
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
@@ -102,6 +119,9 @@ struct Node {
     List<CUstreamBatchMemOpParams> values;
     CUevent event = nullptr;
     Graph* child = nullptr;
+    uint64_t condition = 0;  // by which one of the bodies runs, in the way of the kind:
+    CUgraphConditionalNodeType decision = CU_GRAPH_COND_TYPE_IF;
+    List<CUgraph> bodies;
     GraphMemory* memory = nullptr;  // allocated
     CUdeviceptr freed = 0;
     // While the graph is looked at as a whole.
@@ -111,6 +131,13 @@ struct Node {
 
     ~Node();
     bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none
+    bool add_body(Graph* body);      // likewise
+    // The graphs within it: its child, or its bodies.
+    template <class Use>
+    void each_inner(const Use& use) const {
+        if (child != nullptr) use(*child);
+        for (const CUgraph body : bodies) use(*reinterpret_cast<Graph*>(body));
+    }
     fikit_attribute* attributes() const { return reinterpret_cast<fikit_attribute*>(packed); }
     void** pointers() const {
         const size_t bytes = (size_t{shape.parameter_bytes} + 7) & ~size_t{7};
@@ -122,8 +149,10 @@ struct Node {
 struct Graph {
     uint32_t magic = graph_magic;
     List<Node*> nodes;
-    List<Kept> kept;      // objects of the program's that live as long as it does
-    bool nested = false;  // a node's child, which ends with the node
+    List<Kept> kept;                   // objects of the program's that live as long as it does
+    bool nested = false;               // a node's child or body, which ends with the node
+    Node* within = nullptr;            // whose body it is
+    Conditions* conditions = nullptr;  // of the outermost graph
 
     ~Graph();
     // A node that belongs to it; nullptr: no memory.
@@ -131,7 +160,8 @@ struct Graph {
     // A copy whose nodes name theirs here as their origin; nullptr: no memory.
     Graph* clone() const;
     Node* copy_of(const Node* origin) const;  // in it or a child; nullptr: there is none
-    bool keeps_objects() const;               // itself or a child
+    bool keeps_objects() const;               // itself or one within
+    Graph& outermost() { return within != nullptr ? within->graph->outermost() : *this; }
 };
 
 struct Executable {
@@ -174,6 +204,9 @@ inline Executable* executable_of(CUgraphExec handle) {
 
 // Whether edges from these nodes can carry that: kernels alone let others begin before they have ended.
 bool can_carry(const CUgraphNode* from, const CUgraphEdgeData* edges, size_t count);
+
+// Makes it a node that decides, with bodies for the program to fill.
+CUresult set_decision(Node& node, CUDA_CONDITIONAL_NODE_PARAMS& given);
 
 // Room behind a kernel's node for its attributes, `parameter_bytes` and pointers. False: no memory.
 bool make_room(Node& node, const Function& function);

@@ -41,6 +41,7 @@ NAMES = [
     "tensor_maps",
     "attributes",
     "capture_misuse",
+    "conditions",
     "context_ends",
     "crowds",
     "graph_memory",

@@ -23,7 +23,7 @@ CALLS = {
     "function_set_attribute": (9, struct.pack("<IiiI", 1, 8, 1024, 0)),
     "function_occupancy": (10, struct.pack("<IIQ", 1, 128, 0)),
     "event_elapsed": (11, struct.pack("<II", 1, 2)),
-    "graph_create": (22, struct.pack("<IIQQ", 1, 0, 0, 72)),
+    "graph_create": (22, struct.pack("<IIQQII", 1, 0, 0, 72, 0, 0)),
     "graph_destroy": (23, struct.pack("<II", 1, 0)),
     "session_identity": (24, struct.pack("<Q", 0)),
     "memory_export": (25, struct.pack("<QII", 1 << 40, 0, 0)),

@@ -44,6 +44,27 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode, CUlaunchAttributeID, const C
     ENTER(cuGraphKernelNodeSetAttribute);
     return CUDA_SUCCESS;
 }
+CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgraph, CUcontext, unsigned,
+                                        unsigned) {
+    ENTER(cuGraphConditionalHandleCreate);
+    *handle = 1;
+    return CUDA_SUCCESS;
+}
+// A decision has no bodies here.
+CUresult cuGraphAddNode(CUgraphNode*, CUgraph, const CUgraphNode*, const CUgraphEdgeData*, size_t,
+                        CUgraphNodeParams*) {
+    ENTER(cuGraphAddNode);
+    return CUDA_ERROR_NOT_SUPPORTED;
+}
+CUresult cuGraphGetNodes(CUgraph graph, CUgraphNode*, size_t* count) {
+    ENTER(cuGraphGetNodes);
+    *count = reinterpret_cast<Graph*>(graph)->nodes;
+    return CUDA_SUCCESS;
+}
+CUresult cuGraphDestroyNode(CUgraphNode) {
+    ENTER(cuGraphDestroyNode);
+    return CUDA_SUCCESS;
+}
 CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNode*, size_t,
                               const CUDA_MEMCPY3D*, CUcontext) {
     ENTER(cuGraphAddMemcpyNode);
