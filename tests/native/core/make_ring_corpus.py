@@ -28,6 +28,13 @@ CALLS = {
     "session_identity": (24, struct.pack("<Q", 0)),
     "memory_export": (25, struct.pack("<QII", 1 << 40, 0, 0)),
     "memory_import": (26, struct.pack("<16sII", b"", 1, 1)),
+    "link_create": (32, struct.pack("<II", 1, 0) + struct.pack("<iI", 0, 32)),
+    "link_add": (33, struct.pack("<IIIIQQ", 1, 1, 0, 1, 0, 64) + struct.pack("<iI", 0, 32) + b"name"),
+    "link_complete": (34, struct.pack("<II", 1, 0)),
+    "link_read": (35, struct.pack("<IIQ", 1, 64, 0)),
+    "link_destroy": (36, struct.pack("<II", 1, 0)),
+    "condition_create": (37, struct.pack("<IIII", 1, 0, 1, 0)),
+    "conditions_destroy": (38, struct.pack("<II", 1, 0)),
 }
 
 
