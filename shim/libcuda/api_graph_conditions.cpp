@@ -9,7 +9,9 @@
 namespace fikit::shim {
 
 CUresult Conditions::create(uint32_t initial, uint32_t flags, uint64_t& condition) {
-    return result_of(device_.producer->condition_create(number_, initial, flags, condition));
+    const Status status = device_.producer->condition_create(number_, initial, flags, condition);
+    if (status != status::success) return result_of(status);
+    return given_.add(condition) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 void Conditions::release() {
@@ -33,7 +35,8 @@ CUresult set_decision(Node& node, CUDA_CONDITIONAL_NODE_PARAMS& given) {
         default:
             possible = false;
     }
-    if (!possible || node.graph->outermost().conditions == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Conditions* const conditions = node.graph->outermost().conditions;
+    if (!possible || conditions == nullptr || !conditions->has(given.handle)) return CUDA_ERROR_INVALID_VALUE;
     if (given.size >= FIKIT_MAX_STREAMS) return CUDA_ERROR_NOT_SUPPORTED;
     node.condition = given.handle;
     node.decision = given.type;

@@ -446,7 +446,8 @@ CUresult Executable::send() {
     Device* const home = conditions != nullptr ? &conditions->device() : home_of(order);
     if (home == nullptr) return CUDA_SUCCESS;
     for (const Node* const node : order)
-        if (!can_be_sent(*node, *home)) return CUDA_SUCCESS;
+        if (!can_be_sent(*node, *home))
+            return conditions == nullptr ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
     if (number != 0 && device != home) {
         device->producer->graph_destroy(number);
         number = 0;
@@ -454,7 +455,8 @@ CUresult Executable::send() {
     device = home;
     Image image;
     if (!write_nodes(order, image)) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (image.size() == 0) return CUDA_SUCCESS;
+    // A condition that nothing goes by is refused, as by the driver.
+    if (image.size() == 0) return conditions == nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     const Status status = device->producer->graph_create(image.bytes(), image.size(), number,
                                                          conditions != nullptr ? conditions->number() : 0);
     // What the driver does not take as a graph still runs node by node, unless only the GPU knows which

@@ -95,11 +95,13 @@ class Conditions {
     void release();
     Device& device() const { return device_; }
     uint32_t number() const { return number_; }
+    bool has(uint64_t condition) const { return given_.contains(condition); }
 
   private:
     Device& device_;
     uint32_t number_ = 0;
     unsigned uses_ = 1;
+    List<uint64_t> given_;
 };
 
 struct Node {

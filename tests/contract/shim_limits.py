@@ -1,18 +1,13 @@
 """What fikitd does not serve of a driver's contract, by test; docs/unmodified-programs.md tells of each."""
 
 ARRAYS = "arrays, textures and surfaces are not served"
-CONDITIONS = "conditional nodes of graphs are not served"
 GREEN = "green contexts are not served: fikitd itself divides the multiprocessors"
-LINKER = "the driver's linker and its limit of registers are not served"
 LIMITS = {
     "test_driver_textures.py": ARRAYS,
     "test_driver_copies.py::test_an_array_of_two_dimensions": ARRAYS,
     "test_driver_copies.py::test_an_array_of_one_dimension": ARRAYS,
     "test_driver_copies.py::test_an_array_without_a_width": ARRAYS,
-    "test_driver_conditions.py": CONDITIONS,
     "test_driver_green.py": GREEN,
-    "test_driver_images.py::test_the_linker": LINKER,
-    "test_driver_images.py::test_how_many_registers_a_kernel_may_have": LINKER,
     "test_driver_kernels.py::test_stacks_that_grow_at_run_time": "the limit of stacks is remembered, not set",
     "test_driver_memory.py::test_host_memory_can_be_registered": "kernels reach no registered memory",
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",
