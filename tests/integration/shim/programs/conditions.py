@@ -1,7 +1,9 @@
 """Graphs whose kernels decide what else of them runs, and how often."""
 
 import ctypes
+import os
 
+import nvidia.cu13
 from calls import done, launch, names, read, start
 from cuda.bindings import driver
 
@@ -44,7 +46,14 @@ IF, WHILE, SWITCH = (getattr(KINDS, f"CU_GRAPH_COND_TYPE_{kind}") for kind in ("
 ASSIGN, LESS = 1, 2**32 - 1
 
 device, context = start()
-module = done(driver.cuModuleLoadData(KERNELS))
+inputs = driver.CUjitInputType
+runtime = os.path.join(next(iter(nvidia.cu13.__path__)), "lib", "libcudadevrt.a")
+state = done(driver.cuLinkCreate(0, [], []))
+done(driver.cuLinkAddData(state, inputs.CU_JIT_INPUT_PTX, KERNELS, len(KERNELS), b"kernels", 0, [], []))
+done(driver.cuLinkAddFile(state, inputs.CU_JIT_INPUT_LIBRARY, os.fsencode(runtime), 0, [], []))
+linked, size = done(driver.cuLinkComplete(state))
+module = done(driver.cuModuleLoadData(ctypes.string_at(linked, size)))
+done(driver.cuLinkDestroy(state))
 say, add = (done(driver.cuModuleGetFunction(module, name)) for name in (b"say", b"add"))
 place = int(done(driver.cuMemAlloc(16)))
 stream = done(driver.cuStreamCreate(1))
