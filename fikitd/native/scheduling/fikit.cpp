@@ -166,8 +166,10 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const uint32_t end = sequence.size() - high.outstanding;
-    for (uint32_t launch = end - high.batch; launch != end; ++launch)
-        interference_.learn(sequence.at(launch).key, run.plan.guest, share);
+    for (uint32_t at = end - high.batch; at != end; ++at) {
+        const Sequence::Launch& launch = sequence.at(at);
+        interference_.learn(launch.key, run.plan.guest, share, static_cast<float>(launch.duration));
+    }
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -335,7 +337,7 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         planned_for_ = max_sessions;
     }
     Nanoseconds again = 0;
-    if (entitled(session, now, again)) {
+    if (entitled(session, now, again, can_confine ? smallest + 1u : 0)) {
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
     }
