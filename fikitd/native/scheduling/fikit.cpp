@@ -13,7 +13,7 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
     for (unsigned number = 0; number < predictors; ++number) {
         if ((used_ >> number & 1) != 0) continue;
         used_ |= 1u << number;
-        places_[session] = static_cast<uint8_t>(number + 1);
+        places_[session] = &highs_[number];
         highs_[number] = High{};
         highs_[number].sequence = &sequences_[number];
         highs_[number].sequence->forget(now);
@@ -25,12 +25,12 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
 }
 
 void Fikit::discharge(unsigned session) {
-    if (places_[session] == 0) {
+    if (places_[session] == nullptr) {
         --unforeseeable_;
         return;
     }
-    used_ &= ~(1u << (places_[session] - 1));
-    places_[session] = 0;
+    used_ &= ~(1u << (places_[session] - highs_.data()));
+    places_[session] = nullptr;
 }
 
 void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
@@ -166,10 +166,8 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const uint32_t end = sequence.size() - high.outstanding;
-    for (uint32_t at = end - high.batch; at != end; ++at) {
-        const Sequence::Launch& launch = sequence.at(at);
-        interference_.learn(launch.key, run.plan.guest, share, static_cast<float>(launch.duration));
-    }
+    for (uint32_t launch = end - high.batch; launch != end; ++launch)
+        interference_.learn(sequence.at(launch).key, run.plan.guest, share);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what

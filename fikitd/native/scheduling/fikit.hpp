@@ -172,10 +172,7 @@ class Fikit final : public Levels {
         bool beside = false;            // high work
     };
 
-    High* high_of(unsigned session) {
-        const uint8_t place = places_[session];
-        return place == 0 ? nullptr : &highs_[place - 1];
-    }
+    High* high_of(unsigned session) { return places_[session]; }
     // What is in flight, the oldest first.
     Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
@@ -233,8 +230,8 @@ class Fikit final : public Levels {
 
     std::unique_ptr<Sequence[]> sequences_;
     std::array<High, predictors> highs_{};
-    std::array<uint8_t, max_sessions> places_{};  // of a session's High, from 1; 0: it has none
-    unsigned used_ = 0;                           // bits of highs_
+    std::array<High*, max_sessions> places_{};  // in highs_; nullptr: it is not predicted
+    unsigned used_ = 0;                         // bits of highs_
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
     std::array<Nanoseconds, max_sessions> own_{};  // length of what a gated session has in flight

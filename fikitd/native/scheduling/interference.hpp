@@ -39,14 +39,14 @@ class Interference {
         const bool seen = pair.kernel == kernel && pair.guest == guest.name && pair.times >= sure;
         return seen ? pair.share * guest.sms : guest.share;
     }
-    void learn(uint64_t kernel, const Guest& from, float share, float duration) {
+    void learn(uint64_t kernel, const Guest& from, float share) {
         share = std::min(share / from.sms, most);
         Learnt& any = guests_[from.name >> (64 - guest_bits)];
-        if (any.guest != from.name) any = {from.name};
+        if (any.guest != from.name) any = {from.name, 0, 0, 0};
         Pair& pair = pairs_[place(kernel, from.name)];
-        if (pair.kernel != kernel || pair.guest != from.name) pair = {{from.name}, kernel};
-        any.learn(share, duration);
-        pair.learn(share, duration);
+        if (pair.kernel != kernel || pair.guest != from.name) pair = {{from.name, 0, 0, 0}, kernel};
+        any.learn(share);
+        pair.learn(share);
     }
 
   private:
@@ -55,17 +55,16 @@ class Interference {
 
     struct Learnt {
         uint64_t guest = 0;
-        float share = 0, most = 0;  // share: of the kernels' time; most: a slowly falling maximum
-        float length = 0;           // of those it was learnt from
+        float share = 0, most = 0;  // most: a slowly falling maximum
         uint32_t times = 0;
 
-        void learn(float told, float duration) {
-            if (times < settled)
-                ++times;
-            else if (told == share && told == most)
-                return;  // mostly: nothing disturbs
-            length += (duration - length) / static_cast<float>(times);
-            share += (told - share) * std::min(duration / (length * static_cast<float>(times)), 1.0F);
+        void learn(float told) {
+            if (times < settled) {
+                share += (told - share) / static_cast<float>(++times);
+            } else {
+                if (told == share && told == most) return;  // mostly: nothing disturbs
+                share += (told - share) / settled;
+            }
             most = std::max(told, most > least ? most * falls : 0);
         }
     };
@@ -75,7 +74,7 @@ class Interference {
     static size_t place(uint64_t kernel, uint64_t guest) {
         return ((kernel * 0xbf58476d1ce4e5b9u) ^ guest) >> (64 - pair_bits);
     }
-    static constexpr unsigned pair_bits = 14, guest_bits = 10;
+    static constexpr unsigned pair_bits = 12, guest_bits = 10;
 
     std::array<Pair, size_t{1} << pair_bits> pairs_{};
     std::array<Learnt, size_t{1} << guest_bits> guests_{};
