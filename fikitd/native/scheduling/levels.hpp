@@ -5,7 +5,8 @@
 //   that
 //                comes back from idleness, or is new, starts where the others are by now.
 //   starvation   a level that could issue nothing earns `starvation_share` of the time as credit; once that
-//                covers its next operation, it is entitled to go before the levels above.
+//                covers the time that its next operation lasts where it would run, it is entitled to go
+//                before the levels above. What gets in otherwise uses up what there is.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +75,8 @@ class Levels : public Policy {
         ++gated_operations_;
         level.floor = std::max(level.floor, entry.virtual_time);
         entry.virtual_time += static_cast<double>(work.expected) * entry.inverse_weight;
-        if (level.credit > 0) level.credit -= static_cast<double>(lasts(work, work.partition));
+        if (level.credit > 0)
+            level.credit = std::max(0.0, level.credit - static_cast<double>(lasts(work, work.partition)));
         level.since = now;
     }
 
