@@ -17,6 +17,7 @@ constexpr Nanoseconds enqueue = 100;         // a tenant's producer, for each op
 constexpr Nanoseconds look = 200;            // the dispatch thread, to take note of something
 constexpr Nanoseconds timing_events = 2480;  // two around a launch
 constexpr Nanoseconds mark_delay = 2000;     // a high session's burst is marked after so long a pause
+constexpr uint32_t mark_every = 128;         // steps, at most, between marks of a busy session
 constexpr Nanoseconds seen_after = 1000;     // a mark, by who watches it
 constexpr size_t steps_limit = 256;
 constexpr uint32_t mark_tag = UINT32_MAX;
@@ -233,6 +234,8 @@ Nanoseconds Gate::serve(Nanoseconds now) {
         }
         return look + synchronise(session);
     }
+    for (Session& session : sessions_)
+        if (session.unmarked >= mark_every) return mark(session, true);
     return gate(now);
 }
 

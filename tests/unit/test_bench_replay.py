@@ -77,6 +77,15 @@ def test_kernels_that_slow_each_other_down_keep_to_the_bound(low: str, measured:
     assert tail("fikit") < 1.03
 
 
+def test_a_flood_does_not_keep_a_session_from_learning_what_has_completed() -> None:
+    highs, lows = varied()
+    high = next(each for each in highs if each.name == "bursts")
+    low = next(each for each in lows if each.name == "tiny_low")
+    setup = Setup(seconds=0.5, warmup=0.5)
+    found = Replayer([high, low]).compare([high.name], [low.name], setup)
+    assert found["hp_p99_ratio"] < 1.03
+
+
 def test_figures_agree_with_those_measured() -> None:
     off = [cell for cell in cells() if cell.off > TOLERATED]
     assert off == []

@@ -13,7 +13,7 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
     for (unsigned number = 0; number < predictors; ++number) {
         if ((used_ >> number & 1) != 0) continue;
         used_ |= 1u << number;
-        places_[session] = static_cast<uint8_t>(number + 1);
+        places_[session] = &highs_[number];
         highs_[number] = High{};
         highs_[number].sequence = &sequences_[number];
         highs_[number].sequence->forget(now);
@@ -25,26 +25,26 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
 }
 
 void Fikit::discharge(unsigned session) {
-    if (places_[session] == 0) {
+    if (places_[session] == nullptr) {
         --unforeseeable_;
         return;
     }
-    used_ &= ~(1u << (places_[session] - 1));
-    places_[session] = 0;
+    used_ &= ~(1u << (places_[session] - highs_.data()));
+    places_[session] = nullptr;
 }
 
-[[gnu::flatten]] void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
+void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
+    if (work.gated) return issued_gated(session, work, now);
     Levels::issued(session, work, now);
-    if (!work.gated) {
-        High* high = high_of(session);
-        if (high == nullptr) return;
-        if (high->outstanding == 0)
-            statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
-        high->sequence->launched(work, now);
-        ++high->outstanding;
-        high->awaits = false;
-        return;
-    }
+    High* high = high_of(session);
+    if (high == nullptr) return;
+    if (high->outstanding++ == 0) statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
+    high->awaits = false;
+    high->sequence->launched(work, now);
+}
+
+void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
+    Levels::issued(session, work, now);
     const bool planned = planned_for_ == session;
     planned_for_ = max_sessions;
     if (runs_ == operations) return;  // nobody is near whom it could delay
@@ -58,9 +58,11 @@ void Fikit::discharge(unsigned session) {
     made.session = static_cast<uint8_t>(session);
     made.known = work.known;
     made.planned = planned;
-    made.charge = work.known ? area(work, work.expected) : charge(work);
+    made.charge = made.plan.area;
     made.longest = made.plan.length;
+    if (!work.known) made.charge = charge(work);
     if (work.longest > work.expected) {
+        if (work.known) made.charge = area(work, work.expected);
         made.plan.length = made.plan.length * work.expected / work.longest;
         made.plan.adds = made.plan.adds * work.expected / work.longest;
         made.plan.end -= made.longest - made.plan.length;
@@ -83,28 +85,8 @@ void Fikit::discharge(unsigned session) {
 }
 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
+    if (work.gated) return completed_gated(session, work, measured, now);
     Levels::completed(session, work, measured, now);
-    if (work.gated) {
-        unsigned at = 0;
-        while (at < runs_ && running(at).session != session) ++at;
-        if (at == runs_) return;
-        if (!running(at).known && work.engine == Engine::kernel) --unknowns_;
-        const Nanoseconds lasted = now - std::max(running(at).plan.start, last_over_);
-        // One mark tells of several: what else is in flight may have taken that time.
-        const Nanoseconds usual = 4 * running(at).longest + 2 * queued_;
-        if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
-            surprised(session, work, running(at), lasted);
-        last_over_ = now;
-        queued_ -= running(at).plan.adds;
-        charged_ -= running(at).charge;
-        own_[session] -= running(at).plan.length;
-        const bool first = at == 0;
-        for (; at > 0; --at) running(at) = running(at - 1);
-        ++first_run_;
-        --runs_;
-        if (first && runs_ > 0) running(0).plan.end = now + running(0).plan.adds;
-        return;
-    }
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const Sequence::Launch& launch = high->sequence->at(high->sequence->size() - high->outstanding);
@@ -112,53 +94,80 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Nanoseconds start = launch.at + Sequence::latency;
     if (runs_ == 0 && last_over_ < launch.at && start > high->end)
         high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
-    compare(session, *high, launch, now - high->notice);
+    const Nanoseconds at = now - high->notice;
+    compare(session, *high, launch, at);
     --high->outstanding;
-    high->end = now - high->notice;
-    high->alone = std::min(launch.alone, high->end);
+    high->end = at;
+    high->alone = std::min(launch.alone, at);
     if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
+}
+
+void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
+    Levels::completed(session, work, measured, now);
+    unsigned at = 0;
+    while (at < runs_ && running(at).session != session) ++at;
+    if (at == runs_) return;
+    const Running& over = running(at);
+    if (!over.known && work.engine == Engine::kernel) --unknowns_;
+    const Nanoseconds lasted = now - std::max(over.plan.start, last_over_);
+    // One mark tells of several: what else is in flight may have taken that time.
+    const Nanoseconds usual = 4 * over.longest + 2 * queued_;
+    if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
+        surprised(session, work, over, lasted);
+    last_over_ = now;
+    queued_ -= over.plan.adds;
+    charged_ -= over.charge;
+    own_[session] -= over.plan.length;
+    const bool first = at == 0;
+    for (; at > 0; --at) running(at) = running(at - 1);
+    ++first_run_;
+    if (--runs_ > 0 && first) running(0).plan.end = now + running(0).plan.adds;
 }
 
 // Launches that one look saw completed: what they took beyond what was foreseen is their interference with
 // what ran beside them.
-void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at) {
+inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at) {
     if (at != high.seen) {
-        learn(session, high);
+        if (high.beside_run != nobody) {
+            const Running& run = running_[high.beside_run];
+            const Nanoseconds longer =
+                std::max<Nanoseconds>(0, high.seen - high.foreseen - high.batch * high.others);
+            statistics_[session].beside_time += high.own;
+            statistics_[run.session].beside_time += high.own;
+            if (longer != 0 || run.plan.guest.most != 0) [[unlikely]]  // mostly not
+                learn(session, high, run, longer);
+        }
         high.foreseen = high.seen;
         high.seen = at;
-        high.own = high.batch = 0;
-        high.guest.guest.name = 0;
-        if (runs_ > 0) {
-            high.guest = running(0).plan;
-            high.guest_session = running(0).session;
-            high.others = 0;
-            for (unsigned run = 1; run < runs_; ++run)
-                if (running(run).session != high.guest_session)
-                    high.others = std::max(high.others, running(run).plan.block);
-        }
+        high.own = high.others = 0;
+        high.batch = 0;
+        high.beside_run = runs_ > 0 ? first_run_ % operations : nobody;
     }
     ++high.batch;
     high.own += launch.duration;
     high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
-    const Plan& guest = high.guest;
-    if (guest.guest.name != 0) high.foreseen += stall(guest, launch, guest.block);
+    if (high.foreseen < at && high.beside_run != nobody) [[unlikely]]  // else the rest does not matter
+        wait_foreseen(high, launch);
 }
 
-void Fikit::learn(unsigned session, High& high) {
-    const Interference::Guest& guest = high.guest.guest;
-    if (high.batch == 0 || guest.name == 0) return;
-    const Nanoseconds waited = high.foreseen + high.batch * high.others;
-    const Nanoseconds longer = std::max<Nanoseconds>(0, high.seen - waited);
-    for (const unsigned either : {session, unsigned{high.guest_session}}) {
-        statistics_[either].beside_time += high.own;
-        statistics_[either].slowed_time += longer;
-    }
-    if (longer == 0 && guest.most == 0) return;  // mostly
+// What of the time that the launch took it waited for others' blocks.
+[[gnu::noinline]] void Fikit::wait_foreseen(High& high, const Sequence::Launch& launch) {
+    const Running& guest = running_[high.beside_run];
+    high.foreseen += stall(guest.plan, launch, guest.plan.block);
+    for (unsigned run = 0; run < runs_; ++run)
+        if (running(run).session != guest.session)
+            high.others = std::max(high.others, running(run).plan.block);
+}
+
+[[gnu::noinline]] void Fikit::learn(unsigned session, const High& high, const Running& run,
+                                    Nanoseconds longer) {
+    statistics_[session].slowed_time += longer;
+    statistics_[run.session].slowed_time += longer;
     const float share = static_cast<float>(longer) / static_cast<float>(high.own);
     const Sequence& sequence = *high.sequence;
     const uint32_t end = sequence.size() - high.outstanding;
     for (uint32_t launch = end - high.batch; launch != end; ++launch)
-        interference_.learn(sequence.at(launch).key, guest, share);
+        interference_.learn(sequence.at(launch).key, run.plan.guest, share);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -249,30 +258,46 @@ Decision Fikit::wait(unsigned session, Refusal reason) {
     return {Verdict::wait, static_cast<uint8_t>(session)};
 }
 
-Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& full, Refusal& refusal) {
-    const Work& work = sessions_[session].head;
-    const auto number = static_cast<uint8_t>(session);
-    const bool beside = beside_high(now) || levels_[highest_level].in_flight > 0;
-    const bool unknown = work.engine == Engine::kernel && !work.known;
-    const Nanoseconds busy = busy_until(now);
-    refusal = Refusal::in_flight;
-    if (beside && runs_ == operations) return {Verdict::wait, number};
-    if (gated_operations_ > 0) {
-        if (unknown && beside && unknowns_ > 0) return {Verdict::wait, number};
-        const Nanoseconds most = in_flight(beside), all = refused ? most : together * most;
-        if (charged_ - running(0).charge >= all || busy - now >= all) {
-            full = true;
-            return {Verdict::wait, number};
-        }
-        const Nanoseconds own = own_[session];
-        const Nanoseconds behind = running(0).session == session ? own - running(0).plan.length : own;
-        if (behind >= most || std::min(own, busy - now) >= most) return {Verdict::wait, number};
+// Is what is in flight little enough that the session's head may join it? `full`: not for any other either.
+inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused, bool& full) const {
+    if (moment.beside && runs_ == operations) return false;
+    if (gated_operations_ == 0) return true;
+    if (moment.beside && unknowns_ > 0 && unknown(sessions_[session].head)) return false;
+    const Nanoseconds most = in_flight(moment.beside), all = refused ? most : together * most;
+    const Nanoseconds ahead = moment.busy - moment.now, own = own_[session];
+    const Running& first = running(0);
+    if (charged_ - first.charge >= all || ahead >= all) {
+        full = true;
+        return false;
     }
-    if (!beside) return {Verdict::whole, number};
+    const Nanoseconds behind = first.session == session ? own - first.plan.length : own;
+    return behind < most && std::min(own, ahead) < most;
+}
+
+inline Decision Fikit::place(unsigned session, const Moment& moment, bool refused, bool& full,
+                             Refusal& refusal) {
+    const auto number = static_cast<uint8_t>(session);
+    refusal = Refusal::in_flight;
+    if (!has_room(session, moment, refused, full)) return {Verdict::wait, number};
+    if (!moment.beside) return {Verdict::whole, number};
+    const Work& work = sessions_[session].head;
+    if (unknown(work) || moment.now < guests_[session].look_at) return search(session, moment, refusal);
+    Plan& planned = running(runs_).plan;
+    plan(planned, session, work, bounds_.multiprocessors, moment.busy, moment.now);
+    planned_for_ = session;
+    if (fits(planned, moment.now)) return {Verdict::whole, number};
+    return search(session, moment, refusal);
+}
+
+// What does not go to the whole GPU: a partition, what its level is entitled to, or nothing yet.
+[[gnu::noinline]] Decision Fikit::search(unsigned session, const Moment& moment, Refusal& refusal) {
+    const Work& work = sessions_[session].head;
+    const Nanoseconds now = moment.now;
+    const auto number = static_cast<uint8_t>(session);
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
     Nanoseconds ready_at = 0;  // then a smaller partition will do
     const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
-    if (unknown) {
+    if (unknown(work)) {
         if (can_confine) return {Verdict::partition, number, smallest};
         refusal = Refusal::unknown;
     } else {
@@ -282,9 +307,6 @@ Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& ful
             return {Verdict::wait, number, 0, guest.look_at};
         }
         Plan& planned = running(runs_).plan;
-        plan(planned, session, work, bounds_.multiprocessors, busy, now);
-        planned_for_ = session;
-        if (fits(planned, now)) return {Verdict::whole, number};
         guest.look_at = now + planned.length / looks;
         refusal = work.block > bounds_.delay_least && work.block > longest_bound() ? Refusal::too_long
                                                                                    : Refusal::bound;
@@ -296,7 +318,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& ful
             Decision best{Verdict::wait, number};
             for (uint8_t index = 0; index < partitions_; ++index) {
                 Plan confined;
-                plan(confined, session, work, bounds_.partitions[index], busy, now);
+                plan(confined, session, work, bounds_.partitions[index], moment.busy, now);
                 if (waves != 0 && confined.waves > waves) break;
                 const Nanoseconds length = confined.length;
                 if (least == 0) least = length;
@@ -313,7 +335,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& ful
         planned_for_ = max_sessions;
     }
     Nanoseconds again = 0;
-    if (entitled(session, now, again)) {
+    if (entitled(session, now, again, can_confine ? smallest + 1u : 0)) {
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
     }
@@ -323,8 +345,10 @@ Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& ful
     return {Verdict::wait, number, 0, when};
 }
 
-[[gnu::flatten]] Decision Fikit::decide(Nanoseconds now) {
+Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
+    if (waiting_ == 0) return answer;
+    const Moment moment{now, busy_until(now), beside_high(now) || levels_[highest_level].in_flight > 0};
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;
@@ -344,7 +368,7 @@ Decision Fikit::place(unsigned session, Nanoseconds now, bool refused, bool& ful
                 continue;
             }
             bool full = false;
-            const Decision decision = place(session, now, refused, full, refusal);
+            const Decision decision = place(session, moment, refused, full, refusal);
             if (decision.verdict != Verdict::wait) return decision;
             wait(session, refusal);
             if (decision.again_at != 0 && (answer.again_at == 0 || decision.again_at < answer.again_at))

@@ -102,6 +102,7 @@ class Fikit final : public Levels {
     static constexpr unsigned predictors =
         8;  // high sessions that are predicted; others count as unforeseeable
     static constexpr unsigned operations = 64;  // gated ones in flight
+    static constexpr unsigned nobody = operations;
     // What does not fit is looked at again after such a part of its length: longer ones cost longer walks.
     static constexpr Nanoseconds looks = 64;
     static constexpr Nanoseconds patience = 4;
@@ -119,9 +120,9 @@ class Fikit final : public Levels {
         uint16_t taken = 1, of = 1;  // so many blocks of as many as fit are on each SM
         uint32_t waves = 1;
         Nanoseconds block = 0, start = 0, end = 0;
-        Nanoseconds from = 0;  // it may start so early, beside what other sessions have in flight
-        Nanoseconds length = 0;
-        Nanoseconds adds = 0;  // so much later all that is in flight will be over
+        Nanoseconds from = 0;              // it may start so early, beside what other sessions have in flight
+        Nanoseconds length = 0, area = 0;  // area: what the whole GPU would take for it
+        Nanoseconds adds = 0;              // so much later all that is in flight will be over
         Interference::Guest guest;
     };
     struct Running {
@@ -140,9 +141,8 @@ class Fikit final : public Levels {
         // foreseen of them.
         Nanoseconds seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
-        Plan guest;  // beside which they ran
-        uint8_t guest_session = 0;
-        Nanoseconds others = 0;              // the longest block of what other sessions had in flight then
+        unsigned beside_run = nobody;  // a place in running_: beside which they ran; it stays there for long
+        Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
         bool awaits = false, tells = false;  // tells: it has ever said that it waits
         bool beside = false;                 // gated work was in flight since it last waited
         bool unplanned = false;              // so was something in this step that nobody trusted in
@@ -166,11 +166,13 @@ class Fikit final : public Levels {
         uint32_t left = 0;  // launches for which it counts
     };
     struct Course;
+    // When a decision is made: what all of its candidates have in common.
+    struct Moment {
+        Nanoseconds now = 0, busy = 0;  // busy: until then the GPU is, with the gated work in flight
+        bool beside = false;            // high work
+    };
 
-    High* high_of(unsigned session) {
-        const uint8_t place = places_[session];
-        return place == 0 ? nullptr : &highs_[place - 1];
-    }
+    High* high_of(unsigned session) { return places_[session]; }
     // What is in flight, the oldest first.
     Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
@@ -181,6 +183,8 @@ class Fikit final : public Levels {
         high.suspect = running.session;
         high.suspect_block = running.plan.block;
     }
+    void issued_gated(unsigned session, const Work& work, Nanoseconds now);
+    void completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, Nanoseconds now);
     void close_step(unsigned session, High& high, Nanoseconds now);
@@ -216,14 +220,18 @@ class Fikit final : public Levels {
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);
-    void learn(unsigned session, High& high);
-    Decision place(unsigned session, Nanoseconds now, bool refused, bool& full, Refusal& refusal);
+    void wait_foreseen(High& high, const Sequence::Launch& launch);
+    void learn(unsigned session, const High& high, const Running& run, Nanoseconds longer);
+    static bool unknown(const Work& work) { return work.engine == Engine::kernel && !work.known; }
+    bool has_room(unsigned session, const Moment& moment, bool refused, bool& full) const;
+    Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
+    Decision search(unsigned session, const Moment& moment, Refusal& refusal);
     Decision wait(unsigned session, Refusal reason);
 
     std::unique_ptr<Sequence[]> sequences_;
     std::array<High, predictors> highs_{};
-    std::array<uint8_t, max_sessions> places_{};  // of a session's High, from 1; 0: it has none
-    unsigned used_ = 0;                           // bits of highs_
+    std::array<High*, max_sessions> places_{};  // in highs_; nullptr: it is not predicted
+    unsigned used_ = 0;                         // bits of highs_
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
     std::array<Nanoseconds, max_sessions> own_{};  // length of what a gated session has in flight

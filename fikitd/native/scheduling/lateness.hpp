@@ -32,7 +32,8 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
     const Nanoseconds behind = std::max(soonest, busy), own = std::min(now + own_[session], busy);
     plan.length = length + between;
     plan.from = std::max(soonest, own);
-    plan.end = std::max(behind + area(work, length) + between, plan.from + plan.length);
+    plan.area = area(work, length);
+    plan.end = std::max(behind + plan.area + between, plan.from + plan.length);
     plan.start = plan.end - plan.length;
     plan.adds = plan.end - behind;
 }
@@ -92,7 +93,8 @@ struct Fikit::Course {
 
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
-inline Nanoseconds Fikit::excess(const High& high, const Plan& plan, Nanoseconds now) const {
+[[gnu::noinline]] inline Nanoseconds Fikit::excess(const High& high, const Plan& plan,
+                                                   Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
     if (sequence.size() == 0) return 0;
     const bool known = sequence.known();
@@ -138,8 +140,8 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     Sequence& sequence = *high.sequence;
     if (!sequence.known() || high.awaits) return false;
     const Nanoseconds left = plan.end - now, late = std::max<Nanoseconds>(0, high.end - high.alone);
-    const auto absorbed =
-        static_cast<Nanoseconds>(static_cast<double>(sequence.slack(sequence.next())) * high.trust);
+    const uint32_t next = sequence.next();
+    const auto absorbed = static_cast<Nanoseconds>(static_cast<double>(sequence.slack(next)) * high.trust);
     if (late + left <= absorbed) return true;
     Nanoseconds block = plan.block > 0 ? plan.block : left;
     float longer = plan.guest.most;
@@ -152,7 +154,6 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     if (longer > 0) most += static_cast<Nanoseconds>(longer * static_cast<float>(left));
     if (most <= high.allowed - high.spent) return true;
     // A wait before then would leave it less.
-    const uint32_t next = sequence.next();
     return most <= absorbed && sequence.at(next + foreseen - (foreseen > 0)).step == sequence.at(next).step;
 }
 

@@ -5,7 +5,8 @@
 //   that
 //                comes back from idleness, or is new, starts where the others are by now.
 //   starvation   a level that could issue nothing earns `starvation_share` of the time as credit; once that
-//                covers its next operation, it is entitled to go before the levels above.
+//                covers the time that its next operation lasts where it would run, it is entitled to go
+//                before the levels above. What gets in otherwise uses up what there is.
 #pragma once
 
 #include <algorithm>
@@ -74,7 +75,8 @@ class Levels : public Policy {
         ++gated_operations_;
         level.floor = std::max(level.floor, entry.virtual_time);
         entry.virtual_time += static_cast<double>(work.expected) * entry.inverse_weight;
-        if (level.credit > 0) level.credit = std::max(0.0, level.credit - static_cast<double>(charged));
+        if (level.credit > 0)
+            level.credit = std::max(0.0, level.credit - static_cast<double>(lasts(work, work.partition)));
         level.since = now;
     }
 
@@ -125,6 +127,14 @@ class Levels : public Policy {
         return work.known || work.expected > bounds_.in_flight ? work.expected : bounds_.in_flight;
     }
 
+    // How long it is expected to last there (0: on the whole GPU, n: on partition n - 1).
+    Nanoseconds lasts(const Work& work, unsigned partition) const {
+        const Nanoseconds time = charge(work);
+        if (partition == 0 || work.waves == 0) return time;
+        const uint32_t slots = uint32_t{bounds_.partitions[partition - 1]} * work.per_sm;
+        return time * ((work.blocks + slots - 1) / slots) / work.waves;
+    }
+
     Nanoseconds in_flight(bool beside) const {
         return beside ? bounds_.in_flight : quiet * bounds_.in_flight;
     }
@@ -143,13 +153,14 @@ class Levels : public Policy {
 
     // The head of the session must wait: settles its level's credit. Has that grown to cover the operation?
     // If not, `again` is when it will have; 0: never.
-    bool entitled(unsigned session, Nanoseconds now, Nanoseconds& again) {
+    bool entitled(unsigned session, Nanoseconds now, Nanoseconds& again, unsigned partition = 0) {
         const Session& entry = sessions_[session];
         Level& level = levels_[entry.level];
         const auto earned = static_cast<double>(now - level.since) * bounds_.starvation_share;
         level.credit = std::min(level.credit + earned, credit_limit);
         level.since = now;
-        const double missing = std::min(static_cast<double>(charge(entry.head)), credit_limit) - level.credit;
+        const auto time = static_cast<double>(lasts(entry.head, partition));
+        const double missing = std::min(time, credit_limit) - level.credit;
         again = 0;
         if (missing > 0 && bounds_.starvation_share > 0)
             again = now + 1 + static_cast<Nanoseconds>(missing / bounds_.starvation_share);

@@ -87,7 +87,6 @@ class Sequence {
         }
         entry.idle = before.idle + entry.pause;
         entry.offset = before.offset + entry.gap;
-        ends_[step_ % ends_.size()] = {step_, entry.idle};
         entry.ordinal = ordinal_;
         index_[entry.hash % index_.size()] = head_;
         index_[ordinal_hash(entry.hash) % index_.size()] = head_;
@@ -98,6 +97,7 @@ class Sequence {
     // The session waits for all of it.
     void awaited() {
         if (head_ == 0 || last().step != step_) return;
+        ends_[step_ % ends_.size()] = {step_, last().idle};
         ++step_;
         ordinal_ = 0;
     }
@@ -139,6 +139,7 @@ class Sequence {
     // Idle time from the given position until the session waits, as it was the last time.
     Nanoseconds slack(uint32_t position) const {
         const Launch& from = at(position);
+        if (from.step == step_) return std::max<Nanoseconds>(0, last().idle - from.idle);
         const End& end = ends_[from.step % ends_.size()];
         if (end.step != from.step) return 0;
         return std::max<Nanoseconds>(0, end.idle - from.idle);

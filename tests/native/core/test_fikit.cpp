@@ -353,11 +353,51 @@ void accidents_do_not_shut_the_low_side_out() {
 
 void none_starves() {
     Program whole;
-    whole.operations.push_back(kernel(100, 0, 1320, 1, 3 * ms));
+    whole.operations.push_back(kernel(100, 0, 132, 1, ms));
     whole.operations.back().whole = true;
     const Outcome outcome = beside(whole);
     CHECK(outcome.low.filled > 0);
-    CHECK(outcome.work > 0.02 * 0.7);
+    CHECK(outcome.work > Bounds{}.starvation_share * 0.7);
+}
+
+// What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
+// it.
+void the_share_against_starvation_is_of_the_time() {
+    Bounds bounds = with_partitions();
+    bounds.delay_share = 0;
+    const auto policy = make_policy("fikit", bounds);
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.key = 1;
+    high.known = true;
+    high.blocks = 1320;
+    high.expected = high.shortest = high.block = ms;
+    Work low = high;
+    low.key = 2;
+    low.per_sm = 1;
+    low.waves = 10;
+    low.expected = 20 * ms;
+    low.block = 2 * ms;
+    Nanoseconds now = ms, confined = 0;
+    policy->arrived(1, low, now);
+    for (; now < 60'000 * ms; now += ms) {
+        policy->issued(0, high, now);
+        if (const Decision decision = policy->decide(now); decision.verdict != Verdict::wait) {
+            CHECK(decision.verdict == Verdict::partition);
+            low.gated = true;
+            low.partition = static_cast<uint8_t>(decision.partition + 1);
+            policy->issued(1, low, now);
+            confined += low.expected * 42 / 10;  // 1320 blocks on 32 SMs, not on 132
+            policy->completed(1, low, 0, now);
+            low.gated = false;
+            low.partition = 0;
+            policy->arrived(1, low, now);
+        }
+        policy->completed(0, high, 0, now + ms - us);
+    }
+    const double owed = bounds.starvation_share * 60'000 * ms;
+    CHECK(static_cast<double>(confined) > 0.5 * owed && static_cast<double>(confined) < 1.1 * owed);
 }
 
 void delays_are_put_down_to_who_caused_them() {
@@ -433,4 +473,5 @@ int main() {
     launches_of_one_kernel_are_told_apart();
     accidents_do_not_shut_the_low_side_out();
     none_starves();
+    the_share_against_starvation_is_of_the_time();
 }
