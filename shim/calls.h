@@ -30,30 +30,30 @@
     X(11, event_elapsed)      /* milliseconds between two timing events */
 
 /* What only unmodified CUDA programs ask for. */
-#define FIKIT_PROGRAM_CALLS(X)                                                     \
-    X(12, module_functions)  /* names of a module's kernels */                     \
-    X(13, function_shared)   /* dynamic shared memory that is left for a block */  \
-    X(14, function_clusters) /* occupancy of thread block clusters */              \
-    X(15, memory_reserve)    /* addresses without memory */                        \
-    X(16, memory_unreserve)                                                        \
-    X(17, memory_create) /* memory without addresses */                            \
-    X(18, memory_release)                                                          \
-    X(19, memory_map) /* the one at the other */                                   \
-    X(20, memory_unmap)                                                            \
-    X(21, memory_access) /* makes what is mapped there usable */                   \
-    X(22, graph_create)  /* a graph that is launched as one operation */           \
-    X(23, graph_destroy)                                                           \
-    X(24, session_identity) /* for handles that another process gets */            \
-    X(25, memory_export)    /* device memory that other sessions may map */        \
-    X(26, memory_import)                                                           \
-    X(30, printed)    /* what kernels have printed and nobody has asked for yet */ \
-    X(31, tensor_map) /* made or changed by the driver */                          \
-    X(32, link_create) /* one image to be made of several */                       \
-    X(33, link_add)                                                                \
-    X(34, link_complete)                                                           \
-    X(35, link_read) /* of what it made */                                         \
-    X(36, link_destroy)                                                            \
-    X(37, condition_create) /* a graph's own, before it has nodes */               \
+#define FIKIT_PROGRAM_CALLS(X)                                                      \
+    X(12, module_functions)  /* names of a module's kernels */                      \
+    X(13, function_shared)   /* dynamic shared memory that is left for a block */   \
+    X(14, function_clusters) /* occupancy of thread block clusters */               \
+    X(15, memory_reserve)    /* addresses without memory */                         \
+    X(16, memory_unreserve)                                                         \
+    X(17, memory_create) /* memory without addresses */                             \
+    X(18, memory_release)                                                           \
+    X(19, memory_map) /* the one at the other */                                    \
+    X(20, memory_unmap)                                                             \
+    X(21, memory_access) /* makes what is mapped there usable */                    \
+    X(22, graph_create)  /* a graph that is launched as one operation */            \
+    X(23, graph_destroy)                                                            \
+    X(24, session_identity) /* for handles that another process gets */             \
+    X(25, memory_export)    /* device memory that other sessions may map */         \
+    X(26, memory_import)                                                            \
+    X(30, printed)     /* what kernels have printed and nobody has asked for yet */ \
+    X(31, tensor_map)  /* made or changed by the driver */                          \
+    X(32, link_create) /* one image to be made of several */                        \
+    X(33, link_add)                                                                 \
+    X(34, link_complete)                                                            \
+    X(35, link_read) /* of what it made */                                          \
+    X(36, link_destroy)                                                             \
+    X(37, condition_create) /* a graph's own, before it has nodes */                \
     X(38, conditions_destroy)
 
 typedef enum {
@@ -117,9 +117,9 @@ typedef struct {
 
 typedef struct {
     uint32_t handle;
-    uint32_t host_buffer; /* where the image is: a pinned buffer, or 0, the staging area */
-    uint64_t offset;      /* in it */
-    uint64_t size;        /* bytes; PTX includes its NUL */
+    uint32_t host_buffer;    /* where the image is: a pinned buffer, or 0, the staging area */
+    uint64_t offset;         /* in it */
+    uint64_t size;           /* bytes; PTX includes its NUL */
 } fikit_request_module_load; /* fikit_jit_option follow */
 typedef struct {
     uint32_t log_bytes;  /* of the JIT's error log, which follows, at most FIKIT_JIT_LOG, */
@@ -279,9 +279,9 @@ typedef struct {
 
 /* An image of nodes, each after those that it depends on: fikit_graph_node, the dependencies' indices
  * (uint32_t, padded to 8 bytes), then the record (abi.h) of a launch, a copy on the device, a fill, a SYNC:
- * nothing, or a fikit_decision. The record's stream says which graph the node is of: 0, the graph itself, or a
- * body; each decision before has got the next numbers for its bodies. A handle in use gets the new graph. Host memory and functions have no place in it: the
- * tenant's side issues such a graph node by node. */
+ * nothing, or a fikit_decision. The record's stream says which graph the node is of: 0, the graph itself, or
+ * a body; each decision before has got the next numbers for its bodies. A handle in use gets the new graph.
+ * Host memory and functions have no place in it: the tenant's side issues such a graph node by node. */
 typedef struct {
     uint32_t dependencies;
     uint32_t record_bytes;
