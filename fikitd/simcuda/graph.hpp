@@ -45,6 +45,7 @@ struct Graph {
     std::vector<std::shared_ptr<GraphNode>> nodes;
     std::map<UserObject*, unsigned> user_objects;  // with the references that it holds
     std::vector<Condition> conditions;             // made for it
+    CUgraphExec instance = nullptr;                // with such: what was made from it last
 
     std::size_t edges() const;
 };
@@ -89,7 +90,7 @@ bool is_graph_memory(CUdeviceptr address);
 bool free_graph_memory(CUdeviceptr address);
 void graph_memory_use(int device, std::uint64_t& used, std::uint64_t& reserved);
 
-CUresult instantiate(Driver& driver, Context& context, const Graph& graph, unsigned long long flags,
+CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned long long flags,
                      CUgraphInstantiateResult* problem, CUgraphExec* handle);
 CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream);
 // Takes over the commands of a graph with the same nodes and edges.

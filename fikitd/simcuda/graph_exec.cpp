@@ -307,7 +307,7 @@ void graph_memory_use(int device, std::uint64_t& used, std::uint64_t& reserved) 
     }
 }
 
-CUresult instantiate(Driver& driver, Context& context, const Graph& graph, unsigned long long flags,
+CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned long long flags,
                      CUgraphInstantiateResult* problem, CUgraphExec* handle) {
     constexpr unsigned long long known =
         CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH | CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
@@ -323,13 +323,16 @@ CUresult instantiate(Driver& driver, Context& context, const Graph& graph, unsig
         *problem = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
         return CUDA_ERROR_INVALID_VALUE;
     }
+    // One at a time, as an H200 says.
+    if (!graph.conditions.empty() && driver.graph_execs.find(graph.instance) != nullptr)
+        return CUDA_ERROR_NOT_SUPPORTED;
     auto exec = std::make_shared<GraphExec>();
     exec->id = driver.next_id++;
     exec->flags = flags;
     exec->context = &context;
     exec->graph = clone_graph(driver, graph, false);
     *problem = CUDA_GRAPH_INSTANTIATE_SUCCESS;
-    *handle = driver.graph_execs.add(std::move(exec));
+    *handle = graph.instance = driver.graph_execs.add(std::move(exec));
     return CUDA_SUCCESS;
 }
 

@@ -263,10 +263,19 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     return CUDA_SUCCESS;
 }
 
+// The stream of a fill: without peer access a stream that the program has made fills its own device's memory.
+CUresult find_filling(CUstream handle, uint64_t address, uint32_t& stream) {
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    Range range;
+    const bool across = !is_default(handle) && ranges.find(address, range) && range.on_device() &&
+                        range.device != device_of(stream).ordinal;
+    return across ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
 template <class Value>
 CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count) {
     uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_filling(handle, address, stream); result != CUDA_SUCCESS) return result;
     return fill(address, value, count, stream);
 }
 
@@ -274,7 +283,7 @@ template <class Value>
 CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value, uint64_t width,
                  uint64_t height) {
     uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = find_filling(handle, address, stream); result != CUDA_SUCCESS) return result;
     if (pitch == width * sizeof value) return fill(address, value, width * height, stream);
     if (captures.capturing(stream))
         return capture_fill(stream, {address, pitch, value, sizeof value, width, height});

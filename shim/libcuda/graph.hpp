@@ -96,6 +96,7 @@ class Conditions {
     Device& device() const { return device_; }
     uint32_t number() const { return number_; }
     bool has(uint64_t condition) const { return given_.contains(condition); }
+    bool instantiated = false;  // the driver allows one at a time
 
   private:
     Device& device_;
@@ -179,7 +180,10 @@ struct Executable {
     bool launched = false;
     uint32_t stream = 0;  // of the latest launch
 
-    ~Executable() { retire(graph); }
+    ~Executable() {
+        if (graph != nullptr && graph->conditions != nullptr) graph->conditions->instantiated = false;
+        retire(graph);
+    }
     // Becomes a copy of the graph, whose nodes stand for the same ones as before if there were any.
     CUresult take(const Graph& graph);
     // The same for the child of one of its nodes.

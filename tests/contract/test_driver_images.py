@@ -125,16 +125,23 @@ CROWDED = """.version 8.0
 .visible .entry crowded(.param .u64 place)
 {
     .reg .b32 %value<101>, %sum, %index;
-    .reg .b64 %place, %near, %step;
+    .reg .b64 %place, %near, %step, %room;
     .local .align 4 .b8 room[256];
     ld.param.u64 %place, [place];
 """ + "\n".join(
     [f"ld.volatile.global.u32 %value{n}, [%place+{4 * n}];" for n in range(100)]
     + ["mov.u32 %sum, 0;"]
     + [f"xor.b32 %sum, %sum, %value{n}; mul.lo.u32 %sum, %sum, %value{n};" for n in range(99, -1, -1)]
-    + ["and.b32 %index, %sum, 60;", "mul.wide.u32 %step, %index, 1;", "mov.u64 %near, room;"]
-    + ["add.u64 %near, %near, %step;", "st.local.u32 [%near], %sum;"]
-    + ["ld.local.u32 %sum, [room];", "ld.const.u32 %index, [table];"]
+    # Where it is written and read is known at run time only, so that the room is one in memory.
+    + [
+        f"{move} and.b32 %index, %sum, 252; cvt.u64.u32 %step, %index; add.u64 %near, %room, %step; {access}"
+        for move, access in (
+            ("mov.u64 %room, room;", "st.local.u32 [%near], %sum;"),
+            ("shr.u32 %sum, %sum, 8;", "st.local.u32 [%near], %sum;"),
+            ("ld.volatile.global.u32 %sum, [%place];", "ld.local.u32 %sum, [%near];"),
+        )
+    ]
+    + ["ld.const.u32 %index, [table];"]
     + ["add.u32 %sum, %sum, %index;", "st.global.u32 [%place], %sum;", "ret; }"]
 )
 

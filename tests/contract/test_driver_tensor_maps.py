@@ -1,6 +1,7 @@
 """Copies by tensor maps, of tiles of one to five dimensions: what comes to shared memory, what goes back."""
 
 import ctypes
+import os
 from typing import Any
 
 import numpy as np
@@ -163,8 +164,7 @@ def test_what_is_outside_may_be_nan(cuda: Cuda, kind: str, dtype: Any) -> None:
     np.testing.assert_array_equal(found, tensor.tile((8, 6), np.nan))
 
 
-@pytest.mark.parametrize("name", LOADS)
-def test_tiles_that_go(cuda: Cuda, name: str) -> None:
+def store(cuda: Cuda, name: str) -> None:
     kind, values, box, options, starts = LOADS[name]
     for start in starts:
         tensor = Tensor(cuda, values, kind, box, **options)
@@ -173,6 +173,16 @@ def test_tiles_that_go(cuda: Cuda, name: str) -> None:
         wanted = values.copy()
         wanted[index] = given[inside]
         np.testing.assert_array_equal(tensor.give(STORE, start, given), wanted, err_msg=str(start))
+
+
+@pytest.mark.parametrize("name", LOADS)
+def test_tiles_that_go(alone: Alone, name: str) -> None:
+    def body(cuda: Cuda) -> None:  # a fault would end the whole process
+        from test_driver_tensor_maps import store
+
+        store(cuda, os.environ["NAME"])
+
+    alone(body, NAME=name)
 
 
 def test_a_tile_for_several_blocks(cuda: Cuda) -> None:
@@ -201,7 +211,16 @@ REDUCTIONS: Any = {
 
 
 @pytest.mark.parametrize("name", REDUCTIONS)
-def test_tiles_that_are_added(cuda: Cuda, name: str) -> None:
+def test_tiles_that_are_added(alone: Alone, name: str) -> None:
+    def body(cuda: Cuda) -> None:
+        from test_driver_tensor_maps import reduce
+
+        reduce(cuda, os.environ["NAME"])
+
+    alone(body, NAME=name)
+
+
+def reduce(cuda: Cuda, name: str) -> None:
     kind, dtype, change = REDUCTIONS[name]
     tensor = Tensor(cuda, numbers(dtype, 10, 24), kind, (16, 4))
     start = (16, 8)

@@ -77,7 +77,7 @@ static void* work(void* argument) {
         DO(cuMemcpyPeerAsync(sides[to].memory, contexts[to], sides[from].memory, contexts[from], bytes,
                              sides[to].stream));
         launch(to, &sides[to]);
-        DO(cuMemsetD32Async(sides[from].memory, 7, 4, sides[to].stream));
+        DO(cuMemsetD32(sides[from].memory, 7, 4));
         DO(cuMemcpyDtoHAsync(host, sides[from].memory, bytes, sides[to].stream));
         DO(cuMemcpyHtoDAsync(sides[from].memory, host, bytes, sides[to].stream));
         if (index % 2) DO(cuStreamSynchronize(sides[to].stream));

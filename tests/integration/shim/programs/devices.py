@@ -93,7 +93,7 @@ print(read(one.memory, 8))
 
 # Memory of the other device, from a stream of this one.
 done(driver.cuCtxSetCurrent(one.context))
-done(driver.cuMemsetD32Async(two.memory, 5, 2, one.stream))
+print(driver.cuMemsetD32Async(two.memory, 5, 2, one.stream)[0].name)
 source, back = bytearray(b"abcdefgh"), bytearray(8)
 done(driver.cuMemcpyDtoHAsync(back, two.memory, 8, one.stream))
 print(bytes(back))
