@@ -15,7 +15,7 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
     policy: Annotated[
         Literal["fikit", "strict"],
         Meta(description="fikit fills what high-priority work is predicted to leave idle; strict waits."),
-    ] = "strict"
+    ] = "fikit"
     in_flight_us: Annotated[
         float,
         Meta(
