@@ -11,6 +11,7 @@
 
 #include "core.hpp"
 #include "images.hpp"
+#include "jit.hpp"
 #include "program_calls.hpp"
 
 namespace fikit {

@@ -32,17 +32,18 @@ void Session::wake() {
     syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, nullptr, nullptr, 0);
 }
 
-bool Core::reads_ring(const Session& session) const {
+inline bool Core::reads_ring(const Session& session) const {
     return session.state == Session::State::running && !session.head_ready && !session.paused &&
            !session.call_pending.load(std::memory_order_acquire) &&
-           session.in_flight < settings_.in_flight_limit &&
-           (session.rescan || session.backlog.size() < most_deferred);
+           session.in_flight < settings_.in_flight_limit && (session.rescan || !session.backlog_is_full());
 }
 
 // Copies the next record to the session's head, or puts it off. False: nothing to do now.
 inline bool Core::take_head(Session& session) {
-    if (session.rescan && take_deferred(session)) return true;
-    if (session.backlog.size() >= most_deferred) return false;
+    if (session.rescan) [[unlikely]] {
+        if (take_deferred(session)) return true;
+        if (session.backlog_is_full()) return false;
+    }
     switch (session.ring.next(*session.head)) {
         case RingReader::Result::empty:
             return false;
@@ -78,20 +79,21 @@ inline bool Core::serve_ring(Session& session) {
             continue;
         }
         const uint16_t op = session.head->record().op;
+        const bool launch = op == FIKIT_OP_LAUNCH;
         if (op == FIKIT_OP_CALL) return start_call(session) || progress;
-        if (session.measured && op == FIKIT_OP_LAUNCH && !keep_timer(session)) [[unlikely]]
+        if (session.measured && launch && !keep_timer(session)) [[unlikely]]
             return progress;
         progress = true;
-        if (!is_step(op)) {
+        if (!launch && !is_step(op)) {
             manage(session);
             session.head_ready = false;
         } else if (const auto& slot = session.streams[session.head->record().stream];
                    (slot == nullptr || !slot->created) && !stream_exists(session)) {
             return progress;
-        } else if ((op == FIKIT_OP_VALUES && !begin_values(session)) ||
-                   (op == FIKIT_OP_EVENT_WAIT && !begin_event_wait(session))) {
+        } else if (!launch && ((op == FIKIT_OP_VALUES && !begin_values(session)) ||
+                               (op == FIKIT_OP_EVENT_WAIT && !begin_event_wait(session)))) {
             session.head_ready = false;
-        } else if (op == FIKIT_OP_LAUNCH  ? prepare_launch(session)
+        } else if (launch                 ? prepare_launch(session)
                    : op == FIKIT_OP_GRAPH ? prepare_graph(session)
                                           : (prepare_copy(session), true)) {
             if (session.level == scheduling::highest_level || op > FIKIT_OP_FILL) {

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "arena.hpp"
-#include "jit.hpp"
 #include "lanes.hpp"
 #include "profile.hpp"
 #include "records.hpp"
@@ -147,17 +146,18 @@ struct SessionConditions {
     SessionGraph made;  // but for the executable
 };
 
-// Images that are being made one (links.cpp).
-struct SessionLink {
-    SessionLink(CUresult (*destroyer)(CUlinkState), std::span<const uint8_t> options)
-        : jit(options), destroy(destroyer) {}
-    SessionLink(const SessionLink&) = delete;
-    ~SessionLink();
+// Images that are to be made one (links.cpp).
+struct LinkPart {
+    CUjitInputType type;
+    std::string name;
+    std::vector<uint8_t> image, options;  // fikit_jit_option
+};
 
-    Jit jit;  // the driver writes its logs
-    CUlinkState state = nullptr;
-    std::span<const uint8_t> image;  // the state's, once it is complete
-    CUresult (*destroy)(CUlinkState);
+struct SessionLink {
+    std::vector<uint8_t> options;
+    std::vector<LinkPart> parts;
+    uint64_t bytes = 0;          // of the parts
+    std::vector<uint8_t> image;  // once it is complete
 };
 
 // What the GPU tells of a stream that is to wait for the tenant: that what was issued before is done, and
@@ -276,6 +276,7 @@ struct Session {
     uint32_t blocked = 0;  // streams with a block
     bool rescan = false;   // one may be free to go
     bool defers() const { return blocked > 0 || !backlog.empty(); }
+    bool backlog_is_full() const { return !backlog.empty() && backlog.size() >= most_deferred; }
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;
     std::vector<uint32_t> active;                                // streams with steps that have not completed
@@ -284,7 +285,7 @@ struct Session {
     std::vector<SessionFunction> functions;                      // likewise (worker)
     std::vector<SessionGraph> graphs;                            // likewise (worker)
     std::unordered_map<uint32_t, SessionConditions> conditions;  // (worker)
-    std::unordered_map<uint32_t, std::unique_ptr<SessionLink>> links;  // (worker)
+    std::unordered_map<uint32_t, SessionLink> links;             // (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch

@@ -57,11 +57,11 @@ def test_every_part_is_measured_and_what_fails_is_named(tmp_path: Path) -> None:
     assert len(one["configurations"][0]["rounds"]) == 2
     rows = {each["configuration"]: each for each in one["configurations"]}
     assert (one["lows"], two["lows"]) == (1, 2)
-    assert set(rows) == {"alone", "control", "fikitd-strict-alone", "fikitd-strict"}
-    assert [each["configuration"] for each in two["configurations"]] == ["fikitd-strict"]
+    assert set(rows) == {"alone", "control", "fikitd-fikit-alone", "fikitd-fikit"}
+    assert [each["configuration"] for each in two["configurations"]] == ["fikitd-fikit"]
     assert rows["alone"]["hp_p99_ratio"] == rows["alone"]["lp_ratio"] == 1.0
     assert rows["control"]["lp_ratio"] is None
-    assert rows["fikitd-strict"]["lp_ratio"] > 0
+    assert rows["fikitd-fikit"]["lp_ratio"] > 0
 
 
 def test_what_there_is_no_time_for_is_refused() -> None:
