@@ -149,9 +149,9 @@ class Rig {
     void settle() {
         Nanoseconds last = host_now();
         const Nanoseconds limit = last + 10'000'000'000;
-        // Turns count too: this thread may not have run for longer than the time that nothing is to happen
-        // in.
-        for (int idle = 0; idle < 100 || host_now() - last < 100'000; ++idle) {
+        // Turns count too, since this thread may not have run meanwhile. A worker that has answered a call
+        // may take a while to say that it is done.
+        for (int idle = 0; idle < 100 || host_now() - last < 1'000'000; ++idle) {
             CHECK(host_now() < limit);
             if (!core_->turn()) continue;
             last = host_now();
