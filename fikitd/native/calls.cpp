@@ -55,7 +55,7 @@ class CallHandler {
         inbox->call_bytes = bytes_;
         __atomic_store_n(&inbox->call_done, ++session_.calls_answered, __ATOMIC_RELEASE);
         session_.wake();
-        if (is_sticky(status)) core_.sticky_.store(static_cast<int>(status));
+        if (is_sticky(status)) core_.suspected_.store(true, std::memory_order_release);
         return true;
     }
 

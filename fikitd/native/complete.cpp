@@ -262,21 +262,29 @@ void Core::refuse(Session& session, uint32_t stream, CUresult error, const std::
 }
 
 void Core::check(Session& session, uint32_t stream, CUresult result, const char* what) {
-    if (is_sticky(result))
+    if (is_sticky(result) && lost() != CUDA_SUCCESS)
         fail(result, what);
     else
         refuse(session, stream, result, std::string(what) + ": " + driver_.describe(result));
 }
 
-// Nothing completes and nothing failed: ask the driver whether the context still lives.
+// The error that the context was lost with. A call's own error does not tell: seen on the H200, the linker
+// answers what is missing with CUDA_ERROR_UNKNOWN.
+CUresult Core::lost() const {
+    const CUresult result = driver_.cuStreamQuery_(monitor_);
+    return result == CUDA_ERROR_NOT_READY ? CUDA_SUCCESS : result;
+}
+
+// A call's answer reads like the end of the context, or nothing completes and nothing failed: ask the driver.
 void Core::check_health(Nanoseconds now) {
-    if (const int seen = sticky_.load(std::memory_order_relaxed); seen != 0)
-        return fail(static_cast<CUresult>(seen), "a call");
-    if (in_flight_ == 0 || now - last_completion_ < health_interval || now - last_health_ < health_interval)
+    const bool suspected =
+        suspected_.load(std::memory_order_relaxed) && suspected_.exchange(false, std::memory_order_acquire);
+    if (!suspected &&
+        (in_flight_ == 0 || now - last_completion_ < health_interval || now - last_health_ < health_interval))
         return;
     last_health_ = now;
-    const CUresult result = driver_.cuStreamQuery_(monitor_);
-    if (result != CUDA_SUCCESS && result != CUDA_ERROR_NOT_READY) fail(result, "the device");
+    if (const CUresult result = lost(); result != CUDA_SUCCESS)
+        fail(result, suspected ? "a call" : "the device");
 }
 
 // The context is lost: every session gets CUDA's sticky error, then the process ends.

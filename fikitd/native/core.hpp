@@ -270,6 +270,7 @@ class Core {
     bool release_frees(Session& session);
     bool trim(Session& session, Nanoseconds now);
     void advance_ending(Session& session);
+    CUresult lost() const;
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
@@ -375,7 +376,7 @@ class Core {
     std::mutex ended_mutex_;
     std::vector<EndedSession> ended_;
     std::atomic<int> failure_{0};
-    std::atomic<int> sticky_{0};  // seen by a worker
+    std::atomic<bool> suspected_{false};  // by a worker: the context is lost
 
     std::mutex idle_mutex_;
     std::deque<std::function<void()>> idle_jobs_;

@@ -102,7 +102,7 @@ struct Driver {
     std::string describe(CUresult result) const;
 };
 
-// After such a result the context is lost, and with it every session of the process
+// What a lost context answers from then on, and with it every session of the process is lost
 // (CUDA driver API, "sticky" errors; measured on the H200: every context of the process).
 inline bool is_sticky(CUresult result) {
     switch (result) {

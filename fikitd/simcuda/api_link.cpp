@@ -197,7 +197,8 @@ CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
         const CUresult result = load_image(text, loaded, log);
         if (result != CUDA_SUCCESS) {
             link.options.report(log);
-            return result;
+            // Seen on the H200 where a function is missing; whether each text is one was said when it came.
+            return CUDA_ERROR_UNKNOWN;
         }
         link.result = wrap_ptx(text);
         *image = link.result.data();

@@ -109,6 +109,22 @@ def test_the_linker(cuda: Cuda, fails: Check) -> None:
     fails("FILE_NOT_FOUND", lambda: add_missing(cuda))
 
 
+def test_what_the_linker_misses_is_not_the_end_of_the_context(cuda: Cuda, fails: Check) -> None:
+    text = b""".version 7.8
+    .target sm_80
+    .address_size 64
+    .extern .func absent();
+    .visible .entry calls() { call.uni absent, (); ret; }
+    \0"""
+    state = cuda.cuLinkCreate(0, [], [])
+    cuda.cuLinkAddData(state, cuda.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"", 0, [], [])
+    fails("UNKNOWN", cuda.cuLinkComplete, state)
+    cuda.cuLinkDestroy(state)
+    place = cuda.device_words()
+    cuda.launch("store", place, ctypes.c_uint32(7))
+    assert cuda.read(place)[0] == 7
+
+
 def add_missing(cuda: Cuda) -> None:
     state = cuda.cuLinkCreate(0, [], [])
     kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX

@@ -167,6 +167,8 @@ def test_what_is_outside_may_be_nan(cuda: Cuda, kind: str, dtype: Any) -> None:
 def store(cuda: Cuda, name: str) -> None:
     kind, values, box, options, starts = LOADS[name]
     for start in starts:
+        if min(start) < 0:
+            continue
         tensor = Tensor(cuda, values, kind, box, **options)
         index, inside = tensor.places(start)
         given = numbers(values.dtype, *inside.shape)[::-1].copy()
@@ -183,6 +185,24 @@ def test_tiles_that_go(alone: Alone, name: str) -> None:
         store(cuda, os.environ["NAME"])
 
     alone(body, NAME=name)
+
+
+@pytest.mark.parametrize("start", [(-8, 0), (0, -1)])
+@pytest.mark.parametrize("copy", ["STORE", "REDUCE"])
+def test_a_tile_that_goes_may_not_begin_before_the_tensor(
+    alone: Alone, copy: str, start: tuple[int, int]
+) -> None:
+    def body(cuda: Cuda) -> None:
+        from test_driver_tensor_maps import REDUCE, STORE, Tensor, numbers
+
+        tensor = Tensor(cuda, numbers(np.uint32, 8, 16), "UINT32", (16, 4))
+        copy = {"STORE": STORE, "REDUCE": REDUCE.format("{}", "add")}[os.environ["COPY"]]
+        try:
+            tensor.give(copy, tuple(map(int, os.environ["START"].split())), numbers(np.uint32, 4, 16))
+        except CudaError as error:
+            print(error)
+
+    assert "ILLEGAL_INSTRUCTION" in alone(body, COPY=copy, START=" ".join(map(str, start)))
 
 
 def test_a_tile_for_several_blocks(cuda: Cuda) -> None:

@@ -153,6 +153,12 @@ void store_tile(Context& context, const Op& op, Mask mask) {
     each_lane(mask, [&](unsigned lane) {
         Tile tile;
         if (context.fault != CUDA_SUCCESS || !read_tile(context, op, lane, tile)) return;
+        // Tiles that are written may end outside of the tensor but begin in it or behind it (CUDA C++
+        // Programming Guide, tensor memory accelerator; measured).
+        if (std::any_of(tile.start, tile.start + tile.map.rank, [](auto start) { return start < 0; })) {
+            context.fault = CUDA_ERROR_ILLEGAL_INSTRUCTION;
+            return;
+        }
         const bool reducing = (op.width & reduces) != 0;
         Reduction change = nullptr;
         if (reducing) {
