@@ -118,7 +118,8 @@ def test_what_the_linker_misses_is_not_the_end_of_the_context(cuda: Cuda, fails:
     \0"""
     state = cuda.cuLinkCreate(0, [], [])
     cuda.cuLinkAddData(state, cuda.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"", 0, [], [])
-    fails("UNKNOWN", cuda.cuLinkComplete, state)
+    # Which of them it is depends on the text (seen on the H200).
+    assert cuda.result("cuLinkComplete", state) in {"ERROR_UNKNOWN", "ERROR_INVALID_SOURCE"}
     cuda.cuLinkDestroy(state)
     place = cuda.device_words()
     cuda.launch("store", place, ctypes.c_uint32(7))
