@@ -70,3 +70,22 @@ def low() -> Iterable[Workload]:
 def varied() -> tuple[list[Varied], list[Workload]]:
     """The high and the low ones."""
     return list(high()), list(low())
+
+
+def quick() -> tuple[list[Workload], list[Workload]]:
+    """Recorded inference whose host takes less time, as it does under fikitd, and recorded training."""
+    rng = random.Random(36)
+
+    def quicker(name: str, share: float) -> Workload:
+        workload = load_workload(name)
+        moved = _paced(workload, rng, share, share)
+        return replace(
+            moved,
+            name=f"{name} at {share}",
+            iter_ms=share * workload.iter_ms,
+            pause_us=share * workload.pause_us,
+        )
+
+    names = ("resnet50_inf", "bert_inf", "llama1b_decode")
+    high = [quicker(name, share) for share in (0.75, 0.55) for name in names]
+    return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]

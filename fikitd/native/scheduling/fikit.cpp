@@ -16,6 +16,8 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         places_[session] = &highs_[number];
         highs_[number] = High{};
         highs_[number].sequence = &sequences_[number];
+        highs_[number].session = static_cast<uint8_t>(session);
+        outlasted_.forget(session);
         highs_[number].sequence->forget(now);
         highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
         set_bound(highs_[number]);
@@ -55,6 +57,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
         plan(made.plan, session, work, sms, busy_until(now), now);
     }
     ++runs_;
+    ++issued_;
     made.session = static_cast<uint8_t>(session);
     made.known = work.known;
     made.planned = planned;
@@ -237,6 +240,9 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     } else if (runs_ > 0 || waiting_ != 0) {
         high.trust = std::min(most_trust, high.trust * 1.001);
     }
+    if (runs_ == 1 && high.step_issued == issued_)
+        outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent);
+    high.step_issued = runs_ == 1 ? issued_ : 0;
     high.unplanned = false;
     for (unsigned at = 0; at < runs_; ++at)
         high.unplanned |= !running(at).planned && running(at).plan.block > statistics.bound;

@@ -26,6 +26,8 @@
 //               memory bandwidth, a shared SM) is learnt by pairs of kernels (interference.hpp) and
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
 //               beside (`Work::shortest`).
+//   outlasted   A candidate that lasts longer than a step is not foreseen once a step beside it was measured
+//               (outlasted.hpp): it goes where steps were late by less than the bound.
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
 //               the walk passes it first. Kernels of several sessions run side by side as far as each leaves
 //               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or
@@ -58,6 +60,7 @@
 
 #include "interference.hpp"
 #include "levels.hpp"
+#include "outlasted.hpp"
 #include "sequence.hpp"
 
 namespace fikit::scheduling {
@@ -114,6 +117,7 @@ class Fikit final : public Levels {
 
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
+        uint64_t key = 0;
         Engine engine = Engine::none;
         bool everywhere = false;  // no SM has room beside it
         uint16_t sms = 0;
@@ -134,6 +138,7 @@ class Fikit final : public Levels {
     };
     struct High {
         Sequence* sequence = nullptr;
+        uint8_t session = 0;
         uint32_t outstanding = 0;        // launches issued and not completed
         Nanoseconds end = 0, alone = 0;  // of what has completed: as it was, as it would have been
         Nanoseconds notice = 3000;       // how late a completion is seen
@@ -149,7 +154,8 @@ class Fikit final : public Levels {
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         uint32_t step_from = 0;
-        double trust = 0.5;                  // share that is used of the slack and of the bound's second half
+        uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
+        double trust = 0.5;        // share that is used of the slack and of the bound's second half
         Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that
         unsigned suspect = max_sessions;     // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
@@ -217,6 +223,7 @@ class Fikit final : public Levels {
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
+    const Nanoseconds* measured(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);
@@ -237,8 +244,10 @@ class Fikit final : public Levels {
     std::array<Nanoseconds, max_sessions> own_{};  // length of what a gated session has in flight
     std::array<Surprise, 512> surprises_{};
     Interference interference_;
+    Outlasted outlasted_;
     std::array<Running, operations> running_{};
     unsigned first_run_ = 0, runs_ = 0, unknowns_ = 0;
+    uint64_t issued_ = 0;  // gated operations
     // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;
     Nanoseconds queued_ = 0;      // how long the gated work in flight keeps the GPU busy

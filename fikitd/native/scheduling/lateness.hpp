@@ -10,6 +10,7 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
                         Nanoseconds now) const {
     const uint32_t all = bounds_.multiprocessors;
     Nanoseconds length = std::max(work.expected, work.longest);
+    plan.key = work.key;
     plan.engine = work.engine;
     plan.sms = static_cast<uint16_t>(sms);
     plan.waves = plan.taken = plan.of = 1;
@@ -91,12 +92,23 @@ struct Fikit::Course {
     }
 };
 
+// What steps of the high session are late by that the candidate outlasts, if that was measured: as long as it
+// will be alone.
+inline const Nanoseconds* Fikit::measured(const High& high, const Plan& plan) const {
+    if (plan.length <= high.step_time) return nullptr;
+    for (unsigned run = 0; run < runs_; ++run)
+        if (running(run).plan.length > high.step_time) return nullptr;
+    return outlasted_.find(high.session, plan.key, plan.sms);
+}
+
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
 [[gnu::noinline]] inline Nanoseconds Fikit::excess(const High& high, const Plan& plan,
                                                    Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
     if (sequence.size() == 0) return 0;
+    if (const Nanoseconds* late = measured(high, plan); late != nullptr)
+        return std::max(*late, high.spent) - high.bound;
     const bool known = sequence.known();
     Course course(*this, high, plan, now);
     Nanoseconds allowed = high.allowed - high.spent, worst = -high.bound;

@@ -400,6 +400,58 @@ void the_share_against_starvation_is_of_the_time() {
     CHECK(static_cast<double>(confined) > 0.5 * owed && static_cast<double>(confined) < 1.1 * owed);
 }
 
+// Every launch of a step is foreseen to wait beside a kernel on 32 SMs that outlasts the step, which is too
+// much; steps beside it, when its turn came by credit, were not late: after that it goes.
+void what_a_step_was_late_by_counts_more_than_what_was_foreseen() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.known = true;
+    high.per_sm = 8;
+    high.blocks = 132 * 8;
+    high.waves = 1;
+    high.expected = high.shortest = high.longest = high.block = 50 * us;
+    Work low = high;
+    low.key = 1000;
+    low.blocks = 132 * 8 * 10;
+    low.waves = 10;
+    low.expected = low.longest = 10 * ms;
+    low.block = ms;
+    Nanoseconds now = ms, arrived = now, ends = 0, longest = 0;
+    std::vector<Nanoseconds> waits;
+    for (unsigned step = 0; waits.size() < 4 && now < 100'000 * ms; ++step) {
+        if (step == 50) policy->arrived(1, low, arrived = now);
+        for (unsigned number = 0; number < 20; ++number, now += 60 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            if (number == 19) policy->awaited(0, now);
+            const bool running = low.gated;
+            if (const Decision decision = policy->decide(now);
+                !running && decision.verdict != Verdict::wait) {
+                CHECK(decision.verdict == Verdict::partition);
+                waits.push_back(now - arrived);
+                low.gated = true;
+                low.partition = static_cast<uint8_t>(decision.partition + 1);
+                policy->issued(1, low, now);
+                ends = now + 42 * ms;
+            }
+            policy->completed(0, high, 0, now + 55 * us);
+            if (!low.gated || now < ends) continue;
+            policy->completed(1, low, 0, now);
+            low.gated = false;
+            low.partition = 0;
+            arrived = now;
+            policy->arrived(1, low, now);
+        }
+        now += 10 * us;
+    }
+    CHECK_EQUAL(waits.size(), 4u);
+    for (size_t turn = 1; turn < waits.size(); ++turn) longest = std::max(longest, waits[turn]);
+    CHECK(waits[0] > 1000 * ms);
+    CHECK(longest < 10 * ms);  // for room on more SMs, where it would be over sooner
+}
+
 void delays_are_put_down_to_who_caused_them() {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
@@ -461,6 +513,7 @@ void unknown_kernels_run_one_at_a_time_on_the_smallest_partition() {
 int main() {
     the_bound_holds_and_the_same_input_gives_the_same_decisions();
     unknown_kernels_run_one_at_a_time_on_the_smallest_partition();
+    what_a_step_was_late_by_counts_more_than_what_was_foreseen();
     delays_are_put_down_to_who_caused_them();
     short_kernels_fill_the_gaps();
     a_flood_delays_by_no_more_than_the_bound();
