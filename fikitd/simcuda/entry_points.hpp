@@ -220,6 +220,9 @@
     X(cuArrayGetDescriptor_v2, 3020)                              \
     X(cuArray3DGetDescriptor_v2, 3020)                            \
     X(cuArrayDestroy, 2000)                                       \
+    X(cuMipmappedArrayCreate, 5000)                               \
+    X(cuMipmappedArrayGetLevel, 5000)                             \
+    X(cuMipmappedArrayDestroy, 5000)                              \
     X(cuTexObjectCreate, 5000)                                    \
     X(cuTexObjectDestroy, 5000)                                   \
     X(cuTexObjectGetResourceDesc, 5000)                           \

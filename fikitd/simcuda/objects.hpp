@@ -28,6 +28,7 @@ struct GraphNode;
 struct UserObject;
 struct MemoryPool;
 struct Array;
+struct MipmappedArray;
 struct LinkState;
 
 // What a stream being captured, or an event recorded in one, stands for.
