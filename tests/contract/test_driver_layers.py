@@ -211,3 +211,105 @@ def test_four_neighbours_at_once(cuda: Cuda, kernel: Any) -> None:
     assert got.tolist() == [values[0, 2, 2], values[0, 2, 3], values[0, 1, 3], values[0, 1, 2]]
     cuda.cuTexObjectDestroy(texture)
     cuda.cuArrayDestroy(array)
+
+
+def mipmap_of(cuda: Cuda, extents: tuple[int, int, int], count: int, flags: int = 0) -> tuple[Any, list[Any]]:
+    """Make a mipmap of `count` levels, each filled with 100 * its number + the number of the plane."""
+    mipmap = cuda.cuMipmappedArrayCreate(shape_of(cuda, extents, flags), count)
+    levels = [cuda.cuMipmappedArrayGetLevel(mipmap, number) for number in range(count)]
+    for number, level in enumerate(levels):
+        shape = cuda.cuArray3DGetDescriptor(level)
+        values = np.zeros((max(shape.Depth, 1), max(shape.Height, 1), shape.Width), dtype=np.float32)
+        values += 100 * number + np.arange(len(values)).reshape(-1, 1, 1)
+        copy(cuda, level, values)
+    return mipmap, levels
+
+
+def leveled(cuda: Cuda, *, linear: bool = False, low: float = 0, high: float = 9, bias: float = 0) -> Any:
+    """Return how a mipmap is read: between levels, from `low` to `high`."""
+    wanted = manner(cuda, "CLAMP", normalised=True)
+    filters = cuda.CUfilter_mode
+    wanted.mipmapFilterMode = filters.CU_TR_FILTER_MODE_LINEAR if linear else filters.CU_TR_FILTER_MODE_POINT
+    wanted.minMipmapLevelClamp, wanted.maxMipmapLevelClamp, wanted.mipmapLevelBias = low, high, bias
+    return wanted
+
+
+def test_levels_of_a_mipmap(cuda: Cuda, fails: Check) -> None:
+    for extents, flags, wanted, expected in [
+        ((8, 4, 0), 0, 9, [(8, 4, 0), (4, 2, 0), (2, 1, 0), (1, 1, 0)]),
+        ((8, 4, 0), 0, 2, [(8, 4, 0), (4, 2, 0)]),
+        ((5, 0, 0), 0, 0, [(5, 0, 0)]),
+        ((2, 2, 4), 0, 9, [(2, 2, 4), (1, 1, 2), (1, 1, 1)]),
+        ((4, 0, 5), LAYERED, 2, [(4, 0, 5), (2, 0, 5)]),
+        ((4, 4, 6), CUBEMAP, 3, [(4, 4, 6), (2, 2, 6), (1, 1, 6)]),
+    ]:
+        mipmap = cuda.cuMipmappedArrayCreate(shape_of(cuda, extents, flags), wanted)
+        found = [
+            cuda.cuArray3DGetDescriptor(cuda.cuMipmappedArrayGetLevel(mipmap, level))
+            for level in range(len(expected))
+        ]
+        assert [(level.Width, level.Height, level.Depth) for level in found] == expected
+        fails("INVALID_VALUE", cuda.cuMipmappedArrayGetLevel, mipmap, len(expected) + 1)
+        cuda.cuMipmappedArrayDestroy(mipmap)
+
+
+def test_levels_that_are_named(cuda: Cuda, kernel: Any) -> None:
+    mipmap, _ = mipmap_of(cuda, (8, 8, 0), 4)
+    asked = [(0.5, 0.5, level) for level in (0.0, 0.25, 1.0, 1.75, 3.0, 7.0)]
+    for given, expected in [
+        ({}, [0, 0, 100, 200, 300, 300]),
+        ({"linear": True}, [0, 25, 100, 175, 300, 300]),
+        ({"linear": True, "low": 0.5, "high": 1.5}, [50, 50, 100, 150, 150, 150]),
+        ({"high": 1}, [0, 0, 100, 100, 100, 100]),
+    ]:
+        texture = cuda.cuTexObjectCreate(resource_of(cuda, mipmap), leveled(cuda, **given), None)
+        assert ask(cuda, kernel("level"), texture, asked)[:, 0].tolist() == pytest.approx(expected, abs=1)
+        cuda.cuTexObjectDestroy(texture)
+    cuda.cuMipmappedArrayDestroy(mipmap)
+
+
+def test_layers_of_levels(cuda: Cuda, kernel: Any) -> None:
+    mipmap, _ = mipmap_of(cuda, (4, 4, 3), 3, LAYERED)
+    texture = cuda.cuTexObjectCreate(resource_of(cuda, mipmap), leveled(cuda), None)
+    asked = [(layer, 0.5, 0.5, float(level)) for level in range(3) for layer in range(3)]
+    got = ask(cuda, kernel("layer_level"), texture, asked)[:, 0]
+    assert got.tolist() == [100 * level + layer for level in range(3) for layer in range(3)]
+    cuda.cuTexObjectDestroy(texture)
+    cuda.cuMipmappedArrayDestroy(mipmap)
+
+
+def test_levels_that_are_calculated(cuda: Cuda, kernel: Any) -> None:
+    mipmap, _ = mipmap_of(cuda, (8, 8, 0), 4)
+    # From thread to thread one, two, four elements; the longer way counts.
+    steps = [(1 / 8, 0.0, 0.0, 1 / 8), (2 / 8, 0.0, 0.0, 1 / 8), (0.0, 1 / 8, 0.0, 4 / 8)]
+    asked = [(0.5, 0.5, *step) for step in steps]
+    for bias, expected in [(0, [0, 100, 200]), (1, [100, 200, 300])]:
+        texture = cuda.cuTexObjectCreate(resource_of(cuda, mipmap), leveled(cuda, bias=bias), None)
+        assert ask(cuda, kernel("gradient"), texture, asked)[:, 0].tolist() == expected
+        assert ask(cuda, kernel("base"), texture, [(0.5, 0.5)])[0, 0] == 0
+        cuda.cuTexObjectDestroy(texture)
+    cuda.cuMipmappedArrayDestroy(mipmap)
+
+
+def test_a_level_is_an_array_for_surfaces(cuda: Cuda, kernel: Any) -> None:
+    mipmap = cuda.cuMipmappedArrayCreate(shape_of(cuda, (4, 4, 2), LAYERED | SURFACE_LDST, "int32"), 2)
+    level = cuda.cuMipmappedArrayGetLevel(mipmap, 1)
+    copy(cuda, level, numbered(2, 2, 2, kind=np.int32))
+    surface = cuda.cuSurfObjectCreate(resource_of(cuda, level))
+    asked = [(1, 4 * x, y) for y in range(2) for x in range(2)]
+    assert ask(cuda, kernel("plane_surface"), surface, asked, np.int32)[:, 0].tolist() == [5, 6, 7, 8]
+    got = np.zeros((2, 2, 2), dtype=np.int32)
+    copy(cuda, level, got, read=True)
+    assert got.ravel().tolist() == [1, 2, 3, 4, 105, 106, 107, 108]
+    cuda.cuSurfObjectDestroy(surface)
+    cuda.cuMipmappedArrayDestroy(mipmap)
+
+
+def test_mipmaps_that_cannot_be(cuda: Cuda, fails: Check) -> None:
+    fails("INVALID_VALUE", cuda.cuMipmappedArrayCreate, shape_of(cuda, (32769, 4, 0), 0), 1)
+    fails("INVALID_VALUE", cuda.cuMipmappedArrayCreate, shape_of(cuda, (4, 2, 6), CUBEMAP), 1)
+    mipmap = cuda.cuMipmappedArrayCreate(shape_of(cuda, (8, 8, 0), 0), 4)
+    # Coordinates of a mipmap are normalised.
+    fails("INVALID_VALUE", cuda.cuTexObjectCreate, resource_of(cuda, mipmap), manner(cuda, "CLAMP"), None)
+    fails("INVALID_VALUE", cuda.cuSurfObjectCreate, resource_of(cuda, mipmap))
+    cuda.cuMipmappedArrayDestroy(mipmap)
