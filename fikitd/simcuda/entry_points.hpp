@@ -386,6 +386,8 @@
     X(cuIpcOpenMemHandle_v2, 11000)                               \
     X(cuIpcOpenMemHandle, 4010)                                   \
     X(cuIpcCloseMemHandle, 4010)                                  \
+    X(cuIpcGetEventHandle, 4010)                                  \
+    X(cuIpcOpenEventHandle, 4010)                                 \
     /* Attributes of streams */                                   \
     X(cuStreamCopyAttributes, 11000)                              \
     X(cuStreamGetAttribute, 11000)                                \
