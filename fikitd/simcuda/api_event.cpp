@@ -105,7 +105,8 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent shared) {
     return with_event(shared, [&](Driver&, Driver::Lock&, Event& event) -> CUresult {
-        if (handle == nullptr || !event.shared) return CUDA_ERROR_INVALID_VALUE;
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (!event.shared) return CUDA_ERROR_INVALID_HANDLE;
         *handle = event.shared->handle();
         return CUDA_SUCCESS;
     });
@@ -117,8 +118,9 @@ CUresult cuIpcOpenEventHandle(CUevent* opened, CUipcEventHandle handle) {
         auto event = std::make_shared<Event>();
         event->context = &context;
         event->flags = CU_EVENT_DISABLE_TIMING;
-        event->shared = SharedEvent::open(driver.space, handle);
-        if (!event->shared) return CUDA_ERROR_INVALID_HANDLE;
+        if (const CUresult result = SharedEvent::open(driver.space, handle, event->shared);
+            result != CUDA_SUCCESS)
+            return result;
         *opened = driver.events.add(std::move(event));
         return CUDA_SUCCESS;
     });

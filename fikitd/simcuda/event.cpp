@@ -43,17 +43,20 @@ std::shared_ptr<SharedEvent> SharedEvent::create(AddressSpace& space) {
     return map(space, SharedMemory::create({{}, bytes}));
 }
 
-std::shared_ptr<SharedEvent> SharedEvent::open(AddressSpace& space, const CUipcEventHandle& handle) {
+CUresult SharedEvent::open(AddressSpace& space, const CUipcEventHandle& handle,
+                           std::shared_ptr<SharedEvent>& event) {
     Named name;
     std::memcpy(&name, &handle, sizeof name);
-    if (name.magic != event_magic) return nullptr;
+    if (name.magic != event_magic) return CUDA_ERROR_INVALID_HANDLE;
+    if (name.process == getpid()) return CUDA_ERROR_INVALID_CONTEXT;
     char path[64];
     std::snprintf(path, sizeof path, "/proc/%d/fd/%d", name.process, name.descriptor);
     const int descriptor = ::open(path, O_RDWR | O_CLOEXEC);
-    if (descriptor < 0) return nullptr;
+    if (descriptor < 0) return CUDA_ERROR_INVALID_HANDLE;
     auto memory = SharedMemory::open(descriptor);
     close(descriptor);
-    return map(space, std::move(memory));
+    event = map(space, std::move(memory));
+    return event ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUipcEventHandle SharedEvent::handle() const {

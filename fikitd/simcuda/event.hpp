@@ -14,8 +14,9 @@ namespace fikit::sim {
 class SharedEvent {
   public:
     static std::shared_ptr<SharedEvent> create(AddressSpace& space);
-    // Null where the handle is no event's, or its process has gone.
-    static std::shared_ptr<SharedEvent> open(AddressSpace& space, const CUipcEventHandle& handle);
+    // An event of another process; fails where the handle is no event's, or its process has gone.
+    static CUresult open(AddressSpace& space, const CUipcEventHandle& handle,
+                         std::shared_ptr<SharedEvent>& event);
     ~SharedEvent();
     SharedEvent(const SharedEvent&) = delete;
     SharedEvent& operator=(const SharedEvent&) = delete;
