@@ -32,6 +32,9 @@ READERS = {
     "layer_level": FETCH.format("level.a2d", "{%c0, %c1, %c2, %c2}").replace(";", ", %c3;"),
     "gradient": FETCH.format("grad.2d", "{%c0, %c1}").replace(";", ", {%c2, %c3}, {%c4, %c5};"),
     "base": FETCH.format("2d", "{%c0, %c1}"),
+    "resident": """.reg .pred %p;
+    tex.a2d.v4.f32.f32 {%v0, _, _, _}|%p, [%object, {%c0, %c1, %c2, %c2}];
+    selp.b32 %v1, 0f3F800000, 0f00000000, %p;""",
     "gather": "tld4.r.2d.v4.f32.f32 {%v0, %v1, %v2, %v3}, [%object, {%c0, %c1}];",
     "line_surface": """suld.b.a1d.b32.trap {%v0}, [%object, {%c0, %c1}];
     add.s32 %v1, %v0, 100;
@@ -103,6 +106,7 @@ def test_layers_of_planes(cuda: Cuda, kernel: Any) -> None:
     )
     asked = [(layer, (x + 0.5) / 8, (y + 0.5) / 4) for layer in range(3) for y in range(4) for x in range(8)]
     assert ask(cuda, kernel("plane"), texture, asked)[:, 0].tolist() == values.ravel().tolist()
+    assert ask(cuda, kernel("resident"), texture, asked[:3])[:, :2].tolist() == [[1, 1], [2, 1], [3, 1]]
     # Between the last column and, around the end, the first; no layer shares with another.
     assert (
         ask(cuda, kernel("plane"), texture, [(1, 1.0, 0.125)])[0, 0]

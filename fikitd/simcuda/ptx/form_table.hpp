@@ -47,6 +47,10 @@ ARRIVE release|relaxed? cta|cluster? shared::cta|shared?
 BULK L2::cache_hint? mbarrier::complete_tx::bytes
 BULK_OUT L2::cache_hint? bulk_group
 ASYNC async mbarrier::complete_tx::bytes shared::cluster?
+PRIORITY L2::evict_last|L2::evict_normal|L2::evict_first|L2::evict_unchanged
+TILE m16n16k16|m32n8k16|m8n32k16
+WMMA mma sync aligned row|col row|col
+WMMA_SPACE global|shared|shared::cta
 MEMORY b8|u8|s8|b16|u16|s16|b32|u32|s32|b64|u64|s64|f32|f64
 NARROW b8|u8|s8|b16|u16|s16|b32|u32|s32|f32
 FLAT 1d|2d|3d|a1d|a2d
@@ -239,7 +243,7 @@ barrier cluster wait aligned? :
 8.0 barrier cluster wait acquire aligned? :
 membar cta|gl|sys :
 membar proxy alias|async :
-fence sc|acq_rel? SCOPE :
+fence sc|acq_rel|acquire|release? SCOPE :
 fence proxy alias|async|async::global|async::shared::cta|async::shared::cluster :
 8.0 fence proxy async global|SHARED :
 8.3 fence proxy tensormap::generic release|acquire SCOPE :
@@ -273,7 +277,7 @@ sust p FLAT v2|v4? trap|clamp|zero : b32
 
 mma sync aligned m8n8k4 row|col row|col : f16 f16 f16 f16
 mma sync aligned m8n8k4 row|col row|col : f32 f16 f16 f16|f32
-mma MMA m8n8k4|m16n8k4|m16n8k8|m16n8k16 : f64 f64 f64 f64
+mma MMA ROUNDED? m8n8k4|m16n8k4|m16n8k8|m16n8k16 : f64 f64 f64 f64
 mma MMA m16n8k8|m16n8k16 : f16 f16 f16 f16
 mma MMA m16n8k8|m16n8k16 : f32 f16 f16 f32
 mma MMA m16n8k8|m16n8k16 : f32 bf16 bf16 f32
@@ -300,6 +304,43 @@ mma SPARSE m16n8k32|m16n8k64 satfinite? : s32 u8|s8 u8|s8 s32
 ldmatrix sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? : b16
 stmatrix sync aligned m8n8 x1|x2|x4 trans? shared|shared::cta? : b16
 movmatrix sync aligned m8n8 trans : b16
+prefetch global|local? L1|L2 :
+prefetch global? L2::evict_last|L2::evict_normal :
+8.0 prefetch const|param? tensormap :
+prefetchu L1 :
+createpolicy fractional PRIORITY L2::evict_first|L2::evict_unchanged? : b64
+createpolicy range global? PRIORITY L2::evict_first|L2::evict_unchanged? : b64
+createpolicy cvt L2 : b64
+applypriority global? L2::evict_normal :
+discard global? L2 :
+griddepcontrol wait|launch_dependents :
+setmaxnreg inc|dec sync aligned : u32
+pmevent mask? :
+
+wmma load a|b sync aligned row|col TILE WMMA_SPACE? : f16|bf16|u8|s8
+wmma load a|b sync aligned row|col m16n16k8 WMMA_SPACE? : tf32
+wmma load a|b sync aligned row|col m8n8k4 WMMA_SPACE? : f64
+wmma load a sync aligned row m8n8k32 WMMA_SPACE? : u4|s4
+wmma load b sync aligned col m8n8k32 WMMA_SPACE? : u4|s4
+wmma load a sync aligned row m8n8k128 WMMA_SPACE? : b1
+wmma load b sync aligned col m8n8k128 WMMA_SPACE? : b1
+wmma load c sync aligned row|col TILE WMMA_SPACE? : f16|f32|s32
+wmma load c sync aligned row|col m16n16k8 WMMA_SPACE? : f32
+wmma load c sync aligned row|col m8n8k4 WMMA_SPACE? : f64
+wmma load c sync aligned row|col m8n8k32|m8n8k128 WMMA_SPACE? : s32
+wmma store d sync aligned row|col TILE WMMA_SPACE? : f16|f32|s32
+wmma store d sync aligned row|col m16n16k8 WMMA_SPACE? : f32
+wmma store d sync aligned row|col m8n8k4 WMMA_SPACE? : f64
+wmma store d sync aligned row|col m8n8k32|m8n8k128 WMMA_SPACE? : s32
+wmma WMMA TILE : f16|f32 f16|f32
+wmma WMMA TILE : f32 bf16 bf16 f32
+wmma WMMA TILE satfinite? : s32 u8 u8 s32
+wmma WMMA TILE satfinite? : s32 s8 s8 s32
+wmma WMMA m16n16k8 : f32 tf32 tf32 f32
+wmma WMMA ROUNDED? m8n8k4 : f64 f64 f64 f64
+wmma mma sync aligned row col m8n8k32 satfinite? : s32 u4 u4 s32
+wmma mma sync aligned row col m8n8k32 satfinite? : s32 s4 s4 s32
+wmma mma and|xor popc sync aligned row col m8n8k128 : s32 b1 b1 s32
 
 mbarrier init|inval shared|shared::cta? : b64
 mbarrier arrive|arrive_drop noComplete? ARRIVE : b64

@@ -53,7 +53,7 @@ class Operands {
 
 // Calls `body` for each lane with its texture's sampler, its operands and the layer, where there is one.
 // op.a: the object; op.width: the geometry; op.extra: the list of the layer, the coordinates and what
-// follows.
+// follows; op.d: takes that the element is there, as it always is.
 template <typename Body>
 void with_sampler(Context& context, const Op& op, Mask mask, Body body) {
     const Geometry geometry = unpacked(op.width);
@@ -65,6 +65,7 @@ void with_sampler(Context& context, const Op& op, Mask mask, Body body) {
         const u32 layer = geometry.layered ? operands.take<u32>() : 0;
         operands.give(body(sampler, geometry, operands, layer));
     });
+    if (op.d != no_place) context.predicate(op.d) |= mask;
 }
 
 template <Detail detail>
@@ -141,11 +142,15 @@ Place coordinates(Lowering& lowering, const Operand& from, const Geometry& geome
 void finish(Lowering& lowering, Handler handler, Place object, const Geometry& geometry,
             std::vector<Place> places, std::uint8_t flags = 0) {
     const Operand& to = lowering.operand(0);
-    if (to.kind != OperandKind::vector || to.parts.size() != 4) lowering.refuse();
-    for (const Operand& part : to.parts)
-        places.push_back(part.kind == OperandKind::sink ? no_place : lowering.target(part, Type::b32));
+    const bool resident = to.parts.size() == 5;  // {a, b, c, d}|p
+    if (to.kind != OperandKind::vector || to.parts.size() != (resident ? 5 : 4)) lowering.mismatch();
+    for (std::size_t part = 0; part < 4; ++part)
+        places.push_back(
+            to.parts[part].kind == OperandKind::sink ? no_place : lowering.target(to.parts[part], Type::b32));
+    const Place is_resident = resident ? lowering.target(to.parts[4], Type::pred) : no_place;
     Op& op = lowering.emit(handler, Work::memory);
     op.kind = Kind::checked;
+    op.d = is_resident;
     op.a = object;
     op.width = packed(geometry);
     op.flags = flags;
@@ -162,7 +167,9 @@ void lower_fetch(Lowering& lowering) {
     const Type coordinate = lowering.type();
     const bool real = coordinate == Type::f32;
     if (bytes_of(type) != 4 || (gradient && !real)) lowering.refuse();
-    lowering.expect_operands(gradient ? 4 : level ? 3 : 2);
+    const std::size_t expected = gradient ? 4 : level ? 3 : 2;
+    if (lowering.count() > expected) lowering.refuse("offsets and comparisons of depth");
+    lowering.expect_operands(expected);
     std::vector<Place> places;
     const Place object = coordinates(lowering, lowering.operand(1), geometry, coordinate, places);
     if (level) places.push_back(lowering.source(2, coordinate));
