@@ -110,7 +110,8 @@ Point direction_of(unsigned face, float s, float t) {
 
 // From -1 to 1 on a face to 0 to 1; the middle where there is no direction.
 float fraction(double minor, double axis) {
-    return axis == 0 ? 0.5F : static_cast<float>((minor / axis + 1) / 2);
+    const double ratio = minor / axis;
+    return ratio == ratio ? static_cast<float>((ratio + 1) / 2) : 0.5F;
 }
 
 // The element of the next face that lies beyond the edge of this one.
