@@ -1,36 +1,21 @@
-// Arrays: plain ones of one to three dimensions. No layers, cube maps, mipmaps or sparse ones.
+// Arrays and mipmapped arrays: of one to three dimensions, layered, and cube maps. No sparse ones.
+#include <algorithm>
+
 #include "array.hpp"
 
 using namespace fikit::sim;
 
 namespace {
 
-constexpr std::size_t pitch_unit = 512;
-constexpr std::size_t width_most = 131072;
-constexpr std::size_t height_most = 65536;
-constexpr std::size_t depth_most = 16384;
-constexpr unsigned known_flags = CUDA_ARRAY3D_SURFACE_LDST;
-
 CUresult create(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
-    return with_context(
-        [&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice& device) -> CUresult {
-            const std::size_t element = element_bytes(shape.Format, shape.NumChannels);
-            if (handle == nullptr || element == 0 || shape.Width == 0 ||
-                (shape.Depth != 0 && shape.Height == 0) || shape.Width > width_most ||
-                shape.Height > height_most || shape.Depth > depth_most) {
-                return CUDA_ERROR_INVALID_VALUE;
-            }
-            if ((shape.Flags & ~known_flags) != 0) return CUDA_ERROR_NOT_SUPPORTED;
-            auto array = std::make_shared<Array>();
-            array->context = context.owner != nullptr ? context.owner : &context;
-            array->shape = shape;
-            array->element = element;
-            array->pitch = (shape.Width * element + pitch_unit - 1) / pitch_unit * pitch_unit;
-            array->address = device.heap.allocate(array->bytes());
-            if (array->address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-            *handle = driver.arrays.add(std::move(array));
-            return CUDA_SUCCESS;
-        });
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = check(shape, false); result != CUDA_SUCCESS) return result;
+        const auto array = make_array(driver, context, shape);
+        if (!array) return CUDA_ERROR_OUT_OF_MEMORY;
+        *handle = array->handle;
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult describe(CUarray handle, CUDA_ARRAY3D_DESCRIPTOR* shape) {
@@ -43,30 +28,63 @@ CUresult describe(CUarray handle, CUDA_ARRAY3D_DESCRIPTOR* shape) {
     });
 }
 
-}  // namespace
-
-namespace fikit::sim {
-
-std::size_t element_bytes(CUarray_format format, unsigned channels) {
-    if (channels != 1 && channels != 2 && channels != 4) return 0;
-    switch (format) {
-        case CU_AD_FORMAT_UNSIGNED_INT8:
-        case CU_AD_FORMAT_SIGNED_INT8:
-            return channels;
-        case CU_AD_FORMAT_UNSIGNED_INT16:
-        case CU_AD_FORMAT_SIGNED_INT16:
-        case CU_AD_FORMAT_HALF:
-            return std::size_t{channels} * 2;
-        case CU_AD_FORMAT_UNSIGNED_INT32:
-        case CU_AD_FORMAT_SIGNED_INT32:
-        case CU_AD_FORMAT_FLOAT:
-            return std::size_t{channels} * 4;
-        default:
-            return 0;
-    }
+// The next smaller level: half of each extent, but no layer less.
+void halve(CUDA_ARRAY3D_DESCRIPTOR& shape) {
+    const auto half = [](std::size_t& extent) {
+        if (extent > 1) extent /= 2;
+    };
+    half(shape.Width);
+    half(shape.Height);
+    if ((shape.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) == 0) half(shape.Depth);
 }
 
-}  // namespace fikit::sim
+// Levels down to one element.
+unsigned levels_of(CUDA_ARRAY3D_DESCRIPTOR shape) {
+    unsigned count = 1;
+    const bool solid = (shape.Flags & (CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_CUBEMAP)) == 0;
+    while (shape.Width > 1 || shape.Height > 1 || (solid && shape.Depth > 1)) {
+        halve(shape);
+        ++count;
+    }
+    return count;
+}
+
+CUresult create_mipmap(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR& shape, unsigned levels) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = check(shape, true); result != CUDA_SUCCESS) return result;
+        auto mipmap = std::make_shared<MipmappedArray>();
+        mipmap->context = context.owner != nullptr ? context.owner : &context;
+        CUDA_ARRAY3D_DESCRIPTOR level = shape;
+        for (unsigned count = std::clamp(levels, 1U, levels_of(shape)); count > 0; --count) {
+            auto array = make_array(driver, context, level);
+            if (!array) {
+                for (const auto& made : mipmap->levels) release_array(driver, *made);
+                return CUDA_ERROR_OUT_OF_MEMORY;
+            }
+            mipmap->levels.push_back(std::move(array));
+            halve(level);
+        }
+        *handle = driver.mipmaps.add(mipmap);
+        for (const auto& array : mipmap->levels) array->mipmap = *handle;
+        return CUDA_SUCCESS;
+    });
+}
+
+// Waits for the context's work, then lets go of what `find` finds: it may have gone meanwhile.
+template <typename Registry, typename Handle, typename Release>
+CUresult destroy(Registry Driver::* registry, Handle handle, Release release) {
+    return with_context(
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            if ((driver.*registry).find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
+                return result;
+            const auto object = (driver.*registry).share(handle);
+            return object ? release(driver, *object) : CUDA_ERROR_INVALID_HANDLE;
+        });
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -95,17 +113,35 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* shape, CUarray array
 }
 
 CUresult cuArrayDestroy(CUarray handle) {
-    return with_context(
-        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
-            if (driver.arrays.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
-                return result;
-            const std::shared_ptr<Array> array = driver.arrays.share(handle);
-            if (!array) return CUDA_ERROR_INVALID_HANDLE;
-            driver.device_of(*array->context).heap.release(array->address, array->bytes());
-            driver.arrays.remove(array.get());
-            return CUDA_SUCCESS;
-        });
+    return destroy(&Driver::arrays, handle, [](Driver& driver, const Array& array) {
+        // A level goes with its mipmap.
+        if (array.mipmap != nullptr) return CUDA_ERROR_INVALID_VALUE;
+        release_array(driver, array);
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMipmappedArrayCreate(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR* shape,
+                                unsigned int levels) {
+    return shape == nullptr ? CUDA_ERROR_INVALID_VALUE : create_mipmap(handle, *shape, levels);
+}
+
+CUresult cuMipmappedArrayGetLevel(CUarray* level, CUmipmappedArray handle, unsigned int number) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        const MipmappedArray* mipmap = driver.mipmaps.find(handle);
+        if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (level == nullptr || number >= mipmap->levels.size()) return CUDA_ERROR_INVALID_VALUE;
+        *level = mipmap->levels[number]->handle;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
+    return destroy(&Driver::mipmaps, handle, [](Driver& driver, const MipmappedArray& mipmap) {
+        for (const auto& array : mipmap.levels) release_array(driver, *array);
+        driver.mipmaps.remove(&mipmap);
+        return CUDA_SUCCESS;
+    });
 }
 
 }  // extern "C"

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "capture.hpp"
+#include "event.hpp"
 
 using namespace fikit::sim;
 
@@ -260,8 +261,7 @@ CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
         if (result != CUDA_SUCCESS) return result;
         Event* event = driver.events.find(event_handle);
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        event->record = std::make_shared<Operation>();
-        driver.join(*context, event->record);
+        driver.join(*context, new_record(*event));
         return CUDA_SUCCESS;
     });
 }
@@ -273,12 +273,13 @@ CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
         if (result == CUDA_SUCCESS) result = driver.sticky();
         if (result == CUDA_SUCCESS) result = refuse_in_capture(driver, *context);
         if (result != CUDA_SUCCESS) return result;
-        const Event* event = driver.events.find(event_handle);
+        Event* event = driver.events.find(event_handle);
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (!event->record || event->record->done) return CUDA_SUCCESS;
-        driver.enqueue(context->legacy, std::make_shared<Operation>(), event->record);
+        const OperationPtr record = record_of(driver, *event);
+        if (!record || record->done) return CUDA_SUCCESS;
+        driver.enqueue(context->legacy, std::make_shared<Operation>(), record);
         for (Stream* stream : context->streams)
-            driver.enqueue(*stream, std::make_shared<Operation>(), event->record);
+            driver.enqueue(*stream, std::make_shared<Operation>(), record);
         return CUDA_SUCCESS;
     });
 }

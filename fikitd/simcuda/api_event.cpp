@@ -1,5 +1,6 @@
 // Events.
 #include "capture.hpp"
+#include "event.hpp"
 
 using namespace fikit::sim;
 
@@ -26,10 +27,7 @@ CUresult record(CUevent handle, CUstream where, unsigned flags) {
                                return CUDA_ERROR_INVALID_HANDLE;
                            if (const auto captured = capture_record(driver, stream, *event, flags))
                                return *captured;
-                           event->record = std::make_shared<Operation>();
-                           event->record->work = Marker{event->timing()};
-                           event->record->work = Marker{event->timing()};
-                           driver.enqueue(stream, event->record);
+                           driver.enqueue(stream, new_record(*event));
                            return CUDA_SUCCESS;
                        });
 }
@@ -56,13 +54,12 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
         if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-        if ((flags & CU_EVENT_INTERPROCESS) != 0) {
-            return (flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE
-                                                          : CUDA_ERROR_NOT_SUPPORTED;
-        }
+        const bool shared = (flags & CU_EVENT_INTERPROCESS) != 0;
+        if (shared && (flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_INVALID_VALUE;
         auto event = std::make_shared<Event>();
         event->context = &context;
         event->flags = flags;
+        if (shared && !(event->shared = SharedEvent::create(driver.space))) return CUDA_ERROR_OUT_OF_MEMORY;
         *handle = driver.events.add(std::move(event));
         return CUDA_SUCCESS;
     });
@@ -86,7 +83,7 @@ CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int fla
 CUresult cuEventQuery(CUevent handle) {
     return with_event(handle, [](Driver& driver, Driver::Lock&, Event& event) {
         if (event.capture.capture) return CUDA_ERROR_CAPTURED_EVENT;
-        return driver.visible(event.record) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+        return driver.visible(record_of(driver, event)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     });
 }
 
@@ -94,7 +91,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     return with_event(handle, [](Driver& driver, Driver::Lock& lock, Event& event) -> CUresult {
         if (event.capture.capture) return CUDA_ERROR_CAPTURED_EVENT;
         // The event may be recorded again or destroyed meanwhile: what counts is the record of now.
-        const OperationPtr record = event.record;
+        const OperationPtr record = record_of(driver, event);
         return driver.wait(lock, driver.device_of(*event.context), record);
     });
 }
@@ -104,6 +101,29 @@ CUresult cuEventElapsedTime_v2(float* milliseconds, CUevent start, CUevent end) 
 }
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start, CUevent end) {
     return elapsed(milliseconds, start, end);
+}
+
+CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent shared) {
+    return with_event(shared, [&](Driver&, Driver::Lock&, Event& event) -> CUresult {
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (!event.shared) return CUDA_ERROR_INVALID_HANDLE;
+        *handle = event.shared->handle();
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuIpcOpenEventHandle(CUevent* opened, CUipcEventHandle handle) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (opened == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        auto event = std::make_shared<Event>();
+        event->context = &context;
+        event->flags = CU_EVENT_DISABLE_TIMING;
+        if (const CUresult result = SharedEvent::open(driver.space, handle, event->shared);
+            result != CUDA_SUCCESS)
+            return result;
+        *opened = driver.events.add(std::move(event));
+        return CUDA_SUCCESS;
+    });
 }
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "driver.hpp"
+#include "event.hpp"
 
 using namespace fikit::sim;
 
@@ -247,20 +248,20 @@ CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent handle) {
         Event* event = driver.events.find(handle);
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         // Behind everything in the context: a join of its streams, put into its default stream.
-        event->record = std::make_shared<Operation>();
-        driver.join(*green.context, event->record);
+        driver.join(*green.context, new_record(*event));
         return CUDA_SUCCESS;
     });
 }
 
 CUresult cuGreenCtxWaitEvent(CUgreenCtx context, CUevent handle) {
     return with_green(context, [&](Driver& driver, Driver::Lock&, GreenContext& green) -> CUresult {
-        const Event* event = driver.events.find(handle);
+        Event* event = driver.events.find(handle);
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        if (!event->record || event->record->done) return CUDA_SUCCESS;
-        driver.enqueue(green.context->legacy, std::make_shared<Operation>(), event->record);
+        const OperationPtr record = record_of(driver, *event);
+        if (!record || record->done) return CUDA_SUCCESS;
+        driver.enqueue(green.context->legacy, std::make_shared<Operation>(), record);
         for (Stream* stream : green.context->streams) {
-            driver.enqueue(*stream, std::make_shared<Operation>(), event->record);
+            driver.enqueue(*stream, std::make_shared<Operation>(), record);
         }
         return CUDA_SUCCESS;
     });

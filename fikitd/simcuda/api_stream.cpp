@@ -1,5 +1,6 @@
 // Streams.
 #include "capture.hpp"
+#include "event.hpp"
 
 using namespace fikit::sim;
 
@@ -95,9 +96,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                            if (const auto captured = capture_wait(driver, stream, *event, flags))
                                return *captured;
-                           if (event->record && !event->record->done) {
-                               driver.enqueue(stream, std::make_shared<Operation>(), event->record);
-                           }
+                           const OperationPtr record = record_of(driver, *event);
+                           if (record && !record->done)
+                               driver.enqueue(stream, std::make_shared<Operation>(), record);
                            return CUDA_SUCCESS;
                        });
 }

@@ -1,4 +1,4 @@
-// Texture and surface objects, over arrays of one to three dimensions and over plain memory.
+// Texture and surface objects, over arrays, mipmapped arrays and plain memory.
 #include <algorithm>
 
 #include "array.hpp"
@@ -7,32 +7,55 @@ using namespace fikit::sim;
 
 namespace {
 
-constexpr unsigned known_flags =
-    CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES | CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION;
+constexpr unsigned known_flags = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES |
+                                 CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION | CU_TRSF_SEAMLESS_CUBEMAP;
 
 bool is_wide_integer(CUarray_format format) {
     return format == CU_AD_FORMAT_UNSIGNED_INT32 || format == CU_AD_FORMAT_SIGNED_INT32;
 }
 bool is_real(CUarray_format format) { return format == CU_AD_FORMAT_FLOAT || format == CU_AD_FORMAT_HALF; }
 
+void add_level(const Array& array, Texture& texture) {
+    texture.levels.push_back(
+        {array.address,
+         array.pitch,
+         array.pitch * array.rows(),
+         {static_cast<std::uint32_t>(array.shape.Width), static_cast<std::uint32_t>(array.rows()),
+          static_cast<std::uint32_t>(array.planes())}});
+}
+
+void take_kind(const Array& array, Texture& texture) {
+    texture.element = static_cast<std::uint32_t>(array.element);
+    texture.channels = array.shape.NumChannels;
+    texture.format = array.shape.Format;
+    texture.cube = array.cube();
+    const auto planes = static_cast<std::uint32_t>(array.planes());
+    texture.layers = !array.layered() ? 0 : array.cube() ? planes / 6 : planes;
+    const bool solid = array.shape.Depth != 0 && !array.layered() && !array.cube();
+    texture.axes = solid ? 3 : array.shape.Height != 0 ? 2 : 1;
+}
+
 CUresult of_array(Driver& driver, CUarray handle, Texture& texture) {
     const Array* array = driver.arrays.find(handle);
     if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    texture.address = array->address;
-    texture.pitch = array->pitch;
-    texture.slice = array->pitch * array->rows();
-    texture.size = {static_cast<std::uint32_t>(array->shape.Width), static_cast<std::uint32_t>(array->rows()),
-                    static_cast<std::uint32_t>(array->slices())};
-    texture.element = static_cast<std::uint32_t>(array->element);
-    texture.channels = array->shape.NumChannels;
-    texture.format = array->shape.Format;
+    add_level(*array, texture);
+    take_kind(*array, texture);
+    return CUDA_SUCCESS;
+}
+
+CUresult of_mipmap(Driver& driver, CUmipmappedArray handle, Texture& texture) {
+    const MipmappedArray* mipmap = driver.mipmaps.find(handle);
+    if (mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    for (const auto& level : mipmap->levels) add_level(*level, texture);
+    take_kind(*mipmap->levels.front(), texture);
+    texture.mipmapped = true;
     return CUDA_SUCCESS;
 }
 
 // Plain memory: a line, or rows of a pitch.
 CUresult of_memory(Texture& texture, CUdeviceptr address, CUarray_format format, unsigned channels) {
     texture.element = static_cast<std::uint32_t>(element_bytes(format, channels));
-    texture.address = address;
+    texture.levels.push_back({address, 0, 0, {1, 1, 1}});
     texture.channels = channels;
     texture.format = format;
     if (texture.element == 0 || address == 0 || address % texture.element != 0)
@@ -45,6 +68,8 @@ CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Textu
     switch (resource.resType) {
         case CU_RESOURCE_TYPE_ARRAY:
             return of_array(driver, resource.res.array.hArray, texture);
+        case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+            return of_mipmap(driver, resource.res.mipmap.hMipmappedArray, texture);
         case CU_RESOURCE_TYPE_LINEAR: {
             const auto& linear = resource.res.linear;
             const CUresult result = of_memory(texture, linear.devPtr, linear.format, linear.numChannels);
@@ -52,7 +77,7 @@ CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Textu
             texture.linear_memory = true;
             const std::size_t count = linear.sizeInBytes / texture.element;
             if (count == 0 || count > std::size_t{1} << 28) return CUDA_ERROR_INVALID_VALUE;
-            texture.size[0] = static_cast<std::uint32_t>(count);
+            texture.levels.front().size[0] = static_cast<std::uint32_t>(count);
             return CUDA_SUCCESS;
         }
         case CU_RESOURCE_TYPE_PITCH2D: {
@@ -62,9 +87,10 @@ CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Textu
             if (rows.width == 0 || rows.height == 0 || rows.width > 131072 || rows.height > 65000 ||
                 rows.pitchInBytes < rows.width * texture.element)
                 return CUDA_ERROR_INVALID_VALUE;
-            texture.size = {static_cast<std::uint32_t>(rows.width), static_cast<std::uint32_t>(rows.height),
-                            1};
-            texture.pitch = rows.pitchInBytes;
+            texture.axes = 2;
+            texture.levels.front().size = {static_cast<std::uint32_t>(rows.width),
+                                           static_cast<std::uint32_t>(rows.height), 1};
+            texture.levels.front().pitch = rows.pitchInBytes;
             return CUDA_SUCCESS;
         }
         default:
@@ -79,6 +105,13 @@ CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
     texture.normalised = (manner.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
     texture.filtered = manner.filterMode == CU_TR_FILTER_MODE_LINEAR && !texture.linear_memory;
     if (texture.filtered && texture.integers && !is_real(texture.format)) return CUDA_ERROR_INVALID_VALUE;
+    if (texture.mipmapped && !texture.normalised) return CUDA_ERROR_INVALID_VALUE;
+    texture.seamless = (manner.flags & CU_TRSF_SEAMLESS_CUBEMAP) != 0;
+    if (texture.seamless && !texture.cube) return CUDA_ERROR_INVALID_VALUE;
+    texture.between_levels = manner.mipmapFilterMode == CU_TR_FILTER_MODE_LINEAR;
+    texture.level_bias = manner.mipmapLevelBias;
+    texture.least_level = manner.minMipmapLevelClamp;
+    texture.greatest_level = manner.maxMipmapLevelClamp;
     std::copy_n(manner.addressMode, 3, texture.modes.begin());
     std::copy_n(manner.borderColor, 4, texture.border.begin());
     return CUDA_SUCCESS;

@@ -45,7 +45,7 @@ CUresult array_end(Driver& driver, const Description& description, const Size& s
         return from <= limit && count <= limit - from;
     };
     if (!fits(description.x, size.width, row) || !fits(description.y, size.height, array->rows()) ||
-        !fits(description.z, size.depth, array->slices())) {
+        !fits(description.z, size.depth, array->planes())) {
         return CUDA_ERROR_INVALID_VALUE;
     }
     end.place.pitch = array->pitch;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "array.hpp"
+
 namespace fikit::sim {
 
 namespace {
@@ -145,6 +147,7 @@ void Driver::destroy_context(Context& context) {
         if (image.context == &context) own.push_back(&image);
     });
     for (Image* image : own) release_image(*image);
+    release_arrays(*this, context);
     SimulatedDevice& device = device_of(context);
     if (context.turn && !settings.mps) device.turns[*context.turn] = false;
     std::erase_if(blocks, [&](const auto& entry) {

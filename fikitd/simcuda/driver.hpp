@@ -110,7 +110,8 @@ class Driver {
     Registry<GraphExec, CUgraphExec> graph_execs;
     Registry<UserObject, CUuserObject> user_objects;
     Registry<MemoryPool, CUmemoryPool> pools;
-    Registry<Array, CUarray> arrays;
+    Registry<Array, CUarray> arrays;  // levels of mipmaps, too
+    Registry<MipmappedArray, CUmipmappedArray> mipmaps;
     Registry<LinkState, CUlinkState> links;
     std::map<std::uint64_t, Block> blocks;
     std::map<CUtexObject, TextureObject> textures;           // and surfaces

@@ -220,6 +220,9 @@
     X(cuArrayGetDescriptor_v2, 3020)                              \
     X(cuArray3DGetDescriptor_v2, 3020)                            \
     X(cuArrayDestroy, 2000)                                       \
+    X(cuMipmappedArrayCreate, 5000)                               \
+    X(cuMipmappedArrayGetLevel, 5000)                             \
+    X(cuMipmappedArrayDestroy, 5000)                              \
     X(cuTexObjectCreate, 5000)                                    \
     X(cuTexObjectDestroy, 5000)                                   \
     X(cuTexObjectGetResourceDesc, 5000)                           \
@@ -383,6 +386,8 @@
     X(cuIpcOpenMemHandle_v2, 11000)                               \
     X(cuIpcOpenMemHandle, 4010)                                   \
     X(cuIpcCloseMemHandle, 4010)                                  \
+    X(cuIpcGetEventHandle, 4010)                                  \
+    X(cuIpcOpenEventHandle, 4010)                                 \
     /* Attributes of streams */                                   \
     X(cuStreamCopyAttributes, 11000)                              \
     X(cuStreamGetAttribute, 11000)                                \

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "capture.hpp"
+#include "event.hpp"
 #include "ptx/system.hpp"
 
 namespace fikit::sim {
@@ -121,7 +122,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
                           after, stream_.priority);
         }
         if (const auto* wait = std::get_if<WaitCommand>(&node.command))
-            after.push_back({wait->event->record, true});
+            after.push_back({record_of(driver_, *wait->event), true});
         int priority = stream_.priority;
         if (const auto* launch = std::get_if<LaunchCommand>(&node.command)) {
             if ((exec_->flags & CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY) != 0)
@@ -135,7 +136,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
         }
         const auto* record = std::get_if<RecordCommand>(&node.command);
         if (end == nullptr)
-            end = submit(Marker{record != nullptr && record->event->timing()}, after, priority);
+            end = submit(record != nullptr ? record_work(*record->event) : Marker{}, after, priority);
         if (record != nullptr) record->event->record = end;
         if (const auto* allocation = std::get_if<AllocateCommand>(&node.command))
             allocation->memory->in_use = true;

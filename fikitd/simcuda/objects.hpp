@@ -28,6 +28,7 @@ struct GraphNode;
 struct UserObject;
 struct MemoryPool;
 struct Array;
+struct MipmappedArray;
 struct LinkState;
 
 // What a stream being captured, or an event recorded in one, stands for.
@@ -54,11 +55,14 @@ struct Stream {
     bool blocking() const { return kind != Kind::legacy && (flags & CU_STREAM_NON_BLOCKING) == 0; }
 };
 
+class SharedEvent;
 struct Event {
     CUevent handle{};
     Context* context = nullptr;
     unsigned flags = 0;
     OperationPtr record;
+    std::shared_ptr<SharedEvent> shared;  // null: of this process alone
+    std::uint64_t number = 0;             // which of the shared event's records `record` is
     CapturePoint capture;
     bool timing() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
 };

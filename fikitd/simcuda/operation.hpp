@@ -60,7 +60,8 @@ struct WriteValue {
 struct WaitValue {
     std::uint64_t address = 0, value = 0;
     bool wide = false;
-    unsigned condition = 0;  // CU_STREAM_WAIT_VALUE_*
+    unsigned condition = 0;         // CU_STREAM_WAIT_VALUE_*
+    std::shared_ptr<void> owner{};  // keeps what lies there alive
 };
 struct HostCall {
     std::function<void()> function;

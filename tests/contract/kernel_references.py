@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import algorithm_references
+import builtin_references
 import numpy as np
 
 
@@ -453,4 +454,5 @@ REFERENCES: Final[dict[str, Callable[[Any], Any]]] = {
     "hopper.mma_double": _mma_double,
     "hopper.wide_atomics": _wide_atomics,
     **algorithm_references.REFERENCES,
+    **builtin_references.REFERENCES,
 }

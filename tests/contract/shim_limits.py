@@ -3,6 +3,9 @@
 ARRAYS = "arrays, textures and surfaces are not served"
 GREEN = "green contexts are not served: fikitd itself divides the multiprocessors"
 LIMITS = {
+    "test_driver_layers.py": ARRAYS,
+    "test_driver_shared_events.py::test_another_process_records": "who opened an event only waits for it",
+    "test_driver_texture_queries.py": ARRAYS,
     "test_driver_textures.py": ARRAYS,
     "test_driver_copies.py::test_an_array_of_two_dimensions": ARRAYS,
     "test_driver_copies.py::test_an_array_of_one_dimension": ARRAYS,

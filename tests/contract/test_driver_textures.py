@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cuda_calls import Check, Cuda
+from texture_objects import manner, resource_of
 
 WIDTH, HEIGHT, COUNT = 8, 4, 24
 SOURCE = b"""
@@ -98,23 +99,6 @@ def fill_array(cuda: Cuda) -> Iterator[Any]:
     cuda.cuMemcpy2D(copy)
     yield array
     cuda.cuArrayDestroy(array)
-
-
-def resource_of(cuda: Cuda, array: Any) -> Any:
-    resource = cuda.CUDA_RESOURCE_DESC()
-    resource.resType = cuda.CUresourcetype.CU_RESOURCE_TYPE_ARRAY
-    resource.res.array.hArray = array
-    return resource
-
-
-def manner(cuda: Cuda, mode: str, *, linear: bool = False, normalised: bool = False) -> Any:
-    wanted = cuda.CUDA_TEXTURE_DESC()
-    address = getattr(cuda.CUaddress_mode, "CU_TR_ADDRESS_MODE_" + mode)
-    wanted.addressMode = [address] * 3
-    filters = cuda.CUfilter_mode
-    wanted.filterMode = filters.CU_TR_FILTER_MODE_LINEAR if linear else filters.CU_TR_FILTER_MODE_POINT
-    wanted.flags = 2 if normalised else 0  # CU_TRSF_NORMALIZED_COORDINATES
-    return wanted
 
 
 def index(position: int, count: int, mode: str) -> int | None:

@@ -103,6 +103,20 @@ void lower_nothing(Lowering& lowering) {
     }
 }
 
+void lower_event(Lowering& lowering) {
+    const std::uint32_t most = lowering.accept(".mask") ? 0xffff : 15;
+    lowering.expect_operands(1);
+    if (lowering.literal(0) > most) lowering.mismatch();
+}
+
+// How many registers a kernel has changes nothing here.
+void lower_register_count(Lowering& lowering) {
+    lower_nothing(lowering);
+    lowering.expect_operands(1);
+    const std::uint32_t count = lowering.literal(0);
+    if (count < 24 || count > 256 || count % 8 != 0) lowering.mismatch();
+}
+
 }  // namespace
 
 void add_control(Families& families) {
@@ -114,9 +128,9 @@ void add_control(Families& families) {
     families["trap"] = &lower_end<Kind::trap>;
     families["brkpt"] = &lower_end<Kind::breakpoint>;
     families["nanosleep"] = &lower_sleep;
-    for (const std::string_view name : {"membar", "fence", "griddepcontrol", "setmaxnreg", "pmevent"}) {
-        families[name] = &lower_nothing;
-    }
+    families["pmevent"] = &lower_event;
+    families["setmaxnreg"] = &lower_register_count;
+    for (const std::string_view name : {"membar", "fence", "griddepcontrol"}) families[name] = &lower_nothing;
 }
 
 }  // namespace fikit::sim::ptx

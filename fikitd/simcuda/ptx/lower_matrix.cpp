@@ -120,6 +120,8 @@ void emit_product(Lowering& lowering, const Packed& what, Handler run, bool seve
     const bool exclusive = what.a == Element::b1 && lowering.accept(".xor");
     if (what.a == Element::b1 && !exclusive && !lowering.accept(".and")) lowering.refuse();
     const bool saturate = lowering.accept(".satfinite");
+    // Products of f64 round to nearest; the other ways are not made.
+    if (what.d == Element::f64) lowering.accept(".rn");
     const auto& [m, n, k] = what.shape;
     if (std::max({m * k, k * n, m * n}) > Workspace::room) lowering.refuse();
     std::vector<Place> a = whole_fragment(lowering, 1, what.a, sparse ? m * k / 2 : m * k, false, several);

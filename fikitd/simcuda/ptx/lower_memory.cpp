@@ -251,11 +251,12 @@ void lower_store(Lowering& lowering) {
 
 // prefetch and its like change nothing that a program can see.
 void lower_hint(Lowering& lowering) {
-    manner(lowering);
-    while (lowering.accept_prefix(".L1") || lowering.accept_prefix(".L2") ||
-           lowering.accept_prefix(".level") || lowering.accept_prefix(".tensormap")) {
-    }
-    if (lowering.count() == 0) lowering.refuse();
+    const Manner how = manner(lowering);
+    lowering.accept_any({".L1", ".L2", ".tensormap"});
+    const bool counted = lowering.opcode == "discard" || lowering.opcode == "applypriority";
+    lowering.expect_operands(counted ? 2 : 1);
+    lowering.address(0, how.space);
+    if (counted && lowering.literal(1) != 128) lowering.mismatch();
 }
 
 void lower_policy(Lowering& lowering) {

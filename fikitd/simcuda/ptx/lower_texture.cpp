@@ -1,268 +1,294 @@
-// Textures and surfaces: tex with one to three dimensions, suld.b and sust.b (CUDA C++ Programming Guide,
-// "Texture Fetching"). No layers, cube maps, mipmaps or gathers.
-#include <algorithm>
-#include <cmath>
-#include <cstring>
+// Textures: tex, tld4, and what txq and suq say of textures and surfaces. How elements are found:
+// sampler.hpp.
+#include <array>
+#include <optional>
 
 #include "ptx/engine.hpp"
-#include "ptx/floats.hpp"
 #include "ptx/lowering.hpp"
-#include "ptx/texture.hpp"
+#include "ptx/sampler.hpp"
 
 namespace fikit::sim::ptx {
 
 namespace {
 
-using Index = std::array<std::int64_t, 3>;
-using Element = std::array<float, 4>;  // integers: their bits
+// Which level of a mipmap tex reads. What neither says is of the first.
+enum class Detail : std::uint8_t { base, level, gradient };
 
-// Which element a coordinate beyond the end means; false: the border.
-bool place_index(std::int64_t& index, std::int64_t count, CUaddress_mode mode, bool normalised) {
-    if (mode == CU_TR_ADDRESS_MODE_BORDER) return index >= 0 && index < count;
-    if (normalised && mode == CU_TR_ADDRESS_MODE_WRAP) {
-        index = (index % count + count) % count;
-    } else if (normalised && mode == CU_TR_ADDRESS_MODE_MIRROR) {
-        index = (index % (2 * count) + 2 * count) % (2 * count);
-        index = std::min(index, 2 * count - 1 - index);
-    } else {
-        index = std::clamp<std::int64_t>(index, 0, count - 1);
-    }
-    return true;
+// Op::width
+constexpr std::uint8_t layered_bit = 4, cube_bit = 8;
+std::uint8_t packed(const Geometry& geometry) {
+    return static_cast<std::uint8_t>(geometry.axes | (geometry.layered ? layered_bit : 0) |
+                                     (geometry.cube ? cube_bit : 0));
+}
+Geometry unpacked(std::uint8_t width) {
+    return {width & 3U, (width & layered_bit) != 0, (width & cube_bit) != 0};
 }
 
-template <typename T>
-float channel_of(const std::byte* place, unsigned channel, bool integers) {
-    T value;
-    std::memcpy(&value, place + channel * sizeof value, sizeof value);
-    if (integers) {
-        using Wide = std::conditional_t<std::is_signed_v<T>, s32, u32>;
-        return std::bit_cast<float>(static_cast<Wide>(value));
-    }
-    const float whole = static_cast<float>(std::numeric_limits<T>::max());
-    return std::max(static_cast<float>(value) / whole, -1.0F);
-}
-
-float read_channel(const Texture& texture, const std::byte* place, unsigned channel) {
-    switch (texture.format) {
-        case CU_AD_FORMAT_UNSIGNED_INT8:
-            return channel_of<u8>(place, channel, texture.integers);
-        case CU_AD_FORMAT_SIGNED_INT8:
-            return channel_of<s8>(place, channel, texture.integers);
-        case CU_AD_FORMAT_UNSIGNED_INT16:
-            return channel_of<u16>(place, channel, texture.integers);
-        case CU_AD_FORMAT_SIGNED_INT16:
-            return channel_of<s16>(place, channel, texture.integers);
-        case CU_AD_FORMAT_HALF: {
-            u16 bits = 0;
-            std::memcpy(&bits, place + channel * sizeof bits, sizeof bits);
-            return from_half(bits);
-        }
-        default:
-            return channel_of<u32>(place, channel, true);
-    }
-}
-
-class Fetch {
+// The operands in a list of places, one after another, of one lane.
+class Operands {
   public:
-    Fetch(Context& context, const Texture& texture, unsigned dimensions, unsigned lane)
-        : context_(context), texture_(texture), dimensions_(dimensions), lane_(lane) {}
-
-    Element at(Index index) const {
-        Element element{};
-        for (unsigned axis = 0; axis < dimensions_; ++axis) {
-            const std::int64_t count = texture_.size[axis];
-            if (texture_.linear_memory && (index[axis] < 0 || index[axis] >= count)) return element;
-            if (!place_index(index[axis], count, texture_.modes[axis], texture_.normalised))
-                return texture_.border;
-        }
-        const u64 address = texture_.address + static_cast<u64>(index[0]) * texture_.element +
-                            static_cast<u64>(index[1]) * texture_.pitch +
-                            static_cast<u64>(index[2]) * texture_.slice;
-        const std::byte* place = context_.block->resolve_one(Space::global, address, texture_.element,
-                                                             AccessKind::read, context_, lane_);
-        if (place == nullptr) return element;
-        for (unsigned channel = 0; channel < texture_.channels; ++channel)
-            element[channel] = read_channel(texture_, place, channel);
-        return element;
+    Operands(Context& context, const Op& op, unsigned lane)
+        : context_(context), places_(context.frame->function->lists[op.extra]), lane_(lane) {}
+    template <typename T>
+    T take() {
+        return context_.at<T>(places_[next_++])[lane_];
     }
-
-    Element at(const std::array<float, 3>& wished) const {
-        Index low{};
-        std::array<float, 3> share{};
-        for (unsigned axis = 0; axis < dimensions_; ++axis) {
-            float x = wished[axis] == wished[axis] ? wished[axis] : 0;
-            if (texture_.normalised) x *= static_cast<float>(texture_.size[axis]);
-            if (texture_.filtered) x -= 0.5F;
-            x = std::clamp(x, -0x1p30F, 0x1p30F);
-            low[axis] = static_cast<std::int64_t>(std::floor(x));
-            // The share of the upper neighbour has eight bits.
-            share[axis] = std::floor((x - std::floor(x)) * 256 + 0.5F) / 256;
+    template <typename T, typename Values>
+    void take(Values& values, unsigned count) {
+        for (unsigned each = 0; each < count; ++each) values[each] = take<T>();
+    }
+    void give(const Element& element) {
+        for (const float value : element) {
+            const Place to = places_[next_++];
+            if (to != no_place) context_.at<float>(to)[lane_] = value;
         }
-        if (!texture_.filtered) return at(low);
-        Element sum{};
-        for (unsigned corner = 0; corner < 1U << dimensions_; ++corner) {
-            Index index = low;
-            float weight = 1;
-            for (unsigned axis = 0; axis < dimensions_; ++axis) {
-                const bool upper = (corner >> axis & 1) != 0;
-                index[axis] += upper ? 1 : 0;
-                weight *= upper ? share[axis] : 1 - share[axis];
-            }
-            const Element element = at(index);
-            for (unsigned channel = 0; channel < 4; ++channel) sum[channel] += weight * element[channel];
-        }
-        return sum;
     }
 
   private:
     Context& context_;
-    const Texture& texture_;
-    unsigned dimensions_, lane_;
+    const std::vector<Place>& places_;
+    unsigned lane_;
+    std::size_t next_ = 0;
 };
 
-// op.a: the object; the function's list number op.extra: coordinates, then four results. op.width:
-// dimensions.
-template <typename Coordinate>
-void fetch(Context& context, const Op& op, Mask mask) {
-    const std::vector<Place>& places = context.frame->function->lists[op.extra];
+// Calls `body` for each lane with its texture's sampler, its operands and the layer, where there is one.
+// op.a: the object; op.width: the geometry; op.extra: the list of the layer, the coordinates and what
+// follows; op.d: takes that the element is there, as it always is.
+template <typename Body>
+void with_sampler(Context& context, const Op& op, Mask mask, Body body) {
+    const Geometry geometry = unpacked(op.width);
     each_lane(mask, [&](unsigned lane) {
         const Texture* texture = context.block->texture(context.at<u64>(op.a)[lane], context);
         if (texture == nullptr || context.fault != CUDA_SUCCESS) return;
-        const Fetch unit(context, *texture, op.width, lane);
-        std::array<std::conditional_t<std::is_floating_point_v<Coordinate>, float, std::int64_t>, 3> wished{};
-        for (unsigned axis = 0; axis < op.width; ++axis)
-            wished[axis] = context.at<Coordinate>(places[axis])[lane];
-        const Element element = unit.at(wished);
-        for (unsigned channel = 0; channel < 4; ++channel) {
-            const Place to = places[op.width + channel];
-            if (to != no_place) context.at<float>(to)[lane] = element[channel];
-        }
+        const Sampler sampler(context, lane, *texture, geometry);
+        Operands operands(context, op, lane);
+        const u32 layer = geometry.layered ? operands.take<u32>() : 0;
+        operands.give(body(sampler, geometry, operands, layer));
     });
+    if (op.d != no_place) context.predicate(op.d) |= mask;
+}
+
+template <Detail detail>
+void fetch(Context& context, const Op& op, Mask mask) {
+    with_sampler(context, op, mask,
+                 [](const Sampler& sampler, const Geometry& geometry, Operands& operands, u32 layer) {
+                     Point point{};
+                     operands.take<float>(point, geometry.coordinates());
+                     if (detail == Detail::base) return sampler.base(point, layer);
+                     if (detail == Detail::level)
+                         return sampler.at_level(point, layer, operands.take<float>());
+                     Gradient gradient;
+                     operands.take<float>(gradient.x, geometry.coordinates());
+                     operands.take<float>(gradient.y, geometry.coordinates());
+                     return sampler.at_level(point, layer, sampler.level_of(point, gradient));
+                 });
+}
+
+template <Detail detail>
+void fetch_element(Context& context, const Op& op, Mask mask) {
+    with_sampler(context, op, mask,
+                 [](const Sampler& sampler, const Geometry& geometry, Operands& operands, u32 layer) {
+                     Index index{};
+                     operands.take<s32>(index, geometry.coordinates());
+                     return sampler.at(index, layer, detail == Detail::level ? operands.take<s32>() : 0);
+                 });
+}
+
+// op.flags: the channel
+void gather(Context& context, const Op& op, Mask mask) {
+    with_sampler(context, op, mask,
+                 [&](const Sampler& sampler, const Geometry& geometry, Operands& operands, u32 layer) {
+                     Point point{};
+                     operands.take<float>(point, geometry.coordinates());
+                     return sampler.gather(point, layer, op.flags);
+                 });
+}
+
+Geometry geometry_of(Lowering& lowering) {
+    if (lowering.accept(".1d")) return {1, false, false};
+    if (lowering.accept(".2d")) return {2, false, false};
+    if (lowering.accept(".3d")) return {3, false, false};
+    if (lowering.accept(".a1d")) return {1, true, false};
+    if (lowering.accept(".a2d")) return {2, true, false};
+    if (lowering.accept(".cube")) return {2, false, true};
+    if (lowering.accept(".acube")) return {2, true, true};
+    lowering.refuse();
+}
+
+// The parts of coordinates or of a gradient: one, two or four, of which `needed` count.
+std::vector<Operand> parts_of(const Lowering& lowering, const Operand& operand, std::size_t needed) {
+    if (operand.kind != OperandKind::vector) {
+        if (needed != 1) lowering.mismatch();
+        return {operand};
+    }
+    if (operand.parts.size() < needed || operand.parts.size() == 3 || operand.parts.size() > 4)
+        lowering.mismatch();
+    return {operand.parts.begin(), operand.parts.begin() + static_cast<std::ptrdiff_t>(needed)};
+}
+
+// The object in the address, and the places of the layer and of the coordinates behind it.
+Place coordinates(Lowering& lowering, const Operand& from, const Geometry& geometry, Type type,
+                  std::vector<Place>& places) {
+    if (from.kind != OperandKind::address || from.parts.size() != 2 || from.value != 0) lowering.refuse();
+    bool layer = geometry.layered;
+    for (const Operand& part :
+         parts_of(lowering, from.parts[1], geometry.coordinates() + (geometry.layered ? 1 : 0))) {
+        places.push_back(lowering.source(part, layer ? Type::u32 : type));
+        layer = false;
+    }
+    return lowering.source(from.parts[0], Type::b64);
+}
+
+void finish(Lowering& lowering, Handler handler, Place object, const Geometry& geometry,
+            std::vector<Place> places, std::uint8_t flags = 0) {
+    const Operand& to = lowering.operand(0);
+    const bool resident = to.parts.size() == 5;  // {a, b, c, d}|p
+    if (to.kind != OperandKind::vector || to.parts.size() != (resident ? 5 : 4)) lowering.mismatch();
+    for (std::size_t part = 0; part < 4; ++part)
+        places.push_back(
+            to.parts[part].kind == OperandKind::sink ? no_place : lowering.target(to.parts[part], Type::b32));
+    const Place is_resident = resident ? lowering.target(to.parts[4], Type::pred) : no_place;
+    Op& op = lowering.emit(handler, Work::memory);
+    op.kind = Kind::checked;
+    op.d = is_resident;
+    op.a = object;
+    op.width = packed(geometry);
+    op.flags = flags;
+    op.extra = static_cast<std::uint32_t>(lowering.function().lists.size());
+    lowering.function().lists.push_back(std::move(places));
 }
 
 void lower_fetch(Lowering& lowering) {
-    const bool one = lowering.accept(".1d");
-    const bool two = lowering.accept(".2d");
-    if (!one && !two && !lowering.accept(".3d")) lowering.refuse();
-    const unsigned dimensions = one ? 1 : two ? 2 : 3;
+    const bool level = lowering.accept(".level"), gradient = lowering.accept(".grad");
+    lowering.accept(".base");
+    const Geometry geometry = geometry_of(lowering);
     if (!lowering.accept(".v4")) lowering.refuse();
     const Type type = lowering.type();
     const Type coordinate = lowering.type();
-    if (bytes_of(type) != 4 || (coordinate != Type::s32 && coordinate != Type::f32)) lowering.refuse();
-    lowering.expect_operands(2);
-    const Operand& to = lowering.operand(0);
-    const Operand& from = lowering.operand(1);
-    if (to.kind != OperandKind::vector || to.parts.size() != 4 || from.kind != OperandKind::address ||
-        from.parts.size() != 2 || from.value != 0 || from.parts[1].parts.size() < dimensions)
-        lowering.refuse();
+    const bool real = coordinate == Type::f32;
+    if (bytes_of(type) != 4 || (gradient && !real)) lowering.refuse();
+    const std::size_t expected = gradient ? 4 : level ? 3 : 2;
+    if (lowering.count() > expected) lowering.refuse("offsets and comparisons of depth");
+    lowering.expect_operands(expected);
     std::vector<Place> places;
-    for (unsigned axis = 0; axis < dimensions; ++axis)
-        places.push_back(lowering.source(from.parts[1].parts[axis], coordinate));
-    const Place object = lowering.source(from.parts[0], Type::b64);
-    for (const Operand& part : to.parts)
-        places.push_back(part.kind == OperandKind::sink ? no_place : lowering.target(part, Type::b32));
-    Op& op = lowering.emit(coordinate == Type::f32 ? &fetch<float> : &fetch<s32>, Work::memory);
-    op.kind = Kind::checked;
-    op.a = object;
-    op.width = static_cast<std::uint8_t>(dimensions);
-    op.extra = static_cast<std::uint32_t>(lowering.function().lists.size());
-    lowering.function().lists.push_back(std::move(places));
+    const Place object = coordinates(lowering, lowering.operand(1), geometry, coordinate, places);
+    if (level) places.push_back(lowering.source(2, coordinate));
+    for (std::size_t step = 2; gradient && step < 4; ++step) {
+        for (const Operand& part : parts_of(lowering, lowering.operand(step), geometry.coordinates()))
+            places.push_back(lowering.source(part, Type::f32));
+    }
+    const Handler handler = gradient        ? &fetch<Detail::gradient>
+                            : real && level ? &fetch<Detail::level>
+                            : real          ? &fetch<Detail::base>
+                            : level         ? &fetch_element<Detail::level>
+                                            : &fetch_element<Detail::base>;
+    finish(lowering, handler, object, geometry, std::move(places));
 }
 
-// --- surfaces
+void lower_gather(Lowering& lowering) {
+    const std::uint8_t channel = lowering.accept(".r")   ? 0
+                                 : lowering.accept(".g") ? 1
+                                 : lowering.accept(".b") ? 2
+                                                         : 3;
+    lowering.accept(".a");
+    const Geometry geometry = geometry_of(lowering);
+    lowering.accept(".v4");
+    lowering.type();
+    const Type coordinate = lowering.type();
+    lowering.expect_operands(2);
+    std::vector<Place> places;
+    const Place object = coordinates(lowering, lowering.operand(1), geometry, coordinate, places);
+    finish(lowering, &gather, object, geometry, std::move(places), channel);
+}
 
-enum class Beyond : std::uint8_t { trap, clamp, zero };
+// --- queries
 
-// The list: coordinates (the first in bytes), then registers of T. op.width: dimensions; op.flags: Beyond.
-template <typename T, bool writes>
-void surface(Context& context, const Op& op, Mask mask) {
-    const std::vector<Place>& places = context.frame->function->lists[op.extra];
-    const std::size_t parts = places.size() - op.width;
-    const auto beyond = static_cast<Beyond>(op.flags);
+using Query = u32 (*)(const Texture& texture, const TextureLevel& level);
+
+// As in the PTX ISA's enumeration: wrap, mirror, clamp_ogl, clamp_to_edge, clamp_to_border.
+u32 address_mode(CUaddress_mode mode) {
+    switch (mode) {
+        case CU_TR_ADDRESS_MODE_WRAP:
+            return 0;
+        case CU_TR_ADDRESS_MODE_MIRROR:
+            return 1;
+        case CU_TR_ADDRESS_MODE_BORDER:
+            return 4;
+        default:
+            return 3;
+    }
+}
+
+struct Attribute {
+    std::string_view name;
+    Query query;
+};
+// A surface has the first four. What CUDA C has no values for (.channel_data_type, .channel_order,
+// .memory_layout), or no texture object (.force_unnormalized_coords), is missing.
+constexpr std::array<Attribute, 11> attributes{{
+    {".width", [](const Texture&, const TextureLevel& level) { return level.size[0]; }},
+    {".height",
+     [](const Texture& texture, const TextureLevel& level) { return texture.axes > 1 ? level.size[1] : 0; }},
+    {".depth",
+     [](const Texture& texture, const TextureLevel& level) { return texture.axes > 2 ? level.size[2] : 0; }},
+    {".array_size", [](const Texture& texture, const TextureLevel&) { return texture.layers; }},
+    {".num_mipmap_levels",
+     [](const Texture& texture, const TextureLevel&) {
+         return texture.mipmapped ? static_cast<u32>(texture.levels.size()) : 0;
+     }},
+    {".num_samples", [](const Texture&, const TextureLevel&) { return u32{0}; }},
+    {".normalized_coords",
+     [](const Texture& texture, const TextureLevel&) { return texture.normalised ? u32{1} : 0; }},
+    {".filter_mode",
+     [](const Texture& texture, const TextureLevel&) { return texture.filtered ? u32{1} : 0; }},
+    {".addr_mode_0",
+     [](const Texture& texture, const TextureLevel&) { return address_mode(texture.modes[0]); }},
+    {".addr_mode_1",
+     [](const Texture& texture, const TextureLevel&) { return address_mode(texture.modes[1]); }},
+    {".addr_mode_2",
+     [](const Texture& texture, const TextureLevel&) { return address_mode(texture.modes[2]); }},
+}};
+
+// op.a: the object; op.b: the level, if one is named; op.extra: the attribute
+void query(Context& context, const Op& op, Mask mask) {
     each_lane(mask, [&](unsigned lane) {
-        const Texture* object = context.block->texture(context.at<u64>(op.a)[lane], context);
-        if (object == nullptr || context.fault != CUDA_SUCCESS) return;
-        const auto bytes = static_cast<std::int64_t>(parts * sizeof(T));
-        const u64 strides[] = {1, object->pitch, object->slice};
-        u64 address = object->address;
-        bool inside = true;
-        for (unsigned axis = 0; axis < op.width; ++axis) {
-            std::int64_t at = context.at<s32>(places[axis])[lane];
-            const std::int64_t unit = axis == 0 ? object->element : 1;
-            const std::int64_t last = object->size[axis] * unit - (axis == 0 ? bytes : 1);
-            inside = inside && at >= 0 && at <= last;
-            at = std::clamp<std::int64_t>(at, 0, std::max<std::int64_t>(last, 0));
-            address += static_cast<u64>(at) * strides[axis];
-        }
-        if (!inside && beyond == Beyond::trap) {
-            context.fault = CUDA_ERROR_ILLEGAL_ADDRESS;
-            return;
-        }
-        std::byte* place = nullptr;
-        if (inside || beyond == Beyond::clamp) {
-            place = context.block->resolve_one(Space::global, address, static_cast<std::size_t>(bytes),
-                                               writes ? AccessKind::write : AccessKind::read, context, lane);
-            if (place == nullptr) return;
-        }
-        for (std::size_t part = 0; part < parts; ++part) {
-            T* value = context.at<T>(places[op.width + part]) + lane;
-            if (place == nullptr && !writes) *value = T{};
-            if (place == nullptr) continue;
-            if (writes)
-                std::memcpy(place + part * sizeof(T), value, sizeof(T));
-            else
-                std::memcpy(value, place + part * sizeof(T), sizeof(T));
-        }
+        const Texture* texture = context.block->texture(context.at<u64>(op.a)[lane], context);
+        if (texture == nullptr || context.fault != CUDA_SUCCESS) return;
+        const u32 level = op.b != no_place ? context.at<u32>(op.b)[lane] : 0;
+        context.at<u32>(op.d)[lane] =
+            level < texture->levels.size() ? attributes[op.extra].query(*texture, texture->levels[level]) : 0;
     });
 }
 
-template <bool writes>
-void lower_surface(Lowering& lowering) {
-    if (!lowering.accept(".b")) lowering.refuse();
-    const bool one = lowering.accept(".1d");
-    const bool two = lowering.accept(".2d");
-    if (!one && !two && !lowering.accept(".3d")) lowering.refuse();
-    const unsigned dimensions = one ? 1 : two ? 2 : 3;
-    lowering.accept_any({".ca", ".cg", ".cs", ".cv", ".wb", ".wt"});
-    const std::size_t parts = lowering.accept(".v2") ? 2 : lowering.accept(".v4") ? 4 : 1;
-    Beyond beyond = Beyond::trap;
-    if (lowering.accept(".clamp")) beyond = Beyond::clamp;
-    if (lowering.accept(".zero")) beyond = Beyond::zero;
-    lowering.accept(".trap");
+void lower_query(Lowering& lowering) {
+    const bool level = lowering.accept(".level");
+    std::optional<std::uint32_t> attribute;
+    for (std::uint32_t index = 0; index < attributes.size() && !attribute; ++index) {
+        if (lowering.accept(attributes[index].name)) attribute = index;
+    }
+    if (!attribute) lowering.refuse();
     const Type type = lowering.type();
-    lowering.expect_operands(2);
-    const Operand& at = lowering.operand(writes ? 0 : 1);
-    const Operand& values = lowering.operand(writes ? 1 : 0);
-    if (values.kind != OperandKind::vector || values.parts.size() != parts ||
-        at.kind != OperandKind::address || at.parts.size() != 2 || at.value != 0 || bytes_of(type) == 0 ||
-        bytes_of(type) > 8 || bytes_of(type) * parts > 16)
-        lowering.refuse();
-    const Operand& coordinates = at.parts[1];
-    const bool single = coordinates.kind != OperandKind::vector;
-    if (single ? dimensions != 1 : coordinates.parts.size() < dimensions) lowering.refuse();
-    std::vector<Place> places;
-    for (unsigned axis = 0; axis < dimensions; ++axis)
-        places.push_back(lowering.source(single ? coordinates : coordinates.parts[axis], Type::s32));
-    const Place object = lowering.source(at.parts[0], Type::b64);
-    for (const Operand& part : values.parts)
-        places.push_back(writes ? lowering.narrow(part, type) : lowering.target(part, type, true));
-    Op& op = lowering.emit(
-        by_bytes(bytes_of(type), [](auto zero) { return Handler{&surface<decltype(zero), writes>}; }),
-        Work::memory);
+    lowering.expect_operands(level ? 3 : 2);
+    const Operand& from = lowering.operand(1);
+    if (from.kind != OperandKind::address || from.parts.size() != 1 || from.value != 0) lowering.mismatch();
+    const Place to = lowering.target(0, type);
+    const Place object = lowering.source(from.parts[0], Type::b64);
+    const Place number = level ? lowering.source(2, Type::b32) : no_place;
+    Op& op = lowering.emit(&query);
     op.kind = Kind::checked;
+    op.d = to;
     op.a = object;
-    op.width = static_cast<std::uint8_t>(dimensions);
-    op.flags = static_cast<std::uint8_t>(beyond);
-    op.extra = static_cast<std::uint32_t>(lowering.function().lists.size());
-    lowering.function().lists.push_back(std::move(places));
+    op.b = number;
+    op.extra = *attribute;
 }
 
 }  // namespace
 
 void add_texture(Families& families) {
     families["tex"] = &lower_fetch;
-    families["suld"] = &lower_surface<false>;
-    families["sust"] = &lower_surface<true>;
+    families["tld4"] = &lower_gather;
+    families["txq"] = &lower_query;
+    families["suq"] = &lower_query;
 }
 
 }  // namespace fikit::sim::ptx

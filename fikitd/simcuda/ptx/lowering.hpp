@@ -153,6 +153,7 @@ void add_tensor(Families& families);
 void add_barrier(Families& families);
 void add_cluster(Families& families);
 void add_texture(Families& families);
+void add_surface(Families& families);
 void add_warp(Families& families);
 void add_matrix(Families& families);
 void add_matrix_moves(Families& families);

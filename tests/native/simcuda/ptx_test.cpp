@@ -177,8 +177,8 @@ TEST(who_waits_for_ever_is_stopped) {
 
 TEST(unknown_instructions_are_refused_by_name) {
     for (const char* code :
-         {"tcgen05.wait::ld.sync.aligned;", "tld4.r.2d.v4.s32.f32 {%r1,%r2,%r3,%r4}, [%rd1, {%r1,%r2}];",
-          "add.f32.rq %r1, %r2, %r3;", "frobnicate %r1;"}) {
+         {"tcgen05.wait::ld.sync.aligned;", "txq.channel_order.b32 %r1, [%rd1];",
+          "suq.memory_layout.b32 %r1, [%rd1];", "add.f32.rq %r1, %r2, %r3;", "frobnicate %r1;"}) {
         const std::string name = std::string(code).substr(0, std::string(code).find_first_of(" ;"));
         const std::string log = refusal(kernel(std::string("\n").append(code)));
         CHECK(log.find(name) != std::string::npos);
