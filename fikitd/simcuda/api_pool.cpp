@@ -64,7 +64,7 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
 }
 
 CUresult allocate(Driver& driver, Stream& stream, MemoryPool& pool, std::size_t bytes, CUdeviceptr* address) {
-    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = may_use(driver, stream); result != CUDA_SUCCESS) return result;
     if (address == nullptr || bytes == 0 || pool.imported) return CUDA_ERROR_INVALID_VALUE;
     if (!stream.capture.capture) return pool_allocate(driver, pool, *stream.context, bytes, address);
     AllocateCommand command;

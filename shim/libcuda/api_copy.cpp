@@ -72,8 +72,6 @@ struct End {
 
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait, Sides sides) {
     if (bytes == 0) return CUDA_SUCCESS;
-    if (wait)
-        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
     const Found target = look_up(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
     const Found source = look_up(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
@@ -214,8 +212,6 @@ CUresult copy_described(CUstream handle, const Description* c, bool wait) {
     if (const CUresult result = sides_of(rows, to, from); result != CUDA_SUCCESS) return result;
     uint32_t stream = 0;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    if (wait)
-        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (!captures.capturing(stream))
         return copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
     if (wait) return captures.forbid(stream);

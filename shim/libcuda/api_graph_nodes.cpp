@@ -26,6 +26,7 @@ Node* typed(CUgraphNode handle, CUgraphNodeType type) {
 
 CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (given->func == nullptr && given->kern == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Function* const function =
         given->func != nullptr ? function_of(given->func) : function_of(given->kern);
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -103,20 +104,10 @@ CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
-// A copy would have its memory, or its conditions, twice.
-bool is_its_own(const Graph& graph) {
-    if (graph.conditions != nullptr) return true;
-    for (const Node* const node : graph.nodes)
-        if (node->memory != nullptr || node->freed != 0 ||
-            (node->child != nullptr && is_its_own(*node->child)))
-            return true;
-    return false;
-}
-
 CUresult set(Node* node, const CUgraph* given) {
     const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
     if (node == nullptr || child == nullptr || child == node->graph) return CUDA_ERROR_INVALID_VALUE;
-    if (is_its_own(*child)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!child->can_be_copied()) return CUDA_ERROR_NOT_SUPPORTED;
     return node->adopt(child->clone()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

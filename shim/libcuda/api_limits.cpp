@@ -6,34 +6,25 @@
 namespace fikit::shim {
 namespace {
 
-// What driver 580 sets for an H200; 0: it has none such.
-uint64_t limits[CU_LIMIT_SHMEM_SIZE] = {
-    1024,     // stack of a thread
-    7340032,  // printf
-    8388608,  // heap
-    0,        // depth of synchronisation on the device
-    2048,     // pending launches of the device
-    64,       // fetch granularity of L2
-    0,        // persisting L2
-};
-
 CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
 
 }  // namespace
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
+    const Context* const context = thread.current();
+    if (context == nullptr) return no_context();
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (limit < 0 || limit >= CU_LIMIT_SHMEM_SIZE) return CUDA_ERROR_INVALID_VALUE;
-    if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    *value = load_relaxed(limits[limit]);
-    return CUDA_SUCCESS;
+    const CUresult result = may_get_limit(limit);
+    if (result == CUDA_SUCCESS) *value = load_relaxed(context->limits[limit]);
+    return result;
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-    if (limit < 0 || limit >= CU_LIMIT_SHMEM_SIZE) return CUDA_ERROR_INVALID_VALUE;
-    if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    store_relaxed(limits[limit], uint64_t{value});
-    return CUDA_SUCCESS;
+    Context* const context = thread.current();
+    if (context == nullptr) return no_context();
+    const CUresult result = may_set_limit(limit, value);
+    if (result == CUDA_SUCCESS) store_relaxed(context->limits[limit], value);
+    return result;
 }
 
 // Banks of shared memory have one size since Maxwell.

@@ -121,7 +121,7 @@ CUresult allocate_host(void** address, size_t bytes, unsigned flags, Pool* pool 
                          .bytes = bytes,
                          .device_address = buffer.device_address,
                          .handle = handle,
-                         .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
+                         .flags = flags,
                          .kind = Range::Kind::pinned,
                          .device = static_cast<uint8_t>(device.ordinal),
                          .pool = pool,
@@ -193,6 +193,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
     uint32_t name = 0;
     if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name))
         return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(name, address, bytes);
     if (pool->on_host) return allocate_host(reinterpret_cast<void**>(address), bytes, 0, pool);
@@ -398,7 +399,9 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (flags > CU_MEMHOSTREGISTER_PORTABLE) return CUDA_ERROR_NOT_SUPPORTED;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
-    if (ranges.find(at, range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (ranges.find(at, range))
+        return range.kind == Range::Kind::pinned ? CUDA_ERROR_INVALID_VALUE
+                                                 : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     range = {.address = at,
              .bytes = bytes,
              .flags = flags,
@@ -409,9 +412,11 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void* address) {
     Range range;
-    return ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::registered, range)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (at == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (ranges.take(at, Range::Kind::registered, range)) return CUDA_SUCCESS;
+    const bool within = ranges.find(at, range) && range.address != at;
+    return within ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsigned int flags) {
@@ -425,10 +430,9 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsign
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
     Range range;
-    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) ||
-        range.kind != Range::Kind::pinned)
+    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = range.flags;
+    *flags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // as under unified addressing
     return CUDA_SUCCESS;
 }
 
