@@ -1,10 +1,18 @@
 // Limits of a context, and what of it the device does not heed. The executor's context is shared, so a
-// program's wishes are remembered for it alone.
+// program's wishes are remembered for it alone; only a stack that is to be larger is so for all.
 #include "entry.hpp"
+#include "objects.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
 namespace {
+
+CUresult grow_stack(size_t bytes) {
+    fikit_reply_stack_grow answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const fikit_request_stack_grow request = {bytes};
+    return result_of(current_producer().call(fikit_call_stack_grow, {&request, sizeof request}, reply));
+}
 
 CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
 
@@ -22,7 +30,8 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
-    const CUresult result = may_set_limit(limit, value);
+    CUresult result = may_set_limit(limit, value);
+    if (result == CUDA_SUCCESS && limit == CU_LIMIT_STACK_SIZE) result = grow_stack(value);
     if (result == CUDA_SUCCESS) store_relaxed(context->limits[limit], value);
     return result;
 }

@@ -87,9 +87,9 @@ def test_an_edge_may_let_a_kernel_begin_early(cuda: Cuda, graph: Any) -> None:
     of = ctypes.c_void_p(int(graph))
 
     # One edge a call: driver 580 gives all edges of a call the data of the first.
-    def change(call: str, before: int, after: int, port: int, type: int) -> str:
+    def change(call: str, before: int, after: int, port: int, kind: int) -> str:
         first, second = (ctypes.byref(ctypes.c_void_p(node)) for node in (before, after))
-        edge = Edge(from_port=port, type=type)
+        edge = Edge(from_port=port, type=kind)
         answer = getattr(library, call)(of, first, second, ctypes.byref(edge), ctypes.c_size_t(1))
         return str(cuda.CUresult(answer).name)
 
@@ -109,13 +109,13 @@ def test_an_edge_may_let_a_kernel_begin_early(cuda: Cuda, graph: Any) -> None:
     add, remove = "cuGraphAddDependencies_v2", "cuGraphRemoveDependencies_v2"
     assert change(add, start, one, 1, programmatic) == "CUDA_ERROR_INVALID_VALUE"  # not of a kernel's end
     assert change(add, start, one, 0, 0) == "CUDA_SUCCESS"
-    for port, type in ((0, programmatic), (1, 0)):
-        assert change(add, one, two, port, type) == "CUDA_ERROR_INVALID_VALUE"
-    for port, type in ((2, 0), (2, programmatic), (1, programmatic)):
-        assert change(add, one, two, port, type) == "CUDA_SUCCESS"
-        assert told(library.cuGraphNodeGetDependencies_v2, two) == (one, port, type)
+    for port, kind in ((0, programmatic), (1, 0)):
+        assert change(add, one, two, port, kind) == "CUDA_ERROR_INVALID_VALUE"
+    for port, kind in ((2, 0), (2, programmatic), (1, programmatic)):
+        assert change(add, one, two, port, kind) == "CUDA_SUCCESS"
+        assert told(library.cuGraphNodeGetDependencies_v2, two) == (one, port, kind)
         assert told_less(two) == "CUDA_ERROR_LOSSY_QUERY"
-        assert change(remove, one, two, port, type) == "CUDA_SUCCESS"
+        assert change(remove, one, two, port, kind) == "CUDA_SUCCESS"
     assert change(add, one, two, 1, programmatic) == "CUDA_SUCCESS"
     assert told(library.cuGraphNodeGetDependentNodes_v2, start) == (one, 0, 0)
     run(cuda, cuda.cuGraphClone(graph))
@@ -243,6 +243,23 @@ def test_events_in_graphs(cuda: Cuda, graph: Any) -> None:
     run(cuda, graph)
     cuda.cuEventSynchronize(event)
     assert cuda.result("cuEventQuery", event) == "SUCCESS"
+
+
+def test_a_graph_with_memory_is_one(cuda: Cuda, fails: Check) -> None:
+    stream = cuda.stream()
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    memory = cuda.cuMemAllocAsync(1024, stream)
+    cuda.cuMemFreeAsync(memory, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    outer = cuda.cuGraphCreate(0)
+    fails("NOT_SUPPORTED", cuda.cuGraphInstantiate, graph, 0)
+    fails("NOT_SUPPORTED", cuda.cuGraphAddChildGraphNode, outer, None, 0, graph)
+    fails("INVALID_HANDLE", cuda.cuGraphAddKernelNode, outer, None, 0, cuda.CUDA_KERNEL_NODE_PARAMS())
+    cuda.cuGraphExecDestroy(executable)
+    run(cuda, graph)
+    cuda.cuGraphDestroy(graph)
+    cuda.cuGraphDestroy(outer)
 
 
 def test_memory_of_a_graph(cuda: Cuda, graph: Any) -> None:
