@@ -56,10 +56,8 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         constexpr unsigned known = CU_EVENT_BLOCKING_SYNC | CU_EVENT_DISABLE_TIMING | CU_EVENT_INTERPROCESS;
         if (handle == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-        if ((flags & CU_EVENT_INTERPROCESS) != 0) {
-            return (flags & CU_EVENT_DISABLE_TIMING) == 0 ? CUDA_ERROR_INVALID_VALUE
-                                                          : CUDA_ERROR_NOT_SUPPORTED;
-        }
+        if ((flags & CU_EVENT_INTERPROCESS) != 0 && (flags & CU_EVENT_DISABLE_TIMING) == 0)
+            return CUDA_ERROR_INVALID_VALUE;
         auto event = std::make_shared<Event>();
         event->context = &context;
         event->flags = flags;

@@ -202,16 +202,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS) return result;
         if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
         if (free_graph_memory(address)) return CUDA_SUCCESS;
-        const Block block = driver.blocks[address];
-        driver.blocks.erase(address);
-        driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
-                                                                    : model::call::free);
-        if (block.pool != nullptr) {
-            release_pages(driver, *block.pool, address, block.bytes);
-            return CUDA_SUCCESS;
-        }
-        driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
-        return CUDA_SUCCESS;
+        return free_block(driver, address);
     });
 }
 

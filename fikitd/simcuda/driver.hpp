@@ -173,6 +173,10 @@ class Driver {
         return *devices[static_cast<std::size_t>(context.device)];
     }
     const Block* block_of(std::uint64_t address) const;
+    PhysicalAllocation* allocation_of(CUmemGenericAllocationHandle handle) {
+        PhysicalAllocation* allocation = allocations.find(handle);
+        return allocation != nullptr && allocation->handles > 0 ? allocation : nullptr;
+    }
 
   private:
     void run_device(SimulatedDevice& device);

@@ -144,7 +144,8 @@ struct PhysicalAllocation {
     std::byte* host = nullptr;             // host memory
     std::unique_ptr<SharedMemory> shared;  // memory that other processes can map
     bool imported = false;
-    unsigned references = 1;  // handles and mappings
+    unsigned handles = 1;     // that cuMemRelease has not given back; without any the handle names nothing
+    unsigned references = 1;  // these and mappings
 };
 
 // A handle that no object had before, so that one of a destroyed object finds nothing. Small

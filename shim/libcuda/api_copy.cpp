@@ -21,13 +21,11 @@ struct Found {
     int device;  // whose session has the memory; -1: none has
 };
 
-// Where a range lies. Beyond the end of an allocation nothing may be touched; what a program has mapped side
-// by side is the executor's to judge.
+// Where a range lies. Beyond the end of an allocation nothing may be touched.
 Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
     if (!ranges.find(address, range)) return {gpu ? Kind::wrong : Kind::host, -1};
-    if (range.kind != Range::Kind::mapped && bytes > range.bytes - (address - range.address))
-        return {Kind::wrong, -1};
+    if (!ranges.holds(range, address, bytes)) return {Kind::wrong, -1};
     if (range.on_device()) return {Kind::device, range.device};
     return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
 }
@@ -239,7 +237,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
     if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
-    if (range.kind != Range::Kind::mapped && count > (range.bytes - (address - range.address)) / sizeof value)
+    if (count > UINT64_MAX / sizeof value || !ranges.holds(range, address, count * sizeof value))
         return CUDA_ERROR_INVALID_VALUE;
     const bool across = range.on_device() && range.device != device_of(stream).ordinal;
     if (captures.capturing(stream)) {

@@ -191,7 +191,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool handle, CUstream stream) {
     Pool* const pool = pool_of(handle);
     uint32_t name = 0;
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
     if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name))
@@ -204,6 +204,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     uint32_t name = 0;
+    if (address == 0) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
@@ -273,7 +274,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice ordinal) {
 CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (process.find_device(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (pool->on_host || pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
     store_release(current_pools[ordinal], pool);
     return CUDA_SUCCESS;
@@ -282,6 +283,7 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const bool on_host = is_on_host(properties->location);
+    if (properties->allocType == CU_MEM_ALLOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         (!on_host && properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
         properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
@@ -297,7 +299,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (pool == &default_pools[pool->device] || pool == &default_host_pool) return CUDA_ERROR_INVALID_VALUE;
     Pool*& current = current_pools[pool->device];
     if (load_acquire(current) == pool) store_release(current, static_cast<Pool*>(nullptr));
@@ -314,7 +316,7 @@ bool is_switch(CUmemPool_attribute attribute) {
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1) return CUDA_ERROR_INVALID_VALUE;
     if (attribute <= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
         pool->attribute[attribute] =
@@ -332,7 +334,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 // Nothing is kept back for a pool: what is reserved is what is used.
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     const Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1 || attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return CUDA_ERROR_INVALID_VALUE;
     if (is_switch(attribute))
@@ -349,17 +351,20 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, size_t count) {
     const Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (access == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; ++i)
+    for (size_t i = 0; i < count; ++i) {
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != pool->device)
             return CUDA_ERROR_INVALID_DEVICE;
+        // From its own device nothing can be taken.
+        if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+    }
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
     const Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (flags == nullptr || location == nullptr || process.find_device(location->id) == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = location->id == pool->device ? pool->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -367,7 +372,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
-    return pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // --- host memory ---

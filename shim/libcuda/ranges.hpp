@@ -36,6 +36,8 @@ class Ranges {
     // The range that begins at `address`, which is forgotten; false when there is none of the kind.
     bool take(uint64_t address, Range::Kind kind, Range& range);
     bool find(uint64_t address, Range& range) const;
+    // Whether so many bytes lie in the range, or in what a program has mapped behind it.
+    bool holds(const Range& range, uint64_t address, uint64_t bytes) const;
     // Any one that goes with the context, and is forgotten; false when there is none.
     bool take_of(const Context& context, Range& range);
 
