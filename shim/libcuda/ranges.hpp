@@ -22,6 +22,7 @@ struct Range {
     uint32_t flags = 0;
     Kind kind = Kind::device;
     uint8_t device = 0;            // whose session has it
+    bool synchronous = false;      // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which is heeded in any case
     Pool* pool = nullptr;          // that device memory came from; nullptr: none
     GraphMemory* graph = nullptr;  // that it is; nullptr: no graph's
     Context* context = nullptr;    // with which it goes; nullptr: none
