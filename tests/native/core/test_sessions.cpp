@@ -410,7 +410,9 @@ void driver_errors_are_deferred_with_their_text() {
 void sticky_errors_end_every_session() {
     Rig rig;
     Tenant first = rig.ready("a", 0), second = rig.ready("b", 5);
+    // As of a lost context: every stream says so, too.
     null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_ILLEGAL_ADDRESS);
+    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_ILLEGAL_ADDRESS);
     launch(first);
     rig.turn_until([&] { return rig.core().failure() != 0; });
     CHECK_EQUAL(rig.core().failure(), CUDA_ERROR_ILLEGAL_ADDRESS);
