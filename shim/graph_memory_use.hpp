@@ -1,6 +1,6 @@
 // How much memory the graphs of a device use and keep (cuDeviceGetGraphMemAttribute): in the blocks that an
-// H200 with driver 580 takes it in, and kept until it is trimmed. For the simulated driver and for libcuda's
-// stand-in; whoever has one has a lock for it.
+// H200 with driver 580 takes it in, and kept until it is trimmed. For whoever answers in the driver's place,
+// and has a lock for it.
 #pragma once
 
 #include <algorithm>

@@ -8,9 +8,7 @@ from cuda.bindings import driver
 
 start()
 types = driver.CUmemorytype
-HOST, DEVICE, ANY = (
-    getattr(types, "CU_MEMORYTYPE_" + name) for name in ("HOST", "DEVICE", "UNIFIED")
-)
+HOST, DEVICE, ANY = (getattr(types, "CU_MEMORYTYPE_" + name) for name in ("HOST", "DEVICE", "UNIFIED"))
 stream = done(driver.cuStreamCreate(1))
 host = (ctypes.c_uint8 * 4096)(*[i % 251 for i in range(4096)])
 place = ctypes.addressof(host)
