@@ -54,7 +54,8 @@
     X(35, link_read) /* of what it made */                                          \
     X(36, link_destroy)                                                             \
     X(37, condition_create) /* a graph's own, before it has nodes */                \
-    X(38, conditions_destroy)
+    X(38, conditions_destroy)                                                       \
+    X(39, stack_grow) /* of every thread, in the context that sessions share */
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -383,6 +384,13 @@ typedef struct {
 typedef struct {
     uint64_t map[16];
 } fikit_reply_tensor_map;
+
+typedef struct {
+    uint64_t bytes;
+} fikit_request_stack_grow;
+typedef struct {
+    uint64_t bytes; /* what it is now: never less than before */
+} fikit_reply_stack_grow;
 
 typedef struct {
     uint32_t handle; /* 1..FIKIT_MAX_LINKS-1, not in use */

@@ -41,10 +41,12 @@ Status Producer::memory_free(uint64_t address) {
 
 Status Producer::event_elapsed(uint32_t start, uint32_t end, double& milliseconds) {
     const uint32_t both[] = {start, end};
-    for (const uint32_t event : both) {
+    // That one was never recorded is told before that the other one is not done yet.
+    for (const uint32_t event : both)
+        if (event == 0 || event >= FIKIT_MAX_EVENTS || load_acquire(events_[event]) == 0)
+            return status::invalid_handle;
+    for (const uint32_t event : both)
         if (const Status status = event_query(event)) return status;
-        if (load_acquire(events_[event]) == 0) return status::invalid_handle;
-    }
     const fikit_request_event_elapsed request = {start, end};
     fikit_reply_event_elapsed answer{};
     Reply reply = reply_into(answer);

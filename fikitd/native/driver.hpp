@@ -16,6 +16,8 @@ namespace fikit {
     X(cuCtxSetCurrent)                                      \
     X(cuCtxGetDevice)                                       \
     X(cuCtxSynchronize)                                     \
+    X(cuCtxGetLimit)                                        \
+    X(cuCtxSetLimit)                                        \
     X(cuStreamSynchronize)                                  \
     X(cuDeviceGetAttribute)                                 \
     X(cuDeviceGetName)                                      \

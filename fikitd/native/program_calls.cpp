@@ -71,6 +71,18 @@ CUresult ProgramCalls::tensor_map(const fikit_request_tensor_map& request, fikit
     return result;
 }
 
+// The other sessions' kernels may need what they have asked for, so it grows only.
+CUresult ProgramCalls::stack_grow(const fikit_request_stack_grow& request, fikit_reply_stack_grow& reply) {
+    size_t bytes = 0;
+    CUresult result = driver_.cuCtxGetLimit_(&bytes, CU_LIMIT_STACK_SIZE);
+    if (result == CUDA_SUCCESS && bytes < request.bytes) {
+        bytes = request.bytes;
+        result = driver_.cuCtxSetLimit_(CU_LIMIT_STACK_SIZE, bytes);
+    }
+    reply.bytes = bytes;
+    return result;
+}
+
 // --- code ---
 
 CUresult ProgramCalls::module_functions(const fikit_request_module_functions& request,

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "capture.hpp"
+#include "device_calls.hpp"
 #include "event.hpp"
 
 using namespace fikit::sim;
@@ -10,11 +11,7 @@ namespace {
 
 CUresult create(CUcontext* handle, unsigned flags, CUdevice device, unsigned api_version) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        const unsigned schedule = flags & CU_CTX_SCHED_MASK;
-        if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 ||
-            (schedule & (schedule - 1)) != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        if (handle == nullptr || !are_context_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
         if (device < 0 || static_cast<std::size_t>(device) >= driver.devices.size())
             return CUDA_ERROR_INVALID_DEVICE;
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
@@ -130,7 +127,9 @@ CUresult cuCtxGetCurrent(CUcontext* handle) {
 CUresult cuCtxGetDevice(CUdevice* device) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;
-        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
+        // A destroyed context is still a device's.
+        const CUresult result = current_context(driver, context);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_CONTEXT_IS_DESTROYED) return result;
         if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *device = context->device;
         return CUDA_SUCCESS;
@@ -169,7 +168,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 
 CUresult cuCtxSetFlags(unsigned int flags) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-        if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (!are_context_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
         context.flags = flags;
         return CUDA_SUCCESS;
     });
@@ -195,22 +194,18 @@ CUresult cuCtxSynchronize() {
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-        if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        const auto known = context.limits.find(limit);
-        if (known == context.limits.end()) return CUDA_ERROR_INVALID_VALUE;
-        known->second = value;
-        return CUDA_SUCCESS;
+        const CUresult result = fikit::may_set_limit(limit, value);
+        if (result == CUDA_SUCCESS) context.limits[limit] = value;
+        return result;
     });
 }
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-        const auto known = context.limits.find(limit);
-        if (known == context.limits.end()) return CUDA_ERROR_INVALID_VALUE;
-        *value = known->second;
-        return CUDA_SUCCESS;
+        const CUresult result = fikit::may_get_limit(limit);
+        if (result == CUDA_SUCCESS) *value = context.limits[limit];
+        return result;
     });
 }
 

@@ -25,9 +25,6 @@ void stage(Copy& copy) {
 CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
-            if (wait == Wait::yes) {
-                if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-            }
             if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
             CopyPlan plan;
             const CUresult result = plan_copy(driver, shape, plan);

@@ -90,6 +90,7 @@ CUresult cuEventQuery(CUevent handle) {
 CUresult cuEventSynchronize(CUevent handle) {
     return with_event(handle, [](Driver& driver, Driver::Lock& lock, Event& event) -> CUresult {
         if (event.capture.capture) return CUDA_ERROR_CAPTURED_EVENT;
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         // The event may be recorded again or destroyed meanwhile: what counts is the record of now.
         const OperationPtr record = record_of(driver, event);
         return driver.wait(lock, driver.device_of(*event.context), record);

@@ -88,6 +88,7 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
             if (exists == add) return CUDA_ERROR_INVALID_VALUE;
             edges.push_back({first, second, edge});
         }
+        if (!add && !edges.empty() && has_memory(graph)) return CUDA_ERROR_NOT_SUPPORTED;
         for (const FullEdge& edge : edges) {
             if (add)
                 connect(*edge.from, *edge.to, edge.data);
@@ -123,6 +124,7 @@ CUresult cuGraphDestroy(CUgraph handle) {
 CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
         if (clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (has_memory(graph)) return CUDA_ERROR_NOT_SUPPORTED;
         *clone = clone_graph(driver, graph, true)->handle;
         return CUDA_SUCCESS;
     });
@@ -207,10 +209,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, co
 
 CUresult cuGraphDestroyNode(CUgraphNode handle) {
     return with_node(handle, [&](Driver& driver, GraphNode& node) -> CUresult {
-        // A graph's memory is known by its nodes: they stay.
-        const CUgraphNodeType type = node.type();
-        if (type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || type == CU_GRAPH_NODE_TYPE_MEM_FREE)
-            return CUDA_ERROR_NOT_SUPPORTED;
+        if (has_memory(*node.graph)) return CUDA_ERROR_NOT_SUPPORTED;
         const std::shared_ptr<GraphNode> kept = driver.nodes.share(handle);
         remove_node(driver, node);
         return CUDA_SUCCESS;

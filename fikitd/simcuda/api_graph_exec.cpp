@@ -99,7 +99,7 @@ CUresult with_graph_memory(CUdevice device, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (device < 0 || static_cast<std::size_t>(device) >= driver.devices.size())
             return CUDA_ERROR_INVALID_DEVICE;
-        return body(*driver.devices[static_cast<std::size_t>(device)]);
+        return body(driver.devices[static_cast<std::size_t>(device)]->graph_memory);
     });
 }
 
@@ -207,47 +207,18 @@ CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int) {
     });
 }
 
-// The pages of graphs belong to their nodes: there is nothing to give back before those go.
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
-    return with_graph_memory(device, [](SimulatedDevice&) { return CUDA_SUCCESS; });
-}
-CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
-    return with_graph_memory(device, [&](SimulatedDevice& simulated) -> CUresult {
-        if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        std::uint64_t used = 0, reserved = 0;
-        graph_memory_use(device, used, reserved);
-        simulated.graph_used_high = std::max(simulated.graph_used_high, used);
-        simulated.graph_reserved_high = std::max(simulated.graph_reserved_high, reserved);
-        auto& out = *static_cast<cuuint64_t*>(value);
-        switch (attribute) {
-            case CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT:
-                out = used;
-                return CUDA_SUCCESS;
-            case CU_GRAPH_MEM_ATTR_USED_MEM_HIGH:
-                out = simulated.graph_used_high;
-                return CUDA_SUCCESS;
-            case CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT:
-                out = reserved;
-                return CUDA_SUCCESS;
-            case CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH:
-                out = simulated.graph_reserved_high;
-                return CUDA_SUCCESS;
-            default:
-                return CUDA_ERROR_INVALID_VALUE;
-        }
-    });
-}
-CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
-    return with_graph_memory(device, [&](SimulatedDevice& simulated) -> CUresult {
-        if (value == nullptr || *static_cast<cuuint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
-        if (attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)
-            simulated.graph_used_high = 0;
-        else if (attribute == CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-            simulated.graph_reserved_high = 0;
-        else
-            return CUDA_ERROR_INVALID_VALUE;
+    return with_graph_memory(device, [](fikit::GraphMemoryUse& use) {
+        use.trim();
         return CUDA_SUCCESS;
     });
+}
+CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+    return with_graph_memory(device,
+                             [&](const fikit::GraphMemoryUse& use) { return use.get(attribute, value); });
+}
+CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
+    return with_graph_memory(device, [&](fikit::GraphMemoryUse& use) { return use.set(attribute, value); });
 }
 
 CUresult cuUserObjectCreate(CUuserObject* handle, void* data, CUhostFn destroy, unsigned int references,

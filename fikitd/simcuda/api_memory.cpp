@@ -202,16 +202,7 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS) return result;
         if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
         if (free_graph_memory(address)) return CUDA_SUCCESS;
-        const Block block = driver.blocks[address];
-        driver.blocks.erase(address);
-        driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
-                                                                    : model::call::free);
-        if (block.pool != nullptr) {
-            release_pages(driver, *block.pool, address, block.bytes);
-            return CUDA_SUCCESS;
-        }
-        driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
-        return CUDA_SUCCESS;
+        return free_block(driver, address);
     });
 }
 
@@ -266,9 +257,9 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* start, unsigne
 CUresult cuMemHostGetFlags(unsigned int* flags, void* start) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         const Block* block = driver.block_of(reinterpret_cast<std::uint64_t>(start));
-        if (flags == nullptr || block == nullptr || block->kind != Block::Kind::host_allocated) {
+        if (flags == nullptr || block == nullptr ||
+            (block->kind != Block::Kind::host_allocated && block->kind != Block::Kind::host_registered))
             return CUDA_ERROR_INVALID_VALUE;
-        }
         // Under unified addressing all of it is mapped.
         *flags = block->flags | CU_MEMHOSTALLOC_DEVICEMAP;
         return CUDA_SUCCESS;
@@ -283,6 +274,8 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
         if ((flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0)
             return CUDA_ERROR_NOT_SUPPORTED;
         const auto address = reinterpret_cast<std::uint64_t>(start);
+        const Block* block = driver.block_of(address);
+        if (block != nullptr && block->kind == Block::Kind::host_allocated) return CUDA_ERROR_INVALID_VALUE;
         if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
         driver.hold_launches(model::call::by_size(model::call::host_register, bytes));
@@ -303,6 +296,8 @@ CUresult cuMemHostUnregister(void* start) {
                 const auto found = driver.blocks.find(address);
                 return found != driver.blocks.end() && found->second.kind == Block::Kind::host_registered;
             };
+            const Block* block = driver.block_of(address);
+            if (block != nullptr && block->address != address) return CUDA_ERROR_INVALID_VALUE;
             if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
             if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)

@@ -64,7 +64,7 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
 }
 
 CUresult allocate(Driver& driver, Stream& stream, MemoryPool& pool, std::size_t bytes, CUdeviceptr* address) {
-    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = may_use(driver, stream); result != CUDA_SUCCESS) return result;
     if (address == nullptr || bytes == 0 || pool.imported) return CUDA_ERROR_INVALID_VALUE;
     if (!stream.capture.capture) return pool_allocate(driver, pool, *stream.context, bytes, address);
     AllocateCommand command;
@@ -262,26 +262,30 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 }
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream where) {
-    return with_stream(where,
-                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS)
-                               return result;
-                           if (stream.capture.capture) {
-                               if (!is_graph_memory(address)) return CUDA_ERROR_INVALID_VALUE;
-                               return capture_command(driver, stream, FreeCommand{address});
-                           }
-                           if (free_graph_memory(address)) return CUDA_SUCCESS;
-                           const auto found = driver.blocks.find(address);
-                           if (found == driver.blocks.end()) return CUDA_ERROR_INVALID_VALUE;
-                           if (found->second.kind == Block::Kind::imported)
-                               return close_import(driver, address);
-                           if (found->second.kind != Block::Kind::pooled) return CUDA_ERROR_INVALID_VALUE;
-                           auto mark = std::make_shared<Operation>();
-                           driver.enqueue(stream, mark);
-                           found->second.pool->pending.push_back({mark, address, found->second.bytes});
-                           driver.blocks.erase(found);
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(
+        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
+            if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+            if (stream.capture.capture) {
+                if (!is_graph_memory(address)) return CUDA_ERROR_INVALID_VALUE;
+                return capture_command(driver, stream, FreeCommand{address});
+            }
+            if (free_graph_memory(address)) return CUDA_SUCCESS;
+            const auto found = driver.blocks.find(address);
+            if (found == driver.blocks.end()) return CUDA_ERROR_INVALID_VALUE;
+            if (found->second.kind == Block::Kind::imported) return close_import(driver, address);
+            // cuMemAlloc's too may be freed so; here that waits.
+            if (found->second.kind == Block::Kind::device) {
+                const OperationPtr before = stream.tail;
+                const CUresult result = driver.wait(lock, device, before);
+                return result == CUDA_SUCCESS ? free_block(driver, address) : result;
+            }
+            if (found->second.kind != Block::Kind::pooled) return CUDA_ERROR_INVALID_VALUE;
+            auto mark = std::make_shared<Operation>();
+            driver.enqueue(stream, mark);
+            found->second.pool->pending.push_back({mark, address, found->second.bytes});
+            driver.blocks.erase(found);
+            return CUDA_SUCCESS;
+        });
 }
 
 }  // extern "C"

@@ -60,10 +60,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* a
 
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice device, unsigned int flags) {
     return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
-        const unsigned schedule = flags & CU_CTX_SCHED_MASK;
-        if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0 || (schedule & (schedule - 1)) != 0) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        if (!are_context_flags(flags) || (flags & CU_CTX_MAP_HOST) != 0) return CUDA_ERROR_INVALID_VALUE;
         simulated.primary_flags = flags;
         if (simulated.primary != nullptr) simulated.primary->flags = flags;
         return CUDA_SUCCESS;

@@ -159,7 +159,7 @@ extern "C" {
 CUresult cuMemExportToShareableHandle(void* out, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
-        const PhysicalAllocation* allocation = driver.allocations.find(handle);
+        const PhysicalAllocation* allocation = driver.allocation_of(handle);
         if (out == nullptr || allocation == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
         if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
         if (!allocation->shared) return CUDA_ERROR_INVALID_VALUE;

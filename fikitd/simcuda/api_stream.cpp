@@ -1,4 +1,6 @@
 // Streams.
+#include <cstring>
+
 #include "capture.hpp"
 #include "event.hpp"
 
@@ -82,6 +84,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     return with_stream(
         handle, [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             if (const CUresult result = refuse(driver, stream); result != CUDA_SUCCESS) return result;
+            if (const CUresult result = may_use(driver, stream); result != CUDA_SUCCESS) return result;
             const OperationPtr last = stream.tail;
             return driver.wait(lock, device, last);
         });
@@ -188,8 +191,9 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstrea
         const auto set = stream.attributes.find(attribute);
         *value = set != stream.attributes.end() ? set->second : CUstreamAttrValue{};
         if (attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = stream.priority;
+        // As an H200 tells of a policy that was never set.
         if (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && set == stream.attributes.end())
-            value->syncPolicy = CU_SYNC_POLICY_AUTO;
+            std::memset(&value->syncPolicy, 0xff, sizeof value->syncPolicy);
         return CUDA_SUCCESS;
     });
 }

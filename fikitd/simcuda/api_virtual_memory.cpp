@@ -162,9 +162,10 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     return with_memory([&](Driver& driver) -> CUresult {
-        PhysicalAllocation* allocation = driver.allocations.find(handle);
+        PhysicalAllocation* allocation = driver.allocation_of(handle);
         if (allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
         driver.charge(model::call::by_size(model::call::physical_release, allocation->bytes));
+        --allocation->handles;
         release_reference(driver, *allocation);
         return CUDA_SUCCESS;
     });
@@ -173,7 +174,7 @@ CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
-        PhysicalAllocation* allocation = driver.allocations.find(handle);
+        PhysicalAllocation* allocation = driver.allocation_of(handle);
         if (allocation == nullptr || bytes == 0 || !aligned(address) || flags != 0)
             return CUDA_ERROR_INVALID_VALUE;
         // An allocation is mapped whole or not at all, though the interface has an offset (as
@@ -232,7 +233,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* list, size_t count) {
     return with_memory([&](Driver& driver) -> CUresult {
-        if (list == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
+        if (list == nullptr || count == 0 || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
         driver.charge(model::call::by_size(model::call::set_access, bytes));
         for (std::size_t index = 0; index < count; ++index) {
             const CUmemLocation& location = list[index].location;
@@ -275,7 +276,7 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
 CUresult cuMemGetAllocationPropertiesFromHandle(CUmemAllocationProp* properties,
                                                 CUmemGenericAllocationHandle handle) {
     return with_memory([&](Driver& driver) -> CUresult {
-        const PhysicalAllocation* allocation = driver.allocations.find(handle);
+        const PhysicalAllocation* allocation = driver.allocation_of(handle);
         if (properties == nullptr || allocation == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *properties = allocation->properties;
         return CUDA_SUCCESS;
@@ -288,6 +289,7 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
         if (handle == nullptr || block == nullptr || block->kind != Block::Kind::mapped)
             return CUDA_ERROR_INVALID_VALUE;
         auto* allocation = static_cast<PhysicalAllocation*>(block->allocation);
+        ++allocation->handles;
         ++allocation->references;
         *handle = allocation->handle;
         return CUDA_SUCCESS;

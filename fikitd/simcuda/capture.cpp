@@ -30,14 +30,6 @@ void join(Stream& stream, const std::shared_ptr<Capture>& capture, std::vector<G
     capture->streams.insert(&stream);
 }
 
-// An event that was recorded in a capture that is over is as good as never recorded.
-bool captured(Event& event) {
-    if (!event.capture.capture) return false;
-    if (going_on().contains(event.capture.capture.get())) return true;
-    event.capture = {};
-    return false;
-}
-
 CUresult fail(Capture& capture, CUresult result) {
     capture.invalid = true;
     return result;
@@ -88,6 +80,11 @@ CUresult may_enqueue(Driver&, Stream& stream) {
         if (met) result = fail(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     }
     return result;
+}
+
+CUresult may_use(Driver& driver, Stream& stream) {
+    const CUresult result = may_enqueue(driver, stream);
+    return result == CUDA_SUCCESS && stream.kind == Stream::Kind::legacy ? refuse_unsafe(driver) : result;
 }
 
 CUresult capture_command(Driver& driver, Stream& stream, Command command) {
@@ -150,11 +147,11 @@ CUresult end_capture(Driver& driver, Stream& stream, CUgraph* handle) {
     const std::shared_ptr<Capture> capture = stream.capture.capture;
     *handle = nullptr;
     if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id())
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     CUresult result = CUDA_SUCCESS;
     if (capture->origin != &stream) return fail(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
-    if (capture->invalid)
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED && capture->thread != std::this_thread::get_id())
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    else if (capture->invalid)
         result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     else if (!joined(*capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
@@ -198,11 +195,13 @@ std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& even
     if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
     if (stream.capture.capture && external)
         return capture_command(driver, stream, WaitCommand{driver.events.share(event.handle)});
-    if (!captured(event)) {
+    if (!event.capture.capture) {
         if (!stream.capture.capture) return std::nullopt;
         // Work outside the capture is no node to depend on.
         return fail(*stream.capture.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     }
+    // An event of a capture that is over stands for nothing.
+    if (!going_on().contains(event.capture.capture.get())) return CUDA_ERROR_INVALID_VALUE;
     const std::shared_ptr<Capture>& other = event.capture.capture;
     if (other->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream.kind == Stream::Kind::legacy) return fail(*other, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);

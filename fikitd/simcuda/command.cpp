@@ -210,7 +210,7 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     command.shape.dynamic_shared = shared;
     command.shape.cooperative = options.cooperative;
     command.shape.cluster = cluster;
-    command.shape.stack = context.limits.at(CU_LIMIT_STACK_SIZE);
+    command.shape.stack = home->limits[CU_LIMIT_STACK_SIZE];
     command.shared = shared;
     command.options = options;
     command.options.cluster = cluster;

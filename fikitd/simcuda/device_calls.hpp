@@ -14,6 +14,12 @@ CUresult with_device(CUdevice device, Body body) {
     });
 }
 
+// At most one way to wait, and nothing unknown.
+inline bool are_context_flags(unsigned flags) {
+    const unsigned ways = flags & CU_CTX_SCHED_MASK;
+    return (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) == 0 && (ways & (ways - 1)) == 0;
+}
+
 // Of every device; 0 for what the simulator does not have. The ids of the bus are the device's own.
 int device_attribute(CUdevice_attribute attribute);
 

@@ -15,6 +15,7 @@
 
 #include "clock.hpp"
 #include "cuda_interface.hpp"
+#include "graph_memory_use.hpp"
 #include "memory.hpp"
 #include "objects.hpp"
 #include "settings.hpp"
@@ -58,9 +59,9 @@ struct SimulatedDevice {
     } turn;
     std::vector<bool> turns;  // which numbers of Context::turn are taken
     unsigned take_turn();
-    MemoryPool* preset_pool = nullptr;                           // made when first asked for
-    MemoryPool* pool = nullptr;                                  // of allocations that name none
-    std::uint64_t graph_used_high = 0, graph_reserved_high = 0;  // bytes
+    MemoryPool* preset_pool = nullptr;  // made when first asked for
+    MemoryPool* pool = nullptr;         // of allocations that name none
+    GraphMemoryUse graph_memory;
 };
 
 // What a texture or surface object was made of.
@@ -173,6 +174,10 @@ class Driver {
         return *devices[static_cast<std::size_t>(context.device)];
     }
     const Block* block_of(std::uint64_t address) const;
+    PhysicalAllocation* allocation_of(CUmemGenericAllocationHandle handle) {
+        PhysicalAllocation* allocation = allocations.find(handle);
+        return allocation != nullptr && allocation->handles > 0 ? allocation : nullptr;
+    }
 
   private:
     void run_device(SimulatedDevice& device);

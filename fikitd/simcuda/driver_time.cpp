@@ -2,6 +2,7 @@
 #include <thread>
 
 #include "driver.hpp"
+#include "graph.hpp"
 
 namespace fikit::sim {
 
@@ -111,6 +112,7 @@ bool Driver::visible(const OperationPtr& operation) {
 }
 
 CUresult Driver::wait(Lock& lock, SimulatedDevice& device, const OperationPtr& operation) {
+    settle_graph_memory(*this);
     if (!operation) return sticky();
     // The call reaches the device only when what it costs has passed.
     if (clock.is_virtual()) let_pass(lock, submission_time());

@@ -1,18 +1,21 @@
 """Writes what follows from cuda.h and entry_points.hpp: the export list, stubs and the table of entry points.
 
 cuda.h names every function a libcuda has ever had; entry_points.hpp those that the simulator serves, with
-the CUDA version that introduced each. All others become aliases of one function that answers
-CUDA_ERROR_NOT_SUPPORTED, so that a program finds every symbol it links or asks for. A variant for the
-per-thread default stream (_ptsz, _ptds) is its plain function, run with stream 0 meaning the thread's own.
+the CUDA version that introduced each. All others, whose versions cudaTypedefs.h tells, become aliases of one
+function that answers CUDA_ERROR_NOT_SUPPORTED, so that a program finds every symbol it links or asks for. A
+variant for the per-thread default stream (_ptsz, _ptds) is its plain function, run with stream 0 meaning the
+thread's own.
 """
 
 import pathlib
 import re
 import sys
+from collections import defaultdict
 
 DECLARATION = re.compile(r"CUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(([^;]*)\)\s*;")
 RENAME = re.compile(r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?")
 VARIANT = re.compile(r"#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")
+TYPEDEF = re.compile(r"\bPFN_(cu\w+?)_v(\d+)\)\(")
 SERVED = re.compile(r"^\s*X\((cu[A-Z]\w*),\s*(\d+)\)", re.MULTILINE)
 
 
@@ -29,6 +32,17 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
     symbols = set(declared) | {new for _, new in RENAME.findall(text)} | set(served)
     symbols |= {name + "_" + kind.lower() for kind, name in VARIANT.findall(text)}
     symbols = {name for name in symbols if "UNSUPPORTED" not in name}
+
+    # The versions of one name, in ascending order, are NAME, NAME_v2, NAME_v3 and so on.
+    versions = defaultdict(set)
+    for base, version in TYPEDEF.findall((header.parent / "cudaTypedefs.h").read_text()):
+        versions[base].add(int(version))
+
+    def introduced(name: str) -> int:
+        number = re.search(r"_v(\d+)$", name)
+        known = sorted(versions[re.sub(r"_v\d+$", "", name)])
+        place = int(number[1]) - 1 if number else 0
+        return known[place] if place < len(known) else 0
 
     wrappers, stubs, rows = [], [], []
     for name in sorted(symbols):
@@ -48,7 +62,7 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
         else:
             stubs.append(name)
             if plain == name:
-                rows.append((re.sub(r"_v\d+$", "", name), 0, name, name))
+                rows.append((re.sub(r"_v\d+$", "", name), introduced(name), name, name))
 
     # An alias must not meet cuda.h's declaration of its own name, so the stubs are assembler names.
     lines = [

@@ -61,6 +61,15 @@ std::size_t Graph::edges() const {
     return count;
 }
 
+bool has_memory(const Graph& graph) {
+    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+        const auto inner = inner_graphs(std::as_const(node->command));
+        return std::holds_alternative<AllocateCommand>(node->command) ||
+               std::holds_alternative<FreeCommand>(node->command) ||
+               std::any_of(inner.begin(), inner.end(), [](const Graph* part) { return has_memory(*part); });
+    });
+}
+
 void connect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
     to.dependencies.push_back({&from, data});
     from.dependents.push_back({&to, data});

@@ -45,7 +45,7 @@ struct Graph {
     std::vector<std::shared_ptr<GraphNode>> nodes;
     std::map<UserObject*, unsigned> user_objects;  // with the references that it holds
     std::vector<Condition> conditions;             // made for it
-    CUgraphExec instance = nullptr;                // with such: what was made from it last
+    CUgraphExec instance = nullptr;                // what was made from it last
 
     std::size_t edges() const;
 };
@@ -88,7 +88,11 @@ void release_user_object(Driver& driver, UserObject& object, unsigned count);
 std::shared_ptr<GraphAllocation> allocate_graph_memory(Driver& driver, int device, std::size_t bytes);
 bool is_graph_memory(CUdeviceptr address);
 bool free_graph_memory(CUdeviceptr address);
-void graph_memory_use(int device, std::uint64_t& used, std::uint64_t& reserved);
+// The host has synchronised: what is free no longer counts as used.
+void settle_graph_memory(Driver& driver);
+// Whether nodes of the graph, or inside them, allocate or free: it cannot be copied then, nor lose a node or
+// an edge, and has one executable at a time.
+bool has_memory(const Graph& graph);
 
 CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned long long flags,
                      CUgraphInstantiateResult* problem, CUgraphExec* handle);

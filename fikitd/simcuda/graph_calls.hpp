@@ -42,15 +42,18 @@ CUresult with_exec_node(CUgraphExec exec_handle, CUgraphNode handle, Body body) 
     });
 }
 
-// Full dependencies have no data; programmatic ones begin at a kernel.
+// Full dependencies have no data. At a kernel begin programmatic ones, and those by the order of launches,
+// which are of either type.
 inline bool is_edge_data(const CUgraphEdgeData& data, const GraphNode& from) {
     for (const unsigned char reserved : data.reserved) {
         if (reserved != 0) return false;
     }
-    if (data.type == CU_GRAPH_DEPENDENCY_TYPE_DEFAULT) return data.from_port == 0 && data.to_port == 0;
-    return data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC && data.to_port == 0 &&
-           data.from_port <= CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER &&
-           from.type() == CU_GRAPH_NODE_TYPE_KERNEL;
+    if (data.to_port != 0 || data.type > CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC) return false;
+    const bool programmatic = data.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+    if (data.from_port == CU_GRAPH_KERNEL_NODE_PORT_DEFAULT) return !programmatic;
+    return from.type() == CU_GRAPH_NODE_TYPE_KERNEL &&
+           (data.from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER ||
+            (data.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC && programmatic));
 }
 
 }  // namespace fikit::sim

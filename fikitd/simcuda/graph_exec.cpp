@@ -138,10 +138,15 @@ class Submission : public std::enable_shared_from_this<Submission> {
         if (end == nullptr)
             end = submit(record != nullptr ? record_work(*record->event) : Marker{}, after, priority);
         if (record != nullptr) record->event->record = end;
-        if (const auto* allocation = std::get_if<AllocateCommand>(&node.command))
-            allocation->memory->in_use = true;
+        if (const auto* allocation = std::get_if<AllocateCommand>(&node.command)) use(*allocation->memory);
         if (const auto* free = std::get_if<FreeCommand>(&node.command)) free_graph_memory(free->address);
         return end;
+    }
+
+    void use(GraphAllocation& memory) {
+        memory.in_use = true;
+        if (!std::exchange(memory.counted, true))
+            driver_.devices[static_cast<std::size_t>(memory.device)]->graph_memory.allocate(memory.bytes);
     }
 
     // Submits the body that the condition asks for, and behind it what goes on with the decision. True: there
@@ -268,6 +273,7 @@ bool conditions_used(const Graph& graph) {
 GraphAllocation::~GraphAllocation() {
     Driver& driver = Driver::instance();
     graph_memory().erase(address);
+    if (counted) driver.devices[static_cast<std::size_t>(device)]->graph_memory.free(bytes);
     driver.blocks.erase(address);
     driver.devices[static_cast<std::size_t>(device)]->heap.release(address, bytes);
 }
@@ -299,12 +305,11 @@ bool free_graph_memory(CUdeviceptr address) {
     return true;
 }
 
-void graph_memory_use(int device, std::uint64_t& used, std::uint64_t& reserved) {
-    used = reserved = 0;
-    for (const auto& [address, memory] : graph_memory()) {
-        if (memory->device != device) continue;
-        reserved += memory->bytes;
-        if (memory->in_use) used += memory->bytes;
+void settle_graph_memory(Driver& driver) {
+    for (auto& [address, memory] : graph_memory()) {
+        if (memory->in_use || !memory->counted) continue;
+        memory->counted = false;
+        driver.devices[static_cast<std::size_t>(memory->device)]->graph_memory.free(memory->bytes);
     }
 }
 
@@ -325,7 +330,8 @@ CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned lo
         return CUDA_ERROR_INVALID_VALUE;
     }
     // One at a time, as an H200 says.
-    if (!graph.conditions.empty() && driver.graph_execs.find(graph.instance) != nullptr)
+    if ((!graph.conditions.empty() || has_memory(graph)) &&
+        driver.graph_execs.find(graph.instance) != nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     auto exec = std::make_shared<GraphExec>();
     exec->id = driver.next_id++;

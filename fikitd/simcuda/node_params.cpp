@@ -8,16 +8,6 @@ namespace fikit::sim {
 
 namespace {
 
-// A copy of a child would have its memory twice.
-bool allocates(const Graph& graph) {
-    return std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
-        const auto inner = inner_graphs(std::as_const(node->command));
-        return std::holds_alternative<AllocateCommand>(node->command) ||
-               std::holds_alternative<FreeCommand>(node->command) ||
-               std::any_of(inner.begin(), inner.end(), [](const Graph* part) { return allocates(*part); });
-    });
-}
-
 template <typename Kind>
 CUresult read_event(Driver& driver, CUevent handle, Command& command) {
     std::shared_ptr<Event> event = driver.events.share(handle);
@@ -40,7 +30,7 @@ CUresult read_params(Driver& driver, const Context& context, const CUDA_KERNEL_N
                      Command& command) {
     const CUfunction function =
         params.func != nullptr ? params.func : reinterpret_cast<CUfunction>(params.kern);
-    if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Context* home = &context;
     if (params.ctx != nullptr) {
         home = driver.contexts.find(params.ctx);
@@ -123,7 +113,7 @@ CUresult read_free(CUdeviceptr address, Command& command) {
 CUresult read_child(Driver& driver, CUgraph handle, Command& command) {
     const Graph* child = driver.graphs.find(handle);
     if (child == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (allocates(*child)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (has_memory(*child)) return CUDA_ERROR_NOT_SUPPORTED;
     command = ChildCommand{clone_graph(driver, *child, true)};
     return CUDA_SUCCESS;
 }

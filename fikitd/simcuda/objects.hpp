@@ -14,6 +14,7 @@
 #include <type_traits>
 #include <unordered_map>
 
+#include "context_limits.hpp"
 #include "cuda_interface.hpp"
 #include "device.hpp"
 #include "memory.hpp"
@@ -116,12 +117,7 @@ struct Context {
     std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
     std::set<Stream*> streams;
     std::vector<OperationPtr> orphans;  // the last operations of streams destroyed before they were done
-    // With the defaults of driver 580.
-    std::map<CUlimit, std::size_t> limits{
-        {CU_LIMIT_STACK_SIZE, model::stack_bytes},      {CU_LIMIT_PRINTF_FIFO_SIZE, model::print_bytes},
-        {CU_LIMIT_MALLOC_HEAP_SIZE, model::heap_bytes}, {CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT, 2048},
-        {CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 64},        {CU_LIMIT_PERSISTING_L2_CACHE_SIZE, 0},
-    };
+    std::array<std::size_t, limit_count> limits = std::to_array(initial_limits);
     CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
     CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
 };
@@ -152,7 +148,8 @@ struct PhysicalAllocation {
     std::byte* host = nullptr;             // host memory
     std::unique_ptr<SharedMemory> shared;  // memory that other processes can map
     bool imported = false;
-    unsigned references = 1;  // handles and mappings
+    unsigned handles = 1;     // that cuMemRelease has not given back; without any the handle names nothing
+    unsigned references = 1;  // these and mappings
 };
 
 // A handle that no object had before, so that one of a destroyed object finds nothing. Small

@@ -129,4 +129,18 @@ void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::s
     count(pool, pool.used - bytes);
 }
 
+CUresult free_block(Driver& driver, CUdeviceptr address) {
+    const auto found = driver.blocks.find(address);
+    if (found == driver.blocks.end()) return CUDA_ERROR_INVALID_VALUE;
+    const Block block = found->second;
+    driver.blocks.erase(found);
+    driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
+                                                                : model::call::free);
+    if (block.pool != nullptr)
+        release_pages(driver, *block.pool, address, block.bytes);
+    else
+        driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
+    return CUDA_SUCCESS;
+}
+
 }  // namespace fikit::sim

@@ -80,7 +80,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
     const Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
+    if (!are_flags(flags) || (flags & CU_CTX_MAP_HOST) != 0) return CUDA_ERROR_INVALID_VALUE;
     device->primary().flags = flags;
     return CUDA_SUCCESS;
 }
@@ -194,7 +194,10 @@ CUresult cuCtxGetDevice(CUdevice* device) { return fikit::shim::cuCtxGetDevice_v
 
 CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const Context* const context = context_or_current(handle);
+    const Context* context = context_or_current(handle);
+    // A destroyed one is still a device's.
+    if (context == nullptr && handle == nullptr && thread.depth != 0)
+        context = thread.stack[thread.depth - 1];
     if (context == nullptr) return no_context();
     *device = context->device->ordinal;
     return CUDA_SUCCESS;
@@ -226,7 +229,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 CUresult cuCtxSetFlags(unsigned int flags) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
-    if ((flags & ~unsigned{CU_CTX_FLAGS_MASK}) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
     context->flags = flags;
     return CUDA_SUCCESS;
 }

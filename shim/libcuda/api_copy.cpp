@@ -21,13 +21,11 @@ struct Found {
     int device;  // whose session has the memory; -1: none has
 };
 
-// Where a range lies. Beyond the end of an allocation nothing may be touched; what a program has mapped side
-// by side is the executor's to judge.
+// Where a range lies. Beyond the end of an allocation nothing may be touched.
 Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
     if (!ranges.find(address, range)) return {gpu ? Kind::wrong : Kind::host, -1};
-    if (range.kind != Range::Kind::mapped && bytes > range.bytes - (address - range.address))
-        return {Kind::wrong, -1};
+    if (!ranges.holds(range, address, bytes)) return {Kind::wrong, -1};
     if (range.on_device()) return {Kind::device, range.device};
     return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
 }
@@ -72,8 +70,6 @@ struct End {
 
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait, Sides sides) {
     if (bytes == 0) return CUDA_SUCCESS;
-    if (wait)
-        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
     const Found target = look_up(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
     const Found source = look_up(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
@@ -133,24 +129,46 @@ CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bo
 }
 
 CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t x, uint64_t y, uint64_t z,
-                 uint64_t pitch, uint64_t height, uint64_t width, Side& side) {
+                 uint64_t pitch, uint64_t height, const CUDA_MEMCPY3D& c, Side& side) {
     if (type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
-    if (pitch == 0) pitch = width + x;
-    if (pitch < width + x) return CUDA_ERROR_INVALID_VALUE;
-    if (height == 0) height = 1;
+    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
+        return CUDA_ERROR_INVALID_VALUE;
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
-    side = {base + z * pitch * height + y * pitch + x, pitch, pitch * height};
+    if (pitch == 0) pitch = c.WidthInBytes;
+    if (height == 0) height = c.Height;
+    uint64_t slice = 0, rows = 0, all = 0, offset = 0;
+    if (base == 0 || (c.Height > 1 && (x > pitch || c.WidthInBytes > pitch - x)) ||
+        (c.Depth > 1 && (y > height || c.Height > height - y)) ||
+        __builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(pitch, c.Height, &rows) ||
+        __builtin_mul_overflow(slice, c.Depth, &all) || __builtin_mul_overflow(slice, z, &offset))
+        return CUDA_ERROR_INVALID_VALUE;
+    side = {base + offset + y * pitch + x, pitch, slice};
     return CUDA_SUCCESS;
+}
+
+// All of it must be there before the first row is copied; of pageable memory nobody knows.
+CUresult check_side(CUmemorytype type, const Side& side, const CUDA_MEMCPY3D& c) {
+    Range range;
+    if (!ranges.find(side.address, range))
+        return type == CU_MEMORYTYPE_DEVICE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    const uint64_t bytes = (c.Depth - 1) * side.slice + (c.Height - 1) * side.pitch + c.WidthInBytes;
+    return ranges.holds(range, side.address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
 
 CUresult sides_of(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
     const CUresult result = side_of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstXInBytes, c.dstY, c.dstZ,
-                                    c.dstPitch, c.dstHeight, c.WidthInBytes, to);
+                                    c.dstPitch, c.dstHeight, c, to);
     return result != CUDA_SUCCESS ? result
                                   : side_of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcXInBytes, c.srcY,
-                                            c.srcZ, c.srcPitch, c.srcHeight, c.WidthInBytes, from);
+                                            c.srcZ, c.srcPitch, c.srcHeight, c, from);
+}
+
+CUresult check_sides(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
+    CUresult result = sides_of(c, to, from);
+    if (result == CUDA_SUCCESS) result = check_side(c.dstMemoryType, to, c);
+    return result == CUDA_SUCCESS ? check_side(c.srcMemoryType, from, c) : result;
 }
 
 namespace {
@@ -209,13 +227,14 @@ CUDA_MEMCPY3D rows_of(const Description& c) {
 template <class Description>
 CUresult copy_described(CUstream handle, const Description* c, bool wait) {
     if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if constexpr (requires { c->srcLOD; })
+        if (c->srcLOD != 0 || c->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_MEMCPY3D rows = rows_of(*c);
+    if (rows.WidthInBytes == 0 || rows.Height == 0 || rows.Depth == 0) return CUDA_SUCCESS;
     Side to, from;
-    if (const CUresult result = sides_of(rows, to, from); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = check_sides(rows, to, from); result != CUDA_SUCCESS) return result;
     uint32_t stream = 0;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    if (wait)
-        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (!captures.capturing(stream))
         return copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
     if (wait) return captures.forbid(stream);
@@ -243,7 +262,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
     if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
-    if (range.kind != Range::Kind::mapped && count > (range.bytes - (address - range.address)) / sizeof value)
+    if (count > UINT64_MAX / sizeof value || !ranges.holds(range, address, count * sizeof value))
         return CUDA_ERROR_INVALID_VALUE;
     const bool across = range.on_device() && range.device != device_of(stream).ordinal;
     if (captures.capturing(stream)) {
@@ -282,6 +301,15 @@ CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count)
 template <class Value>
 CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value, uint64_t width,
                  uint64_t height) {
+    if (width == 0 || height == 0) return CUDA_SUCCESS;
+    uint64_t row = 0, last = 0;
+    if (__builtin_mul_overflow(width, sizeof value, &row) ||
+        __builtin_mul_overflow(pitch, height - 1, &last) ||
+        (height > 1 && (pitch % sizeof value != 0 || pitch < row)))
+        return CUDA_ERROR_INVALID_VALUE;
+    Range range;
+    if (!ranges.find(address, range) || !ranges.holds(range, address, last + row))
+        return CUDA_ERROR_INVALID_VALUE;
     uint32_t stream = 0;
     if (const CUresult result = find_filling(handle, address, stream); result != CUDA_SUCCESS) return result;
     if (pitch == width * sizeof value) return fill(address, value, width * height, stream);
@@ -316,11 +344,16 @@ CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return copy_on(stream, to, from, bytes, false);
 }
-CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes) {
+CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                      size_t bytes) {
+    if (process.find(to_context) == nullptr || process.find(from_context) == nullptr)
+        return CUDA_ERROR_INVALID_CONTEXT;
     return copy_on(nullptr, to, from, bytes, true);
 }
-CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext, CUdeviceptr from, CUcontext, size_t bytes,
-                           CUstream stream) {
+CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
+                           size_t bytes, CUstream stream) {
+    if (process.find(to_context) == nullptr || process.find(from_context) == nullptr)
+        return CUDA_ERROR_INVALID_CONTEXT;
     return copy_on(stream, to, from, bytes, false);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {

@@ -122,7 +122,8 @@ CUresult give(Result* into, Handle handle, Result value) {
 
 template <class Handle>
 CUresult name_of(const char** name, Handle handle) {
-    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // Here, other than elsewhere, no handle is a bad value (as driver 580).
+    if (name == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Function* const function = function_of(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     *name = function->name;

@@ -153,7 +153,7 @@ CUresult cuGraphCreate(CUgraph* handle, unsigned int flags) {
 CUresult cuGraphClone(CUgraph* handle, CUgraph original) {
     const Graph* const graph = graph_of(original);
     if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;  // as of the driver's own
+    if (!graph->can_be_copied()) return CUDA_ERROR_NOT_SUPPORTED;
     *handle = reinterpret_cast<CUgraph>(graph->clone());
     return *handle != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -268,6 +268,7 @@ CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from, cons
     const Graph* const graph = graph_of(handle);
     if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)))
         return CUDA_ERROR_INVALID_VALUE;
+    if (count != 0 && graph->has_memory()) return CUDA_ERROR_NOT_SUPPORTED;
     for (size_t i = 0; i < count; ++i) {
         Node* const before = node_of(from[i]);
         Node* const after = node_of(to[i]);
@@ -286,6 +287,7 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, co
 CUresult cuGraphDestroyNode(CUgraphNode handle) {
     Node* const node = node_of(handle);
     if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (node->graph->has_memory()) return CUDA_ERROR_NOT_SUPPORTED;
     for (Node* const other : node->graph->nodes) other->before.remove(node);
     node->graph->nodes.remove(node);
     delete node;

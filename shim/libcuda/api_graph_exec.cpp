@@ -17,17 +17,16 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) 
                                CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
                                CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY;
     if (handle == nullptr || graph == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (graph->conditions != nullptr && graph->conditions->instantiated) return CUDA_ERROR_NOT_SUPPORTED;
     auto* const executable = new (std::nothrow) Executable();
     if (executable == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     executable->flags = flags;
     CUresult result = executable->take(*graph);
+    if (result == CUDA_SUCCESS && !executable->occupy()) result = CUDA_ERROR_NOT_SUPPORTED;
     if (result == CUDA_SUCCESS) result = executable->send();
     if (result != CUDA_SUCCESS) {
         delete executable;
         return result;
     }
-    if (graph->conditions != nullptr) graph->conditions->instantiated = true;
     *handle = reinterpret_cast<CUgraphExec>(executable);
     return CUDA_SUCCESS;
 }

@@ -4,27 +4,17 @@
 #include "capture.hpp"
 #include "entry.hpp"
 #include "graph_memory.hpp"
+#include "graph_memory_use.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
 namespace {
 
-// By device and CUgraphMem_attribute: used now and at most, reserved now and at most; bytes.
-using Use = uint64_t[CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH + 1];
-Use all_use[most_gpus];
-
-void add(const Device& device, CUgraphMem_attribute now, CUgraphMem_attribute most, uint64_t bytes) {
-    Use& use = all_use[device.ordinal];
-    const uint64_t sum = __atomic_add_fetch(&use[now], bytes, __ATOMIC_RELAXED);
-    uint64_t before = load_relaxed(use[most]);
-    while (before < sum && !__atomic_compare_exchange_n(&use[most], &before, sum, false, __ATOMIC_RELAXED,
-                                                        __ATOMIC_RELAXED)) {
-    }
-}
-void subtract(const Device& device, CUgraphMem_attribute now, uint64_t bytes) {
-    __atomic_fetch_sub(&all_use[device.ordinal][now], bytes, __ATOMIC_RELAXED);
-}
+// Under the mutex: what of it counts as used, by device, and what does so although it has been freed.
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+GraphMemoryUse all_use[most_gpus];
+List<GraphMemory*> unsettled;
 
 GraphMemory* find(uint64_t address) {
     Range range;
@@ -41,7 +31,7 @@ GraphMemory* make_graph_memory(Device& device, uint64_t bytes) {
         delete memory;
         return nullptr;
     }
-    *memory = {&device, at, bytes, 1, 0};
+    *memory = {&device, at, bytes, 1, 0, false, false};
     const Range range = {.address = at,
                          .bytes = bytes,
                          .device_address = at,
@@ -53,7 +43,6 @@ GraphMemory* make_graph_memory(Device& device, uint64_t bytes) {
         delete memory;
         return nullptr;
     }
-    add(device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH, bytes);
     return memory;
 }
 
@@ -62,21 +51,48 @@ void GraphMemory::release() {
     if (__atomic_sub_fetch(&references, 1u, __ATOMIC_ACQ_REL) != 0) return;
     Range range;
     ranges.take(address, Range::Kind::device, range);
-    subtract(*device, CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT, bytes);
+    {
+        const Locked lock(mutex);
+        unsettled.remove(this);
+        if (counted) all_use[device->ordinal].free(bytes);
+    }
     if (!process_is_exiting()) device->producer->memory_free(address);
     delete this;
 }
 
 void GraphMemory::allocate() {
-    if (__atomic_exchange_n(&in_use, 1u, __ATOMIC_ACQ_REL) != 0) return;
+    const Locked lock(mutex);
+    if (in_use != 0) return;
+    store_release(in_use, 1u);
     retain();
-    add(*device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, CU_GRAPH_MEM_ATTR_USED_MEM_HIGH, bytes);
+    unsettled.remove(this);
+    if (!counted) all_use[device->ordinal].allocate(bytes);
+    counted = true;
 }
 
 void GraphMemory::free() {
-    if (__atomic_exchange_n(&in_use, 0u, __ATOMIC_ACQ_REL) == 0) return;
-    subtract(*device, CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT, bytes);
+    {
+        const Locked lock(mutex);
+        if (in_use == 0) return;
+        store_release(in_use, 0u);
+        unsettled.add(this);  // without memory for it, it counts on
+        store_relaxed(graph_memory_was_freed, true);
+    }
     release();
+}
+
+bool graph_memory_was_freed = false;
+
+void settle_graph_memory(const Device& device) {
+    const Locked lock(mutex);
+    for (GraphMemory*& memory : unsettled) {
+        if (memory->device != &device) continue;
+        memory->counted = false;
+        all_use[device.ordinal].free(memory->bytes);
+        memory = nullptr;
+    }
+    unsettled.remove(nullptr);
+    store_relaxed(graph_memory_was_freed, unsettled.size() != 0);
 }
 
 bool is_graph_memory(uint64_t address) { return find(address) != nullptr; }
@@ -145,32 +161,23 @@ CUresult cuGraphMemFreeNodeGetParams(CUgraphNode handle, CUdeviceptr* address) {
     return CUDA_SUCCESS;
 }
 
-// What is reserved belongs to nodes: there is nothing to give back before these go.
 CUresult cuDeviceGraphMemTrim(CUdevice device) {
-    return process.find_device(device) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    if (process.find_device(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    const Locked lock(mutex);
+    all_use[device].trim();
+    return CUDA_SUCCESS;
 }
 
 CUresult cuDeviceGetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
     if (process.find_device(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if (value == nullptr || attribute < 0 || attribute > CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH)
-        return CUDA_ERROR_INVALID_VALUE;
-    *static_cast<cuuint64_t*>(value) = load_relaxed(all_use[device][attribute]);
-    return CUDA_SUCCESS;
+    const Locked lock(mutex);
+    return all_use[device].get(attribute, value);
 }
 
-// The most that there was can only be forgotten.
 CUresult cuDeviceSetGraphMemAttribute(CUdevice device, CUgraphMem_attribute attribute, void* value) {
     if (process.find_device(device) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if (value == nullptr || *static_cast<cuuint64_t*>(value) != 0 ||
-        (attribute != CU_GRAPH_MEM_ATTR_USED_MEM_HIGH && attribute != CU_GRAPH_MEM_ATTR_RESERVED_MEM_HIGH))
-        return CUDA_ERROR_INVALID_VALUE;
-    Use& use = all_use[device];
-    const bool used = attribute == CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
-    store_relaxed(
-        use[attribute],
-        load_relaxed(
-            use[used ? CU_GRAPH_MEM_ATTR_USED_MEM_CURRENT : CU_GRAPH_MEM_ATTR_RESERVED_MEM_CURRENT]));
-    return CUDA_SUCCESS;
+    const Locked lock(mutex);
+    return all_use[device].set(attribute, value);
 }
 
 }  // namespace fikit::shim

@@ -26,6 +26,7 @@ Node* typed(CUgraphNode handle, CUgraphNodeType type) {
 
 CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (given->func == nullptr && given->kern == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Function* const function =
         given->func != nullptr ? function_of(given->func) : function_of(given->kern);
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -63,10 +64,8 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
 CUresult set(Node* node, const CUDA_MEMCPY3D* given) {
     Side to, from;
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = sides_of(*given, to, from); result != CUDA_SUCCESS) return result;
-    if (to.address == 0 || from.address == 0 || given->WidthInBytes == 0 || given->Height == 0 ||
-        given->Depth == 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (given->WidthInBytes == 0 || given->Height == 0 || given->Depth == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_sides(*given, to, from); result != CUDA_SUCCESS) return result;
     node->copy = *given;
     return CUDA_SUCCESS;
 }
@@ -103,20 +102,10 @@ CUresult set(Node* node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* given) {
     return CUDA_SUCCESS;
 }
 
-// A copy would have its memory, or its conditions, twice.
-bool is_its_own(const Graph& graph) {
-    if (graph.conditions != nullptr) return true;
-    for (const Node* const node : graph.nodes)
-        if (node->memory != nullptr || node->freed != 0 ||
-            (node->child != nullptr && is_its_own(*node->child)))
-            return true;
-    return false;
-}
-
 CUresult set(Node* node, const CUgraph* given) {
     const Graph* const child = given != nullptr ? graph_of(*given) : nullptr;
     if (node == nullptr || child == nullptr || child == node->graph) return CUDA_ERROR_INVALID_VALUE;
-    if (is_its_own(*child)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!child->can_be_copied()) return CUDA_ERROR_NOT_SUPPORTED;
     return node->adopt(child->clone()) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 

@@ -1,39 +1,39 @@
 // Limits of a context, and what of it the device does not heed. The executor's context is shared, so a
-// program's wishes are remembered for it alone.
+// program's wishes are remembered for it alone; only a stack that is to be larger is so for all.
 #include "entry.hpp"
+#include "objects.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
 namespace {
 
-// What driver 580 sets for an H200; 0: it has none such.
-uint64_t limits[CU_LIMIT_SHMEM_SIZE] = {
-    1024,     // stack of a thread
-    7340032,  // printf
-    8388608,  // heap
-    0,        // depth of synchronisation on the device
-    2048,     // pending launches of the device
-    64,       // fetch granularity of L2
-    0,        // persisting L2
-};
+CUresult grow_stack(size_t bytes) {
+    fikit_reply_stack_grow answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const fikit_request_stack_grow request = {bytes};
+    return result_of(current_producer().call(fikit_call_stack_grow, {&request, sizeof request}, reply));
+}
 
 CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
 
 }  // namespace
 
 CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
+    const Context* const context = thread.current();
+    if (context == nullptr) return no_context();
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (limit < 0 || limit >= CU_LIMIT_SHMEM_SIZE) return CUDA_ERROR_INVALID_VALUE;
-    if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    *value = load_relaxed(limits[limit]);
-    return CUDA_SUCCESS;
+    const CUresult result = may_get_limit(limit);
+    if (result == CUDA_SUCCESS) *value = load_relaxed(context->limits[limit]);
+    return result;
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-    if (limit < 0 || limit >= CU_LIMIT_SHMEM_SIZE) return CUDA_ERROR_INVALID_VALUE;
-    if (limit == CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH) return CUDA_ERROR_UNSUPPORTED_LIMIT;
-    store_relaxed(limits[limit], uint64_t{value});
-    return CUDA_SUCCESS;
+    Context* const context = thread.current();
+    if (context == nullptr) return no_context();
+    CUresult result = may_set_limit(limit, value);
+    if (result == CUDA_SUCCESS && limit == CU_LIMIT_STACK_SIZE) result = grow_stack(value);
+    if (result == CUDA_SUCCESS) store_relaxed(context->limits[limit], value);
+    return result;
 }
 
 // Banks of shared memory have one size since Maxwell.

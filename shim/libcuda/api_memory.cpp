@@ -121,7 +121,7 @@ CUresult allocate_host(void** address, size_t bytes, unsigned flags, Pool* pool 
                          .bytes = bytes,
                          .device_address = buffer.device_address,
                          .handle = handle,
-                         .flags = flags | CU_MEMHOSTALLOC_DEVICEMAP,
+                         .flags = flags,
                          .kind = Range::Kind::pinned,
                          .device = static_cast<uint8_t>(device.ordinal),
                          .pool = pool,
@@ -191,8 +191,9 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool handle, CUstream stream) {
     Pool* const pool = pool_of(handle);
     uint32_t name = 0;
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name))
         return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(name, address, bytes);
     if (pool->on_host) return allocate_host(reinterpret_cast<void**>(address), bytes, 0, pool);
@@ -203,6 +204,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     uint32_t name = 0;
+    if (address == 0) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
@@ -272,7 +274,7 @@ CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice ordinal) {
 CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (process.find_device(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (pool->on_host || pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
     store_release(current_pools[ordinal], pool);
     return CUDA_SUCCESS;
@@ -281,6 +283,7 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const bool on_host = is_on_host(properties->location);
+    if (properties->allocType == CU_MEM_ALLOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
     if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
         (!on_host && properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
         properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
@@ -296,7 +299,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (pool == &default_pools[pool->device] || pool == &default_host_pool) return CUDA_ERROR_INVALID_VALUE;
     Pool*& current = current_pools[pool->device];
     if (load_acquire(current) == pool) store_release(current, static_cast<Pool*>(nullptr));
@@ -313,7 +316,7 @@ bool is_switch(CUmemPool_attribute attribute) {
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1) return CUDA_ERROR_INVALID_VALUE;
     if (attribute <= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
         pool->attribute[attribute] =
@@ -331,7 +334,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 // Nothing is kept back for a pool: what is reserved is what is used.
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
     const Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1 || attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return CUDA_ERROR_INVALID_VALUE;
     if (is_switch(attribute))
@@ -348,17 +351,20 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, size_t count) {
     const Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (access == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; ++i)
+    for (size_t i = 0; i < count; ++i) {
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != pool->device)
             return CUDA_ERROR_INVALID_DEVICE;
+        // From its own device nothing can be taken.
+        if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+    }
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
     const Pool* const pool = pool_of(handle);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (flags == nullptr || location == nullptr || process.find_device(location->id) == nullptr)
         return CUDA_ERROR_INVALID_VALUE;
     *flags = location->id == pool->device ? pool->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
@@ -366,7 +372,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
-    return pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    return pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // --- host memory ---
@@ -398,7 +404,9 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (flags > CU_MEMHOSTREGISTER_PORTABLE) return CUDA_ERROR_NOT_SUPPORTED;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
-    if (ranges.find(at, range)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (ranges.find(at, range))
+        return range.kind == Range::Kind::pinned ? CUDA_ERROR_INVALID_VALUE
+                                                 : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     range = {.address = at,
              .bytes = bytes,
              .flags = flags,
@@ -409,9 +417,11 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
 
 CUresult cuMemHostUnregister(void* address) {
     Range range;
-    return ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::registered, range)
-               ? CUDA_SUCCESS
-               : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (at == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (ranges.take(at, Range::Kind::registered, range)) return CUDA_SUCCESS;
+    const bool within = ranges.find(at, range) && range.address != at;
+    return within ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsigned int flags) {
@@ -425,10 +435,9 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsign
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
     Range range;
-    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) ||
-        range.kind != Range::Kind::pinned)
+    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = range.flags;
+    *flags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // as under unified addressing
     return CUDA_SUCCESS;
 }
 

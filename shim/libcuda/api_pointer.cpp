@@ -29,6 +29,7 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
             if (device) return CUDA_ERROR_INVALID_VALUE;
             return give(into, address);
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
+            return give(into, range.synchronous ? 1u : 0u);
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
@@ -103,11 +104,14 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
     return CUDA_SUCCESS;
 }
 
-// Only SYNC_MEMOPS can be set; copies synchronise as it asks in any case.
+// Copies synchronise as SYNC_MEMOPS asks in any case.
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
     Range range;
-    if (value == nullptr || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
-    return attribute == CU_POINTER_ATTRIBUTE_SYNC_MEMOPS ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !ranges.find(address, range) ||
+        !range.on_device())
+        return CUDA_ERROR_INVALID_VALUE;
+    range.synchronous = *static_cast<const unsigned*>(value) != 0;
+    return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {

@@ -67,6 +67,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     uint32_t name = 0;
     if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name)) return captures.forbid(name);
+    if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
     return synchronised(device_of(name), producer_of(name).stream_synchronize(stream_number(name)));
 }
 
@@ -138,7 +139,7 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrVa
             value->accessPolicyWindow = asked.window;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-            value->syncPolicy = asked.policy;
+            memcpy(&value->syncPolicy, &asked.policy, sizeof asked.policy);
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
             value->priority = asked.priority;
@@ -164,7 +165,7 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstream
             stream->window = value->accessPolicyWindow;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-            stream->policy = value->syncPolicy;
+            stream->policy = static_cast<int32_t>(value->syncPolicy);
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
             return value->priority == stream->priority ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
@@ -259,6 +260,7 @@ CUresult cuEventSynchronize(CUevent handle) {
     const Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (event->session != 0) return synchronize_shared(*event);
     return synchronised(*event->device, event->device->producer->event_synchronize(event->number));
 }

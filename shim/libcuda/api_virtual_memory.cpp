@@ -75,6 +75,11 @@ bool is_host_memory(const CUmemAllocationProp& properties) {
             properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
 }
 
+bool is_nothing(const CUmemAllocationProp& properties) {
+    return properties.type != CU_MEM_ALLOCATION_TYPE_PINNED ||
+           properties.location.type == CU_MEM_LOCATION_TYPE_INVALID;
+}
+
 bool is_known(CUmemGenericAllocationHandle handle) {
     return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(memories[handle].bytes) != 0;
 }
@@ -83,7 +88,7 @@ bool is_known(CUmemGenericAllocationHandle handle) {
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags) {
-    if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (bytes == nullptr || properties == nullptr || is_nothing(*properties)) return CUDA_ERROR_INVALID_VALUE;
     if (!is_host_memory(*properties)) {
         if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
         if (process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
@@ -150,7 +155,8 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
 
 CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
                      const CUmemAllocationProp* properties, unsigned long long flags) {
-    if (handle == nullptr || properties == nullptr || flags != 0 || bytes == 0 || bytes % granularity != 0)
+    if (handle == nullptr || properties == nullptr || flags != 0 || bytes == 0 || bytes % granularity != 0 ||
+        is_nothing(*properties))
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
     Device* const device = process.find_device(properties->location.id);
@@ -265,12 +271,14 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
-    if (flags != 0 || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+    if (flags != 0 || !is_known(handle) || bytes == 0 || address % granularity != 0)
+        return CUDA_ERROR_INVALID_VALUE;
     // Whole or not at all, as the driver has it.
     if (offset != 0 || bytes != load_relaxed(memories[handle].bytes)) return CUDA_ERROR_NOT_SUPPORTED;
     const fikit_request_memory_map request = {address, bytes, offset, static_cast<uint32_t>(handle), 0};
     fikit_reply_memory_map answer{};
     Device& device = *memories[handle].device;
+    if (device_at(address) == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device_at(address) != &device) return CUDA_ERROR_INVALID_DEVICE;  // another one's addresses
     const CUresult result = ask(device, fikit_call_memory_map, request, answer);
     if (result != CUDA_SUCCESS) return result;

@@ -49,22 +49,25 @@ CUresult Captures::end(uint32_t stream, Graph*& graph) {
     const Locked lock(mutex_);
     if (of_[stream] == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     Capture* const capture = of_[stream]->capture;
-    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        pthread_equal(capture->thread, pthread_self()) == 0)
-        return CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
     if (capture->origin != stream) {
         capture->spoilt = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
     }
-    const bool joined = all_joined(*of_[stream]);
+    CUresult result = CUDA_SUCCESS;
+    if (capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
+        pthread_equal(capture->thread, pthread_self()) == 0)
+        result = CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD;
+    else if (capture->spoilt)
+        result = CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    else if (!all_joined(*of_[stream]))
+        result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     close(capture);
-    graph = capture->graph;
-    const bool spoilt = capture->spoilt, given = capture->given;
+    if (result == CUDA_SUCCESS)
+        graph = capture->graph;
+    else if (!capture->given)
+        delete capture->graph;
     delete capture;
-    if (!spoilt && joined) return CUDA_SUCCESS;
-    if (!given) delete graph;
-    graph = nullptr;
-    return spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
+    return result;
 }
 
 void Captures::enter(uint32_t stream, Branch* branch) {
@@ -197,8 +200,7 @@ CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
         return CUDA_SUCCESS;
     }
-    // Its capture is over: as good as never recorded.
-    return of_[stream] == nullptr ? CUDA_SUCCESS : isolate_held(stream);
+    return CUDA_ERROR_INVALID_VALUE;  // its capture is over
 }
 
 CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace) {

@@ -46,6 +46,10 @@ class Captures {
     CUresult forbid(uint32_t stream);
     // A call that might wait for any stream, also captured ones: refused as the captures' modes ask.
     CUresult unsafe() { return none() ? CUDA_SUCCESS : refuse_unsafe(); }
+    // The same of a call that is unsafe on a legacy default stream alone.
+    CUresult unsafe_on(uint32_t stream) {
+        return stream_number(stream) == 0 && !capturing(stream) ? unsafe() : CUDA_SUCCESS;
+    }
     CUresult forbid_all() { return none() ? CUDA_SUCCESS : refuse_all(); }
 
   private:

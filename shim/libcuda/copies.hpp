@@ -26,6 +26,8 @@ struct Side {
     uint64_t pitch, slice;
 };
 CUresult sides_of(const CUDA_MEMCPY3D& copy, Side& to, Side& from);
+// The same, of a copy whose memory is there.
+CUresult check_sides(const CUDA_MEMCPY3D& copy, Side& to, Side& from);
 
 // The rows of a copy, for whoever takes one after the other; false ends it.
 template <class Take>

@@ -246,9 +246,11 @@ bool can_carry(const CUgraphNode* from, const CUgraphEdgeData* edges, size_t cou
             if (reserved != 0) return false;
         if (Edge{nullptr, edge}.is_full()) continue;
         const Node* const node = node_of(from[i]);
+        const bool programmatic = edge.type == CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+        const bool can_be = edge.from_port == CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER ||
+                            (edge.from_port == CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC && programmatic);
         if (node == nullptr || node->type != CU_GRAPH_NODE_TYPE_KERNEL || edge.to_port != 0 ||
-            edge.type != CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC ||
-            edge.from_port > CU_GRAPH_KERNEL_NODE_PORT_LAUNCH_ORDER)
+            edge.type > CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC || !can_be)
             return false;
     }
     return true;
@@ -351,6 +353,15 @@ Node* Graph::copy_of(const Node* origin) const {
     return nullptr;
 }
 
+bool Graph::has_memory() const {
+    bool any = false;
+    for (const Node* const node : nodes) {
+        any = any || node->memory != nullptr || node->freed != 0;
+        node->each_inner([&](const Graph& inner) { any = any || inner.has_memory(); });
+    }
+    return any;
+}
+
 bool Graph::keeps_objects() const {
     bool any = kept.size() != 0;
     for (const Node* const node : nodes)
@@ -381,6 +392,22 @@ CUresult Executable::arrange() {
         if ((node->memory != nullptr || node->freed != 0) && !memory.add(node))
             return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
+}
+
+bool Executable::occupy() {
+    bool taken = graph->conditions != nullptr && graph->conditions->instantiated;
+    for (const Node* const node : memory)
+        taken = taken || (node->memory != nullptr && node->memory->instantiated);
+    if (taken) return false;
+    alone = true;
+    occupy(true);
+    return true;
+}
+
+void Executable::occupy(bool is) {
+    if (graph->conditions != nullptr) graph->conditions->instantiated = is;
+    for (const Node* const node : memory)
+        if (node->memory != nullptr) node->memory->instantiated = is;
 }
 
 CUresult Executable::use_memory() const {

@@ -164,6 +164,10 @@ struct Graph {
     Graph* clone() const;
     Node* copy_of(const Node* origin) const;  // in it or a child; nullptr: there is none
     bool keeps_objects() const;               // itself or one within
+    // Whether nodes of it, or inside them, allocate or free.
+    bool has_memory() const;
+    // A copy would have its memory, or its conditions, twice.
+    bool can_be_copied() const { return conditions == nullptr && !has_memory(); }
     Graph& outermost() { return within != nullptr ? within->graph->outermost() : *this; }
 };
 
@@ -179,11 +183,14 @@ struct Executable {
     bool whole = false;        // it can be one operation
     bool launched = false;
     uint32_t stream = 0;  // of the latest launch
+    bool alone = false;   // has occupied
 
     ~Executable() {
-        if (graph != nullptr && graph->conditions != nullptr) graph->conditions->instantiated = false;
+        if (alone) occupy(false);
         retire(graph);
     }
+    // Memory and conditions are one executable's at a time, as the driver has it. False: another one's.
+    bool occupy();
     // Becomes a copy of the graph, whose nodes stand for the same ones as before if there were any.
     CUresult take(const Graph& graph);
     // The same for the child of one of its nodes.
@@ -194,6 +201,7 @@ struct Executable {
     CUresult use_memory() const;
 
   private:
+    void occupy(bool is);
     CUresult arrange();
     // Ends a graph that launches may still use: what it keeps alive outlives these.
     void retire(Graph* graph);

@@ -14,6 +14,8 @@ struct GraphMemory {
     uint64_t address, bytes;
     unsigned references;  // nodes, and one of whoever uses it
     uint32_t in_use;      // a launch has allocated it and nobody has freed it
+    bool counted;         // as used: until the host has synchronised after it was freed, as on an H200
+    bool instantiated;    // the driver allows one executable at a time
 
     void retain() { __atomic_fetch_add(&references, 1u, __ATOMIC_RELAXED); }
     void release();
@@ -24,6 +26,9 @@ struct GraphMemory {
 // nullptr: no memory.
 GraphMemory* make_graph_memory(Device& device, uint64_t bytes);
 bool is_graph_memory(uint64_t address);
+// The host has synchronised with the device: what is free no longer counts as used.
+extern bool graph_memory_was_freed;
+void settle_graph_memory(const Device& device);
 // False where the address is of no such memory.
 bool free_graph_memory(uint64_t address);
 

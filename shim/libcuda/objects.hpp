@@ -24,7 +24,7 @@ struct Stream {
     Context* context = nullptr;
     // Hints, which are remembered.
     CUaccessPolicyWindow window = {};
-    CUsynchronizationPolicy policy = CU_SYNC_POLICY_AUTO;
+    int32_t policy = -1;  // a CUsynchronizationPolicy, or as an H200 tells of one that was never set
     CUlaunchMemSyncDomainMap domain_map = {0, 1};
     CUlaunchMemSyncDomain domain = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
 };

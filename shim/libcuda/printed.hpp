@@ -4,6 +4,7 @@
 #pragma once
 
 #include "cuda_interface.hpp"
+#include "graph_memory.hpp"
 #include "process.hpp"
 
 namespace fikit::shim {
@@ -20,6 +21,8 @@ inline CUresult synchronised(Device& device, Status status) {
     if (status != status::success) return result_of(status);
     if (load_relaxed(kernels_print)) [[unlikely]]
         show_printed(device);
+    if (load_relaxed(graph_memory_was_freed)) [[unlikely]]
+        settle_graph_memory(device);
     if (load_relaxed(device.failure) != 0) [[unlikely]]
         return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
     return CUDA_SUCCESS;

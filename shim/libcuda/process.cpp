@@ -77,8 +77,10 @@ CUresult Process::look() {
     }
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
-    for (unsigned i = 0; i < count; ++i)
-        contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, {}, devices_[i].stream(0)};
+    for (unsigned i = 0; i < count; ++i) {
+        contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, {}, devices_[i].stream(0), {}};
+        contexts_[i].reset_limits();
+    }
     atexit([] { store_relaxed(exiting, 1u); });
     store_release(count_, count);
     store_release(alive_, static_cast<const uint32_t*>(alive));
@@ -201,6 +203,7 @@ Context* Process::create(Device& device, unsigned flags) {
         context.references = 1;
         context.primary = false;
         context.cache = {};
+        context.reset_limits();
         context.stream = device.stream(0);
         store_release(context.handle, reinterpret_cast<CUcontext>(&context));
         return &context;

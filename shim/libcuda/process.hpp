@@ -2,8 +2,10 @@
 #pragma once
 
 #include <pthread.h>
+#include <string.h>
 
 #include "../producer.hpp"
+#include "context_limits.hpp"
 #include "cuda_interface.hpp"
 #include "handshake.hpp"
 #include "thread.hpp"
@@ -20,6 +22,9 @@ struct Context {
     bool primary;
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
+    size_t limits[limit_count];
+
+    void reset_limits() { memcpy(limits, initial_limits, sizeof limits); }
 };
 
 // A stream's name in this process: its device above, its number in that device's session below.

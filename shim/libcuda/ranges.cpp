@@ -87,4 +87,20 @@ bool Ranges::find(uint64_t address, Range& range) const {
     return found;
 }
 
+bool Ranges::holds(const Range& range, uint64_t address, uint64_t bytes) const {
+    const uint64_t room = range.bytes - (address - range.address);
+    if (bytes <= room) return true;
+    if (range.kind != Range::Kind::mapped) return false;
+    uint64_t left = bytes - room, next = range.address + range.bytes;
+    pthread_rwlock_rdlock(&lock_);
+    for (uint32_t at = after(range.address); at < count_ && left != 0; ++at) {
+        const Range& more = ranges_[at];
+        if (more.kind != Range::Kind::mapped || more.address != next) break;
+        left -= left < more.bytes ? left : more.bytes;
+        next += more.bytes;
+    }
+    pthread_rwlock_unlock(&lock_);
+    return left == 0;
+}
+
 }  // namespace fikit::shim

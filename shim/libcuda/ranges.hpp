@@ -22,6 +22,7 @@ struct Range {
     uint32_t flags = 0;
     Kind kind = Kind::device;
     uint8_t device = 0;            // whose session has it
+    bool synchronous = false;      // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which is heeded in any case
     Pool* pool = nullptr;          // that device memory came from; nullptr: none
     GraphMemory* graph = nullptr;  // that it is; nullptr: no graph's
     Context* context = nullptr;    // with which it goes; nullptr: none
@@ -36,6 +37,8 @@ class Ranges {
     // The range that begins at `address`, which is forgotten; false when there is none of the kind.
     bool take(uint64_t address, Range::Kind kind, Range& range);
     bool find(uint64_t address, Range& range) const;
+    // Whether so many bytes lie in the range, or in what a program has mapped behind it.
+    bool holds(const Range& range, uint64_t address, uint64_t bytes) const;
     // Any one that goes with the context, and is forgotten; false when there is none.
     bool take_of(const Context& context, Range& range);
 

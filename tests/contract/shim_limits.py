@@ -11,7 +11,6 @@ LIMITS = {
     "test_driver_copies.py::test_an_array_of_one_dimension": ARRAYS,
     "test_driver_copies.py::test_an_array_without_a_width": ARRAYS,
     "test_driver_green.py": GREEN,
-    "test_driver_kernels.py::test_stacks_that_grow_at_run_time": "the limit of stacks is remembered, not set",
     "test_driver_memory.py::test_host_memory_can_be_registered": "kernels reach no registered memory",
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",
     "test_driver_waits.py::test_mapping_memory_does_not_wait": "unmapping waits for the program's own work",

@@ -1,6 +1,7 @@
 """Stream capture: what becomes a node, and what a capture forbids."""
 
 import ctypes
+import threading
 from typing import Any
 
 from cuda_calls import Check, Cuda
@@ -125,6 +126,55 @@ def test_ends_that_fit_no_beginning(cuda: Cuda, fails: Check) -> None:
     fails("ILLEGAL_STATE", begin, cuda, stream)
     cuda.result("cuStreamEndCapture", stream)
     fails("STREAM_CAPTURE_UNSUPPORTED", begin, cuda, 0)
+
+
+def test_a_thread_that_may_not_end_a_capture_ends_it(cuda: Cuda, fails: Check) -> None:
+    stream, got = cuda.stream(), []
+
+    def end() -> None:
+        cuda.cuCtxSetCurrent(cuda.context)
+        got.append(cuda.result("cuStreamEndCapture", stream))
+
+    begin(cuda, stream)
+    thread = threading.Thread(target=end)
+    thread.start()
+    thread.join()
+    assert got == ["ERROR_STREAM_CAPTURE_WRONG_THREAD"]
+    fails("ILLEGAL_STATE", cuda.cuStreamEndCapture, stream)
+
+
+def test_copies_that_wait_beside_a_capture(cuda: Cuda, fails: Check) -> None:
+    place, stream, blocking = cuda.device_words(), cuda.stream(), cuda.stream(blocking=True)
+    begin(cuda, stream)
+    cuda.cuMemcpyHtoD(place, b"abcd", 4)
+    back = bytearray(4)
+    cuda.cuMemcpyDtoH(back, place, 4)
+    assert back == b"abcd"
+    cuda.cuGraphDestroy(cuda.cuStreamEndCapture(stream))
+    begin(cuda, blocking)
+    fails("STREAM_CAPTURE_IMPLICIT", cuda.cuMemcpyHtoD, place, b"abcd", 4)
+    fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, blocking)
+
+
+def test_waits_and_pools_beside_a_capture(cuda: Cuda, fails: Check) -> None:
+    stream, event = cuda.stream(), cuda.cuEventCreate(0)
+    for call, argument in (("cuEventSynchronize", (event,)), ("cuStreamSynchronize", (1,))):
+        begin(cuda, stream)
+        fails("STREAM_CAPTURE_UNSUPPORTED", getattr(cuda, call), *argument)
+        fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, stream)
+    begin(cuda, stream)
+    fails("STREAM_CAPTURE_UNSUPPORTED", cuda.cuMemAllocAsync, 16, 1)
+    fails("STREAM_CAPTURE_INVALIDATED", cuda.cuStreamEndCapture, stream)
+
+
+def test_an_event_of_a_capture_that_is_over(cuda: Cuda, fails: Check) -> None:
+    stream, other, event = cuda.stream(), cuda.stream(), cuda.cuEventCreate(0)
+    begin(cuda, stream)
+    cuda.cuEventRecord(event, stream)
+    cuda.cuGraphDestroy(cuda.cuStreamEndCapture(stream))
+    fails("INVALID_VALUE", cuda.cuStreamWaitEvent, other, event, 0)
+    cuda.cuEventRecord(event, stream)
+    cuda.cuStreamWaitEvent(other, event, 0)
 
 
 def test_capture_to_a_graph(cuda: Cuda) -> None:

@@ -145,3 +145,36 @@ def test_limits(cuda: Cuda, fails: Check) -> None:
     assert cuda.cuCtxGetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE) >= 2 * before
     cuda.cuCtxSetLimit(limit.CU_LIMIT_PRINTF_FIFO_SIZE, before)
     assert cuda.cuCtxGetStreamPriorityRange() == (0, -5)
+    fails("INVALID_VALUE", cuda.cuCtxSetLimit, limit.CU_LIMIT_STACK_SIZE, 1 << 20)
+    fails("UNSUPPORTED_LIMIT", cuda.cuCtxGetLimit, limit.CU_LIMIT_DEV_RUNTIME_SYNC_DEPTH)
+
+
+def test_limits_are_what_the_device_can(cuda: Cuda, fails: Check) -> None:
+    limit = cuda.CUlimit
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    sixteenth = 60 * 1024 * 1024 // 16  # of L2
+    for name, first, asked, becomes in (
+        ("STACK_SIZE", 1024, 5000, 5008),
+        ("PRINTF_FIFO_SIZE", 65536 * 132, 1 << 20, 1 << 20),
+        ("MALLOC_HEAP_SIZE", 8 << 20, 1 << 20, 4 << 20),
+        ("DEV_RUNTIME_PENDING_LAUNCH_COUNT", 2048, 1 << 20, 599186),
+        ("PERSISTING_L2_CACHE_SIZE", 3 * sixteenth, 1 << 20, sixteenth),
+    ):
+        kind = getattr(limit, "CU_LIMIT_" + name)
+        assert cuda.cuCtxGetLimit(kind) == first
+        cuda.cuCtxSetLimit(kind, asked)
+        assert cuda.cuCtxGetLimit(kind) == becomes
+    fails("INVALID_VALUE", cuda.cuCtxSetLimit, limit.CU_LIMIT_MAX_L2_FETCH_GRANULARITY, 1 << 20)
+    assert cuda.cuCtxGetLimit(limit.CU_LIMIT_SHMEM_SIZE) == 232448
+    fails("NOT_PERMITTED", cuda.cuCtxSetLimit, limit.CU_LIMIT_SHMEM_SIZE, 1024)
+    cuda.cuCtxDestroy(other)
+
+
+def test_flags_of_contexts(cuda: Cuda, fails: Check) -> None:
+    mapping = cuda.CUctx_flags.CU_CTX_MAP_HOST.value
+    before = cuda.cuCtxGetFlags()
+    cuda.cuCtxSetFlags(before | mapping)
+    cuda.cuCtxSetFlags(before)
+    fails("INVALID_VALUE", cuda.cuDevicePrimaryCtxSetFlags, cuda.device, mapping)
+    for two_ways in (cuda.cuCtxSetFlags, lambda flags: cuda.cuDevicePrimaryCtxSetFlags(cuda.device, flags)):
+        fails("INVALID_VALUE", two_ways, 3)

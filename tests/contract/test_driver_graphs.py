@@ -80,30 +80,43 @@ class Edge(ctypes.Structure):
 
 def test_an_edge_may_let_a_kernel_begin_early(cuda: Cuda, graph: Any) -> None:
     library = ctypes.CDLL("libcuda.so.1")
-    handles, edges = ctypes.c_void_p * 2, Edge * 2
     programmatic = cuda.CUgraphDependencyType.CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC.value
-    full, early = Edge(), Edge(from_port=1, type=programmatic)
     place = cuda.device_words()
     start = int(cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, place, 3), cuda.context))
     one, two = (int(count(cuda, graph, place)) for _ in range(2))
     of = ctypes.c_void_p(int(graph))
 
-    def depend(pairs: list[tuple[int, int, Edge]]) -> int:
-        before, after, data = zip(*pairs, strict=True)
-        number = ctypes.c_size_t(len(pairs))
-        answer = library.cuGraphAddDependencies_v2(
-            of, handles(*before), handles(*after), edges(*data), number
-        )
-        return int(answer)
+    # One edge a call: driver 580 gives all edges of a call the data of the first.
+    def change(call: str, before: int, after: int, port: int, kind: int) -> str:
+        first, second = (ctypes.byref(ctypes.c_void_p(node)) for node in (before, after))
+        edge = Edge(from_port=port, type=kind)
+        answer = getattr(library, call)(of, first, second, ctypes.byref(edge), ctypes.c_size_t(1))
+        return str(cuda.CUresult(answer).name)
 
     def told(call: Any, node: int) -> tuple[int, int, int]:
-        nodes, data, number = handles(), edges(), ctypes.c_size_t(1)
-        assert call(ctypes.c_void_p(node), nodes, data, ctypes.byref(number)) == 0
-        return nodes[0], data[0].from_port, data[0].type
+        other, edge, number = ctypes.c_void_p(), Edge(), ctypes.c_size_t(1)
+        result = call(ctypes.c_void_p(node), ctypes.byref(other), ctypes.byref(edge), ctypes.byref(number))
+        assert result == 0
+        return other.value or 0, edge.from_port, edge.type
 
-    assert depend([(start, one, early)]) == cuda.CUresult.CUDA_ERROR_INVALID_VALUE.value
-    assert depend([(start, one, full), (one, two, early)]) == 0
-    assert told(library.cuGraphNodeGetDependencies_v2, two) == (one, 1, programmatic)
+    def told_less(node: int) -> str:
+        other, number = ctypes.c_void_p(), ctypes.c_size_t(1)
+        result = library.cuGraphNodeGetDependencies(
+            ctypes.c_void_p(node), ctypes.byref(other), ctypes.byref(number)
+        )
+        return str(cuda.CUresult(result).name)
+
+    add, remove = "cuGraphAddDependencies_v2", "cuGraphRemoveDependencies_v2"
+    assert change(add, start, one, 1, programmatic) == "CUDA_ERROR_INVALID_VALUE"  # not of a kernel's end
+    assert change(add, start, one, 0, 0) == "CUDA_SUCCESS"
+    for port, kind in ((0, programmatic), (1, 0)):
+        assert change(add, one, two, port, kind) == "CUDA_ERROR_INVALID_VALUE"
+    for port, kind in ((2, 0), (2, programmatic), (1, programmatic)):
+        assert change(add, one, two, port, kind) == "CUDA_SUCCESS"
+        assert told(library.cuGraphNodeGetDependencies_v2, two) == (one, port, kind)
+        assert told_less(two) == "CUDA_ERROR_LOSSY_QUERY"
+        assert change(remove, one, two, port, kind) == "CUDA_SUCCESS"
+    assert change(add, one, two, 1, programmatic) == "CUDA_SUCCESS"
     assert told(library.cuGraphNodeGetDependentNodes_v2, start) == (one, 0, 0)
     run(cuda, cuda.cuGraphClone(graph))
     assert cuda.read(place)[0] == 3 + 2 * 64
@@ -230,6 +243,23 @@ def test_events_in_graphs(cuda: Cuda, graph: Any) -> None:
     run(cuda, graph)
     cuda.cuEventSynchronize(event)
     assert cuda.result("cuEventQuery", event) == "SUCCESS"
+
+
+def test_a_graph_with_memory_is_one(cuda: Cuda, fails: Check) -> None:
+    stream = cuda.stream()
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    memory = cuda.cuMemAllocAsync(1024, stream)
+    cuda.cuMemFreeAsync(memory, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    outer = cuda.cuGraphCreate(0)
+    fails("NOT_SUPPORTED", cuda.cuGraphInstantiate, graph, 0)
+    fails("NOT_SUPPORTED", cuda.cuGraphAddChildGraphNode, outer, None, 0, graph)
+    fails("INVALID_HANDLE", cuda.cuGraphAddKernelNode, outer, None, 0, cuda.CUDA_KERNEL_NODE_PARAMS())
+    cuda.cuGraphExecDestroy(executable)
+    run(cuda, graph)
+    cuda.cuGraphDestroy(graph)
+    cuda.cuGraphDestroy(outer)
 
 
 def test_memory_of_a_graph(cuda: Cuda, graph: Any) -> None:

@@ -133,6 +133,18 @@ def test_host_memory_can_be_registered(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuMemHostGetDevicePointer, start, 0)
 
 
+def test_parts_of_registered_memory(cuda: Cuda, fails: Check) -> None:
+    memory = mmap.mmap(-1, 4 * MIB)
+    start = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+    cuda.cuMemHostRegister(start, 4 * MIB, 0)
+    fails("INVALID_VALUE", cuda.cuMemHostUnregister, start + MIB)
+    cuda.cuMemHostGetFlags(start)
+    cuda.cuMemHostUnregister(start)
+    pinned = int(cuda.cuMemHostAlloc(MIB, 0))
+    fails("INVALID_VALUE", cuda.cuMemHostRegister, pinned, MIB, 0)
+    cuda.cuMemFreeHost(pinned)
+
+
 def test_what_a_pointer_is(cuda: Cuda, fails: Check) -> None:
     address = int(cuda.cuMemAlloc(4096))
     kind = cuda.CUpointer_attribute

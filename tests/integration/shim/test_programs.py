@@ -49,6 +49,13 @@ NAMES = [
     "linking",
     "registered",
     "wide_parameters",
+    "copy_misuse",
+    "event_misuse",
+    "host_memory",
+    "launch_misuse",
+    "libraries",
+    "pool_misuse",
+    "vmm_misuse",
 ]
 LINKED = {"plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
 

@@ -35,6 +35,7 @@ CALLS = {
     "link_destroy": (36, struct.pack("<II", 1, 0)),
     "condition_create": (37, struct.pack("<IIII", 1, 0, 1, 0)),
     "conditions_destroy": (38, struct.pack("<II", 1, 0)),
+    "stack_grow": (39, struct.pack("<Q", 4096)),
 }
 
 

@@ -22,6 +22,22 @@ uint64_t allocate(Rig& rig, Tenant& tenant, uint64_t bytes, Status expected = 0)
     return address;
 }
 
+void stacks_only_grow() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    const uint64_t before = null_driver::count(null_driver::Function::cuCtxSetLimit_);
+    rig.while_turning([&] {
+        for (const uint64_t wished : {512u, 1024u, 4096u}) {
+            fikit_reply_stack_grow answer{};
+            Reply reply{&answer, sizeof answer, 0};
+            const fikit_request_stack_grow request{wished};
+            CHECK_EQUAL(tenant->call(fikit_call_stack_grow, {&request, sizeof request}, reply), 0);
+            CHECK_EQUAL(answer.bytes, std::max<uint64_t>(wished, 1024));
+        }
+    });
+    CHECK_EQUAL(null_driver::count(null_driver::Function::cuCtxSetLimit_), before + 1);
+}
+
 void calls_are_answered() {
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -394,7 +410,9 @@ void driver_errors_are_deferred_with_their_text() {
 void sticky_errors_end_every_session() {
     Rig rig;
     Tenant first = rig.ready("a", 0), second = rig.ready("b", 5);
+    // As of a lost context: every stream says so, too.
     null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_ILLEGAL_ADDRESS);
+    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_ILLEGAL_ADDRESS);
     launch(first);
     rig.turn_until([&] { return rig.core().failure() != 0; });
     CHECK_EQUAL(rig.core().failure(), CUDA_ERROR_ILLEGAL_ADDRESS);
@@ -426,6 +444,7 @@ void a_lost_device_is_noticed() {
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(calls_are_answered),
+        CASE(stacks_only_grow),
         CASE(call_numbers_that_mean_nothing_end_the_session),
         CASE(memory_is_charged_and_returned),
         CASE(freed_memory_is_kept_for_its_session),

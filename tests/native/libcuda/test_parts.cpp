@@ -174,6 +174,18 @@ void test_ranges_know_whose_an_address_is() {
     CHECK(ranges.find(3050, found) && !found.on_device() && found.id != id);
 }
 
+void test_only_mappings_go_on_behind_their_end() {
+    static Ranges ranges;
+    Range found;
+    for (const uint64_t address : {1000u, 1500u, 2000u, 3000u})
+        CHECK(ranges.add({.address = address, .bytes = 500, .kind = Range::Kind::mapped}));
+    CHECK(ranges.add({.address = 4000, .bytes = 500, .kind = Range::Kind::device}));
+    CHECK(ranges.add({.address = 4500, .bytes = 500, .kind = Range::Kind::device}));
+    CHECK(ranges.find(1100, found) && ranges.holds(found, 1100, 400) && ranges.holds(found, 1100, 1400));
+    CHECK(!ranges.holds(found, 1100, 1401) && !ranges.holds(found, 1100, UINT64_MAX));
+    CHECK(ranges.find(4100, found) && ranges.holds(found, 4100, 400) && !ranges.holds(found, 4100, 401));
+}
+
 std::string chosen_of(const char* wished) {
     Gpu gpus[3] = {};
     strcpy(gpus[0].uuid, "GPU-aa01");
@@ -207,4 +219,5 @@ int main() {
     test_images_are_as_long_as_their_headers_say();
     test_of_a_fatbin_what_the_device_can_run_is_useful();
     test_ranges_know_whose_an_address_is();
+    test_only_mappings_go_on_behind_their_end();
 }

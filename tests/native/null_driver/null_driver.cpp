@@ -175,6 +175,15 @@ CUresult cuDriverGetVersion(int* version) {
     *version = 13000;
     return CUDA_SUCCESS;
 }
+CUresult cuCtxGetLimit(size_t* value, CUlimit) {
+    ENTER(cuCtxGetLimit);
+    *value = 1024;
+    return CUDA_SUCCESS;
+}
+CUresult cuCtxSetLimit(CUlimit, size_t) {
+    ENTER(cuCtxSetLimit);
+    return CUDA_SUCCESS;
+}
 CUresult cuMemGetInfo(size_t* free, size_t* total) {
     ENTER(cuMemGetInfo);
     *total = size_t{64} << 30;

@@ -1,12 +1,28 @@
 """Limits, attributes of streams and of pointers, and switches that change nothing here."""
 
+import ctypes
+
 from calls import done, names, start
 from cuda.bindings import driver
 
 device, _ = start()
-for limit in driver.CUlimit:
+for name in (
+    "STACK_SIZE",
+    "PRINTF_FIFO_SIZE",
+    "MALLOC_HEAP_SIZE",
+    "DEV_RUNTIME_SYNC_DEPTH",
+    "DEV_RUNTIME_PENDING_LAUNCH_COUNT",
+    "MAX_L2_FETCH_GRANULARITY",
+    "PERSISTING_L2_CACHE_SIZE",
+    "SHMEM_SIZE",
+    "CIG_ENABLED",
+    "CIG_SHMEM_FALLBACK_ENABLED",
+):
+    limit = getattr(driver.CUlimit, "CU_LIMIT_" + name)
     first, second = driver.cuCtxGetLimit(limit), driver.cuCtxSetLimit(limit, 1 << 20)
-    print(limit.name, first, second[0].name, driver.cuCtxGetLimit(limit)[1])
+    print(name, first, second[0].name, driver.cuCtxGetLimit(limit)[1])
+done(driver.cuCtxSetLimit(driver.CUlimit.CU_LIMIT_STACK_SIZE, 5000))
+print(done(driver.cuCtxGetLimit(driver.CUlimit.CU_LIMIT_STACK_SIZE)))
 for config in driver.CUfunc_cache:
     print(driver.cuCtxSetCacheConfig(config)[0].name, driver.cuCtxGetCacheConfig())
 names(driver.cuProfilerStart(), driver.cuProfilerStop())
@@ -16,7 +32,8 @@ kinds = driver.CUlaunchAttributeID
 policy = kinds.CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY
 value = driver.CUstreamAttrValue()
 value.syncPolicy = driver.CUsynchronizationPolicy.CU_SYNC_POLICY_SPIN
-print(done(driver.cuStreamGetAttribute(stream, policy)).syncPolicy)
+told = done(driver.cuStreamGetAttribute(stream, policy))  # of a policy that was never set: no policy
+print(ctypes.c_int.from_address(told.getPtr()).value)
 names(driver.cuStreamSetAttribute(stream, policy, value), driver.cuStreamCopyAttributes(other, stream))
 print(done(driver.cuStreamGetAttribute(other, policy)).syncPolicy)
 print(done(driver.cuStreamGetAttribute(stream, kinds.CU_LAUNCH_ATTRIBUTE_PRIORITY)).priority)

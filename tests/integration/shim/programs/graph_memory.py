@@ -35,10 +35,15 @@ names(driver.cuMemFree(memory), launch())
 use()
 names(driver.cuMemFreeAsync(memory, stream))
 use()
+names(driver.cuStreamSynchronize(stream))
+
+# One executable at a time, and no copies.
+names(driver.cuGraphInstantiate(graph, 1), driver.cuGraphClone(graph))
+names(driver.cuGraphAddChildGraphNode(done(driver.cuGraphCreate(0)), None, 0, graph))
+names(driver.cuGraphExecDestroy(once))
 again = done(driver.cuGraphInstantiate(graph, 1))  # frees at each launch
 names(driver.cuGraphLaunch(again, stream), driver.cuGraphLaunch(again, stream))
 use()
-names(driver.cuGraphAddChildGraphNode(done(driver.cuGraphCreate(0)), None, 0, graph))
 names(driver.cuDeviceGraphMemTrim(0), driver.cuDeviceGraphMemTrim(7), driver.cuGraphExecUpdate(again, graph))
 nodes = done(driver.cuGraphGetNodes(graph, 3))[0]
 print([done(driver.cuGraphNodeGetType(node)).name for node in nodes])
@@ -48,6 +53,8 @@ names(driver.cuStreamBeginCapture(stream, MODE), driver.cuMemFreeAsync(out, stre
 names(driver.cuStreamEndCapture(stream))
 
 # One graph allocates, another frees.
+names(driver.cuGraphExecDestroy(again))
+once = done(driver.cuGraphInstantiate(graph, 0))
 names(driver.cuMemFreeAsync(memory, stream), driver.cuGraphLaunch(once, stream))
 freeing = done(driver.cuGraphCreate(0))
 node = done(driver.cuGraphAddMemFreeNode(freeing, None, 0, memory))
@@ -55,4 +62,4 @@ print(int(done(driver.cuGraphMemFreeNodeGetParams(node))) == int(memory))
 names(driver.cuGraphLaunch(done(driver.cuGraphInstantiate(freeing, 0)), stream), launch())
 names(driver.cuGraphAddMemFreeNode(freeing, None, 0, out), driver.cuGraphAddMemFreeNode(freeing, None, 0, 0))
 done(driver.cuMemFreeAsync(memory, stream))
-names(driver.cuGraphExecDestroy(once), driver.cuGraphExecDestroy(again), driver.cuGraphDestroy(graph))
+names(driver.cuGraphExecDestroy(once), driver.cuGraphDestroy(graph))

@@ -54,7 +54,6 @@ names(driver.cuGraphAddDependencies(other, [second], [first], None, 1), driver.c
 names(driver.cuGraphAddDependencies(other, [first], [first], None, 1))
 names(driver.cuGraphAddDependencies(other, [kernel], [first], None, 1))
 names(driver.cuGraphAddEmptyNode(other, [kernel], 1), driver.cuGraphAddEmptyNode(other, [first, first], 2))
-names(driver.cuGraphAddChildGraphNode(other, None, 0, other))
 names(driver.cuGraphAddKernelNode(other, None, 0, driver.CUDA_KERNEL_NODE_PARAMS()))
 wide = storing(memory, 1, 2000)
 names(driver.cuGraphAddKernelNode(other, None, 0, wide[0]))

@@ -33,3 +33,4 @@ names(driver.cuMemHostUnregister(place), driver.cuMemHostUnregister(place + 4096
 pinned = int(done(driver.cuMemHostAlloc(8192, 0)))
 names(register(pinned, 4096), driver.cuMemFreeHost(pinned + 16), driver.cuMemFreeHost(pinned))
 names(driver.cuMemFreeHost(pinned), driver.cuMemFreeHost(place))
+names(driver.cuMemFreeHost(0), driver.cuMemHostUnregister(0))
