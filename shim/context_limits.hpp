@@ -1,5 +1,6 @@
-// The limits of a context (cuCtxGetLimit, cuCtxSetLimit) as an H200 with driver 580 has them: which there are,
-// what they are at first, and what the driver makes of a wish. For whoever answers in the driver's place.
+// The limits of a context (cuCtxGetLimit, cuCtxSetLimit) as an H200 with driver 580 has them: which there
+// are, what they are at first, and what the driver makes of a wish. For whoever answers in the driver's
+// place.
 #pragma once
 
 #include <cstddef>

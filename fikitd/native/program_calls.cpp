@@ -71,13 +71,22 @@ CUresult ProgramCalls::tensor_map(const fikit_request_tensor_map& request, fikit
     return result;
 }
 
-// The other sessions' kernels may need what they have asked for, so it grows only.
+// The other sessions' kernels may need what they have asked for, so it grows only. The device keeps a stack
+// for each thread that it can hold, which is memory of who asked.
 CUresult ProgramCalls::stack_grow(const fikit_request_stack_grow& request, fikit_reply_stack_grow& reply) {
+    constexpr uint64_t most = 512 << 10, threads_per_multiprocessor = 2048;
+    if (request.bytes > most) return CUDA_ERROR_INVALID_VALUE;
+    const std::lock_guard lock(core_.memory_mutex_);
     size_t bytes = 0;
     CUresult result = driver_.cuCtxGetLimit_(&bytes, CU_LIMIT_STACK_SIZE);
     if (result == CUDA_SUCCESS && bytes < request.bytes) {
+        const uint64_t more = (request.bytes - bytes) * threads_per_multiprocessor * core_.multiprocessors_;
+        result = session_.arena->charge(more, core_.memory_limit_of(session_));
+        if (result != CUDA_SUCCESS) return result;
         bytes = request.bytes;
         result = driver_.cuCtxSetLimit_(CU_LIMIT_STACK_SIZE, bytes);
+        if (result != CUDA_SUCCESS) session_.arena->discharge(more);
+        core_.account_memory(session_);
     }
     reply.bytes = bytes;
     return result;

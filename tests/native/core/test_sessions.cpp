@@ -22,19 +22,29 @@ uint64_t allocate(Rig& rig, Tenant& tenant, uint64_t bytes, Status expected = 0)
     return address;
 }
 
-void stacks_only_grow() {
+// 2048 threads of each multiprocessor have one, which counts as memory of who asked for it.
+void stacks_only_grow_and_are_paid_for() {
     Rig rig;
-    Tenant tenant = rig.ready("a");
+    Tenant tenant;
+    const uint64_t room = uint64_t{4096} * 2048 * null_driver::multiprocessors;
+    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, room), "");
     const uint64_t before = null_driver::count(null_driver::Function::cuCtxSetLimit_);
-    rig.while_turning([&] {
-        for (const uint64_t wished : {512u, 1024u, 4096u}) {
-            fikit_reply_stack_grow answer{};
-            Reply reply{&answer, sizeof answer, 0};
-            const fikit_request_stack_grow request{wished};
-            CHECK_EQUAL(tenant->call(fikit_call_stack_grow, {&request, sizeof request}, reply), 0);
-            CHECK_EQUAL(answer.bytes, std::max<uint64_t>(wished, 1024));
-        }
-    });
+    const auto grow = [&](uint64_t wished, CUresult expected) {
+        fikit_reply_stack_grow answer{};
+        Reply reply{&answer, sizeof answer, 0};
+        const fikit_request_stack_grow request{wished};
+        rig.while_turning([&] {
+            CHECK_EQUAL(tenant->call(fikit_call_stack_grow, {&request, sizeof request}, reply), expected);
+        });
+        return answer.bytes;
+    };
+    CHECK_EQUAL(grow(512, CUDA_SUCCESS), 1024u);
+    CHECK_EQUAL(grow(1024, CUDA_SUCCESS), 1024u);
+    CHECK_EQUAL(grow(4096, CUDA_SUCCESS), 4096u);
+    grow(16384, CUDA_ERROR_OUT_OF_MEMORY);
+    grow(UINT64_MAX, CUDA_ERROR_INVALID_VALUE);
+    allocate(rig, tenant, room / 2, CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(grow(4096, CUDA_SUCCESS), 4096u);
     CHECK_EQUAL(null_driver::count(null_driver::Function::cuCtxSetLimit_), before + 1);
 }
 
@@ -444,7 +454,7 @@ void a_lost_device_is_noticed() {
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(calls_are_answered),
-        CASE(stacks_only_grow),
+        CASE(stacks_only_grow_and_are_paid_for),
         CASE(call_numbers_that_mean_nothing_end_the_session),
         CASE(memory_is_charged_and_returned),
         CASE(freed_memory_is_kept_for_its_session),

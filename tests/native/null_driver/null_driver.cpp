@@ -25,6 +25,7 @@ std::atomic<uint64_t> counts[functions];
 std::atomic<uint64_t> next_address{uint64_t{1} << 40};
 std::atomic<uint64_t> next_handle{1};
 std::atomic<int64_t> mappings, allocations, registrations, modules, events, streams;
+std::atomic<size_t> stack_bytes{1024};
 std::atomic<uint64_t> mapped_bytes;
 std::atomic<float> elapsed{0.01f};
 
@@ -177,11 +178,12 @@ CUresult cuDriverGetVersion(int* version) {
 }
 CUresult cuCtxGetLimit(size_t* value, CUlimit) {
     ENTER(cuCtxGetLimit);
-    *value = 1024;
+    *value = stack_bytes.load();
     return CUDA_SUCCESS;
 }
-CUresult cuCtxSetLimit(CUlimit, size_t) {
+CUresult cuCtxSetLimit(CUlimit, size_t value) {
     ENTER(cuCtxSetLimit);
+    stack_bytes.store(value);
     return CUDA_SUCCESS;
 }
 CUresult cuMemGetInfo(size_t* free, size_t* total) {
