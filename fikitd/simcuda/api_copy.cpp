@@ -98,7 +98,7 @@ CUresult copy_2d(const CUDA_MEMCPY2D* plane, CUstream stream, Wait wait) {
 }
 
 CUresult copy_3d(const CUDA_MEMCPY3D* shape, CUstream stream, Wait wait) {
-    if (shape == nullptr || shape->srcLOD != 0 || shape->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (shape == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return copy(stream, *shape, wait);
 }
 
@@ -113,13 +113,14 @@ CUresult check_context(CUcontext handle) {
 CUresult copy_peer(CUstream stream, CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
                    CUcontext from_context, std::size_t bytes, Wait wait) {
     for (CUcontext context : {to_context, from_context}) {
+        if (context == nullptr) continue;  // the current one
         if (const CUresult result = check_context(context); result != CUDA_SUCCESS) return result;
     }
     return copy(stream, device(to), device(from), bytes, wait);
 }
 
 CUresult copy_3d_peer(const CUDA_MEMCPY3D_PEER* peer, CUstream stream, Wait wait) {
-    if (peer == nullptr || peer->srcLOD != 0 || peer->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (peer == nullptr) return CUDA_ERROR_INVALID_VALUE;
     CUDA_MEMCPY3D shape{};
     shape.srcXInBytes = peer->srcXInBytes;
     shape.srcY = peer->srcY;

@@ -27,6 +27,7 @@ CUresult record(CUevent handle, CUstream where, unsigned flags) {
                                return CUDA_ERROR_INVALID_HANDLE;
                            if (const auto captured = capture_record(driver, stream, *event, flags))
                                return *captured;
+                           if (flags != 0) return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
                            driver.enqueue(stream, new_record(*event));
                            return CUDA_SUCCESS;
                        });

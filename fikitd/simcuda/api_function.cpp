@@ -137,6 +137,7 @@ CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {
     });
 }
 CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return with_function(handle, [&](Driver&, Function& function) -> CUresult {
         if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *module = function.image->handle;

@@ -55,8 +55,10 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         constexpr unsigned known =
             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-        if (start == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (start == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        *start = nullptr;
+        if (bytes == 0) return CUDA_SUCCESS;
         if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
         void* got =
             mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -335,7 +337,7 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
         if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS)
             return CUDA_ERROR_INVALID_VALUE;
         const Block* block = driver.block_of(pointer);
-        if (block == nullptr || block->host()) return CUDA_ERROR_INVALID_VALUE;
+        if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
         driver.blocks[block->address].synchronous = *static_cast<const int*>(value) != 0;
         return CUDA_SUCCESS;
     });

@@ -177,7 +177,8 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
     return with_image(module, [&](Driver& driver, Image& image) -> CUresult {
-        if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+        if (name == nullptr || *name == '\0' || (address == nullptr && bytes == nullptr))
+            return CUDA_ERROR_INVALID_VALUE;
         const auto& variables = image.module.variables;
         const auto found = std::find_if(variables.begin(), variables.end(),
                                         [&](const ptx::Variable& variable) { return variable.name == name; });

@@ -41,7 +41,7 @@ CUresult check_location(const Driver& driver, const CUmemLocation& location, CUm
 CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* handle) {
     if (const CUresult result = check_location(driver, properties.location, properties.allocType);
         result != CUDA_SUCCESS) {
-        return result;
+        return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
     }
     auto pool = std::make_shared<MemoryPool>();
     pool->properties = properties;
@@ -65,7 +65,9 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
 
 CUresult allocate(Driver& driver, Stream& stream, MemoryPool& pool, std::size_t bytes, CUdeviceptr* address) {
     if (const CUresult result = may_use(driver, stream); result != CUDA_SUCCESS) return result;
-    if (address == nullptr || bytes == 0 || pool.imported) return CUDA_ERROR_INVALID_VALUE;
+    if (address == nullptr || pool.imported) return CUDA_ERROR_INVALID_VALUE;
+    *address = 0;
+    if (bytes == 0) return stream.capture.capture ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     if (!stream.capture.capture) return pool_allocate(driver, pool, *stream.context, bytes, address);
     AllocateCommand command;
     command.properties = pool.properties;
@@ -86,6 +88,7 @@ CUresult named_pool(const CUmemLocation* location, CUmemAllocationType type, CUm
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (handle == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const CUresult result = check_location(driver, *location, type);
+        if (result == CUDA_ERROR_INVALID_DEVICE && current) return CUDA_ERROR_INVALID_VALUE;
         if (result != CUDA_SUCCESS) return result;
         if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
             *handle = host_pool(driver).handle;
@@ -194,14 +197,15 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* list, size_t count) {
     return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
-        if (count > 0 && list == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (count == 0 || list == nullptr) return CUDA_ERROR_INVALID_VALUE;
         for (std::size_t index = 0; index < count; ++index) {
             const CUmemLocation& location = list[index].location;
             if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
             if (!is_device(driver, location.id)) return CUDA_ERROR_INVALID_DEVICE;
             const bool own = !pool.on_host() && location.id == pool.properties.location.id;
+            if (own && list[index].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
             if (own && list[index].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-                return CUDA_ERROR_INVALID_VALUE;
+                return CUDA_ERROR_NOT_SUPPORTED;
             if (!own && !pool.on_host()) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
             pool.access[location.id] = list[index].flags;
         }
@@ -265,6 +269,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream where) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+            if (address == 0) return CUDA_SUCCESS;
             if (stream.capture.capture) {
                 if (!is_graph_memory(address)) return CUDA_ERROR_INVALID_VALUE;
                 return capture_command(driver, stream, FreeCommand{address});

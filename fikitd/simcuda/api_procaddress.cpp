@@ -8,6 +8,8 @@ using namespace fikit::sim;
 
 namespace {
 
+constexpr int per_thread_version = 7000;  // of CUDA, which brought a default stream for each thread
+
 CUresult find_entry(const char* symbol, void** function, int version, cuuint64_t flags,
                     CUdriverProcAddressQueryResult* status) {
     constexpr cuuint64_t known =
@@ -24,9 +26,11 @@ CUresult find_entry(const char* symbol, void** function, int version, cuuint64_t
         if (entry.version <= version && (best == nullptr || entry.version >= best->version)) best = &entry;
     }
     *function = nullptr;
+    const bool own_stream = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+    if (best != nullptr && own_stream && best->per_thread != best->plain && version < per_thread_version)
+        best = nullptr;
     if (best != nullptr) {
-        *function =
-            (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0 ? best->per_thread : best->plain;
+        *function = own_stream ? best->per_thread : best->plain;
     }
     if (status != nullptr) {
         *status = best != nullptr ? CU_GET_PROC_ADDRESS_SUCCESS

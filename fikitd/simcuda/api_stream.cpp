@@ -99,6 +99,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                            if (const auto captured = capture_wait(driver, stream, *event, flags))
                                return *captured;
+                           if (flags != 0) return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
                            const OperationPtr record = record_of(driver, *event);
                            if (record && !record->done)
                                driver.enqueue(stream, std::make_shared<Operation>(), record);

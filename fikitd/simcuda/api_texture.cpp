@@ -105,7 +105,6 @@ CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
     texture.normalised = (manner.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
     texture.filtered = manner.filterMode == CU_TR_FILTER_MODE_LINEAR && !texture.linear_memory;
     if (texture.filtered && texture.integers && !is_real(texture.format)) return CUDA_ERROR_INVALID_VALUE;
-    if (texture.mipmapped && !texture.normalised) return CUDA_ERROR_INVALID_VALUE;
     texture.seamless = (manner.flags & CU_TRSF_SEAMLESS_CUBEMAP) != 0;
     if (texture.seamless && !texture.cube) return CUDA_ERROR_INVALID_VALUE;
     texture.between_levels = manner.mipmapFilterMode == CU_TR_FILTER_MODE_LINEAR;

@@ -86,14 +86,14 @@ extern "C" {
 
 CUresult cuMemGetAllocationGranularity(size_t* granularity, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags option) {
-    return with_memory([&](Driver& driver) -> CUresult {
+    return with_memory([&](Driver&) -> CUresult {
         if (granularity == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (option != CU_MEM_ALLOC_GRANULARITY_MINIMUM && option != CU_MEM_ALLOC_GRANULARITY_RECOMMENDED) {
             return CUDA_ERROR_INVALID_VALUE;
         }
-        const CUresult result = check_properties(driver, properties);
-        if (result == CUDA_SUCCESS) *granularity = model::page;
-        return result;
+        if (properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *granularity = model::page;  // whether there is such memory, cuMemCreate says
+        return CUDA_SUCCESS;
     });
 }
 
@@ -175,12 +175,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
                   unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
         PhysicalAllocation* allocation = driver.allocation_of(handle);
-        if (allocation == nullptr || bytes == 0 || !aligned(address) || flags != 0)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (allocation == nullptr || bytes == 0 || flags != 0) return CUDA_ERROR_INVALID_VALUE;
         // An allocation is mapped whole or not at all, though the interface has an offset (as
         // driver 580).
         if (offset != 0 || bytes != allocation->bytes) return CUDA_ERROR_NOT_SUPPORTED;
-        if (!reserved(driver, address, bytes) || driver.space.overlaps(address, bytes))
+        if (!aligned(address) || !reserved(driver, address, bytes) || driver.space.overlaps(address, bytes))
             return CUDA_ERROR_INVALID_VALUE;
         std::uint64_t at = address;
         std::byte* whole = allocation->shared ? allocation->shared->data() : allocation->host;
@@ -241,7 +240,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
                 continue;
             if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
             if (location.id < 0 || static_cast<std::size_t>(location.id) >= driver.devices.size()) {
-                return CUDA_ERROR_INVALID_DEVICE;
+                return CUDA_ERROR_INVALID_VALUE;
             }
             const CUmemAccess_flags flags = list[index].flags;
             const Access access = flags == CU_MEM_ACCESS_FLAGS_PROT_READWRITE ? Access::read_write
@@ -264,6 +263,9 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
             block->kind != Block::Kind::mapped) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        if (location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
+            (location->id < 0 || static_cast<std::size_t>(location->id) >= driver.devices.size()))
+            return CUDA_ERROR_INVALID_DEVICE;
         const bool writable = driver.space.at(address, 1, true) != nullptr;
         const bool readable = driver.space.at(address, 1, false) != nullptr;
         *flags = writable   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE

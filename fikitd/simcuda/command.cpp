@@ -85,7 +85,7 @@ CUresult check_cluster(const Function& function, const LaunchShape& shape,
         function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
     if (blocks == 0 || blocks > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     for (unsigned dimension = 0; dimension < 3; ++dimension) {
-        if (shape.grid[dimension] % cluster[dimension] != 0) return CUDA_ERROR_INVALID_VALUE;
+        if (shape.grid[dimension] % cluster[dimension] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     }
     return CUDA_SUCCESS;
 }
@@ -230,10 +230,14 @@ CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions
             options.cluster = {attribute.value.clusterDim.x, attribute.value.clusterDim.y,
                                attribute.value.clusterDim.z};
             break;
+        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
+            if (attribute.value.syncPolicy < CU_SYNC_POLICY_AUTO ||
+                attribute.value.syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC)
+                return CUDA_ERROR_INVALID_VALUE;
+            break;
         // Hints: the model has nothing that they could change.
         case CU_LAUNCH_ATTRIBUTE_IGNORE:
         case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-        case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
         case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
         case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION:
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:

@@ -224,11 +224,12 @@ CUDA_MEMCPY3D rows_of(const Description& c) {
     return rows;
 }
 
+// Of a copy between contexts; null is the current one.
+bool may_name(CUcontext context) { return context == nullptr || process.find(context) != nullptr; }
+
 template <class Description>
 CUresult copy_described(CUstream handle, const Description* c, bool wait) {
     if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if constexpr (requires { c->srcLOD; })
-        if (c->srcLOD != 0 || c->dstLOD != 0) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_MEMCPY3D rows = rows_of(*c);
     if (rows.WidthInBytes == 0 || rows.Height == 0 || rows.Depth == 0) return CUDA_SUCCESS;
     Side to, from;
@@ -346,14 +347,12 @@ CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream 
 }
 CUresult cuMemcpyPeer(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                       size_t bytes) {
-    if (process.find(to_context) == nullptr || process.find(from_context) == nullptr)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!may_name(to_context) || !may_name(from_context)) return CUDA_ERROR_INVALID_CONTEXT;
     return copy_on(nullptr, to, from, bytes, true);
 }
 CUresult cuMemcpyPeerAsync(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                            size_t bytes, CUstream stream) {
-    if (process.find(to_context) == nullptr || process.find(from_context) == nullptr)
-        return CUDA_ERROR_INVALID_CONTEXT;
+    if (!may_name(to_context) || !may_name(from_context)) return CUDA_ERROR_INVALID_CONTEXT;
     return copy_on(stream, to, from, bytes, false);
 }
 CUresult cuMemcpyHtoD_v2(CUdeviceptr to, const void* from, size_t bytes) {

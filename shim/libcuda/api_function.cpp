@@ -153,6 +153,7 @@ CUresult cuFuncGetName(const char** name, CUfunction function) { return name_of(
 CUresult cuKernelGetName(const char** name, CUkernel kernel) { return name_of(name, kernel); }
 
 CUresult cuFuncGetModule(CUmodule* module, CUfunction handle) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Function* const function = function_of(handle);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     return give(module, handle, reinterpret_cast<CUmodule>(function->module));

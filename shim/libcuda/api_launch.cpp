@@ -90,7 +90,7 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     const bool whole =
         shape.grid[0] % cluster.x == 0 && shape.grid[1] % cluster.y == 0 && shape.grid[2] % cluster.z == 0;
-    return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
 
 fikit_attribute cooperative_attribute() {
@@ -164,6 +164,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         const CUlaunchAttribute& given = config->attrs[i];
         const AttributeUse use = use_of(given.id);
+        if (given.id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
+            (given.value.syncPolicy < CU_SYNC_POLICY_AUTO ||
+             given.value.syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC))
+            return CUDA_ERROR_INVALID_VALUE;
         if (use == AttributeUse::hint) continue;
         if (use == AttributeUse::refused || shape.attributes == FIKIT_MAX_ATTRIBUTES) {
             call_log.say("launch attribute %d is not supported", static_cast<int>(given.id));

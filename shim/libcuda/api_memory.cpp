@@ -109,7 +109,9 @@ CUresult free_memory(CUdeviceptr address) {
 }
 
 CUresult allocate_host(void** address, size_t bytes, unsigned flags, Pool* pool = nullptr) {
-    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *address = nullptr;
+    if (bytes == 0) return CUDA_SUCCESS;
     if (pool == nullptr)
         if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     uint32_t handle = 0;
@@ -196,6 +198,10 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
     if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name))
         return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(name, address, bytes);
+    if (address != nullptr && bytes == 0) {
+        *address = 0;
+        return CUDA_SUCCESS;
+    }
     if (pool->on_host) return allocate_host(reinterpret_cast<void**>(address), bytes, 0, pool);
     Device& device = process.device(static_cast<unsigned>(pool->device));
     const CUresult result = process.open(device);
@@ -204,8 +210,8 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     uint32_t name = 0;
-    if (address == 0) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (address == 0) return CUDA_SUCCESS;
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
     // What other devices still do with it, their own order does not tell.
@@ -265,8 +271,7 @@ CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice ordinal) {
 
 CUresult cuDeviceGetMemPool(CUmemoryPool* pool, CUdevice ordinal) {
     const Device* const device = process.find_device(ordinal);
-    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (pool == nullptr || device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *pool = reinterpret_cast<CUmemoryPool>(&current_pool(*device));
     return CUDA_SUCCESS;
 }
@@ -288,7 +293,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
         (!on_host && properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
         properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (!on_host && process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
+    if (!on_host && process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_VALUE;
     auto* const made = new (std::nothrow) Pool();
     if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     made->device = on_host ? 0 : properties->location.id;
@@ -352,12 +357,13 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, size_t count) {
     const Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (access == nullptr && count != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != pool->device)
             return CUDA_ERROR_INVALID_DEVICE;
         // From its own device nothing can be taken.
-        if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_INVALID_VALUE;
+        if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
+        if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_NOT_SUPPORTED;
     }
     return CUDA_SUCCESS;
 }

@@ -222,7 +222,7 @@ bool remember(Module& module, const fikit_reply_module_global& variable) {
 CUresult find_global(Module* module, const char* name, CUdeviceptr* address, size_t* bytes) {
     if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (*name == '\0') return CUDA_ERROR_NOT_FOUND;
+    if (*name == '\0') return CUDA_ERROR_INVALID_VALUE;
     fikit_reply_module_global answer{};
     const Status status = module->device->producer->module_global(module->number, name, answer);
     if (status != status::success) return result_of(status);

@@ -107,8 +107,7 @@ CUresult cuPointerGetAttributes(unsigned int count, CUpointer_attribute* attribu
 // Copies synchronise as SYNC_MEMOPS asks in any case.
 CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute, CUdeviceptr address) {
     Range range;
-    if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !ranges.find(address, range) ||
-        !range.on_device())
+    if (value == nullptr || attribute != CU_POINTER_ATTRIBUTE_SYNC_MEMOPS || !ranges.find(address, range))
         return CUDA_ERROR_INVALID_VALUE;
     range.synchronous = *static_cast<const unsigned*>(value) != 0;
     return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;

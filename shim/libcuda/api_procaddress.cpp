@@ -7,6 +7,8 @@
 namespace fikit::shim {
 namespace {
 
+constexpr int per_thread_version = 7000;  // of CUDA, which brought a default stream for each thread
+
 // The first row of the name; the table is sorted by name, then version.
 const EntryPoint* first_of(const char* name) {
     unsigned low = 0, high = entry_point_count;
@@ -39,6 +41,8 @@ CUresult cuGetProcAddress_v2(const char* symbol, void** function, int version, c
          ++row)
         best = row;
     const bool own_stream = (flags & CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM) != 0;
+    if (best != nullptr && own_stream && best->per_thread != best->plain && version < per_thread_version)
+        best = nullptr;
     *function = best == nullptr ? nullptr : own_stream ? best->per_thread : best->plain;
     if (status != nullptr)
         *status = best != nullptr    ? CU_GET_PROC_ADDRESS_SUCCESS

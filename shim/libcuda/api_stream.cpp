@@ -77,11 +77,13 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t name = 0;
     if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
-    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0 && captures.capturing(name))
+    if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
+        if (!captures.capturing(name)) return CUDA_ERROR_ILLEGAL_STATE;
         return captures.add(name, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
             node.event = event_handle;
             return true;
         });
+    }
     if (load_acquire(event->capture) != 0) return captures.join(name, is_blocking(handle), *event);
     if (captures.capturing(name)) return captures.isolate(name);
     return wait_for_event(name, *event);
@@ -234,11 +236,13 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     uint32_t name = 0;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
     if (event->device != &device_of(name)) return CUDA_ERROR_INVALID_HANDLE;
-    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0 && captures.capturing(name))
+    if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0) {
+        if (!captures.capturing(name)) return CUDA_ERROR_ILLEGAL_STATE;
         return captures.add(name, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&](Node& node) {
             node.event = handle;
             return true;
         });
+    }
     const uint64_t capture = captures.record(name, *event);
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;

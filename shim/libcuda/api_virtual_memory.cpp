@@ -66,15 +66,6 @@ bool is_device_memory(const CUmemAllocationProp& properties) {
             properties.requestedHandleTypes == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
 }
 
-// Memory on the host is not made; how large its pieces would be is told, as NCCL ends where it is not, while
-// it takes no for an answer when it then asks for some.
-bool is_host_memory(const CUmemAllocationProp& properties) {
-    return properties.type == CU_MEM_ALLOCATION_TYPE_PINNED &&
-           (properties.location.type == CU_MEM_LOCATION_TYPE_HOST ||
-            properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-            properties.location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT);
-}
-
 bool is_nothing(const CUmemAllocationProp& properties) {
     return properties.type != CU_MEM_ALLOCATION_TYPE_PINNED ||
            properties.location.type == CU_MEM_LOCATION_TYPE_INVALID;
@@ -88,12 +79,8 @@ bool is_known(CUmemGenericAllocationHandle handle) {
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
                                        CUmemAllocationGranularity_flags) {
-    if (bytes == nullptr || properties == nullptr || is_nothing(*properties)) return CUDA_ERROR_INVALID_VALUE;
-    if (!is_host_memory(*properties)) {
-        if (!is_device_memory(*properties)) return CUDA_ERROR_NOT_SUPPORTED;
-        if (process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    }
-    *bytes = granularity;
+    if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *bytes = granularity;  // whether there is such memory, cuMemCreate says
     return CUDA_SUCCESS;
 }
 
@@ -271,10 +258,10 @@ CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void*
 
 CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGenericAllocationHandle handle,
                   unsigned long long flags) {
-    if (flags != 0 || !is_known(handle) || bytes == 0 || address % granularity != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (flags != 0 || !is_known(handle) || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     // Whole or not at all, as the driver has it.
     if (offset != 0 || bytes != load_relaxed(memories[handle].bytes)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (address % granularity != 0) return CUDA_ERROR_INVALID_VALUE;
     const fikit_request_memory_map request = {address, bytes, offset, static_cast<uint32_t>(handle), 0};
     fikit_reply_memory_map answer{};
     Device& device = *memories[handle].device;
@@ -313,7 +300,8 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     for (size_t i = 0; i < count; ++i)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||
             access[i].location.id != device->ordinal)
-            return CUDA_ERROR_INVALID_DEVICE;
+            return process.find_device(access[i].location.id) == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                                                         : CUDA_ERROR_INVALID_DEVICE;
     const fikit_request_memory_access request = {address, bytes, access[0].flags, 0};
     fikit_reply_memory_access answer{};
     if (const CUresult result = ask(*device, fikit_call_memory_access, request, answer);
@@ -331,6 +319,7 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
     Range range;
     if (flags == nullptr || location == nullptr || !ranges.find(address, range))
         return CUDA_ERROR_INVALID_VALUE;
+    if (process.find_device(location->id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     const unsigned given =
         range.kind == Range::Kind::mapped ? range.flags : unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     *flags = location->id == range.device ? given : unsigned{CU_MEM_ACCESS_FLAGS_PROT_NONE};

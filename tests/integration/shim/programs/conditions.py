@@ -92,7 +92,8 @@ def decide(graph, after, handle, kind, size=1):
 
 def run(executable, *values):
     words = (ctypes.c_uint32 * 4)(*values)
-    done(driver.cuMemcpyHtoD(place, bytes(words), 16))
+    given = bytes(words)  # a copy from such memory may still be under way when its call is over
+    done(driver.cuMemcpyHtoDAsync(place, given, 16, stream))
     done(driver.cuGraphLaunch(executable, stream))
     done(driver.cuStreamSynchronize(stream))
     return list((ctypes.c_uint32 * 4).from_buffer_copy(read(place, 16)))

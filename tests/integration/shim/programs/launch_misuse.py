@@ -93,7 +93,6 @@ names(driver.cuLaunchKernel(nothing, 1, 1, 1, 0, 1, 1, 0, stream, 0, 0))
 names(driver.cuLaunchKernel(nothing, 1, 0, 1, 1, 1, 1, 0, stream, 0, 0))
 names(driver.cuLaunchKernel(store, 1, 1, 1, 1, 1, 1, 0, stream, 0, 0))
 names(driver.cuLaunchCooperativeKernel(nothing, 1, 1, 1, 1, 1, 1, 0, stream, 0))
-names(driver.cuLaunchHostFunc(stream, driver.CUhostFn(0), 0))
 names(launch(store, stream, memory, ctypes.c_uint32(5)), driver.cuStreamSynchronize(stream))
 
 # Occupancy.

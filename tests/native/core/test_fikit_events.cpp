@@ -1,0 +1,220 @@
+// The policy `fikit`, event by event: what is measured, counted, put down to whom, and whose turn it is.
+#include <vector>
+
+#include "check.hpp"
+#include "scheduling/policies.hpp"
+
+using namespace fikit;
+using namespace fikit::scheduling;
+using namespace fikit::test;
+
+namespace {
+
+using Verdict = Decision::Verdict;
+constexpr Nanoseconds us = 1000, ms = 1'000'000;
+
+Bounds with_partitions() {
+    Bounds bounds;
+    bounds.partitions = {120, 104, 88, 64, 32};
+    return bounds;
+}
+
+// Steps that end late for reasons of their own make it careful, but not for ever, and never so careful that
+// what harms nobody waits.
+void accidents_do_not_shut_the_low_side_out() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.known = true;
+    high.blocks = 16;
+    high.per_sm = 8;
+    high.expected = high.shortest = high.longest = high.block = 5 * us;
+    Work low = high;
+    low.key = 1000;
+    low.blocks = 4000;
+    low.waves = 4;
+    low.expected = low.longest = 20 * us;
+    Nanoseconds now = 100 * ms;
+    unsigned passed = 0;
+    for (int step = 0; step < 400; ++step) {
+        for (unsigned number = 0; number < 20; ++number, now += 100 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            if (number == 19) policy->awaited(0, now);
+            policy->completed(0, high, 0, now + 10 * us + (number == 19 ? ms : 0));
+            policy->arrived(1, low, now + 15 * us);
+            const Decision decision = policy->decide(now + 15 * us);
+            if (decision.verdict == Verdict::wait) {
+                policy->withdrawn(1, now + 16 * us);
+                continue;
+            }
+            passed += step >= 300;
+            low.gated = true;
+            policy->issued(1, low, now + 15 * us);
+            policy->completed(1, low, 0, now + 45 * us);
+            low.gated = false;
+        }
+        now += 2 * ms;
+    }
+    CHECK(policy->statistics(0).over_bound > 100);
+    CHECK(passed > 1000);  // of 2000
+}
+
+// What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
+// it.
+void the_share_against_starvation_is_of_the_time() {
+    Bounds bounds = with_partitions();
+    bounds.delay_share = 0;
+    const auto policy = make_policy("fikit", bounds);
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.key = 1;
+    high.known = true;
+    high.blocks = 1320;
+    high.expected = high.shortest = high.block = ms;
+    Work low = high;
+    low.key = 2;
+    low.per_sm = 1;
+    low.waves = 10;
+    low.expected = 20 * ms;
+    low.block = 2 * ms;
+    Nanoseconds now = ms, confined = 0;
+    policy->arrived(1, low, now);
+    for (; now < 60'000 * ms; now += ms) {
+        policy->issued(0, high, now);
+        if (const Decision decision = policy->decide(now); decision.verdict != Verdict::wait) {
+            CHECK(decision.verdict == Verdict::partition);
+            low.gated = true;
+            low.partition = static_cast<uint8_t>(decision.partition + 1);
+            policy->issued(1, low, now);
+            confined += low.expected * 42 / 10;  // 1320 blocks on 32 SMs, not on 132
+            policy->completed(1, low, 0, now);
+            low.gated = false;
+            low.partition = 0;
+            policy->arrived(1, low, now);
+        }
+        policy->completed(0, high, 0, now + ms - us);
+    }
+    const double owed = bounds.starvation_share * 60'000 * ms;
+    CHECK(static_cast<double>(confined) > 0.5 * owed && static_cast<double>(confined) < 1.1 * owed);
+}
+
+// Every launch of a step is foreseen to wait beside a kernel on 32 SMs that outlasts the step, which is too
+// much; steps beside it, when its turn came by credit, were not late: after that it goes.
+void what_a_step_was_late_by_counts_more_than_what_was_foreseen() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.known = true;
+    high.per_sm = 8;
+    high.blocks = 132 * 8;
+    high.waves = 1;
+    high.expected = high.shortest = high.longest = high.block = 50 * us;
+    Work low = high;
+    low.key = 1000;
+    low.blocks = 132 * 8 * 10;
+    low.waves = 10;
+    low.expected = low.longest = 10 * ms;
+    low.block = ms;
+    Nanoseconds now = ms, arrived = now, ends = 0, longest = 0;
+    std::vector<Nanoseconds> waits;
+    for (unsigned step = 0; waits.size() < 4 && now < 100'000 * ms; ++step) {
+        if (step == 50) policy->arrived(1, low, arrived = now);
+        for (unsigned number = 0; number < 20; ++number, now += 60 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            if (number == 19) policy->awaited(0, now);
+            const bool running = low.gated;
+            if (const Decision decision = policy->decide(now);
+                !running && decision.verdict != Verdict::wait) {
+                CHECK(decision.verdict == Verdict::partition);
+                waits.push_back(now - arrived);
+                low.gated = true;
+                low.partition = static_cast<uint8_t>(decision.partition + 1);
+                policy->issued(1, low, now);
+                ends = now + 42 * ms;
+            }
+            policy->completed(0, high, 0, now + 55 * us);
+            if (!low.gated || now < ends) continue;
+            policy->completed(1, low, 0, now);
+            low.gated = false;
+            low.partition = 0;
+            arrived = now;
+            policy->arrived(1, low, now);
+        }
+        now += 10 * us;
+    }
+    CHECK_EQUAL(waits.size(), 4u);
+    for (size_t turn = 1; turn < waits.size(); ++turn) longest = std::max(longest, waits[turn]);
+    CHECK(waits[0] > 1000 * ms);
+    CHECK(longest < 10 * ms);  // for room on more SMs, where it would be over sooner
+}
+
+void delays_are_put_down_to_who_caused_them() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high, low;
+    high.key = 1;
+    high.known = true;
+    high.blocks = 132;
+    high.expected = high.shortest = high.block = 10 * us;
+    low = high;
+    low.key = 2;
+    low.gated = true;
+    low.longest = 10 * us;
+    Nanoseconds now = 100 * ms;
+    for (int step = 0; step < 150; ++step, now += ms) {  // a hundred of them alone
+        const Nanoseconds late = step == 140 ? 300 * us : 0;
+        if (step >= 100) policy->issued(1, low, now);
+        policy->issued(0, high, now);
+        policy->awaited(0, now);
+        policy->completed(0, high, 0, now + 20 * us + late);
+        if (step >= 100) policy->completed(1, low, 0, now + 21 * us + late);
+    }
+    const SessionStatistics suffered = policy->statistics(0), caused = policy->statistics(1);
+    CHECK_EQUAL(suffered.delays.count, 1u);
+    CHECK(suffered.delays.worst > 290 * us && suffered.delays.worst < 301 * us);
+    CHECK_EQUAL(suffered.blames, 1);
+    CHECK_EQUAL(caused.delays.count, 1u);
+    CHECK_EQUAL(suffered.over_bound, 1u);
+}
+
+void unknown_kernels_run_one_at_a_time_on_the_smallest_partition() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    policy->opened(2, 5, 1, 0);
+    Work work;
+    work.key = 7;
+    work.expected = 200 * us;
+    work.blocks = 100;
+    policy->arrived(1, work, ms);
+    CHECK(policy->decide(ms).verdict == Verdict::whole);  // no high session has worked yet
+    Work high = work;
+    high.known = true;
+    policy->issued(0, high, ms);
+    const Decision decision = policy->decide(ms);
+    CHECK(decision.verdict == Verdict::partition);
+    CHECK_EQUAL(int{decision.partition}, 4);
+    work.gated = true;
+    work.partition = 5;
+    policy->issued(1, work, ms);
+    work.gated = false;
+    policy->arrived(2, work, ms);
+    CHECK(policy->decide(ms).verdict == Verdict::wait);
+    CHECK_EQUAL(policy->statistics(2).refused[static_cast<unsigned>(Refusal::in_flight)], 1u);
+}
+
+}  // namespace
+
+int main() {
+    accidents_do_not_shut_the_low_side_out();
+    the_share_against_starvation_is_of_the_time();
+    what_a_step_was_late_by_counts_more_than_what_was_foreseen();
+    delays_are_put_down_to_who_caused_them();
+    unknown_kernels_run_one_at_a_time_on_the_smallest_partition();
+}
