@@ -1,7 +1,7 @@
 """The replay's own results: does it agree with what was measured, and what do the policies reach?
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
-    python -m bench.replay_results pairs [--tenants 4] [--of recorded|quick|made|real|varied]
+    python -m bench.replay_results pairs [--tenants 4] [--of recorded|quick|requests|made|real|varied]
                                          [--policies P,P] [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 
@@ -28,7 +28,7 @@ from bench.build import ROOT
 from bench.made import made
 from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
-from bench.varied import quick, varied
+from bench.varied import quick, requests, varied
 
 HIGH: Final = ("resnet50_inf", "bert_inf", "llama1b_decode")
 LOW: Final = ("resnet50_train", "gpt2_train", "bert_train")
@@ -143,6 +143,7 @@ Kinds = Callable[[], tuple[Sequence[Workload | Varied], Sequence[Workload]]]
 WORKLOADS: Final[dict[str, Kinds]] = {
     "recorded": recorded,
     "quick": quick,
+    "requests": requests,
     "made": made,
     "real": real,
     "varied": varied,
@@ -203,6 +204,7 @@ def write_all(folder: Path, seconds: float, seeds: int) -> None:
         "replay-model": ("nine recorded pairs", POLICIES, 1, "recorded"),
         "replay-model-four-tenants": ("the same, four low tenants", ("fikit", "strict"), 4, "recorded"),
         "replay-model-quick": ("the same with quicker hosts", POLICIES, 1, "quick"),
+        "replay-model-requests": ("the same, asked now and then", POLICIES, 1, "requests"),
         "replay-model-made": ("made-up pairs (bench/made.py)", POLICIES, 1, "made"),
         "replay-model-varied": ("programs that do not repeat (bench/varied.py)", POLICIES, 1, "varied"),
         "replay-model-real": ("real kernels (bench/real.py)", POLICIES, 1, "real"),

@@ -89,3 +89,13 @@ def quick() -> tuple[list[Workload], list[Workload]]:
     names = ("resnet50_inf", "bert_inf", "llama1b_decode")
     high = [quicker(name, share) for share in (0.75, 0.55) for name in names]
     return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]
+
+
+def requests() -> tuple[list[Workload], list[Workload]]:
+    """Recorded inference that is asked now and then, and recorded training."""
+    high = [
+        replace(load_workload(name), name=f"{name} every {pause_ms} ms", pause_us=1e3 * pause_ms)
+        for pause_ms in (5, 40)
+        for name in ("resnet50_inf", "bert_inf", "llama1b_decode")
+    ]
+    return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]

@@ -42,6 +42,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (high == nullptr) return;
     if (high->outstanding++ == 0) statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
     high->awaits = false;
+    if (high->sequence->size() == high->step_from) high->step_at = now;
     high->sequence->launched(work, now);
 }
 

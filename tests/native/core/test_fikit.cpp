@@ -261,6 +261,21 @@ void kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound() {
     CHECK(outcome.high.trust > 0 && outcome.high.trust <= 1);
 }
 
+// The bound is a share of what an answer takes, not of the time until the next question.
+void pauses_allow_no_longer_delays() {
+    Program service = inference();
+    service.iterations = {{service.operations.size(), 30 * ms}};
+    Program training;
+    for (unsigned number = 0; number < 12; ++number)
+        training.operations.push_back(
+            kernel(100 + number, 0, 132 * (2 + number % 8), 1, (50 + number * 20) * us));
+    const Nanoseconds undisturbed = beside({}, 0, service).late;
+    const Outcome outcome = beside(training, 1, service);
+    CHECK(outcome.late <= undisturbed + bound);
+    CHECK(outcome.high.bound <= 45 * us);
+    CHECK(outcome.work > 0.5);
+}
+
 // Sixteen launches 50 us apart, then a wait; `pause` before the ninth.
 void iteration(Sequence& sequence, Nanoseconds& now, Nanoseconds pause) {
     Work work;
@@ -329,6 +344,7 @@ int main() {
     lengths_that_alternate_delay_by_one_block_and_are_named();
     long_kernels_in_a_row_delay_by_no_more_than_the_bound();
     kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound();
+    pauses_allow_no_longer_delays();
     a_pause_that_comes_once_is_no_slack();
     launches_of_one_kernel_are_told_apart();
     none_starves();
