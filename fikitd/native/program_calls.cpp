@@ -72,7 +72,8 @@ CUresult ProgramCalls::tensor_map(const fikit_request_tensor_map& request, fikit
 }
 
 // The other sessions' kernels may need what they have asked for, so it grows only. The device keeps a stack
-// for each thread that it can hold, which is memory of who asked.
+// for each thread that it can hold, which is memory of who asked, and of the tenant as long as the executor
+// lives: nothing discharges it when the session ends.
 CUresult ProgramCalls::stack_grow(const fikit_request_stack_grow& request, fikit_reply_stack_grow& reply) {
     constexpr uint64_t most = 512 << 10, threads_per_multiprocessor = 2048;
     if (request.bytes > most) return CUDA_ERROR_INVALID_VALUE;

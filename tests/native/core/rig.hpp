@@ -93,14 +93,14 @@ class Rig {
 
     // Empty, or the reason why it was refused.
     std::string attach(const std::string& id, int level, Tenant& tenant, double weight = 1.0,
-                       uint64_t memory_limit = 0) {
+                       uint64_t memory_limit = 0, uint64_t tenant_limit = 0) {
         int ends[2];
         CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
         std::pair<int, int> memories{-1, -1};
         std::string refused;
         while_turning([&] {
             try {
-                memories = core_->attach({id, level, weight, memory_limit, 0, ends[0], -1});
+                memories = core_->attach({id, level, weight, memory_limit, tenant_limit, ends[0], -1});
             } catch (const std::runtime_error& error) {
                 refused = error.what();
             }

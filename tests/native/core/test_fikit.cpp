@@ -4,9 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "check.hpp"
+#include "policy_tests.hpp"
 #include "replay_gate.hpp"
-#include "scheduling/policies.hpp"
 
 using namespace fikit;
 using namespace fikit::scheduling;
@@ -18,15 +17,6 @@ using replay::Random;
 using replay::Shape;
 
 namespace {
-
-using Verdict = Decision::Verdict;
-constexpr Nanoseconds us = 1000, ms = 1'000'000;
-
-Bounds with_partitions() {
-    Bounds bounds;
-    bounds.partitions = {120, 104, 88, 64, 32};
-    return bounds;
-}
 
 Work random_work(Random& random) {
     Work work;

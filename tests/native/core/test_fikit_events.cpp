@@ -1,23 +1,13 @@
 // The policy `fikit`, event by event: what is measured, counted, put down to whom, and whose turn it is.
 #include <vector>
 
-#include "check.hpp"
-#include "scheduling/policies.hpp"
+#include "policy_tests.hpp"
 
 using namespace fikit;
 using namespace fikit::scheduling;
 using namespace fikit::test;
 
 namespace {
-
-using Verdict = Decision::Verdict;
-constexpr Nanoseconds us = 1000, ms = 1'000'000;
-
-Bounds with_partitions() {
-    Bounds bounds;
-    bounds.partitions = {120, 104, 88, 64, 32};
-    return bounds;
-}
 
 // Steps that end late for reasons of their own make it careful, but not for ever, and never so careful that
 // what harms nobody waits.

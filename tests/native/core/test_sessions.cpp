@@ -22,29 +22,36 @@ uint64_t allocate(Rig& rig, Tenant& tenant, uint64_t bytes, Status expected = 0)
     return address;
 }
 
-// 2048 threads of each multiprocessor have one, which counts as memory of who asked for it.
+// 2048 threads of each multiprocessor have one, which counts as memory of who asked for it; of the tenant,
+// too, when that session has ended.
 void stacks_only_grow_and_are_paid_for() {
     Rig rig;
-    Tenant tenant;
+    Tenant tenant, later;
     const uint64_t room = uint64_t{4096} * 2048 * null_driver::multiprocessors;
-    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, room), "");
+    CHECK_EQUAL(rig.attach("a", 5, tenant, 1.0, room, room), "");
     const uint64_t before = null_driver::count(null_driver::Function::cuCtxSetLimit_);
-    const auto grow = [&](uint64_t wished, CUresult expected) {
+    const auto grow = [&](Tenant& asking, uint64_t wished, CUresult expected) {
         fikit_reply_stack_grow answer{};
         Reply reply{&answer, sizeof answer, 0};
         const fikit_request_stack_grow request{wished};
         rig.while_turning([&] {
-            CHECK_EQUAL(tenant->call(fikit_call_stack_grow, {&request, sizeof request}, reply), expected);
+            CHECK_EQUAL(asking->call(fikit_call_stack_grow, {&request, sizeof request}, reply), expected);
         });
         return answer.bytes;
     };
-    CHECK_EQUAL(grow(512, CUDA_SUCCESS), 1024u);
-    CHECK_EQUAL(grow(1024, CUDA_SUCCESS), 1024u);
-    CHECK_EQUAL(grow(4096, CUDA_SUCCESS), 4096u);
-    grow(16384, CUDA_ERROR_OUT_OF_MEMORY);
-    grow(UINT64_MAX, CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(grow(tenant, 512, CUDA_SUCCESS), 1024u);
+    CHECK_EQUAL(grow(tenant, 1024, CUDA_SUCCESS), 1024u);
+    CHECK_EQUAL(grow(tenant, 4096, CUDA_SUCCESS), 4096u);
+    grow(tenant, 16384, CUDA_ERROR_OUT_OF_MEMORY);
+    grow(tenant, UINT64_MAX, CUDA_ERROR_INVALID_VALUE);
     allocate(rig, tenant, room / 2, CUDA_ERROR_OUT_OF_MEMORY);
-    CHECK_EQUAL(grow(4096, CUDA_SUCCESS), 4096u);
+    CHECK_EQUAL(grow(tenant, 4096, CUDA_SUCCESS), 4096u);
+    rig.while_turning([&] { CHECK(rig.core().end("a", 999, "it is over")); });
+    rig.wait_ended();
+    CHECK_EQUAL(rig.attach("b", 5, later, 1.0, room, room), "");
+    CHECK_EQUAL(grow(later, 4096, CUDA_SUCCESS), 4096u);
+    grow(later, 8192, CUDA_ERROR_OUT_OF_MEMORY);
+    allocate(rig, later, room / 2, CUDA_ERROR_OUT_OF_MEMORY);
     CHECK_EQUAL(null_driver::count(null_driver::Function::cuCtxSetLimit_), before + 1);
 }
 
