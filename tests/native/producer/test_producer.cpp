@@ -401,11 +401,11 @@ void test_a_wait_is_spent_like_those_before_it() {
     for (int step = 0; step < 8; ++step) {
         executor.hold_marks = true;
         CHECK(producer->fill(0, 1, 1, 0, 1) == status::success);
+        CHECK(producer->stream_synchronize(0, now_ns() + 1000) == status::not_ready);
         std::thread gpu([&] {
             std::this_thread::sleep_for(std::chrono::milliseconds(step % 3 + 1));
             executor.hold_marks = false;
         });
-        CHECK(producer->stream_synchronize(0, now_ns() + 1000) == status::not_ready);
         CHECK(producer->stream_synchronize(0) == status::success);
         CHECK(producer->stream_query(0) == status::success);
         gpu.join();
