@@ -91,11 +91,15 @@ def quick() -> tuple[list[Workload], list[Workload]]:
     return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]
 
 
-def requests() -> tuple[list[Workload], list[Workload]]:
-    """Recorded inference that is asked now and then, and recorded training."""
-    high = [
-        replace(load_workload(name), name=f"{name} every {pause_ms} ms", pause_us=1e3 * pause_ms)
-        for pause_ms in (5, 40)
-        for name in ("resnet50_inf", "bert_inf", "llama1b_decode")
-    ]
+def requests() -> tuple[list[Varied], list[Workload]]:
+    """Recorded inference that is asked every 5 ms, and at random about every 60 ms, and recorded training."""
+    rng = random.Random(37)
+    names = ("resnet50_inf", "bert_inf", "llama1b_decode")
+
+    def asked(name: str, when: str, pauses_ms: list[float]) -> Varied:
+        each = (replace(load_workload(name), pause_us=1e3 * pause) for pause in pauses_ms)
+        return Varied(f"{name} {when}", tuple(each))
+
+    high = [asked(name, "every 5 ms", [5.0]) for name in names]
+    high += [asked(name, "at random", [rng.expovariate(1 / 60) for _ in range(50)]) for name in names]
     return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]

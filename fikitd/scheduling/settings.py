@@ -41,7 +41,10 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
     high_memory_ms: Annotated[
         float,
         Meta(
-            gt=0, le=1e5, description="A high-priority session counts as active so long after its last work."
+            gt=0,
+            le=1e5,
+            description="A high-priority session counts as active so long after its last work; for 200 times "
+            "as long policy fikit confines what would hold up its next.",
         ),
     ] = 50.0
     delay_share: Annotated[

@@ -42,7 +42,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (high == nullptr) return;
     if (high->outstanding++ == 0) statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
     high->awaits = false;
-    if (high->sequence->size() == high->step_from) high->step_at = now;
+    if (high->sequence->size() == high->step_from) begin_step(*high, now);
     high->sequence->launched(work, now);
 }
 
@@ -76,16 +76,11 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     queued_ += made.plan.adds;
     charged_ += made.charge;
     own_[session] += made.plan.length;
-    if (!beside_high(now)) return;
+    if (!expects_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
     (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;
-    for (unsigned left = used_; left != 0; left &= left - 1) {
-        High& high = highs_[std::countr_zero(left)];
-        high.beside = true;
-        high.unplanned |= !planned && made.plan.block > high.bound;
-        suspect(high, made);
-    }
+    for (unsigned left = used_; left != 0; left &= left - 1) witness(highs_[std::countr_zero(left)], made);
 }
 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
@@ -228,6 +223,15 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
         close_step(session, high, now);
 }
 
+// What was in flight while the session paused is none of its step.
+[[gnu::noinline]] void Fikit::begin_step(High& high, Nanoseconds now) {
+    high.step_at = now;
+    high.beside = high.unplanned = false;
+    high.suspect = max_sessions;
+    high.suspect_block = 0;
+    for (unsigned at = 0; at < runs_; ++at) witness(high, running(at));
+}
+
 void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     SessionStatistics& statistics = statistics_[session];
     const Nanoseconds length = now - high.step_at;
@@ -244,9 +248,6 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     if (runs_ == 1 && high.step_issued == issued_)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent);
     high.step_issued = runs_ == 1 ? issued_ : 0;
-    high.unplanned = false;
-    for (unsigned at = 0; at < runs_; ++at)
-        high.unplanned |= !running(at).planned && running(at).plan.block > statistics.bound;
     set_bound(high);
     statistics.bound = high.bound;
     statistics.trust = high.trust;
@@ -270,7 +271,7 @@ inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused
     if (moment.beside && runs_ == operations) return false;
     if (gated_operations_ == 0) return true;
     if (moment.beside && unknowns_ > 0 && unknown(sessions_[session].head)) return false;
-    const Nanoseconds most = in_flight(moment.beside), all = refused ? most : together * most;
+    const Nanoseconds most = Levels::in_flight(moment.beside), all = refused ? most : together * most;
     const Nanoseconds ahead = moment.busy - moment.now, own = own_[session];
     const Running& first = running(0);
     if (charged_ - first.charge >= all || ahead >= all) {
@@ -342,6 +343,10 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         planned_for_ = max_sessions;
     }
     Nanoseconds again = 0;
+    if (!works_high(now)) {
+        const auto middle = static_cast<uint8_t>(partitions_ / 2);
+        return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
+    }
     if (entitled(session, now, again, can_confine ? smallest + 1u : 0)) {
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
@@ -355,7 +360,7 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
 Decision Fikit::decide(Nanoseconds now) {
     Decision answer;
     if (waiting_ == 0) return answer;
-    const Moment moment{now, busy_until(now), beside_high(now) || levels_[highest_level].in_flight > 0};
+    const Moment moment{now, busy_until(now), expects_high(now)};
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;

@@ -43,6 +43,9 @@
 //               unplanned (unknown, or by credit) lower nothing.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
 //               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
+//   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
+//               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
+//               middle partition, and what cannot be confined to the whole GPU.
 //   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
 //               session worked within `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
@@ -100,6 +103,7 @@ class Fikit final : public Levels {
         high->sequence->awaited();
     }
     Decision decide(Nanoseconds now) override;
+    Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
     SessionStatistics statistics(unsigned session) const override { return statistics_[session]; }
 
   private:
@@ -112,7 +116,8 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds patience = 4;
     // What several sessions may have in flight together, by what one may: their kernels run side by side.
     static constexpr Nanoseconds together = 2;
-    static constexpr Nanoseconds between = 1000;  // from one gated kernel's end to the next one's start
+    static constexpr Nanoseconds remembered = 200;  // times `high_memory`, of a high session that is there
+    static constexpr Nanoseconds between = 1000;    // from one gated kernel's end to the next one's start
     static constexpr double least_trust = 0.02, most_trust = 0.95;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
@@ -176,7 +181,7 @@ class Fikit final : public Levels {
     // When a decision is made: what all of its candidates have in common.
     struct Moment {
         Nanoseconds now = 0, busy = 0;  // busy: until then the GPU is, with the gated work in flight
-        bool beside = false;            // high work
+        bool beside = false;            // high work, or such as may come any moment
     };
 
     High* high_of(unsigned session) { return places_[session]; }
@@ -185,11 +190,18 @@ class Fikit final : public Levels {
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }
     void enlist(unsigned session, Nanoseconds now);
     void discharge(unsigned session);
-    void suspect(High& high, const Running& running) {
+    static void suspect(High& high, const Running& running) {
         if (running.plan.block < high.suspect_block) return;
         high.suspect = running.session;
         high.suspect_block = running.plan.block;
     }
+    // Gated work beside the step of a high session.
+    static void witness(High& high, const Running& running) {
+        high.beside = true;
+        high.unplanned |= !running.planned && running.plan.block > high.bound;
+        suspect(high, running);
+    }
+    void begin_step(High& high, Nanoseconds now);
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);
     void completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
@@ -230,6 +242,14 @@ class Fikit final : public Levels {
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);
     void wait_foreseen(High& high, const Sequence::Launch& launch);
     void learn(unsigned session, const High& high, const Running& run, Nanoseconds longer);
+    bool works_high(Nanoseconds now) const {
+        return levels_[highest_level].in_flight > 0 || beside_high(now);
+    }
+    // It works, or may any moment.
+    bool expects_high(Nanoseconds now) const {
+        return works_high(now) || (levels_[highest_level].members != 0 && high_at_ != 0 &&
+                                   now - high_at_ < remembered * bounds_.high_memory);
+    }
     static bool unknown(const Work& work) { return work.engine == Engine::kernel && !work.known; }
     bool has_room(unsigned session, const Moment& moment, bool refused, bool& full) const;
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);

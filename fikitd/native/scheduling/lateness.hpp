@@ -123,7 +123,7 @@ inline const Nanoseconds* Fikit::measured(const High& high, const Plan& plan) co
     position = sequence.next();
     for (unsigned seen = 0;; ++seen, ++position) {
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
-        issued = std::max(issued + launch.gap, now);
+        issued = std::max(issued + launch.gap - launch.doubt(), now);
         const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
             worst = std::max(worst, late - allowed);

@@ -38,6 +38,9 @@ class Sequence {
         uint32_t hash = 0;                    // of its key and the three before
         uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
         Engine engine = Engine::kernel;
+
+        // By how much it may come earlier. A pause is as long as others make it.
+        Nanoseconds doubt() const { return ordinal == 0 ? std::min(gap, 2 * deviation) : 0; }
     };
 
     // From the issue of a launch to its start on an idle GPU.
@@ -112,7 +115,7 @@ class Sequence {
 
     // How many launches are expected within such a time after the last one; only when known().
     uint32_t within(Nanoseconds time) {
-        const Nanoseconds until = at(cursor_).offset + time;
+        const Nanoseconds until = at(cursor_).offset + time + at(next()).doubt();
         horizon_ = std::clamp(horizon_, next(), head_);
         while (horizon_ < head_ && at(horizon_).offset < until) ++horizon_;
         while (horizon_ > next() && at(horizon_ - 1).offset >= until) --horizon_;

@@ -199,6 +199,59 @@ void unknown_kernels_run_one_at_a_time_on_the_smallest_partition() {
     CHECK_EQUAL(policy->statistics(2).refused[static_cast<unsigned>(Refusal::in_flight)], 1u);
 }
 
+// A service that is asked now and then is expected between two questions, too: what would hold the next
+// answer up is confined as far as it can be, until nobody has asked for long or can ask any more.
+void who_is_silent_may_come_any_moment() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.known = true;
+    high.blocks = 1056;
+    high.per_sm = 8;
+    high.expected = high.shortest = high.longest = high.block = 50 * us;
+    Nanoseconds now = ms;
+    for (unsigned step = 0; step < 50; ++step, now += (step % 7 + 1) * 20 * ms) {
+        for (unsigned number = 0; number < 8; ++number, now += 60 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            if (number == 7) policy->awaited(0, now);
+            policy->completed(0, high, 0, now + 58 * us);
+        }
+    }
+    const Bounds bounds = with_partitions();
+    Work blocks = high;
+    blocks.key = 100;
+    blocks.blocks = 10 * 1056;
+    blocks.waves = 10;
+    blocks.expected = blocks.longest = 10 * ms;
+    blocks.block = ms;
+    Work graph = blocks, filler = blocks;
+    graph.key = 101;
+    graph.whole = true;
+    filler.key = 102;
+    filler.expected = filler.longest = 30 * us;
+    filler.block = 3 * us;
+    const auto verdict_on = [&](const Work& work, Nanoseconds at) {
+        policy->arrived(1, work, at);
+        const Decision decision = policy->decide(at);
+        policy->withdrawn(1, at);
+        if (decision.verdict == Verdict::partition) CHECK_EQUAL(int{decision.partition}, 2);
+        return decision.verdict;
+    };
+    // The next question may come at once, though the last ones were 20 to 140 ms apart.
+    CHECK(verdict_on(blocks, now - 15 * ms) == Verdict::wait);
+    now += bounds.high_memory;
+    CHECK(verdict_on(blocks, now) == Verdict::partition);
+    CHECK(verdict_on(graph, now) == Verdict::whole);
+    CHECK(verdict_on(filler, now) == Verdict::whole);
+    CHECK_EQUAL(policy->in_flight(now), bounds.in_flight);
+    CHECK(verdict_on(blocks, now + 200 * bounds.high_memory) == Verdict::whole);
+    CHECK(policy->in_flight(now + 200 * bounds.high_memory) > bounds.in_flight);
+    policy->closed(0, now);
+    CHECK(verdict_on(blocks, now) == Verdict::whole);
+}
+
 }  // namespace
 
 int main() {
@@ -207,4 +260,5 @@ int main() {
     what_a_step_was_late_by_counts_more_than_what_was_foreseen();
     delays_are_put_down_to_who_caused_them();
     unknown_kernels_run_one_at_a_time_on_the_smallest_partition();
+    who_is_silent_may_come_any_moment();
 }
