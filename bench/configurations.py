@@ -197,8 +197,13 @@ def await_clients(mps: Mps, clients: Sequence[Process]) -> None:
 
 
 def settings_of(policy: str) -> str:
-    """The configuration of a daemon with a policy; ``+mps``: its executors are clients of MPS."""
+    """The configuration of a daemon with a policy.
+
+    ``@0.2`` behind its name: with this ``delay_share``; ``+mps`` last: its executors are clients of MPS.
+    """
     name, _, mps = policy.partition("+")
+    name, _, share = name.partition("@")
     partitions = "partitions = [0.91, 0.79, 0.67, 0.49, 0.25]\n" if name == "fikit" else ""
-    scheduling = f'[scheduling]\npolicy = "{name}"\n{partitions}'
+    delay = f"delay_share = {float(share)}\n" if share else ""
+    scheduling = f'[scheduling]\npolicy = "{name}"\n{partitions}{delay}'
     return f'{scheduling}[executor]\nmps = "{"auto" if mps else "off"}"\n'

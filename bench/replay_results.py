@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -151,7 +151,12 @@ WORKLOADS: Final[dict[str, Kinds]] = {
 
 
 def pairs(
-    policies: Sequence[str], tenants: int, seconds: float, of: str, seeds: int = 1
+    policies: Sequence[str],
+    tenants: int,
+    seconds: float,
+    of: str,
+    seeds: int = 1,
+    delay_share: float = Setup.delay_share,
 ) -> list[dict[str, Any]]:
     """Every pair under every policy, with every seed from 1."""
     high, low = WORKLOADS[of]()
@@ -159,7 +164,7 @@ def pairs(
     for above, below, seed in product(high, low, range(1, seeds + 1)):
         replayer = Replayer([above, below])
         for policy in policies:
-            setup = Setup(policy=policy, seconds=seconds, seed=seed)
+            setup = Setup(policy=policy, seconds=seconds, seed=seed, delay_share=delay_share)
             result = replayer.compare([above.name], [below.name] * tenants, setup)
             results.append({**result, "seed": seed})
             _show(results[-1])
@@ -197,31 +202,47 @@ def write(results: list[dict[str, Any]], path: Path) -> None:
     path.write_text(f'{head[:-2]},\n "pairs": [\n{lines}\n]}}\n')
 
 
+@dataclass(frozen=True)
+class Part:
+    """A file of results, ``replay-modelNAME.json``."""
+
+    name: str
+    what: str
+    of: str
+    policies: tuple[str, ...] = POLICIES
+    tenants: int = 1
+    delay_share: float = Setup.delay_share
+
+
+PARTS: Final = (
+    Part("", "nine recorded pairs", "recorded"),
+    Part("-four-tenants", "the same, four low tenants", "recorded", ("fikit", "strict"), tenants=4),
+    Part("-quick", "the same with quicker hosts", "quick"),
+    Part("-quick-10", "the same, `delay_share` 0.1", "quick", ("fikit",), delay_share=0.1),
+    Part("-quick-40", "the same, `delay_share` 0.4", "quick", ("fikit",), delay_share=0.4),
+    Part("-requests", "recorded pairs, asked now and then", "requests"),
+    Part("-made", "made-up pairs (bench/made.py)", "made"),
+    Part("-varied", "programs that do not repeat (bench/varied.py)", "varied"),
+    Part("-real", "real kernels (bench/real.py)", "real"),
+)
+
+
 def write_all(folder: Path, seconds: float, seeds: int) -> None:
     """What bench/results holds of the replay."""
     (folder / "replay-model-measured.txt").write_text(table(cells()) + "\n")
-    kinds = {
-        "replay-model": ("nine recorded pairs", POLICIES, 1, "recorded"),
-        "replay-model-four-tenants": ("the same, four low tenants", ("fikit", "strict"), 4, "recorded"),
-        "replay-model-quick": ("the same with quicker hosts", POLICIES, 1, "quick"),
-        "replay-model-requests": ("the same, asked now and then", POLICIES, 1, "requests"),
-        "replay-model-made": ("made-up pairs (bench/made.py)", POLICIES, 1, "made"),
-        "replay-model-varied": ("programs that do not repeat (bench/varied.py)", POLICIES, 1, "varied"),
-        "replay-model-real": ("real kernels (bench/real.py)", POLICIES, 1, "real"),
-    }
     lines = [
         f"`python -m bench.replay_results all --seeds {seeds} --seconds {seconds:g}` at {machine.commit()}.",
         "",
         "| pairs, policy | high p99 of alone, mean / worst | low throughput of the bound, mean / worst |",
         "|---|---|---|",
     ]
-    for name, (what, policies, tenants, of) in kinds.items():
-        results = pairs(policies, tenants, seconds, of, seeds)
-        write(results, folder / f"{name}.json")
+    for part in PARTS:
+        results = pairs(part.policies, part.tenants, seconds, part.of, seeds, part.delay_share)
+        write(results, folder / f"replay-model{part.name}.json")
         for policy, row in summary(results).items():
             tail = f"{row['hp_p99_mean']:.3f} / {row['hp_p99_worst']:.3f}"
             bound = f"{row['lp_of_bound_mean']:.3f} / {row['lp_of_bound_worst']:.3f}"
-            lines.append(f"| {what}, {policy} | {tail} | {bound} |")
+            lines.append(f"| {part.what}, {policy} | {tail} | {bound} |")
     (folder / "replay-model.md").write_text("\n".join(lines) + "\n")
 
 

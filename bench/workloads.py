@@ -133,7 +133,11 @@ def main() -> None:
     parser.add_argument(
         "--lows", default="1,2,4", help="numbers of low-priority processes beside the high one"
     )
-    parser.add_argument("--policies", default=SchedulingSection().policy, help="of fikitd")
+    parser.add_argument(
+        "--policies",
+        default=SchedulingSection().policy,
+        help="of fikitd, parted by commas; NAME@SHARE: with this delay_share",
+    )
     parser.add_argument("--start-ups", default="resnet50_inf", help="workload whose start is timed, or none")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=4.0, help="for each measurement, if time allows")
