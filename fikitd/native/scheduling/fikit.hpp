@@ -243,7 +243,7 @@ class Fikit final : public Levels {
     void wait_foreseen(High& high, const Sequence::Launch& launch);
     void learn(unsigned session, const High& high, const Running& run, Nanoseconds longer);
     bool works_high(Nanoseconds now) const {
-        return levels_[highest_level].in_flight > 0 || beside_high(now);
+        return beside_high(now) || levels_[highest_level].in_flight > 0;
     }
     // It works, or may any moment.
     bool expects_high(Nanoseconds now) const {
