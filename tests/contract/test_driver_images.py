@@ -126,6 +126,63 @@ def test_what_the_linker_misses_is_not_the_end_of_the_context(cuda: Cuda, fails:
     assert cuda.read(place)[0] == 7
 
 
+HEAD = b".version 7.1\n.target sm_80\n.address_size 64\n"
+DECLARED = (
+    HEAD
+    + b"""
+.extern .global .align 4 .u32 later;
+.extern .global .align 4 .u32 nowhere;
+.extern .shared .align 8 .b8 room[64];
+.extern .shared .align 8 .b8 rest[];
+.visible .entry tell(.param .u64 place)
+{
+    .reg .b32 %value<4>;
+    .reg .b64 %place;
+    ld.param.u64 %place, [place];
+    ld.global.u32 %value0, [later];
+    ld.global.u32 %value1, [nowhere];
+    mov.u32 %value2, room;
+    mov.u32 %value3, rest;
+    sub.u32 %value3, %value3, %value2;
+    st.shared.u32 [room+60], %value3;
+    ld.shared.u32 %value2, [room+60];
+    st.global.v2.u32 [%place], {%value0, %value1};
+    st.global.u32 [%place+8], %value2;
+    ret;
+}
+"""
+)
+"""What a compiler like LLVM's makes of variables of known size that it takes to be elsewhere."""
+DEFINED = b".visible .global .align 4 .u32 later = 5;\n"
+
+
+def test_variables_that_are_declared_elsewhere(cuda: Cuda) -> None:
+    for text in (DECLARED + DEFINED, DECLARED.replace(HEAD, HEAD + DEFINED)):
+        tell = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(text + b"\0"), b"tell")
+        assert (
+            cuda.cuFuncGetAttribute(cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, tell) == 64
+        )
+        place = cuda.device_words(3)
+        cuda.launch_function(tell, place)
+        assert list(cuda.read(place, 3)) == [5, 0, 64]
+
+
+def test_the_linker_joins_variables(cuda: Cuda) -> None:
+    without = b".extern .global .align 4 .u32 nowhere;\n"
+    texts = DECLARED.replace(without, b"").replace(b"nowhere", b"later") + b"\0", HEAD + DEFINED + b"\0"
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+    for order in (texts, texts[::-1]):
+        state = cuda.cuLinkCreate(0, [], [])
+        for text in order:
+            cuda.cuLinkAddData(state, kind, text, len(text), b"", 0, [], [])
+        image, _size = cuda.cuLinkComplete(state)
+        tell = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"tell")
+        place = cuda.device_words(3)
+        cuda.launch_function(tell, place)
+        assert list(cuda.read(place, 3)) == [5, 5, 64]
+        cuda.cuLinkDestroy(state)
+
+
 def add_missing(cuda: Cuda) -> None:
     state = cuda.cuLinkCreate(0, [], [])
     kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX

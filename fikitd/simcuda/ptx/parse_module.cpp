@@ -113,6 +113,8 @@ void Parser::parse_module() {
     }
     while (accept(',')) word();
     while (lexer_.peek().kind != TokenKind::end) parse_directive();
+    for (const auto& [name, declared] : awaited_)
+        if (!declared.sized) fail(declared.line, "Unresolved extern variable " + quoted(name));
     resolve_references();
     for (Draft& draft : drafts_) lower(draft, module_, program_);
 }
@@ -207,32 +209,59 @@ Parser::Declarator Parser::declarator() {
     return declared;
 }
 
-std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft, bool external) {
+std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft) {
     std::uint32_t& used = draft != nullptr ? shared_bytes_ : module_shared_;
     const std::uint64_t start =
         (std::uint64_t{used} + declared.alignment - 1) / declared.alignment * declared.alignment;
-    const std::uint64_t end = external || !declared.sized ? used : start + declared.bytes();
+    const std::uint64_t end = declared.sized ? start + declared.bytes() : used;
     if (end > model::shared_per_block) fail(declared.line, "Entry function uses too much shared data");
     used = static_cast<std::uint32_t>(end);
     return static_cast<std::uint32_t>(start);
+}
+
+// A name may be declared .extern, too, before or after its definition. Where there is none, as ptxas has it,
+// what has a size is a variable like any other.
+bool Parser::joins_others(std::string_view space, const Declarator& declared, bool external) {
+    const auto known = scopes_.front().names.find(declared.name);
+    if (known == scopes_.front().names.end() || known->second.kind != OperandKind::variable) return false;
+    if (external) return true;
+    if (awaited_.erase(declared.name) == 0) return false;
+    const Operand& before = known->second;
+    const Space wanted = space == ".shared"  ? Space::shared
+                         : space == ".const" ? Space::constant
+                                             : Space::global;
+    if (before.space != wanted)
+        fail(declared.line, "Variable " + quoted(declared.name) + " was declared in another state space");
+    if (wanted == Space::shared) {
+        if (!declared.sized || declared.bytes() != before.bytes)
+            fail(declared.line, "Variable " + quoted(declared.name) + " was declared with another size");
+    } else {
+        Variable& variable = module_.variables[before.value];
+        variable.alignment = std::max(variable.alignment, declared.alignment);
+        parse_initial(variable, declared);
+    }
+    return true;
 }
 
 // .global .align 4 .u32 name[4] = {1, 2, 3, 4};
 void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
     do {
         Declarator declared = declarator();
+        if (draft == nullptr && joins_others(space, declared, external)) continue;
         const Token at = lexer_.peek();
         Operand operand;
         operand.kind = OperandKind::variable;
         operand.text = declared.name;
         if (space == ".shared") {
             operand.space = Space::shared;
-            operand.value = place_shared(declared, draft, external);
+            operand.value = place_shared(declared, draft);
             operand.bytes = static_cast<std::uint32_t>(declared.bytes());
-            if (external || !declared.sized) {
+            if (!declared.sized || operand.bytes == 0) {
                 // All unsized arrays begin where the sized ones end: `bytes` 0 says so.
                 operand.value = declared.alignment;
                 operand.bytes = 0;
+            } else if (external) {
+                awaited_.emplace(declared.name, declared);
             }
         } else if (space == ".local") {
             if (draft == nullptr) fail(declared.line, "a .local variable belongs in a function");
@@ -247,7 +276,6 @@ void Parser::parse_variable(std::string_view space, Draft* draft, bool external)
             operand.bytes = static_cast<std::uint32_t>(declared.bytes());
             used = static_cast<std::uint32_t>(start + declared.bytes());
         } else {
-            if (external) fail(declared.line, "Unresolved extern variable " + quoted(declared.name));
             Variable variable;
             variable.name = declared.name;
             variable.alignment = declared.alignment;
@@ -255,7 +283,14 @@ void Parser::parse_variable(std::string_view space, Draft* draft, bool external)
             operand.space = variable.constant ? Space::constant : Space::global;
             operand.value = module_.variables.size();
             module_.variables.push_back(std::move(variable));
-            parse_initial(module_.variables.back(), declared);
+            if (external) {
+                if (declared.bytes() > variable_limit)
+                    fail(declared.line, "variable " + quoted(declared.name) + " is too large");
+                awaited_.emplace(declared.name, declared);
+                module_.variables.back().bytes = declared.bytes();
+            } else {
+                parse_initial(module_.variables.back(), declared);
+            }
         }
         declare(at, declared.name, operand);
     } while (accept(','));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -61,7 +62,8 @@ class Parser {
     void parse_variable(std::string_view space, Draft* draft, bool external);
     void parse_initial(Variable& variable, const Declarator& declared);
     void parse_value(Variable& variable, Type type);
-    std::uint32_t place_shared(const Declarator& declared, Draft* draft, bool external);
+    std::uint32_t place_shared(const Declarator& declared, Draft* draft);
+    bool joins_others(std::string_view space, const Declarator& declared, bool external);
     void resolve_references();
 
     void parse_function(bool entry);
@@ -84,7 +86,8 @@ class Parser {
     Lexer lexer_;
     Module& module_;
     Program& program_;
-    std::vector<Scope> scopes_{1};  // the module's first
+    std::vector<Scope> scopes_{1};                    // the module's first
+    std::map<std::string_view, Declarator> awaited_;  // declared .extern, not defined yet
     std::vector<Reference> references_;
     std::deque<Draft> drafts_;
     std::uint32_t module_shared_ = 0;

@@ -32,6 +32,7 @@ NAMES = [
     "stream_values",
     "host_functions",
     "many",
+    "names",
     "virtual_memory",
     "graphs",
     "graphs_by_hand",
