@@ -172,6 +172,7 @@ Parser::Declarator Parser::declarator() {
             if (!std::has_single_bit(alignment)) fail(token.line, "alignment must be a power of two");
         } else if (token.is(".attribute")) {
             expect('(');
+            declared.managed = declared.managed || lexer_.peek().is(".managed");
             skip_to(')');
         } else if (token.is(".v2") || token.is(".v4")) {
             declared.width = token.is(".v2") ? 2 : 4;
@@ -221,6 +222,8 @@ std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft, boo
 void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
     do {
         Declarator declared = declarator();
+        if (declared.managed && space != ".global")
+            fail(declared.line, "only a .global variable can be .managed");
         const Token at = lexer_.peek();
         Operand operand;
         operand.kind = OperandKind::variable;
@@ -252,6 +255,7 @@ void Parser::parse_variable(std::string_view space, Draft* draft, bool external)
             variable.name = declared.name;
             variable.alignment = declared.alignment;
             variable.constant = space == ".const";
+            variable.managed = declared.managed;
             operand.space = variable.constant ? Space::constant : Space::global;
             operand.value = module_.variables.size();
             module_.variables.push_back(std::move(variable));
