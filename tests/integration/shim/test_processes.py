@@ -160,9 +160,9 @@ def executors(daemon: Served) -> list[int]:
 
 
 def test_what_is_not_served_is_counted_and_told(daemon: Served, client: Client) -> None:
-    text = (
-        START
-        + "start()\nnobody = driver.CUmulticastObjectProp()\nfor _ in range(3): driver.cuMulticastCreate(nobody)\nos.kill(os.getpid(), 9)\n"
+    text = START + (
+        "start()\nnobody = driver.CUmulticastObjectProp()\n"
+        "for _ in range(3): driver.cuMulticastCreate(nobody)\nos.kill(os.getpid(), 9)\n"
     )
     fikitctl = [
         sys.executable,

@@ -52,6 +52,7 @@ NAMES = [
     "copy_misuse",
     "event_misuse",
     "host_memory",
+    "managed",
     "launch_misuse",
     "libraries",
     "pool_misuse",
