@@ -325,6 +325,11 @@ struct Session {
         }
         return size <= there;
     }
+    // Whether the GPU reaches it over the link.
+    bool is_pinned(CUdeviceptr address) const {
+        const auto behind = buffers.upper_bound(address);
+        return behind != buffers.begin() && std::prev(behind)->second.module == Buffer::pinned;
+    }
     // A range of a pinned buffer, or of the staging area (buffer 0); nullptr when it is not all within.
     uint8_t* host_memory(uint32_t buffer, uint64_t staging_bytes, uint64_t offset, uint64_t size) const {
         uint8_t* base = outbox.data() + outbox.size() - staging_bytes;
