@@ -45,7 +45,7 @@ inline CUmemLocation location_of(CUdevice device) {
 class ManagedAdvice {
   public:
     ManagedAdvice(uint64_t address, uint64_t bytes)
-        : first_{address, {}, nullptr}, end_(address + (bytes + page - 1) / page * page) {}
+        : first_{address, {}, nullptr}, end_(up(address + bytes)) {}
     ~ManagedAdvice() {
         while (first_.next != nullptr) {
             Piece* const piece = first_.next;

@@ -4,6 +4,7 @@
 #include "host_memory.hpp"
 #include "objects.hpp"
 #include "served.hpp"
+#include "slabs.hpp"
 
 namespace fikit::shim {
 
@@ -11,15 +12,23 @@ CUresult allocate_host(uint64_t bytes, Range& range) {
     uint32_t handle = 0;
     HostBuffer buffer{};
     Device& device = current_device();
+    const bool managed = range.kind == Range::Kind::managed;
+    range.bytes = bytes;
+    range.device = static_cast<uint8_t>(device.ordinal);
+    if (managed && bytes <= Slabs::largest_piece &&
+        slabs.take(device, bytes, range.address, range.handle) == CUDA_SUCCESS) {
+        range.device_address = range.address;
+        if (ranges.add(range)) return CUDA_SUCCESS;
+        slabs.give_back(device, range.handle, range.address, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     const Status status = device.producer->host_allocate(bytes, handle, buffer);
     if (status != status::success) return result_of(status);
     range.address = reinterpret_cast<uintptr_t>(buffer.address);
-    range.bytes = bytes;
     range.device_address = buffer.device_address;
     range.handle = handle;
-    range.device = static_cast<uint8_t>(device.ordinal);
-    const bool one_address = range.kind != Range::Kind::managed || range.device_address == range.address;
-    if (one_address && ranges.add(range)) return CUDA_SUCCESS;
+    const bool one_address = range.device_address == range.address;
+    if ((one_address || !managed) && ranges.add(range)) return CUDA_SUCCESS;
     device.producer->host_free(handle);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -32,7 +41,11 @@ CUresult free_host(const Range& range) {
         if (i == range.device && status != status::success) return result_of(status);
     }
     if (range.advice != nullptr) forget(range.advice);
-    return result_of(process.producer(range.device).host_free(range.handle));
+    Device& device = process.device(range.device);
+    if (range.kind == Range::Kind::managed &&
+        slabs.give_back(device, range.handle, range.address, range.bytes))
+        return CUDA_SUCCESS;
+    return result_of(device.producer->host_free(range.handle));
 }
 
 namespace {

@@ -133,6 +133,26 @@ def test_it_is_freed_as_device_memory(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuMemFree, address)
 
 
+def test_thousands_of_small_ones(cuda: Cuda, fails: Check) -> None:
+    sizes = [8 + 8 * (i * 37 % 200) for i in range(6000)]
+    places = [int(cuda.cuMemAllocManaged(size, EVERY)) for size in sizes]
+    for index, (place, size) in enumerate(zip(places, sizes, strict=True)):
+        words(place, size // 4)[:] = index
+    cuda.launch("store", places[4000], ctypes.c_uint32(77))
+    cuda.cuMemsetD32(places[4001], 78, 1)
+    cuda.cuCtxSynchronize()
+    assert words(places[4000], 2).tolist() == [77, 4000]
+    assert words(places[4001], 2).tolist() == [78, 4001]
+    for index in (0, 3999, 4002, 5999):
+        assert (words(places[index], sizes[index] // 4) == index).all()
+    base, size = cuda.cuMemGetAddressRange(places[9] + 4)
+    assert (int(base), size) == (places[9], sizes[9])
+    fails("INVALID_VALUE", cuda.cuMemFree, places[9] + 4)
+    for place in places[::2] + places[1::2]:
+        cuda.cuMemFree(place)
+    fails("INVALID_VALUE", cuda.cuMemFree, places[9])
+
+
 def test_what_its_address_is(cuda: Cuda, managed: int) -> None:
     names = ("IS_MANAGED", "MEMORY_TYPE", "DEVICE_POINTER", "HOST_POINTER", "RANGE_START_ADDR", "RANGE_SIZE")
     kinds = [getattr(cuda.CUpointer_attribute, "CU_POINTER_ATTRIBUTE_" + name) for name in names]
