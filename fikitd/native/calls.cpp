@@ -154,7 +154,7 @@ class CallHandler {
         reply.size = size;
         reply.device_address = buffer.device;
         session_.host_bytes += size;
-        session_.buffers[buffer.device] = {size, Buffer::pinned};
+        if (buffer.device != 0) session_.buffers[buffer.device] = {size, Buffer::pinned};
         session_.host_buffers.emplace(request.handle, std::move(buffer));
         return CUDA_SUCCESS;
     }

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from fikit import protocol
 from fikit.unmodified import variables
 
 from tests.integration.conftest import Client
-from tests.integration.end_to_end.conftest import SETTINGS, Served
+from tests.integration.end_to_end.conftest import CHOICE, SETTINGS, Served
 from tests.integration.shim.conftest import Runner
 from tests.integration.shim.test_processes import START, executors, run
 
@@ -144,3 +145,15 @@ names(driver.cuModuleGetGlobal(module, b"neither"))
     )
     assert "NOT_SUPPORTED SUCCESS\nNOT_FOUND\n" in told.stdout, told.stderr
     assert "calls that fikitd does not serve: cuLibraryGetManaged (1)" in told.stderr
+
+
+@pytest.mark.skipif(
+    CHOICE != "sim", reason="between a GPU and its host it is the machine's PCIe bridge that tells"
+)
+def test_the_host_and_a_kernel_add_to_one_word(
+    natively: Runner, shared: Runner, build: Callable[..., str]
+) -> None:
+    program = build("host_atomics")
+    for run_it in (natively, shared):
+        code, output, errors = run_it(program)
+        assert (code, output) == (0, "0 lost\n"), errors
