@@ -231,17 +231,61 @@ Status Producer::stream_create(uint32_t flags, int32_t priority, uint32_t& strea
     if ((flags & FIKIT_STREAM_NON_BLOCKING) == 0) store_relaxed(blocking_used_, 1u);
     if (stream >= streams_used_) store_release(streams_used_, stream + 1);
     channel_.commit();
-    return status::success;
+    store_release(streams_[stream].alive, true);
+    const uint32_t all = load_acquire(joint_event_);
+    return all == 0 ? status::success : event_wait(all, stream);
 }
 
 Status Producer::stream_destroy(uint32_t stream) {
     fikit_stream* record;
     if (stream == 0) return status::invalid_handle;
+    const Locked lock(joint_mutex_);
+    store_release(streams_[stream].alive, false);
     if (const Status status = begin(FIKIT_OP_STREAM_DESTROY, stream, record)) return status;
     record->flags = 0;
     record->priority = 0;
     channel_.commit();
     stream_handles_.give_back(stream);
+    return status::success;
+}
+
+// The mutex is held.
+Status Producer::find_joint() {
+    if (joint_ != 0) return status::success;
+    uint32_t stream = 0, event = 0;
+    if (const Status status = event_create(event)) return status;
+    if (const Status status = stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream)) {
+        event_handles_.give_back(event);
+        return status;
+    }
+    joint_ = stream;
+    store_release(joint_event_, event);
+    return status::success;
+}
+
+Status Producer::event_record_everywhere(uint32_t event, bool timing) {
+    const Locked lock(joint_mutex_);
+    if (const Status status = find_joint()) return status;
+    const uint32_t used = load_acquire(streams_used_);
+    for (uint32_t stream = 0; stream < used; ++stream) {
+        uint32_t point = 0;
+        if (stream == joint_ || !alive(stream) || idle(stream)) continue;
+        if (const Status status = event_create(point)) return status;
+        Status status = event_record(point, stream, false);
+        if (status == status::success) status = event_wait(point, joint_);
+        event_destroy(point);
+        if (status != status::success) return status;
+    }
+    return event_record(event, joint_, timing);
+}
+
+// The mutex is held.
+Status Producer::spread() {
+    if (const Status status = event_record(joint_event_, joint_, false)) return status;
+    const uint32_t used = load_acquire(streams_used_);
+    for (uint32_t stream = 0; stream < used; ++stream)
+        if (stream != joint_ && alive(stream))
+            if (const Status status = event_wait(joint_event_, stream)) return status;
     return status::success;
 }
 

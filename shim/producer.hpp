@@ -105,6 +105,11 @@ class Producer {
     // The step of its latest record.
     void event_step(uint32_t event, uint32_t& stream, uint64_t& step) const;
     Status event_synchronize(uint32_t event, int64_t deadline = forever);
+    // Of all streams at once. The event stands for all that was issued so far; `wait` makes a stream wait,
+    // and with it all others, and those that are made later.
+    Status event_record_everywhere(uint32_t event, bool timing);
+    template <class Wait>
+    Status wait_everywhere(const Wait& wait);
     Status event_elapsed(uint32_t start, uint32_t end, double& milliseconds);
 
     Status memory_allocate(uint64_t bytes, uint64_t& address, uint64_t& charged);
@@ -149,6 +154,7 @@ class Producer {
         uint64_t marked;  // the last one that asked for its mark
         uint64_t host;    // the last one that is a host function
         int64_t usual_wait_ns;
+        bool alive;  // made and not destroyed; of stream 0 it says nothing
     };
 
     Producer() : staging_(channel_), host_functions_(channel_) {}
@@ -159,6 +165,9 @@ class Producer {
     uint64_t finish(fikit_record& record, bool mark);
 
     bool idle(uint32_t stream) const;
+    bool alive(uint32_t stream) const { return stream == 0 || load_acquire(streams_[stream].alive); }
+    Status find_joint();
+    Status spread();
     bool nothing_before(uint32_t stream) const;
     Status ask_for_mark(uint32_t stream, uint64_t& step);
     Status wait_for(uint32_t stream, uint64_t step, int64_t deadline);
@@ -185,6 +194,11 @@ class Producer {
     // By event: stream in the upper 12 bits, step below; 0: never recorded. Anonymous memory, so only what
     // is used takes any.
     uint64_t* events_ = nullptr;
+
+    // A stream that other streams wait for all at once, and the event that they wait for; made when first
+    // needed. No stream ends while all are gone through.
+    pthread_mutex_t joint_mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    uint32_t joint_ = 0, joint_event_ = 0;
 
     mutable pthread_mutex_t host_buffers_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     HostBuffer* host_buffers_ = nullptr;  // by handle; likewise
@@ -236,6 +250,14 @@ inline Status Producer::launch_with(const LaunchShape& shape, const fikit_attrib
     pack(behind + attribute_bytes);
     finish(record->record, false);
     return status::success;
+}
+
+template <class Wait>
+Status Producer::wait_everywhere(const Wait& wait) {
+    const Locked lock(joint_mutex_);
+    if (const Status status = find_joint()) return status;
+    const Status status = wait(joint_);
+    return status == status::success ? spread() : status;
 }
 
 template <class Record>

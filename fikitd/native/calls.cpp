@@ -154,6 +154,7 @@ class CallHandler {
         reply.size = size;
         reply.device_address = buffer.device;
         session_.host_bytes += size;
+        if (buffer.device != 0) session_.buffers[buffer.device] = {size, Buffer::pinned};
         session_.host_buffers.emplace(request.handle, std::move(buffer));
         return CUDA_SUCCESS;
     }
@@ -238,6 +239,10 @@ class CallHandler {
         size_t size = 0;
         const CUresult result = driver_.cuModuleGetGlobal_(&address, &size, module, name.c_str());
         if (result != CUDA_SUCCESS) return result;
+        // The driver keeps a managed variable for the host of this process; the tenant's never sees it.
+        unsigned managed = 0;
+        driver_.cuPointerGetAttribute_(&managed, CU_POINTER_ATTRIBUTE_IS_MANAGED, address);
+        if (managed != 0) return CUDA_ERROR_NOT_SUPPORTED;
         session_.buffers[address] = {size, request.module};
         reply.address = address;
         reply.size = size;

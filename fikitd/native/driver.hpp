@@ -44,6 +44,7 @@ namespace fikit {
     X(cuModuleUnload)                                       \
     X(cuModuleGetFunction)                                  \
     X(cuModuleGetGlobal)                                    \
+    X(cuPointerGetAttribute)                                \
     X(cuFuncGetAttribute)                                   \
     X(cuFuncSetAttribute)                                   \
     X(cuFuncLoad)                                           \

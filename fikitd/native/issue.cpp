@@ -173,7 +173,8 @@ void Core::prepare_copy(Session& session) {
     } else if (record.op == FIKIT_OP_FILL) {
         const auto& fill = session.head->as<fikit_fill>();
         const auto bytes = static_cast<double>(fill.count) * fill.width;
-        work.expected = copy_latency + static_cast<Nanoseconds>(bytes / device_bytes_per_ns);
+        const double rate = session.is_pinned(fill.device) ? link_bytes_per_ns : device_bytes_per_ns;
+        work.expected = copy_latency + static_cast<Nanoseconds>(bytes / rate);
         work.engine = scheduling::Engine::on_device;
     }
 }

@@ -49,6 +49,7 @@ void Core::manage(Session& session) {
                 break;
             }
             session.host_bytes -= buffer->second.memory.size();
+            session.buffers.erase(buffer->second.device);
             session.frees.push_back({0, std::move(buffer->second), session.steps_issued});
             session.host_buffers.erase(buffer);
             break;

@@ -179,9 +179,9 @@ constexpr uint64_t arena_bytes = uint64_t{256} << 30;                // of virtu
 constexpr unsigned address_regions = 9;  // up to where programs themselves lie
 constexpr uint64_t first_arena = uint64_t{1} << 40, arena_region_bytes = uint64_t{8} << 40;
 
-// Device memory of the session: an allocation, or a variable of a module.
+// Memory of the session that the GPU reaches: an allocation, a variable of a module, or pinned memory.
 struct Buffer {
-    static constexpr uint32_t no_module = UINT32_MAX;
+    static constexpr uint32_t no_module = UINT32_MAX, pinned = UINT32_MAX - 1;
     uint64_t size = 0;
     uint32_t module = no_module;
 };
@@ -324,6 +324,11 @@ struct Session {
             there += buffer->second.size;
         }
         return size <= there;
+    }
+    // Whether the GPU reaches it over the link.
+    bool is_pinned(CUdeviceptr address) const {
+        const auto behind = buffers.upper_bound(address);
+        return behind != buffers.begin() && std::prev(behind)->second.module == Buffer::pinned;
     }
     // A range of a pinned buffer, or of the staging area (buffer 0); nullptr when it is not all within.
     uint8_t* host_memory(uint32_t buffer, uint64_t staging_bytes, uint64_t offset, uint64_t size) const {

@@ -64,5 +64,5 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
         int, Meta(ge=1 << 20, le=1 << 32, description="Staging memory of a session, for pageable copies.")
     ] = 32 << 20
     pinned_limit_bytes: Annotated[
-        int, Meta(ge=0, le=1 << 46, description="Pinned host memory that one session may have.")
+        int, Meta(ge=0, le=1 << 46, description="Pinned and managed memory that one session may have.")
     ] = 16 << 30

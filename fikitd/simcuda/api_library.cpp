@@ -3,6 +3,8 @@
 // The driver lets a CUkernel stand for a CUfunction, and here a library is an image like a module's,
 // so most calls are those of modules and functions. A library's variables are placed when they are
 // first used, on the device that is then current.
+#include <algorithm>
+
 #include "driver.hpp"
 #include "image.hpp"
 #include "jit_options.hpp"
@@ -86,12 +88,17 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     return cuModuleGetGlobal_v2(address, bytes, as_module(library), name);
 }
-// The PTX that is read here has neither managed variables nor unified functions.
-CUresult cuLibraryGetManaged(CUdeviceptr*, size_t*, CUlibrary library, const char* name) {
-    return with_library(library, [&](Driver&, Image&) -> CUresult {
-        return name == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
+CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+    const CUresult result = with_library(library, [&](Driver&, Image& image) -> CUresult {
+        if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+        const bool there = std::ranges::any_of(image.module.variables, [&](const ptx::Variable& variable) {
+            return variable.managed && variable.name == name;
+        });
+        return there ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     });
+    return result == CUDA_SUCCESS ? cuLibraryGetGlobal(address, bytes, library, name) : result;
 }
+// The PTX that is read here has no unified functions.
 CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const char* name) {
     return with_library(library, [&](Driver&, Image&) -> CUresult {
         return function == nullptr || name == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;

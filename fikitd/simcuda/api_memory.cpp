@@ -13,7 +13,6 @@ using namespace fikit::sim;
 namespace {
 
 constexpr std::size_t host_page = 4096;
-constexpr std::size_t pages_of(std::size_t bytes) { return (bytes + host_page - 1) / host_page * host_page; }
 
 CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std::size_t bytes,
                   CUdeviceptr* address) {
@@ -48,7 +47,6 @@ void add_host(Driver& driver, Context& context, void* start, std::size_t bytes, 
     block.id = driver.next_id++;
     block.on_host = true;
     driver.blocks[block.address] = block;
-    driver.space.map({block.address, bytes, static_cast<std::byte*>(start), Access::read_write});
 }
 
 CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
@@ -60,12 +58,11 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
         *start = nullptr;
         if (bytes == 0) return CUDA_SUCCESS;
         if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
-        void* got =
-            mmap(nullptr, pages_of(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        if (got == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
+        const std::uint64_t got = allocate_host_pages(driver.space, bytes);
+        if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
         driver.hold_launches(model::call::by_size(model::call::host_allocate, bytes));
-        add_host(driver, context, got, bytes, flags, Block::Kind::host_allocated);
-        *start = got;
+        *start = reinterpret_cast<void*>(got);
+        add_host(driver, context, *start, bytes, flags, Block::Kind::host_allocated);
         return CUDA_SUCCESS;
     });
 }
@@ -73,8 +70,8 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
 // Whether the process has these pages at all.
 bool mapped_by_host(const void* start, std::size_t bytes) {
     const auto first = reinterpret_cast<std::uint64_t>(start) / host_page * host_page;
-    const std::size_t length = pages_of(reinterpret_cast<std::uint64_t>(start) + bytes - first);
-    std::vector<unsigned char> present(length / host_page);
+    const std::size_t length = reinterpret_cast<std::uint64_t>(start) + bytes - first;
+    std::vector<unsigned char> present((length + host_page - 1) / host_page);
     return mincore(reinterpret_cast<void*>(first), length, present.data()) == 0;
 }
 
@@ -98,7 +95,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
         case CU_POINTER_ATTRIBUTE_CONTEXT:
             return block->context == nullptr ? put(CUcontext{nullptr}) : put(block->context->handle);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
-            return put(block->host() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
+            return put(block->host() && !block->managed() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
             return put(pointer);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
@@ -109,7 +106,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:
             return put(static_cast<unsigned long long>(block->id));
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
-            return put(0);
+            return put(block->managed() ? 1 : 0);
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
             return put(block->device);
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
@@ -196,7 +193,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
         const auto is_allocation = [&] {
             const auto found = driver.blocks.find(address);
             return found != driver.blocks.end() &&
-                   (found->second.kind == Block::Kind::device || found->second.kind == Block::Kind::pooled);
+                   (found->second.kind == Block::Kind::device || found->second.kind == Block::Kind::pooled ||
+                    (found->second.managed() && found->second.context != nullptr));
         };
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
@@ -240,8 +238,7 @@ CUresult cuMemFreeHost(void* start) {
             if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
             const std::size_t bytes = driver.blocks[address].bytes;
             driver.blocks.erase(address);
-            driver.space.unmap(address, 1);
-            munmap(start, pages_of(bytes));
+            release_host_pages(driver.space, address, bytes);
             return CUDA_SUCCESS;
         });
 }
@@ -250,7 +247,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* start, unsigne
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
         const Block* block = driver.block_of(reinterpret_cast<std::uint64_t>(start));
-        if (block == nullptr || !block->host()) return CUDA_ERROR_INVALID_VALUE;
+        if (block == nullptr || !block->host() || block->managed()) return CUDA_ERROR_INVALID_VALUE;
         *address = reinterpret_cast<std::uint64_t>(start);
         return CUDA_SUCCESS;
     });
@@ -277,11 +274,13 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
             return CUDA_ERROR_NOT_SUPPORTED;
         const auto address = reinterpret_cast<std::uint64_t>(start);
         const Block* block = driver.block_of(address);
-        if (block != nullptr && block->kind == Block::Kind::host_allocated) return CUDA_ERROR_INVALID_VALUE;
+        if (block != nullptr && (block->kind == Block::Kind::host_allocated || block->managed()))
+            return CUDA_ERROR_INVALID_VALUE;
         if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
         if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
         driver.hold_launches(model::call::by_size(model::call::host_register, bytes));
         add_host(driver, context, start, bytes, flags, Block::Kind::host_registered);
+        driver.space.map({address, bytes, static_cast<std::byte*>(start), Access::read_write});
         return CUDA_SUCCESS;
     });
 }

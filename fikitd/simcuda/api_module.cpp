@@ -59,7 +59,8 @@ CUresult place_image(Driver& driver, Image& image, int device) {
     image.device = device;
     for (const ptx::Variable& variable : image.module.variables) {
         const std::size_t bytes = std::max<std::size_t>(variable.bytes, 1);
-        const std::uint64_t address = heap.allocate(bytes);
+        const std::uint64_t address =
+            variable.managed ? allocate_host_pages(driver.space, bytes) : heap.allocate(bytes);
         if (address == 0) {
             driver.release_image(image);
             image.device = -1;
@@ -71,6 +72,7 @@ CUresult place_image(Driver& driver, Image& image, int device) {
         block.bytes = bytes;
         block.device = device;
         block.id = driver.next_id++;
+        if (variable.managed) make_managed(block);
         driver.blocks[address] = block;
     }
     for (std::size_t index = 0; index < image.variables.size(); ++index) {

@@ -226,6 +226,7 @@ bool read_registers(const File& file, std::map<std::string_view, std::uint32_t>&
 }
 
 bool read_variables(const File& file, ptx::Module& module) {
+    constexpr unsigned managed_mark = 0x4;
     for (const Elf64_Sym& symbol : file.symbols) {
         if (ELF64_ST_TYPE(symbol.st_info) != STT_OBJECT || symbol.st_shndx >= file.sections.size()) continue;
         const Section& section = file.sections[symbol.st_shndx];
@@ -240,6 +241,7 @@ bool read_variables(const File& file, ptx::Module& module) {
         variable.name = file.symbol_name(symbol);
         variable.bytes = symbol.st_size;
         variable.alignment = 16;
+        variable.managed = (symbol.st_other & managed_mark) != 0;
         if (initialised) {
             const auto content = part(section.content, symbol.st_value, symbol.st_size);
             if (!content) return false;

@@ -1,8 +1,6 @@
 // See driver.hpp.
 #include "driver.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstdio>
 
@@ -127,9 +125,13 @@ Context* Driver::make_context(int device) {
 void Driver::release_image(Image& image) {
     for (std::size_t index = 0; index < image.variables.size(); ++index) {
         SimulatedDevice& device = *devices[static_cast<std::size_t>(image.device)];
-        device.heap.release(image.variables[index],
-                            std::max<std::size_t>(image.module.variables[index].bytes, 1));
-        blocks.erase(image.variables[index]);
+        const std::uint64_t address = image.variables[index];
+        const std::size_t bytes = std::max<std::size_t>(image.module.variables[index].bytes, 1);
+        if (image.module.variables[index].managed)
+            release_host_pages(space, address, bytes);
+        else
+            device.heap.release(address, bytes);
+        blocks.erase(address);
     }
     image.variables.clear();
     for (auto& entry : image.functions) functions.remove(entry.second.get());
@@ -155,10 +157,10 @@ void Driver::destroy_context(Context& context) {
         if (block.context != &context) return false;
         if (block.kind == Block::Kind::mapped) return false;  // belongs to the process
         if (block.kind == Block::Kind::device) device.heap.release(block.address, block.bytes);
-        if (block.host()) space.unmap(block.address, 1);
-        if (block.kind == Block::Kind::host_allocated) {
-            munmap(reinterpret_cast<void*>(block.address), (block.bytes + 4095) / 4096 * 4096);
-        }
+        if (block.kind == Block::Kind::host_allocated || block.kind == Block::Kind::managed)
+            release_host_pages(space, block.address, block.bytes);
+        else if (block.host())
+            space.unmap(block.address, 1);
         return true;
     });
 }

@@ -375,6 +375,18 @@
     X(cuMemAllocAsync, 11020)                                     \
     X(cuMemAllocFromPoolAsync, 11020)                             \
     X(cuMemFreeAsync, 11020)                                      \
+    /* Managed memory */                                          \
+    X(cuMemAllocManaged, 6000)                                    \
+    X(cuMemAdvise, 8000)                                          \
+    X(cuMemAdvise_v2, 12020)                                      \
+    X(cuMemPrefetchAsync, 8000)                                   \
+    X(cuMemPrefetchAsync_v2, 12020)                               \
+    X(cuMemPrefetchBatchAsync, 13000)                             \
+    X(cuMemDiscardBatchAsync, 13000)                              \
+    X(cuMemDiscardAndPrefetchBatchAsync, 13000)                   \
+    X(cuMemRangeGetAttribute, 8000)                               \
+    X(cuMemRangeGetAttributes, 8000)                              \
+    X(cuStreamAttachMemAsync, 6000)                               \
     /* Memory that processes share */                             \
     X(cuMemExportToShareableHandle, 10020)                        \
     X(cuMemImportFromShareableHandle, 10020)                      \

@@ -15,6 +15,8 @@ namespace fikit::sim {
 
 namespace {
 
+constexpr std::size_t host_page = 4096;
+
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
     return (value + unit - 1) / unit * unit;
 }
@@ -354,6 +356,21 @@ void DeviceHeap::release(std::uint64_t address, std::size_t bytes) {
     free_addresses(base, slab.bytes);
     physical_.release(slab.extents);
     slabs_.erase(found);
+}
+
+std::uint64_t allocate_host_pages(AddressSpace& space, std::size_t bytes) {
+    if (bytes > ~std::size_t{0} - host_page) return 0;
+    void* got =
+        mmap(nullptr, round_up(bytes, host_page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (got == MAP_FAILED) return 0;
+    const auto address = reinterpret_cast<std::uint64_t>(got);
+    space.map({address, bytes, static_cast<std::byte*>(got), Access::read_write});
+    return address;
+}
+
+void release_host_pages(AddressSpace& space, std::uint64_t address, std::size_t bytes) {
+    space.unmap(address, 1);
+    munmap(reinterpret_cast<void*>(address), round_up(bytes, host_page));
 }
 
 }  // namespace fikit::sim

@@ -17,6 +17,7 @@
 #include "context_limits.hpp"
 #include "cuda_interface.hpp"
 #include "device.hpp"
+#include "managed_advice.hpp"
 #include "memory.hpp"
 
 namespace fikit::sim {
@@ -124,7 +125,15 @@ struct Context {
 
 // A stretch of memory that a pointer can belong to.
 struct Block {
-    enum class Kind : std::uint8_t { device, host_allocated, host_registered, mapped, pooled, imported };
+    enum class Kind : std::uint8_t {
+        device,
+        host_allocated,
+        host_registered,
+        managed,
+        mapped,
+        pooled,
+        imported
+    };
     Kind kind = Kind::device;
     std::uint64_t address = 0;
     std::size_t bytes = 0;
@@ -132,12 +141,20 @@ struct Block {
     int device = 0;
     unsigned flags = 0;
     std::uint64_t id = 0;
-    void* allocation = nullptr;  // mapped: the physical allocation
-    MemoryPool* pool = nullptr;  // pooled
-    bool synchronous = false;    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-    bool on_host = false;        // the host reads it at its own address
+    void* allocation = nullptr;               // mapped: the physical allocation
+    MemoryPool* pool = nullptr;               // pooled
+    bool synchronous = false;                 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    bool on_host = false;                     // the host reads it at its own address
+    std::shared_ptr<ManagedAdvice> advice{};  // managed
     bool host() const { return on_host; }
+    bool managed() const { return kind == Kind::managed; }
 };
+
+inline void make_managed(Block& block) {
+    block.kind = Block::Kind::managed;
+    block.on_host = true;
+    block.advice = std::make_shared<ManagedAdvice>(block.address, block.bytes);
+}
 
 // cuMemCreate
 struct PhysicalAllocation {

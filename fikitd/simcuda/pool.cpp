@@ -1,15 +1,11 @@
 // See pool.hpp.
 #include "pool.hpp"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 
 namespace fikit::sim {
 
 namespace {
-
-constexpr std::size_t host_page = 4096;
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -22,15 +18,6 @@ void count(MemoryPool& pool, std::size_t used) {
 
 SimulatedDevice& device_of(Driver& driver, const MemoryPool& pool) {
     return *driver.devices[static_cast<std::size_t>(pool.properties.location.id)];
-}
-
-std::uint64_t allocate_on_host(Driver& driver, std::size_t bytes) {
-    void* got =
-        mmap(nullptr, rounded(bytes, host_page), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (got == MAP_FAILED) return 0;
-    const auto address = reinterpret_cast<std::uint64_t>(got);
-    driver.space.map({address, bytes, static_cast<std::byte*>(got), Access::read_write});
-    return address;
 }
 
 std::uint64_t allocate_shared(Driver& driver, MemoryPool& pool, std::size_t bytes) {
@@ -97,7 +84,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
     if (most != 0 && (bytes > most || pool.used > most - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     std::uint64_t got = 0;
     if (pool.on_host())
-        got = allocate_on_host(driver, bytes);
+        got = allocate_host_pages(driver.space, bytes);
     else
         got = pool.heap ? allocate_shared(driver, pool, bytes) : device_of(driver, pool).heap.allocate(bytes);
     if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -118,8 +105,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
 
 void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes) {
     if (pool.on_host()) {
-        driver.space.unmap(address, 1);
-        munmap(reinterpret_cast<void*>(address), rounded(bytes, host_page));
+        release_host_pages(driver.space, address, bytes);
     } else if (pool.heap) {
         pool.heap->release(address, bytes);
         device_of(driver, pool).physical.refund(rounded(bytes, model::page));
@@ -138,6 +124,8 @@ CUresult free_block(Driver& driver, CUdeviceptr address) {
                                                                 : model::call::free);
     if (block.pool != nullptr)
         release_pages(driver, *block.pool, address, block.bytes);
+    else if (block.kind == Block::Kind::managed)
+        release_host_pages(driver.space, address, block.bytes);
     else
         driver.devices[static_cast<std::size_t>(block.device)]->heap.release(address, block.bytes);
     return CUDA_SUCCESS;

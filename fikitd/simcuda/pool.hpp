@@ -46,7 +46,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
                        CUdeviceptr* address);
 // Of an allocation whose block is gone; waits for nothing.
 void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes);
-// Frees device memory, a pool's or not, that nothing uses any more.
+// Frees device or managed memory, a pool's or not, that nothing uses any more.
 CUresult free_block(Driver& driver, CUdeviceptr address);
 
 // Forgets memory of another process that was mapped here.

@@ -19,6 +19,7 @@ enum class Kind { host, device, wrong };
 struct Found {
     Kind kind;
     int device;  // whose session has the memory; -1: none has
+    bool managed = false;
 };
 
 // Where a range lies. Beyond the end of an allocation nothing may be touched.
@@ -26,7 +27,7 @@ Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
     if (!ranges.find(address, range)) return {gpu ? Kind::wrong : Kind::host, -1};
     if (!ranges.holds(range, address, bytes)) return {Kind::wrong, -1};
-    if (range.on_device()) return {Kind::device, range.device};
+    if (range.on_device()) return {Kind::device, range.device, range.kind == Range::Kind::managed};
     return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
 }
 
@@ -87,11 +88,12 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     Producer& producer = producer_of(stream);
     const uint32_t number = stream_number(stream);
     Status status = status::success;
-    if (to_device && from_device) {
+    if (to_device && from_device && !target.managed && !source.managed) {
         status = producer.copy_on_device(number, to, from, bytes);
         return result_of(status);  // asynchronous for the host, also as cuMemcpyDtoD
     }
-    if (to_device) {
+    // The session knows managed memory as pinned memory, too.
+    if (to_device && (!from_device || source.managed)) {
         status = producer.copy_to_device(number, to, host_address(from), bytes);
     } else if (from_device) {
         status = producer.copy_to_host(number, host_address(to), from, bytes);
@@ -283,12 +285,13 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     return CUDA_SUCCESS;
 }
 
-// The stream of a fill: without peer access a stream that the program has made fills its own device's memory.
+// The stream of a fill: without peer access a stream that the program has made fills its own device's memory,
+// or managed memory.
 CUresult find_filling(CUstream handle, uint64_t address, uint32_t& stream) {
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     Range range;
     const bool across = !is_default(handle) && ranges.find(address, range) && range.on_device() &&
-                        range.device != device_of(stream).ordinal;
+                        range.kind != Range::Kind::managed && range.device != device_of(stream).ordinal;
     return across ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }
 
@@ -320,6 +323,16 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
         if (const CUresult result = fill(address + y * pitch, value, width, stream); result != CUDA_SUCCESS)
             return result;
     return CUDA_SUCCESS;
+}
+
+// A fill that is no stream's has been done when it returns, where the memory is managed.
+CUresult done(CUresult result, uint64_t address) {
+    Range range;
+    uint32_t stream = 0;
+    if (result != CUDA_SUCCESS || !ranges.find(address, range) || range.kind != Range::Kind::managed)
+        return result;
+    if (const CUresult found = find_stream(nullptr, stream); found != CUDA_SUCCESS) return found;
+    return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
 }
 
 uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
@@ -411,13 +424,13 @@ CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, s
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
-    return fill_on(nullptr, to, value, count);
+    return done(fill_on(nullptr, to, value, count), to);
 }
 CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
-    return fill_on(nullptr, to, value, count);
+    return done(fill_on(nullptr, to, value, count), to);
 }
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
-    return fill_on(nullptr, to, value, count);
+    return done(fill_on(nullptr, to, value, count), to);
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
     return fill_on(stream, to, value, count);
@@ -429,13 +442,13 @@ CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUst
     return fill_on(stream, to, value, count);
 }
 CUresult cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height) {
-    return fill_2d(nullptr, to, pitch, value, width, height);
+    return done(fill_2d(nullptr, to, pitch, value, width, height), to);
 }
 CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height) {
-    return fill_2d(nullptr, to, pitch, value, width, height);
+    return done(fill_2d(nullptr, to, pitch, value, width, height), to);
 }
 CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height) {
-    return fill_2d(nullptr, to, pitch, value, width, height);
+    return done(fill_2d(nullptr, to, pitch, value, width, height), to);
 }
 CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
                            CUstream stream) {

@@ -15,8 +15,6 @@ constexpr int version_without_device = 13000;  // what the entry points here are
 // What the device has but a tenant cannot use through us: programs ask before they try.
 bool withheld(CUdevice_attribute attribute) {
     switch (attribute) {
-        case CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY:
-        case CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS:
         case CU_DEVICE_ATTRIBUTE_DIRECT_MANAGED_MEM_ACCESS_FROM_HOST:
         case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS:
         case CU_DEVICE_ATTRIBUTE_PAGEABLE_MEMORY_ACCESS_USES_HOST_PAGE_TABLES:

@@ -1,4 +1,4 @@
-// Device memory, stream-ordered pools, pinned and registered host memory.
+// Device memory and stream-ordered pools, of host memory too.
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,6 +7,7 @@
 #include "capture.hpp"
 #include "entry.hpp"
 #include "graph_memory.hpp"
+#include "host_memory.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -84,16 +85,6 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
     return CUDA_SUCCESS;
 }
 
-// Work may still use it, and the program may get the same address again.
-CUresult free_pinned(const Range& range) {
-    for (unsigned i = 0; i < process.device_count(); ++i) {
-        Producer* const producer = load_acquire(process.device(i).producer);
-        const Status status = producer != nullptr ? producer->synchronize() : status::success;
-        if (i == range.device && status != status::success) return result_of(status);
-    }
-    return result_of(process.producer(range.device).host_free(range.handle));
-}
-
 CUresult free_memory(CUdeviceptr address) {
     Range range;
     if (address == 0) return CUDA_SUCCESS;
@@ -101,39 +92,21 @@ CUresult free_memory(CUdeviceptr address) {
     if (ranges.find(address, range) && range.pool != nullptr && range.pool->on_host &&
         ranges.take(address, Range::Kind::pinned, range)) {
         range.pool->take_back(range.bytes);
-        return free_pinned(range);
+        return free_host(range);
     }
+    if (ranges.take(address, Range::Kind::managed, range)) return free_host(range);
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(process.device(range.device).producer->memory_free(address));
 }
 
-CUresult allocate_host(void** address, size_t bytes, unsigned flags, Pool* pool = nullptr) {
+CUresult allocate_pinned(CUdeviceptr* address, size_t bytes, Pool* pool) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *address = nullptr;
-    if (bytes == 0) return CUDA_SUCCESS;
-    if (pool == nullptr)
-        if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
-    uint32_t handle = 0;
-    HostBuffer buffer{};
-    Device& device = current_device();
-    const Status status = device.producer->host_allocate(bytes, handle, buffer);
-    if (status != status::success) return result_of(status);
-    const Range range = {.address = reinterpret_cast<uintptr_t>(buffer.address),
-                         .bytes = bytes,
-                         .device_address = buffer.device_address,
-                         .handle = handle,
-                         .flags = flags,
-                         .kind = Range::Kind::pinned,
-                         .device = static_cast<uint8_t>(device.ordinal),
-                         .pool = pool,
-                         .context = pool == nullptr ? thread.current() : nullptr};
-    if (!ranges.add(range)) {
-        device.producer->host_free(handle);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    if (pool != nullptr) pool->give(bytes);
-    *address = buffer.address;
+    Range range = {.kind = Range::Kind::pinned, .pool = pool};
+    const CUresult result = allocate_host(bytes, range);
+    if (result != CUDA_SUCCESS) return result;
+    pool->give(bytes);
+    *address = range.address;
     return CUDA_SUCCESS;
 }
 
@@ -163,8 +136,8 @@ void free_memory_of(const Context& context) {
     while (ranges.take_of(context, range)) {
         if (range.kind == Range::Kind::device)
             process.producer(range.device).memory_free(range.address);
-        else if (range.kind == Range::Kind::pinned)
-            free_pinned(range);
+        else if (range.on_host())
+            free_host(range);
     }
 }
 
@@ -202,7 +175,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
         *address = 0;
         return CUDA_SUCCESS;
     }
-    if (pool->on_host) return allocate_host(reinterpret_cast<void**>(address), bytes, 0, pool);
+    if (pool->on_host) return allocate_pinned(address, bytes, pool);
     Device& device = process.device(static_cast<unsigned>(pool->device));
     const CUresult result = process.open(device);
     return result == CUDA_SUCCESS ? allocate(device, address, bytes, pool) : result;
@@ -214,6 +187,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     if (address == 0) return CUDA_SUCCESS;
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
+    if (ranges.find(address, range) && range.kind == Range::Kind::managed) return CUDA_ERROR_INVALID_VALUE;
     // What other devices still do with it, their own order does not tell.
     if (ranges.find(address, range) && range.device != device_of(name).ordinal)
         if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
@@ -379,72 +353,6 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
     return pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-// --- host memory ---
-
-CUresult cuMemAllocHost_v2(void** address, size_t bytes) { return allocate_host(address, bytes, 0); }
-
-CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
-    constexpr unsigned known =
-        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-    return allocate_host(address, bytes, flags);
-}
-
-CUresult cuMemFreeHost(void* address) {
-    Range range;
-    if (address == nullptr) return CUDA_SUCCESS;
-    if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
-        return CUDA_ERROR_INVALID_VALUE;
-    return free_pinned(range);
-}
-
-// The program's own pages cannot be shared, so the GPU never sees them: copies go through the staging area as
-// for any memory. Who wants the GPU to reach them itself is refused.
-CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
-    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
-                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
-    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (flags > CU_MEMHOSTREGISTER_PORTABLE) return CUDA_ERROR_NOT_SUPPORTED;
-    Range range;
-    const auto at = reinterpret_cast<uintptr_t>(address);
-    if (ranges.find(at, range))
-        return range.kind == Range::Kind::pinned ? CUDA_ERROR_INVALID_VALUE
-                                                 : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    range = {.address = at,
-             .bytes = bytes,
-             .flags = flags,
-             .kind = Range::Kind::registered,
-             .context = thread.current()};
-    return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
-CUresult cuMemHostUnregister(void* address) {
-    Range range;
-    const auto at = reinterpret_cast<uintptr_t>(address);
-    if (at == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (ranges.take(at, Range::Kind::registered, range)) return CUDA_SUCCESS;
-    const bool within = ranges.find(at, range) && range.address != at;
-    return within ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
-}
-
-CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsigned int flags) {
-    if (device == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    Range range;
-    const auto at = reinterpret_cast<uintptr_t>(address);
-    if (!ranges.find(at, range) || range.kind != Range::Kind::pinned) return CUDA_ERROR_INVALID_VALUE;
-    *device = range.device_address + (at - range.address);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
-    Range range;
-    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
-        return CUDA_ERROR_INVALID_VALUE;
-    *flags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // as under unified addressing
-    return CUDA_SUCCESS;
 }
 
 }  // namespace fikit::shim

@@ -225,6 +225,8 @@ CUresult find_global(Module* module, const char* name, CUdeviceptr* address, siz
     if (*name == '\0') return CUDA_ERROR_INVALID_VALUE;
     fikit_reply_module_global answer{};
     const Status status = module->device->producer->module_global(module->number, name, answer);
+    // It is a managed variable: this process has no such memory at its address.
+    if (result_of(status) == CUDA_ERROR_NOT_SUPPORTED) return not_served("cuLibraryGetManaged");
     if (status != status::success) return result_of(status);
     if (address != nullptr) *address = answer.address;
     if (bytes != nullptr) *bytes = answer.size;
@@ -411,6 +413,20 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary libra
     Module* module = nullptr;
     const CUresult result = find_current(library, module);
     return result == CUDA_SUCCESS ? find_global(module, name, address, bytes) : result;
+}
+
+// Of a library's own variables none is managed that is served.
+CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
+    if (address == nullptr && bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    CUdeviceptr ignored = 0;
+    const CUresult result = fikit::shim::cuLibraryGetGlobal(&ignored, nullptr, library, name);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_FOUND : result;
+}
+
+// The host's functions that a device calls are a matter of machines whose devices run in the host's pages.
+CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const char* name) {
+    if (module_of(library) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return function == nullptr || name == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {

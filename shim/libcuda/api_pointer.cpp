@@ -16,7 +16,7 @@ CUresult give(void* into, Value value) {
 
 CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t address, const Range& range) {
     const uint64_t offset = address - range.address;
-    const bool device = range.on_device();
+    const bool device = range.on_device(), managed = range.kind == Range::Kind::managed;
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
             return give(into, process.device(range.device).primary().handle);
@@ -26,11 +26,12 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
             if (range.kind == Range::Kind::registered) return CUDA_ERROR_INVALID_VALUE;
             return give(into, range.device_address + offset);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
-            if (device) return CUDA_ERROR_INVALID_VALUE;
+            if (device && !managed) return CUDA_ERROR_INVALID_VALUE;
             return give(into, address);
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
             return give(into, range.synchronous ? 1u : 0u);
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
+            return give(into, managed ? 1u : 0u);
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
             return give(into, 0u);

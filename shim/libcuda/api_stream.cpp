@@ -252,6 +252,32 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     return status == status::success ? finish_record(*event) : result_of(status);
 }
 
+// The contexts of a device share its session: all of what is in it counts.
+CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
+    const Context* const context = process.find(handle);
+    Event* const event = event_of(event_handle);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
+    if (event == nullptr || event->device != context->device) return CUDA_ERROR_INVALID_HANDLE;
+    if (event->session != 0) return CUDA_ERROR_NOT_SUPPORTED;  // only its own process records it
+    store_release(event->capture, uint64_t{0});
+    const Status status = event->device->producer->event_record_everywhere(event->number, event->timed());
+    return status == status::success ? finish_record(*event) : result_of(status);
+}
+
+CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
+    const Context* const context = process.find(handle);
+    const Event* const event = event_of(event_handle);
+    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (load_acquire(event->capture) != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    Device& device = *context->device;
+    if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
+    return result_of(device.producer->wait_everywhere(
+        [&](uint32_t stream) { return Status{wait_for_event(device.stream(stream), *event)}; }));
+}
+
 CUresult cuEventQuery(CUevent handle) {
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -22,8 +22,7 @@ bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, int& device
         return false;
     value.address = address;
     device = range.device;
-    if (range.on_device()) return true;
-    if (range.kind != Range::Kind::pinned) return false;  // registered memory is no memory of the GPU's here
+    if (!range.on_host()) return range.on_device();  // registered memory is no memory of the GPU's here
     value.host_buffer =
         process.device(range.device)
             .producer->find_host_buffer(reinterpret_cast<void*>(address), bytes, value.address);

@@ -36,6 +36,7 @@ extern const unsigned error_name_count;
 
 // Counts a call of something that is not served (abi.h, fikit_note).
 CUresult not_served(unsigned number);
+CUresult not_served(const char* name);
 
 template <Needs needs>
 [[gnu::always_inline]] inline CUresult ready() {

@@ -6,6 +6,10 @@
 
 #include <cstdint>
 
+namespace fikit {
+class ManagedAdvice;
+}
+
 namespace fikit::shim {
 
 struct Context;
@@ -13,7 +17,7 @@ struct GraphMemory;
 struct Pool;
 
 struct Range {
-    enum class Kind : uint8_t { device, variable, pinned, registered, mapped };
+    enum class Kind : uint8_t { device, variable, pinned, managed, registered, mapped };
     uint64_t address = 0;
     uint64_t bytes = 0;
     uint64_t device_address = 0;
@@ -21,13 +25,16 @@ struct Range {
     uint32_t handle = 0;
     uint32_t flags = 0;
     Kind kind = Kind::device;
-    uint8_t device = 0;            // whose session has it
-    bool synchronous = false;      // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which is heeded in any case
-    Pool* pool = nullptr;          // that device memory came from; nullptr: none
-    GraphMemory* graph = nullptr;  // that it is; nullptr: no graph's
-    Context* context = nullptr;    // with which it goes; nullptr: none
+    uint8_t device = 0;               // whose session has it
+    bool synchronous = false;         // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which is heeded in any case
+    Pool* pool = nullptr;             // that device memory came from; nullptr: none
+    GraphMemory* graph = nullptr;     // that it is; nullptr: no graph's
+    Context* context = nullptr;       // with which it goes; nullptr: none
+    ManagedAdvice* advice = nullptr;  // of managed memory
 
-    bool on_device() const { return kind == Kind::device || kind == Kind::variable || kind == Kind::mapped; }
+    // Managed memory lies on the host, and is what device memory is to all calls.
+    bool on_device() const { return kind != Kind::pinned && kind != Kind::registered; }
+    bool on_host() const { return kind == Kind::pinned || kind == Kind::managed; }
 };
 
 class Ranges {

@@ -42,4 +42,10 @@ CUresult not_served(unsigned number) {
     return CUDA_ERROR_NOT_SUPPORTED;
 }
 
+CUresult not_served(const char* name) {
+    unsigned number = 0;
+    while (number < name_count && strcmp(names[number], name) != 0) ++number;
+    return number < name_count ? not_served(number) : CUDA_ERROR_NOT_SUPPORTED;
+}
+
 }  // namespace fikit::shim

@@ -51,6 +51,7 @@ struct Variable {
     std::uint64_t bytes = 0;
     std::uint32_t alignment = 1;
     bool constant = false;
+    bool managed = false;               // the host has it at the same address
     std::vector<std::uint8_t> initial;  // shorter than bytes: the rest is zero
     std::vector<Relocation> relocations;
 };

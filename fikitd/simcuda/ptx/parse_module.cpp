@@ -174,6 +174,7 @@ Parser::Declarator Parser::declarator() {
             if (!std::has_single_bit(alignment)) fail(token.line, "alignment must be a power of two");
         } else if (token.is(".attribute")) {
             expect('(');
+            declared.managed = declared.managed || lexer_.peek().is(".managed");
             skip_to(')');
         } else if (token.is(".v2") || token.is(".v4")) {
             declared.width = token.is(".v2") ? 2 : 4;
@@ -238,6 +239,7 @@ bool Parser::joins_others(std::string_view space, const Declarator& declared, bo
     } else {
         Variable& variable = module_.variables[before.value];
         variable.alignment = std::max(variable.alignment, declared.alignment);
+        variable.managed = declared.managed;
         parse_initial(variable, declared);
     }
     return true;
@@ -247,6 +249,8 @@ bool Parser::joins_others(std::string_view space, const Declarator& declared, bo
 void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
     do {
         Declarator declared = declarator();
+        if (declared.managed && space != ".global")
+            fail(declared.line, "only a .global variable can be .managed");
         if (draft == nullptr && joins_others(space, declared, external)) continue;
         const Token at = lexer_.peek();
         Operand operand;
@@ -280,6 +284,7 @@ void Parser::parse_variable(std::string_view space, Draft* draft, bool external)
             variable.name = declared.name;
             variable.alignment = declared.alignment;
             variable.constant = space == ".const";
+            variable.managed = declared.managed;
             operand.space = variable.constant ? Space::constant : Space::global;
             operand.value = module_.variables.size();
             module_.variables.push_back(std::move(variable));

@@ -37,6 +37,7 @@ class Parser {
         std::uint64_t elements = 1;
         unsigned width = 1;  // .v4: 4
         bool sized = true;
+        bool managed = false;
         std::uint32_t line = 1;
         std::uint64_t bytes() const { return elements * width * bytes_of(type); }
     };

@@ -74,6 +74,8 @@ void calls_are_answered() {
         CHECK_STARTS(text + sizeof(fikit_reply_module_load) * (text[0] == 0), "");
         uint32_t function = 0;
         CHECK_EQUAL(tenant->function_get(1, "missing", 7, function, none), CUDA_ERROR_NOT_FOUND);
+        fikit_reply_module_global variable{};
+        CHECK_EQUAL(tenant->module_global(1, "managed", variable), CUDA_ERROR_NOT_SUPPORTED);
         CHECK_EQUAL(tenant->function_get(999, "kernel", 6, function, none), CUDA_ERROR_INVALID_HANDLE);
 
         uint32_t start = 0, end = 0;
@@ -236,6 +238,16 @@ void copies_stay_within_the_session() {
     outside(own, own, 1001);
     outside(own + 999, own, 2);
     outside(own - 1, own, 2);
+    uint32_t handle = 0;
+    HostBuffer pinned{};  // the session's as well
+    rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(8192, handle, pinned), 0); });
+    const uint64_t there = pinned.device_address;
+    CHECK_EQUAL(tenant->fill(0, there, 8192, 0, 1), 0);
+    outside(there + 8191, own, 2);
+    CHECK_EQUAL(tenant->memory_free(there), 0);
+    CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_VALUE), "free: not the address of an allocation");
+    CHECK_EQUAL(tenant->host_free(handle), 0);
+    outside(there, own, 8);
     CHECK_EQUAL(null_driver::count(Function::cuMemcpyDtoDAsync_), 0u);
     CHECK_EQUAL(tenant->copy_on_device(0, own + 992, own, 8), 0);
     CHECK_EQUAL(tenant->fill(0, own, 125, 0, 8), 0);

@@ -22,7 +22,7 @@ struct Injection {
 
 Injection injections[functions];
 std::atomic<uint64_t> counts[functions];
-std::atomic<uint64_t> next_address{uint64_t{1} << 40};
+std::atomic<uint64_t> next_address{uint64_t{1} << 40}, managed_address{0};
 std::atomic<uint64_t> next_handle{1};
 std::atomic<int64_t> mappings, allocations, registrations, modules, events, streams;
 std::atomic<size_t> stack_bytes{1024};
@@ -293,7 +293,14 @@ CUresult cuModuleGetGlobal(CUdeviceptr* address, size_t* bytes, CUmodule, const 
     ENTER(cuModuleGetGlobal);
     *address = next_address.fetch_add(4096);
     *bytes = 256;
+    if (std::strcmp(name, "managed") == 0) managed_address = *address;
     return std::strcmp(name, "missing") == 0 ? CUDA_ERROR_NOT_FOUND : CUDA_SUCCESS;
+}
+// Only whether an address is a managed variable's.
+CUresult cuPointerGetAttribute(void* value, CUpointer_attribute, CUdeviceptr address) {
+    ENTER(cuPointerGetAttribute);
+    *static_cast<unsigned*>(value) = address == managed_address ? 1 : 0;
+    return CUDA_SUCCESS;
 }
 CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction) {
     ENTER(cuFuncGetAttribute);

@@ -1,5 +1,6 @@
 """The same library, graphs, pools and mapped memory on each of two devices; what does not go across them."""
 
+import ctypes
 import threading
 
 from calls import KERNELS, done, read
@@ -122,3 +123,21 @@ print(
 )
 done(driver.cuCtxDestroy(extra))
 done(driver.cuLibraryUnload(library))
+
+# Managed memory of one device's, filled and copied from both.
+managed = []
+for context in contexts:
+    done(driver.cuCtxSetCurrent(context))
+    managed.append(int(done(driver.cuMemAllocManaged(4096, 1))))
+for ordinal, context in enumerate(contexts):
+    done(driver.cuCtxSetCurrent(context))
+    stream = done(driver.cuStreamCreate(1))
+    own, other, memory = managed[ordinal], managed[1 - ordinal], int(memories[ordinal])
+    done(driver.cuMemsetD32Async(other, 60 + ordinal, 4, stream))
+    done(driver.cuMemcpyDtoDAsync(memory, other, 16, stream))
+    done(driver.cuMemcpyAsync(own + 64, other, 16, stream))
+    done(driver.cuStreamSynchronize(stream))
+    print(read(memory), ctypes.string_at(own + 64, 8), ctypes.string_at(other, 4))
+    kind = driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
+    print([done(driver.cuPointerGetAttribute(kind, address)) for address in managed])
+print([driver.cuMemFree(address)[0].name for address in managed])

@@ -1,0 +1,129 @@
+// Pinned and registered host memory.
+#include "capture.hpp"
+#include "entry.hpp"
+#include "host_memory.hpp"
+#include "objects.hpp"
+#include "served.hpp"
+#include "slabs.hpp"
+
+namespace fikit::shim {
+
+CUresult allocate_host(uint64_t bytes, Range& range) {
+    uint32_t handle = 0;
+    HostBuffer buffer{};
+    Device& device = current_device();
+    const bool managed = range.kind == Range::Kind::managed;
+    range.bytes = bytes;
+    range.device = static_cast<uint8_t>(device.ordinal);
+    if (managed && bytes <= Slabs::largest_piece &&
+        slabs.take(device, bytes, range.address, range.handle) == CUDA_SUCCESS) {
+        range.device_address = range.address;
+        if (ranges.add(range)) return CUDA_SUCCESS;
+        slabs.give_back(device, range.handle, range.address, bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    const Status status = device.producer->host_allocate(bytes, handle, buffer);
+    if (status != status::success) return result_of(status);
+    range.address = reinterpret_cast<uintptr_t>(buffer.address);
+    range.device_address = buffer.device_address;
+    range.handle = handle;
+    const bool one_address = range.device_address == range.address;
+    if ((one_address || !managed) && ranges.add(range)) return CUDA_SUCCESS;
+    device.producer->host_free(handle);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+// Work may still use it, and the program may get the same address again.
+CUresult free_host(const Range& range) {
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        Producer* const producer = load_acquire(process.device(i).producer);
+        const Status status = producer != nullptr ? producer->synchronize() : status::success;
+        if (i == range.device && status != status::success) return result_of(status);
+    }
+    if (range.advice != nullptr) forget(range.advice);
+    Device& device = process.device(range.device);
+    if (range.kind == Range::Kind::managed &&
+        slabs.give_back(device, range.handle, range.address, range.bytes))
+        return CUDA_SUCCESS;
+    return result_of(device.producer->host_free(range.handle));
+}
+
+namespace {
+
+CUresult allocate_pinned(void** address, size_t bytes, unsigned flags) {
+    if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *address = nullptr;
+    if (bytes == 0) return CUDA_SUCCESS;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
+    Range range = {.flags = flags, .kind = Range::Kind::pinned, .context = thread.current()};
+    const CUresult result = allocate_host(bytes, range);
+    if (result == CUDA_SUCCESS) *address = reinterpret_cast<void*>(range.address);
+    return result;
+}
+
+}  // namespace
+
+CUresult cuMemAllocHost_v2(void** address, size_t bytes) { return allocate_pinned(address, bytes, 0); }
+
+CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
+    constexpr unsigned known =
+        CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
+    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    return allocate_pinned(address, bytes, flags);
+}
+
+CUresult cuMemFreeHost(void* address) {
+    Range range;
+    if (address == nullptr) return CUDA_SUCCESS;
+    if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
+        return CUDA_ERROR_INVALID_VALUE;
+    return free_host(range);
+}
+
+// The program's own pages cannot be shared, so the GPU never sees them: copies go through the staging area as
+// for any memory. Who wants the GPU to reach them itself is refused.
+CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
+                               CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
+    if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (flags > CU_MEMHOSTREGISTER_PORTABLE) return CUDA_ERROR_NOT_SUPPORTED;
+    Range range;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (ranges.find(at, range))
+        return range.on_host() ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    range = {.address = at,
+             .bytes = bytes,
+             .flags = flags,
+             .kind = Range::Kind::registered,
+             .context = thread.current()};
+    return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult cuMemHostUnregister(void* address) {
+    Range range;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (at == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (ranges.take(at, Range::Kind::registered, range)) return CUDA_SUCCESS;
+    const bool within = ranges.find(at, range) && range.address != at;
+    return within ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsigned int flags) {
+    if (device == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    Range range;
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if (!ranges.find(at, range) || range.kind != Range::Kind::pinned) return CUDA_ERROR_INVALID_VALUE;
+    *device = range.device_address + (at - range.address);
+    return CUDA_SUCCESS;
+}
+
+CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
+    Range range;
+    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
+        return CUDA_ERROR_INVALID_VALUE;
+    *flags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // as under unified addressing
+    return CUDA_SUCCESS;
+}
+
+}  // namespace fikit::shim

@@ -1,0 +1,18 @@
+// Memory of the host's that has one address in this process, in the executor and for the GPU: pinned memory,
+// and what programs take for managed memory.
+#pragma once
+
+#include "cuda_interface.hpp"
+#include "ranges.hpp"
+
+namespace fikit::shim {
+
+// On the current device. The caller says the range's kind and whose it is; the rest is filled in. Managed
+// memory must have one address everywhere; of pinned memory the GPU may have another one.
+CUresult allocate_host(uint64_t bytes, Range& range);
+// Of a range that `ranges` has forgotten, once nothing uses it any more.
+CUresult free_host(const Range& range);
+// What was said of managed memory that is no more.
+void forget(ManagedAdvice* advice);
+
+}  // namespace fikit::shim
