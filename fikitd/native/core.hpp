@@ -5,6 +5,7 @@
 //   dispatch.cpp   the loop: reading rings, the gate, parking
 //   issue.cpp      one operation to the GPU; steps.cpp: the calls of all but launches
 //   graphs.cpp     graphs: made by a call, launched as one operation
+//   arrays.cpp     arrays, textures and surfaces, and copies of rows, of which arrays may be an end
 //   place.cpp      the lane that it goes to
 //   backlog.cpp    streams that wait for their tenant, and what is behind them
 //   manage.cpp     records that only change the session's tables
@@ -223,6 +224,7 @@ class Core {
     CUresult issue_other(Session& session, SessionStream& stream, CUstream lane);
     CUresult issue_graph(Session& session, CUstream stream);
     CUresult issue_copy(Session& session, CUstream stream);
+    CUresult issue_rows(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
     CUresult issue_values(Session& session, CUstream stream);
@@ -294,6 +296,7 @@ class Core {
     // sessions.cpp
     SessionSnapshot snapshot_of(const Session& session) const;
     void release(Session& session);  // on a worker
+    void release_arrays(Session& session);
     Session* find(const std::string& id);
     const Session* find(uint32_t serial) const;
     void adopt(std::unique_ptr<Session>& session);

@@ -2,6 +2,7 @@
 // is what the driver does too.
 #include <string.h>
 
+#include "arrays.hpp"
 #include "bridge.hpp"
 #include "capture.hpp"
 #include "copies.hpp"
@@ -130,7 +131,6 @@ CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bo
 
 CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t x, uint64_t y, uint64_t z,
                  uint64_t pitch, uint64_t height, const CUDA_MEMCPY3D& c, Side& side) {
-    if (type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
     if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
         return CUDA_ERROR_INVALID_VALUE;
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
@@ -157,12 +157,29 @@ CUresult check_side(CUmemorytype type, const Side& side, const CUDA_MEMCPY3D& c)
 
 }  // namespace
 
+namespace {
+CUresult target_of(const CUDA_MEMCPY3D& c, Side& to) {
+    return side_of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstXInBytes, c.dstY, c.dstZ, c.dstPitch,
+                   c.dstHeight, c, to);
+}
+CUresult source_of(const CUDA_MEMCPY3D& c, Side& from) {
+    return side_of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcXInBytes, c.srcY, c.srcZ, c.srcPitch,
+                   c.srcHeight, c, from);
+}
+}  // namespace
+
 CUresult sides_of(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
-    const CUresult result = side_of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstXInBytes, c.dstY, c.dstZ,
-                                    c.dstPitch, c.dstHeight, c, to);
-    return result != CUDA_SUCCESS ? result
-                                  : side_of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcXInBytes, c.srcY,
-                                            c.srcZ, c.srcPitch, c.srcHeight, c, from);
+    const CUresult result = target_of(c, to);
+    return result != CUDA_SUCCESS ? result : source_of(c, from);
+}
+
+CUresult check_target(const CUDA_MEMCPY3D& c, Side& to) {
+    const CUresult result = target_of(c, to);
+    return result != CUDA_SUCCESS ? result : check_side(c.dstMemoryType, to, c);
+}
+CUresult check_source(const CUDA_MEMCPY3D& c, Side& from) {
+    const CUresult result = source_of(c, from);
+    return result != CUDA_SUCCESS ? result : check_side(c.srcMemoryType, from, c);
 }
 
 CUresult check_sides(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
@@ -202,12 +219,14 @@ CUDA_MEMCPY3D rows_of(const Description& c) {
     rows.dstMemoryType = c.dstMemoryType;
     rows.dstHost = c.dstHost;
     rows.dstDevice = c.dstDevice;
+    rows.dstArray = c.dstArray;
     rows.dstXInBytes = c.dstXInBytes;
     rows.dstY = c.dstY;
     rows.dstPitch = c.dstPitch;
     rows.srcMemoryType = c.srcMemoryType;
     rows.srcHost = c.srcHost;
     rows.srcDevice = c.srcDevice;
+    rows.srcArray = c.srcArray;
     rows.srcXInBytes = c.srcXInBytes;
     rows.srcY = c.srcY;
     rows.srcPitch = c.srcPitch;
@@ -227,22 +246,32 @@ CUDA_MEMCPY3D rows_of(const Description& c) {
 // Of a copy between contexts; null is the current one.
 bool may_name(CUcontext context) { return context == nullptr || process.find(context) != nullptr; }
 
-template <class Description>
-CUresult copy_described(CUstream handle, const Description* c, bool wait) {
-    if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_MEMCPY3D rows = rows_of(*c);
+}  // namespace
+
+CUresult copy_volume(CUstream handle, const CUDA_MEMCPY3D& rows, bool wait) {
     if (rows.WidthInBytes == 0 || rows.Height == 0 || rows.Depth == 0) return CUDA_SUCCESS;
     Side to, from;
-    if (const CUresult result = check_sides(rows, to, from); result != CUDA_SUCCESS) return result;
+    const bool array = has_array(rows);
+    CUresult result = array ? check_array_copy(rows) : check_sides(rows, to, from);
+    if (result != CUDA_SUCCESS) return result;
     uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    if (!captures.capturing(stream))
-        return copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
-    if (wait) return captures.forbid(stream);
-    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
-        node.copy = rows;
-        return true;
-    });
+    if (result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (captures.capturing(stream)) {
+        if (wait) return captures.forbid(stream);
+        return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
+            node.copy = rows;
+            return true;
+        });
+    }
+    return array ? copy_array(rows, stream, wait)
+                 : copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
+}
+
+namespace {
+
+template <class Description>
+CUresult copy_described(CUstream handle, const Description* c, bool wait) {
+    return c == nullptr ? CUDA_ERROR_INVALID_VALUE : copy_volume(handle, rows_of(*c), wait);
 }
 
 template <class Value>

@@ -1,6 +1,7 @@
 // Instantiated graphs: made, changed, launched.
 #include <new>
 
+#include "arrays.hpp"
 #include "capture.hpp"
 #include "copies.hpp"
 #include "entry.hpp"
@@ -40,6 +41,10 @@ CUresult issue(const Node& node, uint32_t stream) {
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY: {
             CUresult result = CUDA_SUCCESS;
+            if (has_array(node.copy)) {
+                result = check_array_copy(node.copy);
+                return result == CUDA_SUCCESS ? copy_array(node.copy, stream, false) : result;
+            }
             each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {
                 result = copy_memory(to, from, bytes, stream, false);
                 return result == CUDA_SUCCESS;

@@ -15,6 +15,9 @@ enum class Sides : uint8_t { any, to_gpu, from_gpu, on_gpu };
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait,
                      Sides sides = Sides::any);
 
+// Any description of rows, on a stream or, while that captures, written down.
+CUresult copy_volume(CUstream stream, const CUDA_MEMCPY3D& copy, bool wait);
+
 bool lies_on_a_device(uint64_t address);
 // Device memory of the given device.
 bool is_memory_of(uint64_t address, const Device& device);
@@ -28,6 +31,8 @@ struct Side {
 CUresult sides_of(const CUDA_MEMCPY3D& copy, Side& to, Side& from);
 // The same, of a copy whose memory is there.
 CUresult check_sides(const CUDA_MEMCPY3D& copy, Side& to, Side& from);
+CUresult check_target(const CUDA_MEMCPY3D& copy, Side& to);
+CUresult check_source(const CUDA_MEMCPY3D& copy, Side& from);
 
 // The rows of a copy, for whoever takes one after the other; false ends it.
 template <class Take>

@@ -1,15 +1,8 @@
 """What fikitd does not serve of a driver's contract, by test; docs/unmodified-programs.md tells of each."""
 
-ARRAYS = "arrays, textures and surfaces are not served"
 GREEN = "green contexts are not served: fikitd itself divides the multiprocessors"
 LIMITS = {
-    "test_driver_layers.py": ARRAYS,
     "test_driver_shared_events.py::test_another_process_records": "who opened an event only waits for it",
-    "test_driver_texture_queries.py": ARRAYS,
-    "test_driver_textures.py": ARRAYS,
-    "test_driver_copies.py::test_an_array_of_two_dimensions": ARRAYS,
-    "test_driver_copies.py::test_an_array_of_one_dimension": ARRAYS,
-    "test_driver_copies.py::test_an_array_without_a_width": ARRAYS,
     "test_driver_green.py": GREEN,
     "test_driver_memory.py::test_host_memory_can_be_registered": "kernels reach no registered memory",
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",
