@@ -363,10 +363,8 @@ bool Core::start_call(Session& session) {
     const bool allocates = call.call == fikit_call_memory_allocate;
     // What was freed before the call is back, as far as nothing in flight uses it.
     release_frees(session);
-    if (allocates) {
-        if (!may_allocate(session)) return false;
-        if (allocate_at_once(session)) return true;
-    }
+    if (!may_allocate(session)) return false;
+    if (allocates && allocate_at_once(session)) return true;
     // The session's work in flight may use an array.
     const bool destroys = call.call == fikit_call_array_destroy;
     if (destroys && session.in_flight > 0) return false;

@@ -347,9 +347,10 @@ class Core {
     // What sessions share with each other, by number (memory_mutex_).
     std::map<uint32_t, std::weak_ptr<SharedExtent>> shared_extents_;
     uint32_t shares_ = 0;
-    Ledger ledger_;                        // of the tenant's memory, here and in its other executors
-    std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
-    bool memory_wanted_ = false;           // somebody waits for what others keep
+    Ledger ledger_;                          // of the tenant's memory, here and in its other executors
+    std::atomic<uint64_t> kept_bytes_{0};    // of all sessions
+    bool memory_wanted_ = false;             // somebody waits for what others keep
+    std::atomic<uint32_t> arrays_going_{0};  // sessions that are over and whose arrays are not yet destroyed
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 
