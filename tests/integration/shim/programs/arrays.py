@@ -337,6 +337,30 @@ for first in (0, 5000):
     done(driver.cuStreamSynchronize(stream))
     print(seen[2048], seen[2048 + 128 + 4], seen[2048 + 1023])
 done(driver.cuGraphExecDestroy(executable))
+by_hand = done(driver.cuGraphCreate(0))
+node = done(driver.cuGraphAddMemcpyNode(by_hand, [], 0, copy_in, context))
+after = done(driver.cuGraphAddMemcpyNode(by_hand, [node], 1, copy_out, context))
+executable = done(driver.cuGraphInstantiate(by_hand, 0))
+done(
+    driver.cuGraphExecMemcpyNodeSetParams(
+        executable, node, to_array(plane, int(pinned) + 1024, 256, 4), context
+    )
+)
+seen[:1024] = range(7000, 8024)
+done(driver.cuGraphLaunch(executable, stream))
+done(driver.cuStreamSynchronize(stream))
+print(seen[2048], seen[2048 + 255], seen[2048 + 256], done(driver.cuGraphMemcpyNodeGetParams(node)).Height)
+done(driver.cuGraphExecDestroy(executable))
+
+# A context takes its arrays with it.
+before = done(driver.cuMemGetInfo())[0]
+done(driver.cuCtxPushCurrent(own := done(driver.cuCtxCreate(None, 0, 0))))
+large = done(driver.cuArray3DCreate(shape(4096, 4096)))
+done(driver.cuTexObjectCreate(resource("ARRAY", hArray=large), manner, None))
+print(done(driver.cuMemGetInfo())[0] <= before - (60 << 20))
+done(driver.cuCtxDestroy(own))
+done(driver.cuCtxSetCurrent(context))
+print(done(driver.cuMemGetInfo())[0] > before - (30 << 20))
 
 for texture in (of_plane, of_mipmap, of_line, of_rows):
     done(driver.cuTexObjectDestroy(texture))
