@@ -84,38 +84,35 @@ End end_of(const Session& session, uint64_t staging_bytes, const fikit_copy_rows
 // What texture and surface objects are made of, as far as the session has it.
 CUresult resource_of(const Session& session, const fikit_request_texture_create& request,
                      CUDA_RESOURCE_DESC& resource) {
+    if (request.type > CU_RESOURCE_TYPE_PITCH2D) return CUDA_ERROR_INVALID_VALUE;
     resource.resType = static_cast<CUresourcetype>(request.type);
-    const auto format = static_cast<CUarray_format>(request.format);
-    const uint64_t element = element_bytes(request.format, request.channels);
     const auto found = session.arrays.find(request.array);
-    uint64_t bytes = 0;
-    switch (resource.resType) {
-        case CU_RESOURCE_TYPE_ARRAY:
-            if (found == session.arrays.end() || request.level >= found->second.levels.size())
-                return CUDA_ERROR_INVALID_HANDLE;
-            resource.res.array.hArray = found->second.levels[request.level];
-            return CUDA_SUCCESS;
-        case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
-            if (found == session.arrays.end() || found->second.mipmap == nullptr)
-                return CUDA_ERROR_INVALID_HANDLE;
-            resource.res.mipmap.hMipmappedArray = found->second.mipmap;
-            return CUDA_SUCCESS;
-        case CU_RESOURCE_TYPE_LINEAR:
-            if (!session.owns(request.address, request.width)) return CUDA_ERROR_INVALID_VALUE;
-            resource.res.linear = {request.address, format, request.channels, request.width};
-            return CUDA_SUCCESS;
-        case CU_RESOURCE_TYPE_PITCH2D:
-            if (element == 0 || request.width > longest_extent || request.height == 0 ||
-                __builtin_mul_overflow(request.pitch, request.height - 1, &bytes) ||
-                __builtin_add_overflow(bytes, request.width * element, &bytes) ||
-                !session.owns(request.address, bytes))
-                return CUDA_ERROR_INVALID_VALUE;
-            resource.res.pitch2D = {request.address, format,         request.channels,
-                                    request.width,   request.height, request.pitch};
-            return CUDA_SUCCESS;
-        default:
-            return CUDA_ERROR_INVALID_VALUE;
+    const SessionArray* const array = found != session.arrays.end() ? &found->second : nullptr;
+    if (resource.resType == CU_RESOURCE_TYPE_ARRAY) {
+        if (array == nullptr || request.level >= array->levels.size()) return CUDA_ERROR_INVALID_HANDLE;
+        resource.res.array.hArray = array->levels[request.level];
+        return CUDA_SUCCESS;
     }
+    if (resource.resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY) {
+        if (array == nullptr || array->mipmap == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        resource.res.mipmap.hMipmappedArray = array->mipmap;
+        return CUDA_SUCCESS;
+    }
+    const uint64_t element = element_bytes(request.format, request.channels);
+    if (element == 0) return CUDA_ERROR_INVALID_VALUE;
+    const auto format = static_cast<CUarray_format>(request.format);
+    uint64_t bytes = request.width;
+    if (resource.resType == CU_RESOURCE_TYPE_LINEAR) {
+        resource.res.linear = {request.address, format, request.channels, request.width};
+    } else {
+        if (request.width > longest_extent || request.height == 0 ||
+            __builtin_mul_overflow(request.pitch, request.height - 1, &bytes) ||
+            __builtin_add_overflow(bytes, request.width * element, &bytes))
+            return CUDA_ERROR_INVALID_VALUE;
+        resource.res.pitch2D = {request.address, format,         request.channels,
+                                request.width,   request.height, request.pitch};
+    }
+    return session.owns(request.address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace
