@@ -1,4 +1,4 @@
-// Arrays, mipmapped arrays, and copies that have one as an end.
+// Arrays and mipmapped arrays.
 #pragma once
 
 #include "array_shape.hpp"
@@ -38,14 +38,6 @@ inline fikit_array_shape Array::shape() const {
 
 inline Array* array_of(CUarray handle) { return object_of<Array>(handle, array_magic); }
 inline Array* mipmap_of(CUmipmappedArray handle) { return object_of<Array>(handle, mipmap_magic); }
-
-inline bool has_array(const CUDA_MEMCPY3D& copy) {
-    return copy.dstMemoryType == CU_MEMORYTYPE_ARRAY || copy.srcMemoryType == CU_MEMORYTYPE_ARRAY;
-}
-// Whether both ends of such a copy are there.
-CUresult check_array_copy(const CUDA_MEMCPY3D& copy);
-// `wait`: until the data are there.
-CUresult copy_array(const CUDA_MEMCPY3D& copy, uint32_t stream, bool wait);
 
 // The arrays, textures and surfaces of a context that ends.
 void free_arrays_of(const Context& context);
