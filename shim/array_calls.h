@@ -47,6 +47,8 @@ typedef struct {
 
 typedef struct {
     uint64_t value;
+    uint32_t surface; /* 1: a surface's, which may be a texture's too */
+    uint32_t reserved;
 } fikit_request_texture_destroy;
 typedef struct {
     uint64_t reserved;

@@ -175,17 +175,15 @@ CUresult ProgramCalls::texture_create(const fikit_request_texture_create& reques
             driver_.cuTexObjectCreate_(&value, &resource, &manner, request.viewed != 0 ? &view : nullptr);
     }
     if (result != CUDA_SUCCESS) return result;
-    session_.textures[value] = request.surface != 0;
+    session_.textures.emplace(value, request.surface != 0);
     reply.value = value;
     return CUDA_SUCCESS;
 }
 
 CUresult ProgramCalls::texture_destroy(const fikit_request_texture_destroy& request,
                                        fikit_reply_texture_destroy&) {
-    const auto found = session_.textures.find(request.value);
-    if (found == session_.textures.end()) return CUDA_ERROR_INVALID_VALUE;
-    const bool surface = found->second;
-    session_.textures.erase(found);
+    const bool surface = request.surface != 0;
+    if (session_.textures.erase({request.value, surface}) == 0) return CUDA_ERROR_INVALID_VALUE;
     return destroy(driver_, request.value, surface);
 }
 
@@ -193,7 +191,7 @@ CUresult ProgramCalls::texture_destroy(const fikit_request_texture_destroy& requ
 void Core::release_arrays(Session& session) {
     struct Held {
         std::unordered_map<uint32_t, SessionArray> arrays;
-        std::unordered_map<uint64_t, bool> textures;
+        std::set<std::pair<uint64_t, bool>> textures;
     };
     if (session.arrays.empty() && session.textures.empty()) return;
     const auto held = std::make_shared<Held>(std::move(session.arrays), std::move(session.textures));

@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -295,7 +296,7 @@ struct Session {
     std::unordered_map<uint32_t, SessionConditions> conditions;  // (worker)
     std::unordered_map<uint32_t, SessionLink> links;             // (worker)
     std::unordered_map<uint32_t, SessionArray> arrays;           // (worker)
-    std::unordered_map<uint64_t, bool> textures;                 // by value; true: a surface (worker)
+    std::set<std::pair<uint64_t, bool>> textures;                // values; true: a surface's (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch

@@ -67,8 +67,8 @@ CUresult describe(const CUDA_RESOURCE_DESC& resource, fikit_request_texture_crea
     }
 }
 
-CUresult destroy(const Device& device, uint64_t value) {
-    const fikit_request_texture_destroy request = {value};
+CUresult destroy(const Device& device, uint64_t value, bool surface) {
+    const fikit_request_texture_destroy request = {value, surface, 0};
     Reply reply;
     return result_of(device.producer->call(fikit_call_texture_destroy, {&request, sizeof request}, reply));
 }
@@ -109,7 +109,7 @@ CUresult destroy(uint64_t value, bool surface) {
         *link = texture->next;
     }
     delete texture;
-    return destroy(current_device(), value);
+    return destroy(current_device(), value, surface);
 }
 
 template <class Part>
@@ -135,7 +135,7 @@ void free_textures_of(const Context& context) {
             *link = own->next;
         }
         context.device->producer->synchronize();  // kernels may use it
-        destroy(*context.device, own->value);
+        destroy(*context.device, own->value, own->surface);
         delete own;
     }
 }

@@ -39,7 +39,7 @@ CALLS = {
     "array_create": (40, struct.pack("<II", 1, 0) + struct.pack("<QQQIIII", 64, 16, 0, 0x20, 1, 2, 3)),
     "array_destroy": (41, struct.pack("<II", 1, 0)),
     "texture_create": (42, struct.pack("<8I4Q", 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0).ljust(280, b"\0")),
-    "texture_destroy": (43, struct.pack("<Q", 1)),
+    "texture_destroy": (43, struct.pack("<QII", 1, 0, 0)),
 }
 
 

@@ -232,8 +232,9 @@ void textures_are_made_of_what_is_the_session_s() {
     CHECK_EQUAL(call(rig, tenant, fikit_call_texture_create, request, answer), 0);
     CHECK_EQUAL(null_driver::live().textures, before.textures + 1);
     fikit_reply_texture_destroy nothing{};
-    const fikit_request_texture_destroy foreign = {answer.value};
+    const fikit_request_texture_destroy foreign = {answer.value, 0, 0}, surface = {answer.value, 1, 0};
     CHECK_EQUAL(call(rig, other, fikit_call_texture_destroy, foreign, nothing), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(call(rig, tenant, fikit_call_texture_destroy, surface, nothing), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQUAL(call(rig, tenant, fikit_call_texture_destroy, foreign, nothing), 0);
     CHECK_EQUAL(call(rig, tenant, fikit_call_texture_destroy, foreign, nothing), CUDA_ERROR_INVALID_VALUE);
     CHECK_EQUAL(null_driver::live().textures, before.textures);

@@ -149,11 +149,7 @@ names(
 texture = done(driver.cuTexObjectCreate(of_plane, manner(), None))
 surface = done(driver.cuSurfObjectCreate(of_plane))
 names(
-    driver.cuTexObjectDestroy(surface),
-    driver.cuSurfObjectDestroy(texture),
-    driver.cuTexObjectGetResourceDesc(surface),
     driver.cuTexObjectGetTextureDesc(driver.CUtexObject(987654321)),
-    driver.cuSurfObjectGetResourceDesc(texture),
     driver.cuTexObjectDestroy(driver.CUtexObject(987654321)),
     driver.cuTexObjectDestroy(texture),
     driver.cuTexObjectDestroy(texture),
