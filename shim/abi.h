@@ -49,6 +49,8 @@ enum {
     FIKIT_MAX_GRAPHS = 16384,      /* handles of instantiated graphs */
     FIKIT_MAX_MEMORIES = 65536,    /* handles of physical memory that the program maps itself */
     FIKIT_MAX_LINKS = 256,         /* handles of images that are being linked */
+    FIKIT_MAX_ARRAYS = 65536,      /* handles of arrays and mipmapped arrays */
+    FIKIT_MAX_TEXTURES = 65536,    /* texture and surface objects of a session */
     FIKIT_MAX_CALL_BYTES = 16384,  /* request payload of a call */
     FIKIT_MAX_REPLY_BYTES = 65536, /* reply payload of a call */
     FIKIT_ERROR_TEXT = 256,        /* bytes, NUL-terminated */
@@ -138,7 +140,10 @@ typedef enum {
     FIKIT_OP_COUNT
 } fikit_op;
 
-enum { FIKIT_MARK = 1u << 0 }; /* record flags */
+enum {
+    FIKIT_MARK = 1u << 0, /* record flags */
+    FIKIT_ROWS = 1u << 1  /* the copy is a fikit_copy_rows */
+};
 
 typedef struct {
     uint32_t bytes; /* of the record with everything behind it; a multiple of FIKIT_RECORD_ALIGN */
@@ -183,6 +188,20 @@ typedef struct {
     uint64_t other;       /* offset in the host buffer, or the source device address */
     uint64_t size;        /* bytes */
 } fikit_copy;
+
+/* A copy of rows, of which arrays may be an end. `copy` says where ends that are none begin, and has the size
+ * of all rows together. */
+typedef struct {
+    uint32_t array;         /* handle; 0: memory */
+    uint32_t level;         /* of a mipmapped array; else 0 */
+    uint64_t x, y, z;       /* of an array: byte, row and slice at which the copy begins */
+    uint64_t pitch, height; /* of memory: bytes from row to row, rows from slice to slice */
+} fikit_copy_end;
+typedef struct {
+    fikit_copy copy; /* its record has FIKIT_ROWS */
+    fikit_copy_end to, from;
+    uint64_t width, rows, slices; /* width: bytes */
+} fikit_copy_rows;
 
 typedef struct {
     fikit_record record;
@@ -249,6 +268,7 @@ FIKIT_STATIC_ASSERT(sizeof(fikit_record) == 16, "record header");
 FIKIT_STATIC_ASSERT(sizeof(fikit_launch) == 64, "a launch is one cache line and its parameters");
 FIKIT_STATIC_ASSERT(sizeof(fikit_attribute) == 72, "launch attribute");
 FIKIT_STATIC_ASSERT(sizeof(fikit_copy) == 48, "copy");
+FIKIT_STATIC_ASSERT(sizeof(fikit_copy_rows) == 168, "copy of rows");
 FIKIT_STATIC_ASSERT(sizeof(fikit_fill) == 40, "fill");
 FIKIT_STATIC_ASSERT(sizeof(fikit_call_record) == 24, "call");
 FIKIT_STATIC_ASSERT(sizeof(fikit_values) == 24, "values");

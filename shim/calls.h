@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "abi.h"
+#include "array_calls.h"
 
 /*  X(number, name)  numbers are never reused */
 #define FIKIT_CALLS(X)  \
@@ -55,7 +56,11 @@
     X(36, link_destroy)                                                             \
     X(37, condition_create) /* a graph's own, before it has nodes */                \
     X(38, conditions_destroy)                                                       \
-    X(39, stack_grow) /* of every thread, in the context that sessions share */
+    X(39, stack_grow) /* of every thread, in the context that sessions share */     \
+    X(40, array_create)                                                             \
+    X(41, array_destroy)                                                            \
+    X(42, texture_create) /* a texture object or a surface object */                \
+    X(43, texture_destroy)
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,

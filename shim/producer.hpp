@@ -74,6 +74,9 @@ class Producer {
     Status copy_to_device(uint32_t stream, uint64_t to, const void* from, uint64_t bytes,
                           bool* pinned = nullptr);
     Status copy_to_host(uint32_t stream, void* to, uint64_t from, uint64_t bytes, bool* pinned = nullptr);
+    // Rows between arrays, device memory and what begins at `host`, if that is an end; what the record says
+    // of host memory is written here, but for its pitch and height. Pinned or not, as above.
+    Status copy_rows(uint32_t stream, const fikit_copy_rows& what, void* host);
     Status fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width);
     Status host_function(uint32_t stream, HostFunction function, void* argument);
     bool within_host_function() const { return host_functions_.within(); }
@@ -173,6 +176,8 @@ class Producer {
     Status wait_for(uint32_t stream, uint64_t step, int64_t deadline);
     Status enqueue_copy(uint32_t kind, uint32_t stream, uint32_t buffer, uint64_t device, uint64_t other,
                         uint64_t bytes, bool mark, uint64_t& step);
+    Status enqueue_rows(uint32_t stream, const fikit_copy_rows& what, bool mark, uint64_t& step);
+    Status copy_rows_in_parts(uint32_t stream, const fikit_copy_rows& what, uint8_t* host);
     Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
     Status acquire_image(uint64_t bytes, Piece& piece);
     template <class Request>
@@ -220,7 +225,7 @@ inline uint64_t Producer::finish(fikit_record& record, bool mark) {
     store_relaxed(stream.steps, step);
     store_relaxed(steps_, steps_ + 1);
     if (mark) {
-        record.flags = FIKIT_MARK;
+        record.flags |= FIKIT_MARK;
         store_relaxed(stream.marked, step);
     }
     channel_.commit();

@@ -13,6 +13,7 @@ constexpr uint32_t whole_lines(size_t bytes) {
 }
 
 inline fikit_record* header_of(fikit_record* record) { return record; }
+inline fikit_record* header_of(fikit_copy_rows* record) { return &record->copy.record; }
 template <class Record>
 fikit_record* header_of(Record* record) {
     return &record->record;

@@ -4,9 +4,27 @@
 #include <algorithm>
 #include <cstring>
 
+#include "array_shape.hpp"
 #include "core.hpp"
 
 namespace fikit {
+namespace {
+
+// What a call takes of the session's memory, at most; 0: nothing.
+uint64_t bytes_wanted(const Operation& operation) {
+    const uint32_t call = operation.as<fikit_call_record>().call;
+    if (call == fikit_call_memory_allocate) {
+        fikit_request_memory_allocate request;
+        std::memcpy(&request, operation.payload(), sizeof request);
+        return request.size + Arena::granule;
+    }
+    fikit_request_array_create request;
+    if (call != fikit_call_array_create) return 0;
+    std::memcpy(&request, operation.payload(), sizeof request);
+    return is_possible(request.shape) ? memory_bytes(request.shape) : 0;
+}
+
+}  // namespace
 
 // Code reaches the GPU only while no kernel runs: the driver waits for that, and holds every launch of the
 // process up meanwhile (57 ms behind a 60 ms kernel, measured on the H200). So gated work is held back until
@@ -27,16 +45,17 @@ bool Core::may_load(Session& session) {
 // which the device had no room also waits until nobody keeps any.
 bool Core::may_allocate(Session& session) {
     constexpr Nanoseconds patience = 1'000'000'000;
-    fikit_request_memory_allocate request;
-    std::memcpy(&request, session.head->payload(), sizeof request);
+    const uint64_t wanted = bytes_wanted(*session.head);
+    if (wanted == 0) return true;
     const uint64_t limit = memory_limit_of(session);
     memory_wanted_ |= session.short_of_memory;
-    const bool fits = !session.short_of_memory &&
-                      (limit == 0 || session.memory_bytes.load() + request.size + Arena::granule <= limit);
-    const bool returning = std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
-        return other->state != Session::State::running || other->freeing.load() || !other->frees.empty() ||
-               (session.short_of_memory && other->kept_bytes.load() > 0);
-    });
+    const bool fits =
+        !session.short_of_memory && (limit == 0 || session.memory_bytes.load() + wanted <= limit);
+    const bool returning =
+        arrays_going_.load() > 0 || std::any_of(sessions_.begin(), sessions_.end(), [&](const auto& other) {
+            return other->state != Session::State::running || other->freeing.load() ||
+                   !other->frees.empty() || (session.short_of_memory && other->kept_bytes.load() > 0);
+        });
     if (session.waits_since == 0) session.waits_since = now_;
     if (!fits && returning && now_ - session.waits_since < patience) return false;
     session.waits_since = 0;

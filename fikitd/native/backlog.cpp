@@ -59,7 +59,7 @@ uint64_t read_word(const uint8_t* at, bool wide) {
 
 }  // namespace
 
-// What must not come before anything that is put off: memory, modules and graphs that go.
+// What must not come before anything that is put off: memory, modules, arrays and graphs that go.
 bool Core::is_barrier(const Session& session, const Operation& operation) const {
     const uint16_t op = operation.record().op;
     if (op == FIKIT_OP_FREE || op == FIKIT_OP_HOST_FREE) return true;
@@ -69,6 +69,7 @@ bool Core::is_barrier(const Session& session, const Operation& operation) const 
     switch (operation.as<fikit_call_record>().call) {
         case fikit_call_module_unload:
         case fikit_call_memory_unmap:
+        case fikit_call_array_destroy:
             return true;
         case fikit_call_graph_create:
         case fikit_call_graph_destroy:

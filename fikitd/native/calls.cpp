@@ -368,11 +368,12 @@ bool Core::start_call(Session& session) {
     const bool allocates = call.call == fikit_call_memory_allocate;
     // What was freed before the call is back, as far as nothing in flight uses it.
     release_frees(session);
-    if (allocates) {
-        if (!may_allocate(session)) return false;
-        if (allocate_at_once(session)) return true;
-    }
-    const bool loads = call.call == fikit_call_module_load;
+    if (!may_allocate(session)) return false;
+    if (allocates && allocate_at_once(session)) return true;
+    // The session's work in flight may use an array.
+    const bool destroys = call.call == fikit_call_array_destroy;
+    if (destroys && session.in_flight > 0) return false;
+    const bool loads = call.call == fikit_call_module_load || destroys;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);
     session.worker_busy.store(true, std::memory_order_release);

@@ -5,6 +5,7 @@
 //   dispatch.cpp   the loop: reading rings, the gate, parking
 //   issue.cpp      one operation to the GPU; steps.cpp: the calls of all but launches
 //   graphs.cpp     graphs: made by a call, launched as one operation
+//   arrays.cpp     arrays, textures and surfaces, and copies of rows, of which arrays may be an end
 //   place.cpp      the lane that it goes to
 //   backlog.cpp    streams that wait for their tenant, and what is behind them
 //   manage.cpp     records that only change the session's tables
@@ -223,6 +224,7 @@ class Core {
     CUresult issue_other(Session& session, SessionStream& stream, CUstream lane);
     CUresult issue_graph(Session& session, CUstream stream);
     CUresult issue_copy(Session& session, CUstream stream);
+    CUresult issue_rows(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
     CUresult issue_event(Session& session, CUstream stream);
     CUresult issue_values(Session& session, CUstream stream);
@@ -294,6 +296,7 @@ class Core {
     // sessions.cpp
     SessionSnapshot snapshot_of(const Session& session) const;
     void release(Session& session);  // on a worker
+    void release_arrays(Session& session);
     Session* find(const std::string& id);
     const Session* find(uint32_t serial) const;
     void adopt(std::unique_ptr<Session>& session);
@@ -344,9 +347,10 @@ class Core {
     // What sessions share with each other, by number (memory_mutex_).
     std::map<uint32_t, std::weak_ptr<SharedExtent>> shared_extents_;
     uint32_t shares_ = 0;
-    Ledger ledger_;                        // of the tenant's memory, here and in its other executors
-    std::atomic<uint64_t> kept_bytes_{0};  // of all sessions
-    bool memory_wanted_ = false;           // somebody waits for what others keep
+    Ledger ledger_;                          // of the tenant's memory, here and in its other executors
+    std::atomic<uint64_t> kept_bytes_{0};    // of all sessions
+    bool memory_wanted_ = false;             // somebody waits for what others keep
+    std::atomic<uint32_t> arrays_going_{0};  // sessions that are over and whose arrays are not yet destroyed
     SharedMemory host_gates_;
     CUdeviceptr host_gates_device_ = 0;
 

@@ -91,7 +91,17 @@ namespace fikit {
     X(cuLinkDestroy)                                        \
     X(cuTensorMapEncodeTiled)                               \
     X(cuTensorMapEncodeIm2col)                              \
-    X(cuTensorMapReplaceAddress)
+    X(cuTensorMapReplaceAddress)                            \
+    X(cuArray3DCreate)                                      \
+    X(cuArrayDestroy)                                       \
+    X(cuMipmappedArrayCreate)                               \
+    X(cuMipmappedArrayGetLevel)                             \
+    X(cuMipmappedArrayDestroy)                              \
+    X(cuMemcpy3DAsync)                                      \
+    X(cuTexObjectCreate)                                    \
+    X(cuTexObjectDestroy)                                   \
+    X(cuSurfObjectCreate)                                   \
+    X(cuSurfObjectDestroy)
 
 struct Driver {
 #define FIKIT_DRIVER_MEMBER(name) decltype(&name) name##_ = nullptr;

@@ -152,8 +152,8 @@ class GraphBuilder {
 
     CUresult add_copy(CUgraphNode& node) {
         const auto& copy = operation_->as<fikit_copy>();
-        if (copy.kind != FIKIT_COPY_ON_DEVICE || !session_.owns(copy.device, copy.size) ||
-            !session_.owns(copy.other, copy.size))
+        if (copy.kind != FIKIT_COPY_ON_DEVICE || (copy.record.flags & FIKIT_ROWS) != 0 ||
+            !session_.owns(copy.device, copy.size) || !session_.owns(copy.other, copy.size))
             return CUDA_ERROR_INVALID_VALUE;
         CUDA_MEMCPY3D rows{};
         rows.srcMemoryType = rows.dstMemoryType = CU_MEMORYTYPE_DEVICE;

@@ -38,12 +38,31 @@ inline const char* check_launch(const fikit_launch& launch) {
     return nullptr;
 }
 
+const char* check_rows(const fikit_copy_rows& copy) {
+    if (copy.copy.record.bytes < sizeof copy) return "copy of rows: the record is too short";
+    constexpr uint64_t most = uint64_t{1} << 40;
+    if (copy.width > most || copy.rows > most || copy.slices > most) return "copy of rows: impossible size";
+    uint64_t slice = 0, all = 0;
+    if (__builtin_mul_overflow(copy.width, copy.rows, &slice) ||
+        __builtin_mul_overflow(slice, copy.slices, &all) || all != copy.copy.size)
+        return "copy of rows: not the size of its rows";
+    if ((copy.copy.kind == FIKIT_COPY_TO_HOST && copy.to.array != 0) ||
+        (copy.copy.kind == FIKIT_COPY_TO_DEVICE && copy.from.array != 0))
+        return "copy of rows: an array is not on the host";
+    for (const fikit_copy_end* const end : {&copy.to, &copy.from}) {
+        uint64_t bytes = 0;
+        if (end->array >= FIKIT_MAX_ARRAYS) return "copy of rows: array handle out of range";
+        if (end->array == 0 && !span_of(copy, *end, bytes)) return "copy of rows: impossible pitch";
+    }
+    return nullptr;
+}
+
 const char* check_copy(const Operation& operation) {
     const auto& copy = operation.as<fikit_copy>();
     if (copy.kind > FIKIT_COPY_ON_DEVICE) return "copy: unknown kind";
     if (copy.host_buffer >= FIKIT_MAX_HOST_BUFFERS) return "copy: host buffer handle out of range";
     if (copy.size == 0 || copy.size > uint64_t{1} << 47) return "copy: impossible size";
-    return nullptr;
+    return (copy.record.flags & FIKIT_ROWS) != 0 ? check_rows(operation.as<fikit_copy_rows>()) : nullptr;
 }
 
 const char* check_fill(const Operation& operation) {
@@ -120,6 +139,17 @@ inline const char* check_record(const Operation& operation) {
 }
 
 }  // namespace
+
+bool span_of(const fikit_copy_rows& copy, const fikit_copy_end& end, uint64_t& bytes) {
+    uint64_t slice = 0, slices = 0, rows = 0;
+    if ((copy.rows > 1 && end.pitch < copy.width) || (copy.slices > 1 && end.height < copy.rows) ||
+        __builtin_mul_overflow(end.pitch, end.height, &slice) ||
+        __builtin_mul_overflow(slice, copy.slices - 1, &slices) ||
+        __builtin_mul_overflow(end.pitch, copy.rows - 1, &rows) ||
+        __builtin_add_overflow(slices, rows, &bytes))
+        return false;
+    return !__builtin_add_overflow(bytes, copy.width, &bytes);
+}
 
 const char* what_is_wrong(const Operation& operation) { return check_record(operation); }
 

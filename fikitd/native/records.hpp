@@ -53,6 +53,9 @@ inline bool is_step(uint16_t op) {
     return (op >= FIKIT_OP_LAUNCH && op <= FIKIT_OP_HOST_FUNCTION) || op == FIKIT_OP_VALUES;
 }
 
+// How far the memory that is an end of a copy reaches, from the first byte to the last; false: too far.
+bool span_of(const fikit_copy_rows& copy, const fikit_copy_end& end, uint64_t& bytes);
+
 // What is wrong with a record that lies in an image, or nullptr; its own size is the caller's to check.
 const char* what_is_wrong(const Operation& operation);
 

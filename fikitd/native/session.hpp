@@ -10,6 +10,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <set>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -160,6 +161,14 @@ struct SessionLink {
     std::vector<uint8_t> image;  // once it is complete
 };
 
+// An array, or a mipmapped one with its levels (arrays.cpp).
+struct SessionArray {
+    fikit_array_shape shape{};
+    CUmipmappedArray mipmap = nullptr;  // nullptr: a plain array,
+    std::vector<CUarray> levels;        // which is the only one of these
+    uint64_t bytes = 0;                 // charged
+};
+
 // What the GPU tells of a stream that is to wait for the tenant: that what was issued before is done, and
 // what a word on the device is.
 struct HostGate {
@@ -286,6 +295,8 @@ struct Session {
     std::vector<SessionGraph> graphs;                            // likewise (worker)
     std::unordered_map<uint32_t, SessionConditions> conditions;  // (worker)
     std::unordered_map<uint32_t, SessionLink> links;             // (worker)
+    std::unordered_map<uint32_t, SessionArray> arrays;           // (worker)
+    std::set<std::pair<uint64_t, bool>> textures;                // values; true: a surface's (worker)
     std::vector<CUmodule> modules;
     std::vector<uint64_t> module_hashes;
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch

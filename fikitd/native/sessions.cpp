@@ -152,6 +152,7 @@ void Core::release(Session& session) {
     for (const auto& [number, conditions] : session.conditions) driver_.cuGraphDestroy_(conditions.graph);
     session.conditions.clear();
     session.links.clear();
+    release_arrays(session);
     release_mappings(driver_, session);
     session.arena->clear();
     for (auto& [handle, buffer] : session.host_buffers)

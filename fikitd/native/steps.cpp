@@ -7,6 +7,7 @@ namespace fikit {
 
 CUresult Core::issue_copy(Session& session, CUstream stream) {
     const auto& copy = session.head->as<fikit_copy>();
+    if ((copy.record.flags & FIKIT_ROWS) != 0) return issue_rows(session, stream);
     if (!session.owns(copy.device, copy.size)) return CUDA_ERROR_INVALID_VALUE;
     session.usage.bytes_copied += copy.size;
     if (copy.kind == FIKIT_COPY_ON_DEVICE) {

@@ -84,6 +84,15 @@ CUresult destroy(Registry Driver::* registry, Handle handle, Release release) {
         });
 }
 
+// What only sparse arrays have, and those whose memory is mapped later.
+template <typename Registry, typename Handle>
+CUresult has_none(Registry Driver::* registry, Handle handle) {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+        return (driver.*registry).find(handle) == nullptr ? CUDA_ERROR_INVALID_HANDLE
+                                                          : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
 }  // namespace
 
 extern "C" {
@@ -142,6 +151,20 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
         driver.mipmaps.remove(&mipmap);
         return CUDA_SUCCESS;
     });
+}
+
+CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*, CUarray array) {
+    return has_none(&Driver::arrays, array);
+}
+CUresult cuMipmappedArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*, CUmipmappedArray array) {
+    return has_none(&Driver::mipmaps, array);
+}
+CUresult cuArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*, CUarray array, CUdevice) {
+    return has_none(&Driver::arrays, array);
+}
+CUresult cuMipmappedArrayGetMemoryRequirements(CUDA_ARRAY_MEMORY_REQUIREMENTS*, CUmipmappedArray array,
+                                               CUdevice) {
+    return has_none(&Driver::mipmaps, array);
 }
 
 }  // extern "C"

@@ -220,6 +220,10 @@
     X(cuArrayGetDescriptor_v2, 3020)                              \
     X(cuArray3DGetDescriptor_v2, 3020)                            \
     X(cuArrayDestroy, 2000)                                       \
+    X(cuArrayGetSparseProperties, 11010)                          \
+    X(cuArrayGetMemoryRequirements, 11060)                        \
+    X(cuMipmappedArrayGetSparseProperties, 11010)                 \
+    X(cuMipmappedArrayGetMemoryRequirements, 11060)               \
     X(cuMipmappedArrayCreate, 5000)                               \
     X(cuMipmappedArrayGetLevel, 5000)                             \
     X(cuMipmappedArrayDestroy, 5000)                              \

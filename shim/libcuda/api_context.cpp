@@ -1,4 +1,5 @@
 // Contexts live here wholly: names for the session on their device, and each thread's stack of them.
+#include "arrays.hpp"
 #include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
@@ -24,7 +25,10 @@ CUresult find_open(CUcontext handle, Context*& context) {
 // What the context has goes with it.
 void end(Context& context) {
     discard_storage(context.handle);
-    if (!process.forked()) free_memory_of(context);
+    if (process.forked()) return;
+    free_textures_of(context);
+    free_arrays_of(context);
+    free_memory_of(context);
 }
 
 // At most one way to wait, and nothing unknown.

@@ -106,10 +106,6 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     return synchronised(device_of(stream), producer.stream_synchronize(number));
 }
 
-namespace {
-
-// A copy that is no stream's comes after all that both devices were given, and before what they are given
-// next. Within a device the legacy default stream sees to that.
 CUresult settle(uint64_t to, uint64_t from) {
     const Found found[] = {look_up(to, 0, false), look_up(from, 0, false)};
     if (found[0].device == found[1].device || found[0].device < 0 || found[1].device < 0) return CUDA_SUCCESS;
@@ -121,6 +117,8 @@ CUresult settle(uint64_t to, uint64_t from) {
     return CUDA_SUCCESS;
 }
 
+namespace {
+
 CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait,
                  Sides sides = Sides::any) {
     uint32_t stream = 0;
@@ -130,122 +128,8 @@ CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bo
     return copy_memory(to, from, bytes, stream, wait, sides);
 }
 
-CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64_t x, uint64_t y, uint64_t z,
-                 uint64_t pitch, uint64_t height, const CUDA_MEMCPY3D& c, Side& side) {
-    if (type == CU_MEMORYTYPE_ARRAY) return CUDA_ERROR_NOT_SUPPORTED;
-    if (type != CU_MEMORYTYPE_HOST && type != CU_MEMORYTYPE_DEVICE && type != CU_MEMORYTYPE_UNIFIED)
-        return CUDA_ERROR_INVALID_VALUE;
-    const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
-    if (pitch == 0) pitch = c.WidthInBytes;
-    if (height == 0) height = c.Height;
-    uint64_t slice = 0, rows = 0, all = 0, offset = 0;
-    if (base == 0 || (c.Height > 1 && (x > pitch || c.WidthInBytes > pitch - x)) ||
-        (c.Depth > 1 && (y > height || c.Height > height - y)) ||
-        __builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(pitch, c.Height, &rows) ||
-        __builtin_mul_overflow(slice, c.Depth, &all) || __builtin_mul_overflow(slice, z, &offset))
-        return CUDA_ERROR_INVALID_VALUE;
-    side = {base + offset + y * pitch + x, pitch, slice};
-    return CUDA_SUCCESS;
-}
-
-// All of it must be there before the first row is copied; of pageable memory nobody knows.
-CUresult check_side(CUmemorytype type, const Side& side, const CUDA_MEMCPY3D& c) {
-    Range range;
-    if (!ranges.find(side.address, range))
-        return type == CU_MEMORYTYPE_DEVICE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-    const uint64_t bytes = (c.Depth - 1) * side.slice + (c.Height - 1) * side.pitch + c.WidthInBytes;
-    return ranges.holds(range, side.address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
-}
-
-}  // namespace
-
-CUresult sides_of(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
-    const CUresult result = side_of(c.dstMemoryType, c.dstHost, c.dstDevice, c.dstXInBytes, c.dstY, c.dstZ,
-                                    c.dstPitch, c.dstHeight, c, to);
-    return result != CUDA_SUCCESS ? result
-                                  : side_of(c.srcMemoryType, c.srcHost, c.srcDevice, c.srcXInBytes, c.srcY,
-                                            c.srcZ, c.srcPitch, c.srcHeight, c, from);
-}
-
-CUresult check_sides(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
-    CUresult result = sides_of(c, to, from);
-    if (result == CUDA_SUCCESS) result = check_side(c.dstMemoryType, to, c);
-    return result == CUDA_SUCCESS ? check_side(c.srcMemoryType, from, c) : result;
-}
-
-namespace {
-
-CUresult copy_rows(CUstream handle, const Side& to, const Side& from, uint64_t width, uint64_t rows,
-                   uint64_t slices, bool wait) {
-    uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    if (wait && process.device_count() > 1)
-        if (const CUresult result = settle(to.address, from.address); result != CUDA_SUCCESS) return result;
-    uint64_t bytes = width;
-    if (to.pitch == width && from.pitch == width) {  // no gaps between rows
-        bytes = width * rows;
-        rows = 1;
-    }
-    for (uint64_t z = 0; z < slices; ++z)
-        for (uint64_t y = 0; y < rows; ++y) {
-            const CUresult result =
-                copy_memory(to.address + z * to.slice + y * to.pitch,
-                            from.address + z * from.slice + y * from.pitch, bytes, stream, false);
-            if (result != CUDA_SUCCESS) return result;
-        }
-    if (!wait) return CUDA_SUCCESS;
-    return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
-}
-
-// Any description of rows as CUDA_MEMCPY3D has it.
-template <class Description>
-CUDA_MEMCPY3D rows_of(const Description& c) {
-    CUDA_MEMCPY3D rows = {};
-    rows.dstMemoryType = c.dstMemoryType;
-    rows.dstHost = c.dstHost;
-    rows.dstDevice = c.dstDevice;
-    rows.dstXInBytes = c.dstXInBytes;
-    rows.dstY = c.dstY;
-    rows.dstPitch = c.dstPitch;
-    rows.srcMemoryType = c.srcMemoryType;
-    rows.srcHost = c.srcHost;
-    rows.srcDevice = c.srcDevice;
-    rows.srcXInBytes = c.srcXInBytes;
-    rows.srcY = c.srcY;
-    rows.srcPitch = c.srcPitch;
-    rows.WidthInBytes = c.WidthInBytes;
-    rows.Height = c.Height;
-    rows.Depth = 1;
-    if constexpr (requires { c.Depth; }) {
-        rows.dstZ = c.dstZ;
-        rows.dstHeight = c.dstHeight;
-        rows.srcZ = c.srcZ;
-        rows.srcHeight = c.srcHeight;
-        rows.Depth = c.Depth;
-    }
-    return rows;
-}
-
 // Of a copy between contexts; null is the current one.
 bool may_name(CUcontext context) { return context == nullptr || process.find(context) != nullptr; }
-
-template <class Description>
-CUresult copy_described(CUstream handle, const Description* c, bool wait) {
-    if (c == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_MEMCPY3D rows = rows_of(*c);
-    if (rows.WidthInBytes == 0 || rows.Height == 0 || rows.Depth == 0) return CUDA_SUCCESS;
-    Side to, from;
-    if (const CUresult result = check_sides(rows, to, from); result != CUDA_SUCCESS) return result;
-    uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    if (!captures.capturing(stream))
-        return copy_rows(handle, to, from, rows.WidthInBytes, rows.Height, rows.Depth, wait);
-    if (wait) return captures.forbid(stream);
-    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
-        node.copy = rows;
-        return true;
-    });
-}
 
 template <class Value>
 void fill_host(uint64_t address, Value value, uint64_t count) {
@@ -385,22 +269,6 @@ CUresult cuMemcpyDtoD_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
 }
 CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     return copy_on(stream, to, from, bytes, false, Sides::on_gpu);
-}
-
-CUresult cuMemcpy2D_v2(const CUDA_MEMCPY2D* what) { return copy_described(nullptr, what, true); }
-CUresult cuMemcpy2DUnaligned_v2(const CUDA_MEMCPY2D* what) { return copy_described(nullptr, what, true); }
-CUresult cuMemcpy2DAsync_v2(const CUDA_MEMCPY2D* what, CUstream stream) {
-    return copy_described(stream, what, false);
-}
-CUresult cuMemcpy3D_v2(const CUDA_MEMCPY3D* what) { return copy_described(nullptr, what, true); }
-CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
-    return copy_described(stream, what, false);
-}
-
-// Whose memory it is the addresses tell.
-CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) { return copy_described(nullptr, what, true); }
-CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
-    return copy_described(stream, what, false);
 }
 
 // The attributes are hints about where a side lies and when its source is read; both hold in any case.

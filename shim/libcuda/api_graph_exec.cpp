@@ -38,14 +38,8 @@ CUresult issue(const Node& node, uint32_t stream) {
             shape.stream = stream_number(stream);
             return result_of(producer_of(stream).launch(shape, node.attributes(), node.parameters()));
         }
-        case CU_GRAPH_NODE_TYPE_MEMCPY: {
-            CUresult result = CUDA_SUCCESS;
-            each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {
-                result = copy_memory(to, from, bytes, stream, false);
-                return result == CUDA_SUCCESS;
-            });
-            return result;
-        }
+        case CU_GRAPH_NODE_TYPE_MEMCPY:
+            return copy_rows(node.copy, stream);
         case CU_GRAPH_NODE_TYPE_MEMSET: {
             CUresult result = CUDA_SUCCESS;
             each_row(node.fill, [&](uint64_t to, uint64_t count) {

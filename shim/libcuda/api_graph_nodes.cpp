@@ -62,10 +62,9 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
 }
 
 CUresult set(Node* node, const CUDA_MEMCPY3D* given) {
-    Side to, from;
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (given->WidthInBytes == 0 || given->Height == 0 || given->Depth == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = check_sides(*given, to, from); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = check_rows(*given); result != CUDA_SUCCESS) return result;
     node->copy = *given;
     return CUDA_SUCCESS;
 }

@@ -15,19 +15,24 @@ enum class Sides : uint8_t { any, to_gpu, from_gpu, on_gpu };
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait,
                      Sides sides = Sides::any);
 
+// A copy that is no stream's comes after all that both devices were given, and before what they are given
+// next. Within a device the legacy default stream sees to that.
+CUresult settle(uint64_t to, uint64_t from);
+
 bool lies_on_a_device(uint64_t address);
 // Device memory of the given device.
 bool is_memory_of(uint64_t address, const Device& device);
 CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream);
 
-// One side of a copy of rows: where its first byte is, and how far apart rows and slices are.
+// One side of a copy of rows between memory: where its first byte is, and how far apart rows and slices are.
 struct Side {
     uint64_t address;
     uint64_t pitch, slice;
 };
 CUresult sides_of(const CUDA_MEMCPY3D& copy, Side& to, Side& from);
-// The same, of a copy whose memory is there.
-CUresult check_sides(const CUDA_MEMCPY3D& copy, Side& to, Side& from);
+// Whether both ends are there, memory or arrays.
+CUresult check_rows(const CUDA_MEMCPY3D& copy);
+CUresult copy_rows(const CUDA_MEMCPY3D& copy, uint32_t stream);
 
 // The rows of a copy, for whoever takes one after the other; false ends it.
 template <class Take>

@@ -17,7 +17,7 @@ bool names_printf(const void* image, uint64_t bytes);
 void show_printed(Device& device);
 
 // What a call that synchronises with the device returns.
-inline CUresult synchronised(Device& device, Status status) {
+[[gnu::always_inline]] inline CUresult synchronised(Device& device, Status status) {
     if (status != status::success) return result_of(status);
     if (load_relaxed(kernels_print)) [[unlikely]]
         show_printed(device);

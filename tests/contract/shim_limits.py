@@ -1,16 +1,9 @@
 """What fikitd does not serve of a driver's contract, by test; docs/unmodified-programs.md tells of each."""
 
-ARRAYS = "arrays, textures and surfaces are not served"
 GREEN = "green contexts are not served: fikitd itself divides the multiprocessors"
 VARIABLES = "the host reaches no managed variable of a module"
 LIMITS = {
-    "test_driver_layers.py": ARRAYS,
     "test_driver_shared_events.py::test_another_process_records": "who opened an event only waits for it",
-    "test_driver_texture_queries.py": ARRAYS,
-    "test_driver_textures.py": ARRAYS,
-    "test_driver_copies.py::test_an_array_of_two_dimensions": ARRAYS,
-    "test_driver_copies.py::test_an_array_of_one_dimension": ARRAYS,
-    "test_driver_copies.py::test_an_array_without_a_width": ARRAYS,
     "test_driver_green.py": GREEN,
     "test_driver_managed.py::test_a_module_s_managed_variable": VARIABLES,
     "test_driver_managed.py::test_a_library_s_managed_variable": VARIABLES,

@@ -317,3 +317,23 @@ def test_mipmaps_that_cannot_be(cuda: Cuda, fails: Check) -> None:
     cuda.cuTexObjectDestroy(cuda.cuTexObjectCreate(resource_of(cuda, mipmap), manner(cuda, "CLAMP"), None))
     fails("INVALID_VALUE", cuda.cuSurfObjectCreate, resource_of(cuda, mipmap))
     cuda.cuMipmappedArrayDestroy(mipmap)
+
+
+def test_what_only_other_arrays_tell(cuda: Cuda, fails: Check) -> None:
+    array = cuda.cuArray3DCreate(shape_of(cuda, (64, 64, 0), 0))
+    mipmap = cuda.cuMipmappedArrayCreate(shape_of(cuda, (64, 64, 0), 0), 2)
+    fails("INVALID_VALUE", cuda.cuArrayGetSparseProperties, array)
+    fails("INVALID_VALUE", cuda.cuMipmappedArrayGetSparseProperties, mipmap)
+    fails("INVALID_VALUE", cuda.cuArrayGetMemoryRequirements, array, 0)
+    fails("INVALID_VALUE", cuda.cuMipmappedArrayGetMemoryRequirements, mipmap, 0)
+    cuda.cuArrayDestroy(array)
+    cuda.cuMipmappedArrayDestroy(mipmap)
+
+
+def test_parts_of_elements_are_not_copied(cuda: Cuda, fails: Check) -> None:
+    words = np.zeros(4, dtype=np.float32)
+    array = filled(cuda, (8, 0, 0), numbered(1, 1, 8), 0)
+    for offset, count in [(2, 4), (0, 6)]:
+        fails("INVALID_VALUE", cuda.cuMemcpyHtoA, array, offset, words.ctypes.data, count)
+        fails("INVALID_VALUE", cuda.cuMemcpyAtoH, words.ctypes.data, array, offset, count)
+    cuda.cuArrayDestroy(array)

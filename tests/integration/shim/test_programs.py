@@ -40,6 +40,8 @@ NAMES = [
     "pools",
     "printing",
     "tensor_maps",
+    "array_misuse",
+    "arrays",
     "attributes",
     "capture_misuse",
     "conditions",

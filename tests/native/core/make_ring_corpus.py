@@ -36,6 +36,10 @@ CALLS = {
     "condition_create": (37, struct.pack("<IIII", 1, 0, 1, 0)),
     "conditions_destroy": (38, struct.pack("<II", 1, 0)),
     "stack_grow": (39, struct.pack("<Q", 4096)),
+    "array_create": (40, struct.pack("<II", 1, 0) + struct.pack("<QQQIIII", 64, 16, 0, 0x20, 1, 2, 3)),
+    "array_destroy": (41, struct.pack("<II", 1, 0)),
+    "texture_create": (42, struct.pack("<8I4Q", 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0).ljust(280, b"\0")),
+    "texture_destroy": (43, struct.pack("<QII", 1, 0, 0)),
 }
 
 
@@ -65,6 +69,14 @@ def inputs() -> dict[str, bytes]:
         "launch_attributes": launch(attributes=2),
         "launch_largest": launch(parameters=32764),
         "copy": record(3, copy),
+        "copy_rows": record(
+            3,
+            struct.pack("<IIQQQ", 0, 0, 0, 0, 1024)
+            + struct.pack("<IIQQQQQ", 1, 1, 0, 0, 0, 0, 0)
+            + struct.pack("<IIQQQQQ", 0, 0, 0, 0, 0, 128, 8)
+            + struct.pack("<QQQ", 128, 8, 1),
+            flags=2,
+        ),
         "graph": record(2, struct.pack("<II", 1, 0)),
         "fill": record(4, struct.pack("<QQII", 1 << 40, 100, 0, 4)),
         "event_record": record(5, struct.pack("<II", 1, 1)),
@@ -96,6 +108,13 @@ def inputs() -> dict[str, bytes]:
         + rings["copy"]
         + rings["fill"]
         + rings["free"]
+    )
+    rings["arrays"] = (
+        rings["call_array_create"]
+        + rings["call_texture_create"]
+        + rings["copy_rows"]
+        + rings["call_texture_destroy"]
+        + rings["call_array_destroy"]
     )
     heads = {name: struct.pack("<Q", len(ring)) + ring for name, ring in rings.items()}
     heads["head_odd"] = struct.pack("<Q", 63) + rings["synchronise"]

@@ -15,7 +15,7 @@ class Image {
     template <class Record>
     Image& add(uint16_t op, Record record, const std::vector<uint32_t>& before = {}, uint32_t more = 0) {
         const auto bytes = static_cast<uint32_t>((sizeof record + more + 63) / 64 * 64);
-        record.record = {.bytes = bytes, .op = op, .flags = 0, .stream = 0, .reserved = 0};
+        *header_of(&record) = {.bytes = bytes, .op = op, .flags = flags, .stream = 0, .reserved = 0};
         const fikit_graph_node head = {static_cast<uint32_t>(before.size()), bytes};
         append(&head, sizeof head);
         append(before.data(), before.size() * sizeof(uint32_t));
@@ -36,6 +36,8 @@ class Image {
         return add(FIKIT_OP_LAUNCH, record, before, null_driver::parameter_bytes);
     }
     std::vector<uint8_t>& bytes() { return bytes_; }
+
+    uint16_t flags = 0;  // of records
 
   private:
     void append(const void* from, size_t size) {
@@ -111,7 +113,7 @@ void images_are_not_believed() {
     const auto refused = [&](Image& image, CUresult error = CUDA_ERROR_INVALID_VALUE) {
         create(rig, tenant, image, error);
     };
-    Image later, missing, threads, odd, foreign, cut, size;
+    Image later, missing, threads, odd, foreign, cut, size, rows;
     refused(later.launch(tenant.function).launch(tenant.function, {1}));
     refused(missing.launch(tenant.function + 1), CUDA_ERROR_INVALID_HANDLE);
     refused(threads.launch(tenant.function, {}, null_driver::max_threads + 1));
@@ -120,6 +122,15 @@ void images_are_not_believed() {
     fill.device = uint64_t{1} << 40;
     fill.count = fill.width = 4;
     refused(foreign.add(FIKIT_OP_FILL, fill));
+    uint64_t address = 0, charged = 0;
+    rig.while_turning([&] { CHECK_EQUAL(tenant->memory_allocate(4096, address, charged), 0); });
+    fikit_copy_rows copy{};
+    copy.copy.kind = FIKIT_COPY_ON_DEVICE;
+    copy.copy.device = copy.copy.other = address;
+    copy.copy.size = copy.width = copy.to.pitch = copy.from.pitch = 64;
+    copy.rows = copy.slices = copy.to.height = copy.from.height = 1;
+    rows.flags = FIKIT_ROWS;
+    refused(rows.add(FIKIT_OP_COPY, copy));
     cut.launch(tenant.function).bytes().resize(100);
     refused(cut);
     size.launch(tenant.function);

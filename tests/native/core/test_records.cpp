@@ -54,6 +54,49 @@ void accepted(const Record& record) {
     CHECK(ring.next() == RingReader::Result::empty);
 }
 
+void copies_of_rows_are_refused() {
+    fikit_copy_rows rows{};
+    rows.copy.record = record_of(FIKIT_OP_COPY, 192);
+    rows.copy.record.flags = FIKIT_ROWS;
+    rows.to.array = 1;
+    rows.from.pitch = 64;
+    rows.from.height = 4;
+    rows.width = 64;
+    rows.rows = 4;
+    rows.slices = 2;
+    rows.copy.size = 512;
+    accepted(rows);
+    const auto changed = [&](auto member, uint64_t value, const char* reason) {
+        fikit_copy_rows other = rows;
+        other.*member = value;
+        refused(other, reason);
+    };
+    for (const uint64_t width : {uint64_t{0}, uint64_t{65}})
+        changed(&fikit_copy_rows::width, width, "copy of rows: not the size of its rows");
+    changed(&fikit_copy_rows::rows, UINT64_MAX, "copy of rows: impossible size");
+    changed(&fikit_copy_rows::slices, uint64_t{1} << 40, "copy of rows: not the size of its rows");
+    fikit_copy_rows other = rows;
+    other.copy.record.bytes = 64;
+    refused(other, "copy of rows: the record is too short");
+    other = rows;
+    other.from.array = 1;
+    refused(other, "copy of rows: an array is not on the host");
+    other = rows;
+    other.copy.kind = FIKIT_COPY_TO_HOST;
+    refused(other, "copy of rows: an array is not on the host");
+    other = rows;
+    other.to.array = FIKIT_MAX_ARRAYS;
+    refused(other, "copy of rows: array handle out of range");
+    for (const uint64_t pitch : {uint64_t{63}, UINT64_MAX, uint64_t{1} << 62}) {
+        other = rows;
+        other.from.pitch = pitch;
+        refused(other, "copy of rows: impossible pitch");
+    }
+    other = rows;
+    other.from.height = 3;
+    refused(other, "copy of rows: impossible pitch");
+}
+
 void every_refusal_has_its_name() {
     refused(record_of(FIKIT_OP_SYNC, 64, FIKIT_MAX_STREAMS), "stream handle out of range");
     refused(record_of(FIKIT_OP_COUNT), "unknown operation");
@@ -95,6 +138,8 @@ void every_refusal_has_its_name() {
         copy.size = size;
         refused(copy, "copy: impossible size");
     }
+
+    copies_of_rows_are_refused();
 
     fikit_fill fill{};
     fill.record = record_of(FIKIT_OP_FILL);

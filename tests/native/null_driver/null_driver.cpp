@@ -64,8 +64,8 @@ void fail(Function function, CUresult error, uint64_t after_calls, uint64_t time
 uint64_t count(Function function) { return counts[static_cast<size_t>(function)].load(); }
 
 Live live() {
-    return {mappings.load(), allocations.load(), registrations.load(), modules.load(),
-            events.load(),   streams.load(),     graphs.load(),        mapped_bytes.load()};
+    return {mappings.load(), allocations.load(), registrations.load(), modules.load(),  events.load(),
+            streams.load(),  graphs.load(),      arrays.load(),        textures.load(), mapped_bytes.load()};
 }
 
 void set_elapsed(float milliseconds) { elapsed = milliseconds; }

@@ -39,7 +39,7 @@ struct Call {
 
 // What exists now.
 struct Live {
-    int64_t mappings, allocations, registrations, modules, events, streams, graphs;
+    int64_t mappings, allocations, registrations, modules, events, streams, graphs, arrays, textures;
     uint64_t mapped_bytes;
 };
 

@@ -40,6 +40,8 @@ void forget(CUstream stream);
 
 // How many graphs there are, instantiated or not.
 extern std::atomic<int64_t> graphs;
+// Plain or mipmapped; textures and surfaces.
+extern std::atomic<int64_t> arrays, textures;
 
 }  // namespace fikit::null_driver
 

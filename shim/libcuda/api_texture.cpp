@@ -1,0 +1,182 @@
+// Texture and surface objects. The executor's driver makes them and names them: kernels get that value. What
+// they were made of is remembered here.
+#include <string.h>
+
+#include <new>
+
+#include "arrays.hpp"
+#include "entry.hpp"
+#include "served.hpp"
+
+namespace fikit::shim {
+namespace {
+
+// Values are each driver's own, so one is known by its device too.
+struct Texture {
+    uint64_t value = 0;
+    Context* context = nullptr;
+    bool surface = false, viewed = false;
+    CUDA_RESOURCE_DESC resource = {};
+    CUDA_TEXTURE_DESC manner = {};
+    CUDA_RESOURCE_VIEW_DESC view = {};
+    Texture* next = nullptr;
+};
+pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+Texture* all = nullptr;
+
+// The link to the object on the current device; under the mutex. What it links to may be nullptr.
+Texture** find(uint64_t value, bool surface) {
+    Texture** link = &all;
+    while (*link != nullptr && ((*link)->value != value || (*link)->surface != surface ||
+                                (*link)->context->device != &current_device()))
+        link = &(*link)->next;
+    return link;
+}
+
+CUresult name_array(const Array* array, fikit_request_texture_create& request) {
+    if (array == nullptr || array->memory->device != &current_device()) return CUDA_ERROR_INVALID_HANDLE;
+    request.array = array->memory->number;
+    request.level = array->level;
+    return CUDA_SUCCESS;
+}
+
+CUresult describe(const CUDA_RESOURCE_DESC& resource, fikit_request_texture_create& request) {
+    if (resource.flags != 0) return CUDA_ERROR_INVALID_VALUE;
+    request.type = static_cast<uint32_t>(resource.resType);
+    switch (resource.resType) {
+        case CU_RESOURCE_TYPE_ARRAY:
+            return name_array(array_of(resource.res.array.hArray), request);
+        case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
+            return name_array(mipmap_of(resource.res.mipmap.hMipmappedArray), request);
+        case CU_RESOURCE_TYPE_LINEAR:
+            request.format = static_cast<uint32_t>(resource.res.linear.format);
+            request.channels = resource.res.linear.numChannels;
+            request.address = resource.res.linear.devPtr;
+            request.width = resource.res.linear.sizeInBytes;
+            return CUDA_SUCCESS;
+        case CU_RESOURCE_TYPE_PITCH2D:
+            request.format = static_cast<uint32_t>(resource.res.pitch2D.format);
+            request.channels = resource.res.pitch2D.numChannels;
+            request.address = resource.res.pitch2D.devPtr;
+            request.width = resource.res.pitch2D.width;
+            request.height = resource.res.pitch2D.height;
+            request.pitch = resource.res.pitch2D.pitchInBytes;
+            return CUDA_SUCCESS;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult destroy(const Device& device, uint64_t value, bool surface) {
+    const fikit_request_texture_destroy request = {value, surface, 0};
+    Reply reply;
+    return result_of(device.producer->call(fikit_call_texture_destroy, {&request, sizeof request}, reply));
+}
+
+CUresult create(unsigned long long* value, const Texture& wanted) {
+    fikit_request_texture_create request = {};
+    if (const CUresult result = describe(wanted.resource, request); result != CUDA_SUCCESS) return result;
+    request.surface = wanted.surface;
+    request.viewed = wanted.viewed;
+    static_assert(sizeof request.manner == sizeof wanted.manner && sizeof request.view == sizeof wanted.view);
+    memcpy(request.manner, &wanted.manner, sizeof request.manner);
+    memcpy(request.view, &wanted.view, sizeof request.view);
+    auto* const texture = new (std::nothrow) Texture(wanted);
+    if (texture == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    fikit_reply_texture_create answer{};
+    Reply reply = {&answer, sizeof answer, 0};
+    const Status status =
+        current_producer().call(fikit_call_texture_create, {&request, sizeof request}, reply);
+    if (status != status::success) {
+        delete texture;
+        return result_of(status);
+    }
+    *value = texture->value = answer.value;
+    texture->context = thread.current();
+    const Locked lock(mutex);
+    texture->next = all;
+    all = texture;
+    return CUDA_SUCCESS;
+}
+
+CUresult destroy(uint64_t value, bool surface) {
+    Texture* texture;
+    {
+        const Locked lock(mutex);
+        Texture** const link = find(value, surface);
+        texture = *link;
+        if (texture == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *link = texture->next;
+    }
+    delete texture;
+    return destroy(current_device(), value, surface);
+}
+
+template <class Part>
+CUresult tell(uint64_t value, bool surface, Part* into, Part Texture::* part) {
+    const Locked lock(mutex);
+    const Texture* const texture = *find(value, surface);
+    if (texture == nullptr || into == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *into = texture->*part;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+void free_textures_of(const Context& context) {
+    for (;;) {
+        Texture* own;
+        {
+            const Locked lock(mutex);
+            Texture** link = &all;
+            while (*link != nullptr && (*link)->context != &context) link = &(*link)->next;
+            own = *link;
+            if (own == nullptr) return;
+            *link = own->next;
+        }
+        context.device->producer->synchronize();  // kernels may use it
+        destroy(*context.device, own->value, own->surface);
+        delete own;
+    }
+}
+
+CUresult cuTexObjectCreate(CUtexObject* value, const CUDA_RESOURCE_DESC* resource,
+                           const CUDA_TEXTURE_DESC* manner, const CUDA_RESOURCE_VIEW_DESC* view) {
+    if (value == nullptr || resource == nullptr || manner == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    Texture wanted;
+    wanted.resource = *resource;
+    wanted.manner = *manner;
+    wanted.viewed = view != nullptr;
+    if (view != nullptr) wanted.view = *view;
+    return create(value, wanted);
+}
+CUresult cuTexObjectDestroy(CUtexObject value) { return destroy(value, false); }
+CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* into, CUtexObject value) {
+    return tell(value, false, into, &Texture::resource);
+}
+CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* into, CUtexObject value) {
+    return tell(value, false, into, &Texture::manner);
+}
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* into, CUtexObject value) {
+    {
+        const Locked lock(mutex);
+        const Texture* const texture = *find(value, false);
+        if (texture != nullptr && !texture->viewed) return CUDA_ERROR_INVALID_VALUE;
+    }
+    return tell(value, false, into, &Texture::view);
+}
+
+CUresult cuSurfObjectCreate(CUsurfObject* value, const CUDA_RESOURCE_DESC* resource) {
+    if (value == nullptr || resource == nullptr || resource->resType != CU_RESOURCE_TYPE_ARRAY)
+        return CUDA_ERROR_INVALID_VALUE;
+    Texture wanted;
+    wanted.resource = *resource;
+    wanted.surface = true;
+    return create(value, wanted);
+}
+CUresult cuSurfObjectDestroy(CUsurfObject value) { return destroy(value, true); }
+CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* into, CUsurfObject value) {
+    return tell(value, true, into, &Texture::resource);
+}
+
+}  // namespace fikit::shim
