@@ -187,6 +187,18 @@ CUresult cuLinkAddFile_v2(CUlinkState handle, CUjitInputType type, const char* p
     });
 }
 
+CUresult cuLinkCreate(unsigned int count, CUjit_option* options, void** values, CUlinkState* handle) {
+    return cuLinkCreate_v2(count, options, values, handle);
+}
+CUresult cuLinkAddData(CUlinkState handle, CUjitInputType type, void* data, size_t bytes, const char* name,
+                       unsigned int count, CUjit_option* options, void** values) {
+    return cuLinkAddData_v2(handle, type, data, bytes, name, count, options, values);
+}
+CUresult cuLinkAddFile(CUlinkState handle, CUjitInputType type, const char* path, unsigned int count,
+                       CUjit_option* options, void** values) {
+    return cuLinkAddFile_v2(handle, type, path, count, options, values);
+}
+
 CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
     return with_link(handle, [&](Driver&, LinkState& link) -> CUresult {
         if (image == nullptr || bytes == nullptr || link.text.empty()) return CUDA_ERROR_INVALID_VALUE;

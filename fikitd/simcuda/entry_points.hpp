@@ -352,8 +352,11 @@
     X(cuGraphMemAllocNodeGetParams, 11040)                        \
     X(cuGraphMemFreeNodeGetParams, 11040)                         \
     /* Linker */                                                  \
+    X(cuLinkCreate, 5050)                                         \
     X(cuLinkCreate_v2, 6050)                                      \
+    X(cuLinkAddData, 5050)                                        \
     X(cuLinkAddData_v2, 6050)                                     \
+    X(cuLinkAddFile, 5050)                                        \
     X(cuLinkAddFile_v2, 6050)                                     \
     X(cuLinkComplete, 5050)                                       \
     X(cuLinkDestroy, 5050)                                        \

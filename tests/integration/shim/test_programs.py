@@ -33,6 +33,7 @@ NAMES = [
     "host_functions",
     "many",
     "names",
+    "earlier_versions",
     "virtual_memory",
     "graphs",
     "graphs_by_hand",
