@@ -7,5 +7,5 @@
 #include <cuda.h>
 
 // Of cudaProfiler.h, which not every distribution of cuda.h has.
-extern "C" CUresult CUDAAPI cuProfilerStart(void);
-extern "C" CUresult CUDAAPI cuProfilerStop(void);
+extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI cuProfilerStart(void);
+extern "C" __attribute__((visibility("default"))) CUresult CUDAAPI cuProfilerStop(void);

@@ -61,8 +61,7 @@ View BlockRun::view(Space space, std::uint64_t address, AccessKind kind, Context
         const std::uint64_t rank = (address & window::mask) >> window::rank_shift;
         std::vector<std::byte>* memory = rank == 0 ? &shared_ : shared_of(rank - 1);
         if (memory == nullptr || memory->size() < shared_start) return {};
-        return {(address & ~offsets) + shared_scratch, memory->size() - shared_scratch,
-                memory->data() + shared_scratch, 0};
+        return {address & ~offsets, memory->size(), memory->data(), 0};
     }
     if (high == window::local) {
         Warp& warp = *context.warp;
