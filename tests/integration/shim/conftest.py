@@ -78,7 +78,7 @@ def build(compiler: list[str], tmp_path: Path) -> Callable[..., str]:
     def made(name: str, *options: str) -> str:
         program = str(tmp_path / f"{name}{len(options)}")
         source = str(PROGRAMS / f"{name}.c")
-        command = [*compiler, *options, source, "-o", program, f"-L{folder}", "-lcuda", "-pthread"]
+        command = [*compiler, *options, source, "-o", program, f"-L{folder}", "-l:libcuda.so.1", "-pthread"]
         subprocess.run(command, check=True)
         return program
 

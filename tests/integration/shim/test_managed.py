@@ -111,7 +111,7 @@ if child == 0:
     os._exit(0 if all(int(answer[0]) == 3 for answer in calls) else 1)
 print(os.waitpid(child, 0)[1])
 done(driver.cuMemsetD8(memory, 7, 64))
-print(ctypes.string_at(memory, 2))
+print(ctypes.string_at(memory, 2), flush=True)
 os._exit(5)
 """,
     )
