@@ -16,12 +16,19 @@ DECLARATION = re.compile(r"CUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(([^;]*)\)\s*;")
 RENAME = re.compile(r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?")
 VARIANT = re.compile(r"#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")
 TYPEDEF = re.compile(r"\bPFN_(cu\w+?)_v(\d+)\)\(")
+OTHERS = ("GL", "EGL", "VDPAU")
+"""What has headers of its own: nothing of it is served, but who looks for a name finds it."""
 SERVED = re.compile(r"^\s*X\((cu[A-Z]\w*),\s*(\d+)\)", re.MULTILINE)
+
+
+def read(header: pathlib.Path) -> str:
+    """A header without comments; nothing where there is none, as not every distribution has all."""
+    return re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.DOTALL) if header.exists() else ""
 
 
 def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) -> None:
     """Read both lists and write exports.map and stubs.cpp."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", "", header.read_text(), flags=re.DOTALL)
+    text = read(header)
     # A name's first declaration is today's version, which a macro renames; a later one is the old one's.
     declared: dict[str, str] = {}
     today: dict[str, str] = {}
@@ -31,11 +38,14 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
     served = {name: int(version) for name, version in SERVED.findall(served_list.read_text())}
     symbols = set(declared) | {new for _, new in RENAME.findall(text)} | set(served)
     symbols |= {name + "_" + kind.lower() for kind, name in VARIANT.findall(text)}
+    others = "".join(read(header.with_name(f"cuda{other}.h")) for other in OTHERS)
+    symbols |= {name for name, _ in DECLARATION.findall(others)}
     symbols = {name for name in symbols if "UNSUPPORTED" not in name}
 
     # The versions of one name, in ascending order, are NAME, NAME_v2, NAME_v3 and so on.
     versions = defaultdict(set)
-    for base, version in TYPEDEF.findall((header.parent / "cudaTypedefs.h").read_text()):
+    types = "".join(read(header.with_name(f"cuda{other}Typedefs.h")) for other in ("", *OTHERS))
+    for base, version in TYPEDEF.findall(types):
         versions[base].add(int(version))
 
     def introduced(name: str) -> int:
