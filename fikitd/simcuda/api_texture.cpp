@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "array.hpp"
+#include "texture_view.hpp"
 
 using namespace fikit::sim;
 
@@ -117,12 +118,18 @@ CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
 }
 
 CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
-                      const CUDA_TEXTURE_DESC* manner) {
+                      const CUDA_TEXTURE_DESC* manner, const CUDA_RESOURCE_VIEW_DESC* view = nullptr) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         if (handle == nullptr || resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        TextureObject object{*resource, {}, manner == nullptr};
+        TextureObject object{*resource, {}, {}, manner == nullptr};
         Texture texture;
         CUresult result = find_elements(driver, *resource, texture);
+        if (result == CUDA_SUCCESS && view != nullptr) {
+            const bool array = resource->resType == CU_RESOURCE_TYPE_ARRAY ||
+                               resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
+            object.view = *view;
+            result = array ? take_view(texture, *view) : CUDA_ERROR_INVALID_VALUE;
+        }
         if (result == CUDA_SUCCESS && manner != nullptr) {
             object.manner = *manner;
             result = find_manner(*manner, texture);
@@ -169,7 +176,7 @@ extern "C" {
 CUresult cuTexObjectCreate(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
                            const CUDA_TEXTURE_DESC* manner, const CUDA_RESOURCE_VIEW_DESC* view) {
     if (manner == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return view != nullptr ? CUDA_ERROR_NOT_SUPPORTED : make_texture(handle, resource, manner);
+    return make_texture(handle, resource, manner, view);
 }
 CUresult cuTexObjectDestroy(CUtexObject handle) { return destroy(handle, false); }
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* resource, CUtexObject handle) {
@@ -179,6 +186,14 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* manner, CUtexObject handle
     return with_object(handle, false, [&](Driver&, const TextureObject& object) {
         if (manner == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *manner = object.manner;
+        return CUDA_SUCCESS;
+    });
+}
+
+CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* view, CUtexObject handle) {
+    return with_object(handle, false, [&](Driver&, const TextureObject& object) -> CUresult {
+        if (view == nullptr || !object.view) return CUDA_ERROR_INVALID_VALUE;
+        *view = *object.view;
         return CUDA_SUCCESS;
     });
 }

@@ -11,6 +11,7 @@
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <thread>
 
 #include "clock.hpp"
@@ -68,6 +69,7 @@ struct SimulatedDevice {
 struct TextureObject {
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC manner;
+    std::optional<CUDA_RESOURCE_VIEW_DESC> view;
     bool surface;
 };
 

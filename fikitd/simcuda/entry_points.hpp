@@ -231,6 +231,7 @@
     X(cuTexObjectDestroy, 5000)                                   \
     X(cuTexObjectGetResourceDesc, 5000)                           \
     X(cuTexObjectGetTextureDesc, 5000)                            \
+    X(cuTexObjectGetResourceViewDesc, 5000)                       \
     X(cuSurfObjectCreate, 5000)                                   \
     X(cuSurfObjectDestroy, 5000)                                  \
     X(cuSurfObjectGetResourceDesc, 5000)                          \

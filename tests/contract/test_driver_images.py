@@ -167,6 +167,35 @@ def test_variables_that_are_declared_elsewhere(cuda: Cuda) -> None:
         assert list(cuda.read(place, 3)) == [5, 0, 64]
 
 
+def test_elements_of_arrays(cuda: Cuda) -> None:
+    text = (
+        HEAD
+        + b"""
+.global .align 4 .u32 list[4] = {10, 20, 30, 40};
+.visible .entry elements(.param .u64 place, .param .u32 index)
+{
+    .reg .b32 %index, %value<4>;
+    .reg .b64 %place, %wide;
+    ld.param.u64 %place, [place];
+    ld.param.u32 %index, [index];
+    ld.global.u32 %value0, list[3];
+    ld.global.u32 %value1, list[%index];
+    ld.global.u32 %value2, list[%index+1];
+    mov.u64 %wide, list[2];
+    ld.global.u32 %value3, [%wide];
+    st.global.v4.u32 [%place], {%value0, %value1, %value2, %value3};
+    mov.u32 %value0, 50;
+    st.global.u32 list[%index+2], %value0;
+    ret;
+}\0"""
+    )
+    module = cuda.cuModuleLoadData(text)
+    place = cuda.device_words(4)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"elements"), place, ctypes.c_uint32(1))
+    assert list(cuda.read(place, 4)) == [40, 20, 30, 30]
+    assert list(cuda.read(cuda.cuModuleGetGlobal(module, b"list")[0], 4)) == [10, 20, 30, 50]
+
+
 def test_the_linker_joins_variables(cuda: Cuda) -> None:
     without = b".extern .global .align 4 .u32 nowhere;\n"
     texts = DECLARED.replace(without, b"").replace(b"nowhere", b"later") + b"\0", HEAD + DEFINED + b"\0"

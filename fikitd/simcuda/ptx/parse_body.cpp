@@ -73,6 +73,38 @@ Operand Parser::address(Draft& draft, int depth) {
     return result;
 }
 
+// array[2], array[%r], array[%r+2]: an element, whose address is worked out before (PTX ISA, Arrays as
+// Operands).
+Operand Parser::element(Draft& draft, const Operand& array, int depth) {
+    const Token at = lexer_.peek();
+    const Operand index = operand(draft, depth + 1);
+    Operand place = array, result;
+    result.kind = OperandKind::address;
+    result.text = array.text;
+    if (index.kind == OperandKind::integer) {
+        place.addend += index.value * array.element;
+    } else {
+        if (index.kind != OperandKind::reg || index.type == Type::pred || bytes_of(index.type) < 4)
+            fail_near(at);
+        if (accept('+')) place.addend += signed_number() * array.element;
+        Operand sum, size;
+        sum.kind = OperandKind::reg;
+        sum.type = Type::u64;
+        sum.place = draft.allocate(Type::u64);
+        size.kind = OperandKind::integer;
+        size.value = array.element;
+        const std::string_view add = bytes_of(index.type) == 8 ? "mad.lo.u64"
+                                     : index.type == Type::s32 ? "mad.wide.s32"
+                                                               : "mad.wide.u32";
+        draft.instructions.push_back({at.line, "mov.u64", no_place, false, {sum, place}});
+        draft.instructions.push_back({at.line, add, no_place, false, {sum, index, size, sum}});
+        place = sum;
+    }
+    expect(']');
+    result.parts.push_back(std::move(place));
+    return result;
+}
+
 Operand Parser::operand(Draft& draft, int depth) {
     const Token token = lexer_.take();
     Operand result;
@@ -120,6 +152,7 @@ Operand Parser::operand(Draft& draft, int depth) {
     }
     if (token.kind != TokenKind::word) fail_near(token);
     result = named(draft, token);
+    if (result.kind == OperandKind::variable && accept('[')) return element(draft, result, depth);
     if (result.kind == OperandKind::variable && accept('+')) result.addend = signed_number();
     return result;
 }
@@ -169,6 +202,13 @@ void Parser::parse_statement(Draft& draft) {
         } while (accept(','));
     }
     expect(';');
+    // mov.u64 %rd, array[2]: there an element stands for its address.
+    for (Operand& each : instruction.operands) {
+        if (each.kind != OperandKind::address || each.text.empty() || !instruction.name.starts_with("mov."))
+            continue;
+        Operand place = std::move(each.parts.front());
+        each = std::move(place);
+    }
     draft.instructions.push_back(std::move(instruction));
 }
 

@@ -256,6 +256,7 @@ void Parser::parse_variable(std::string_view space, Draft* draft, bool external)
         Operand operand;
         operand.kind = OperandKind::variable;
         operand.text = declared.name;
+        operand.element = declared.width * bytes_of(declared.type);
         if (space == ".shared") {
             operand.space = Space::shared;
             operand.value = place_shared(declared, draft);

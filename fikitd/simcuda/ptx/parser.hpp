@@ -80,6 +80,7 @@ class Parser {
     void parse_label(Draft& draft, const Token& name);
     Operand operand(Draft& draft, int depth);
     Operand address(Draft& draft, int depth);
+    Operand element(Draft& draft, const Operand& array, int depth);
     Operand named(Draft& draft, const Token& name);
     const Operand* find(std::string_view name, Draft& draft);
     void declare(const Token& at, std::string_view name, const Operand& what);

@@ -45,8 +45,9 @@ struct Operand {
     bool negated = false;    // !p
     Space space = Space::generic;
     std::uint64_t value = 0;
-    std::uint64_t addend = 0;  // variable: what is added to its address
-    std::uint32_t bytes = 0;   // variable: how large
+    std::uint64_t addend = 0;   // variable: what is added to its address
+    std::uint32_t bytes = 0;    // variable: how large
+    std::uint32_t element = 1;  // variable: how large each of its elements is
     std::string_view text;
     std::vector<Operand> parts;  // with `p|q`, q
 };
