@@ -85,6 +85,7 @@ struct End {
         return has ? &process.device(range.device) : nullptr;
     }
     bool on_host() const { return array == nullptr && !(known && range.on_device()); }
+    bool managed() const { return known && range.kind == Range::Kind::managed; }
 };
 
 CUresult find_array(CUarray handle, uint64_t x, uint64_t y, uint64_t z, const CUDA_MEMCPY3D& c, End& end) {
@@ -156,8 +157,9 @@ CUresult copy_at_once(const CUDA_MEMCPY3D& c, const End& to, const End& from, ui
         host = reinterpret_cast<void*>(to.on_host() ? to.side.address : from.side.address);
     Device& device = device_of(stream);
     const Status status = device.producer->copy_rows(stream_number(stream), rows, host);
-    // Asynchronous for the host on the device, as other copies there.
-    if (status != status::success || !wait || host == nullptr) return result_of(status);
+    // Asynchronous for the host on the device, as other copies there, unless the host can see it.
+    const bool seen = host != nullptr || to.managed() || from.managed();
+    if (status != status::success || !wait || !seen) return result_of(status);
     return synchronised(device, device.producer->stream_synchronize(stream_number(stream)));
 }
 

@@ -456,3 +456,26 @@ def test_a_managed_variable_works_where_only_kernels_use_it(cuda: Cuda) -> None:
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"bump"))
     cuda.cuCtxSynchronize()
     cuda.cuModuleUnload(module)
+
+
+def test_arrays(cuda: Cuda, managed: int) -> None:
+    """Copied to an array and back, and there for the host when the calls return."""
+    shape = cuda.CUDA_ARRAY_DESCRIPTOR()
+    shape.Width, shape.Height, shape.NumChannels = 8, 4, 1
+    shape.Format = cuda.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT32
+    array = cuda.cuArrayCreate(shape)
+    there = words(managed, 64)
+    there[:] = np.arange(64)
+    kinds = cuda.CUmemorytype
+    rows = cuda.CUDA_MEMCPY2D()
+    rows.srcMemoryType, rows.srcDevice, rows.srcPitch = kinds.CU_MEMORYTYPE_UNIFIED, managed, 64
+    rows.dstMemoryType, rows.dstArray = kinds.CU_MEMORYTYPE_ARRAY, array
+    rows.WidthInBytes, rows.Height = 32, 4
+    cuda.cuMemcpy2D(rows)
+    back = cuda.CUDA_MEMCPY2D()
+    back.srcMemoryType, back.srcArray = kinds.CU_MEMORYTYPE_ARRAY, array
+    back.dstMemoryType, back.dstDevice, back.dstPitch = kinds.CU_MEMORYTYPE_DEVICE, managed + MIB, 32
+    back.WidthInBytes, back.Height = 32, 4
+    cuda.cuMemcpy2D(back)
+    assert words(managed + MIB, 32).reshape(4, 8).tolist() == there.reshape(4, 16)[:, :8].tolist()
+    cuda.cuArrayDestroy(array)
