@@ -194,7 +194,7 @@ void Core::release_arrays(Session& session) {
         std::set<std::pair<uint64_t, bool>> textures;
     };
     if (session.arrays.empty() && session.textures.empty()) return;
-    const auto held = std::make_shared<Held>(std::move(session.arrays), std::move(session.textures));
+    const auto held = std::make_shared<Held>(Held{std::move(session.arrays), std::move(session.textures)});
     session.arrays.clear();
     session.textures.clear();
     // Until then the arrays are the tenant's, as what stacks take is: nothing else discharges them.
