@@ -78,25 +78,6 @@ bool within(const CUDA_ARRAY3D_DESCRIPTOR& shape, const Limits& limits) {
 
 }  // namespace
 
-std::size_t element_bytes(CUarray_format format, unsigned channels) {
-    if (channels != 1 && channels != 2 && channels != 4) return 0;
-    switch (format) {
-        case CU_AD_FORMAT_UNSIGNED_INT8:
-        case CU_AD_FORMAT_SIGNED_INT8:
-            return channels;
-        case CU_AD_FORMAT_UNSIGNED_INT16:
-        case CU_AD_FORMAT_SIGNED_INT16:
-        case CU_AD_FORMAT_HALF:
-            return std::size_t{channels} * 2;
-        case CU_AD_FORMAT_UNSIGNED_INT32:
-        case CU_AD_FORMAT_SIGNED_INT32:
-        case CU_AD_FORMAT_FLOAT:
-            return std::size_t{channels} * 4;
-        default:
-            return 0;
-    }
-}
-
 CUresult check(const CUDA_ARRAY3D_DESCRIPTOR& shape, bool mipmapped) {
     if (element_bytes(shape.Format, shape.NumChannels) == 0) return CUDA_ERROR_INVALID_VALUE;
     if ((shape.Flags & ~known_flags) != 0) return CUDA_ERROR_NOT_SUPPORTED;

@@ -2,6 +2,7 @@
 // and faces of cubes, lie one behind another as planes do.
 #pragma once
 
+#include "array_shape.hpp"
 #include "driver.hpp"
 
 namespace fikit::sim {
@@ -27,8 +28,7 @@ struct MipmappedArray {
     std::vector<std::shared_ptr<Array>> levels;
 };
 
-// Bytes of an element; 0 for what no array can hold.
-std::size_t element_bytes(CUarray_format format, unsigned channels);
+using fikit::element_bytes;
 // Whether an array, or a mipmap, may be so: CUDA_ERROR_INVALID_VALUE or CUDA_ERROR_NOT_SUPPORTED if not.
 CUresult check(const CUDA_ARRAY3D_DESCRIPTOR& shape, bool mipmapped);
 // An array of a shape that was checked; null where memory is out.

@@ -3,30 +3,16 @@
 
 #include <array>
 
+#include "array_shape.hpp"
+
 namespace fikit::sim {
 namespace {
 
-struct Format {
-    CUarray_format format;
-    unsigned channels;
-    std::uint32_t bytes;
-};
-
 // CUresourceViewFormat counts 1, 2 and 4 channels of each of these, from 1 on; what follows is compressed.
-constexpr std::array<std::pair<CUarray_format, std::uint32_t>, 8> kinds{{{CU_AD_FORMAT_UNSIGNED_INT8, 1},
-                                                                         {CU_AD_FORMAT_SIGNED_INT8, 1},
-                                                                         {CU_AD_FORMAT_UNSIGNED_INT16, 2},
-                                                                         {CU_AD_FORMAT_SIGNED_INT16, 2},
-                                                                         {CU_AD_FORMAT_UNSIGNED_INT32, 4},
-                                                                         {CU_AD_FORMAT_SIGNED_INT32, 4},
-                                                                         {CU_AD_FORMAT_HALF, 2},
-                                                                         {CU_AD_FORMAT_FLOAT, 4}}};
-
-Format format_of(unsigned view) {
-    const auto& [format, bytes] = kinds[(view - 1) / 3];
-    const unsigned channels = 1u << (view - 1) % 3;
-    return {format, channels, bytes * channels};
-}
+constexpr std::array formats = {CU_AD_FORMAT_UNSIGNED_INT8,  CU_AD_FORMAT_SIGNED_INT8,
+                                CU_AD_FORMAT_UNSIGNED_INT16, CU_AD_FORMAT_SIGNED_INT16,
+                                CU_AD_FORMAT_UNSIGNED_INT32, CU_AD_FORMAT_SIGNED_INT32,
+                                CU_AD_FORMAT_HALF,           CU_AD_FORMAT_FLOAT};
 
 // A width, height or depth that is not there may be told as 0 or 1.
 bool same_size(std::size_t told, std::uint32_t there, bool axis) { return axis ? told == there : told <= 1; }
@@ -39,14 +25,14 @@ CUresult take_view(Texture& texture, const CUDA_RESOURCE_VIEW_DESC& view) {
     for (const unsigned reserved : view.reserved)
         if (reserved != 0) return CUDA_ERROR_INVALID_VALUE;
     const auto wanted = static_cast<unsigned>(view.format);
-    if (wanted > 3 * kinds.size())
+    if (wanted > 3 * formats.size())
         return wanted <= CU_RES_VIEW_FORMAT_UNSIGNED_BC7 ? CUDA_ERROR_NOT_SUPPORTED
                                                          : CUDA_ERROR_INVALID_VALUE;
     if (wanted != CU_RES_VIEW_FORMAT_NONE) {
-        const Format format = format_of(wanted);
-        if (format.bytes != texture.element) return CUDA_ERROR_INVALID_VALUE;
-        texture.format = format.format;
-        texture.channels = format.channels;
+        texture.format = formats[(wanted - 1) / 3];
+        texture.channels = 1u << (wanted - 1) % 3;
+        if (element_bytes(texture.format, texture.channels) != texture.element)
+            return CUDA_ERROR_INVALID_VALUE;
     }
     const auto& size = texture.levels.front().size;
     if (!same_size(view.width, size[0], true) || !same_size(view.height, size[1], texture.axes > 1) ||
