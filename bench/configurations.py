@@ -14,11 +14,10 @@ from typing import Any, Final
 from fikit import protocol
 from fikit.control import Connection
 from fikitctl.demonstration.shapes import Machine
-from msgspec import to_builtins
 
 from bench import plans
 from bench.bare import PER_SESSION
-from bench.daemon import daemon
+from bench.daemon import daemon, explained
 from bench.mps import Mps, MpsUnavailableError
 from bench.playing import Process, play
 from fikitd.device import DeviceSpec
@@ -123,13 +122,7 @@ class Bench:
 
     def explained(self) -> dict[str, Any]:
         """How each daemon's gate treated the pair, over all rounds."""
-        told = {}
-        for policy, session in self.gated.items():
-            with Connection(self.sockets[policy], client="bench", timeout=60.0) as connection:
-                told[policy] = to_builtins(
-                    connection.expect(protocol.Explained, protocol.Explain(session=session))
-                )
-        return told
+        return {policy: explained(self.sockets[policy], session) for policy, session in self.gated.items()}
 
 
 Plays = list[tuple[Process | None, list[Process]]]

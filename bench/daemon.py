@@ -11,6 +11,11 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from fikit import protocol
+from fikit.control import Connection
+from msgspec import to_builtins
 
 START_SECONDS = 60.0
 STOP_SECONDS = 60.0
@@ -55,6 +60,19 @@ def daemon(device: str, configuration: str = "") -> Iterator[Path]:
                 except subprocess.TimeoutExpired:
                     process.kill()
                     process.wait()
+
+
+def explained(place: Path, session: str | None = None) -> dict[str, Any] | None:
+    """How the daemon's gate treated a session and those beside it; without one named, any that is there."""
+    with Connection(place, client="bench", timeout=60.0) as connection:
+        if session is None:
+            sessions = connection.expect(protocol.Sessions, protocol.ListSessions()).sessions
+            if not sessions:
+                return None
+            session = sessions[0].session
+        told = connection.expect(protocol.Explained, protocol.Explain(session=session))
+    found: dict[str, Any] = to_builtins(told)
+    return found
 
 
 def cpu_seconds(pid: int) -> float:

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any, Final
 
 from bench.configurations import ALONE, Plays, await_clients
+from bench.daemon import explained
 from bench.mps import MpsUnavailableError
 from bench.playing import Process, Reading, play
 from bench.sharing import BETWEEN_SECONDS, SETTLE_SHARE, in_turn, row
@@ -153,7 +154,7 @@ def paired(
     """A pair in every way of sharing, with each number of low-priority processes.
 
     Numbers after the first are measured under fikitd alone. The low side's rate is the sum of its processes',
-    compared to that of one process alone.
+    compared to that of one process alone. What the gates explain is that of all numbers together.
     """
     begin = time.monotonic()
     with ExitStack() as keep:
@@ -161,6 +162,7 @@ def paired(
         set_up = time.monotonic() - begin
         left, scale = within - set_up, place.device.time_scale
         readings, seconds = measured(f"{high}:{low}", plays, options, left, scale)
+        treated = {policy: explained(socket) for policy, socket in place.sockets.items()}
     host_only = readings["control"]
     readings["control"] = [Reading(each.hp_p50_ms, each.hp_p99_ms, None) for each in host_only]
     rows = {name: row(name.partition("*")[0], each, readings[ALONE], []) for name, each in readings.items()}
@@ -178,6 +180,7 @@ def paired(
             "configurations": [
                 asdict(each) for name, each in rows.items() if lows_of(name, options) == count
             ],
+            "explained": treated,
         }
         for count in options.lows
     ]

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fikit import protocol
+
 from bench import build
 from bench.workloads import HOST_ONLY
 
@@ -62,6 +64,9 @@ def test_every_part_is_measured_and_what_fails_is_named(tmp_path: Path) -> None:
     assert rows["alone"]["hp_p99_ratio"] == rows["alone"]["lp_ratio"] == 1.0
     assert rows["control"]["lp_ratio"] is None
     assert rows["fikitd-fikit"]["lp_ratio"] > 0
+    explained = one["explained"]["fikit"]
+    priorities = {each["session"]["priority"] for each in [explained["gated"], *explained["beside"]]}
+    assert priorities == {protocol.PRIORITIES["high"], protocol.PRIORITIES["low"]}
 
 
 def test_what_there_is_no_time_for_is_refused() -> None:
