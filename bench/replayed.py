@@ -69,6 +69,8 @@ class Setup:
     delay_least_us: float = 10.0
     pace: float = 1.0
     """The low side's blocks last so many times as long as recorded."""
+    spared_us: float = 0.0
+    """What a launch would take the high side's program natively (see native/scheduling/fikit.hpp)."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""
@@ -116,6 +118,7 @@ class Replayer:
                 round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3),
                 rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
                 ",".join(map(str, setup.sizes())) or "-", setup.pace,
+                round(setup.spared_us * 1e3),
             ]  # fmt: skip
             lines.append("run " + " ".join(map(str, words)) + "\n")
         done = subprocess.run(

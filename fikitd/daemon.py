@@ -204,6 +204,7 @@ class Daemon:
                 memory_limit_bytes=job.memory_limit_bytes,
                 isolated=job.isolated,
                 job=job.job,
+                unmodified=request.unmodified,
             )
         else:
             self.check_open()

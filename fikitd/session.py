@@ -55,6 +55,8 @@ class Session:
     gate: GateStatistics = field(default_factory=GateStatistics)
     tenant_limit_bytes: int = 0
     """What the tenant's sessions on this GPU may have together; 0: no limit."""
+    unmodified: bool = False
+    """Its program makes CUDA's own calls."""
     host_functions: int = 0
     """Its streams that wait for a host function to return."""
     missed: int = 0
@@ -97,6 +99,7 @@ class Session:
             weight=self.weight,
             memory_limit_bytes=self.memory_limit_bytes,
             tenant_limit_bytes=self.tenant_limit_bytes,
+            unmodified=self.unmodified,
         )
 
     async def ask(self, body: Any) -> None:
@@ -148,6 +151,7 @@ def new_session(opening: Opening, executor: Executor) -> Session:
         weight=opening.allowance.weight,
         memory_limit_bytes=opening.memory_limit_bytes,
         tenant_limit_bytes=opening.allowance.memory_limit_bytes,
+        unmodified=request.unmodified,
         job=request.job,
         executor=executor,
         note=note,

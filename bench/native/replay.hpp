@@ -43,6 +43,7 @@ struct Settings {
     // Without a gate: what a fixed rule achieves.
     Nanoseconds in_flight = 0;   // of a low tenant, by recorded durations; 0: no bound
     Nanoseconds long_block = 0;  // kernels with longer blocks go to `long_partition`
+    Nanoseconds spared = 0;      // of a high program, by each launch (policy.hpp)
     uint16_t all_partition = 0, long_partition = 0;
 };
 

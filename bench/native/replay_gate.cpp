@@ -59,6 +59,7 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
             session.index = static_cast<unsigned>(sessions_.size() - 1);
             session.high = programs == &high;
             policy_->opened(session.index, session.high ? scheduling::highest_level : 5, 1.0, 0);
+            policy_->spared(session.index, settings.spared);
             for (uint32_t stream = 0; stream < program.streams; ++stream) {
                 const int priority = session.high ? model::priority_highest : model::priority_lowest;
                 session.streams.emplace_back().on_gpu = gpu_.add_stream(priority, session.high);

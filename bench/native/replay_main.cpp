@@ -167,10 +167,11 @@ void read(std::istream& input) {
         }
         Settings settings;
         double seconds = 0, warmup = 0, pace = 1;
-        if (what != "run" || !(words >> high >> low >> settings.policy >> seconds >> warmup >>
-                               settings.seed >> settings.in_flight >> settings.long_block >>
-                               settings.long_partition >> settings.all_partition >>
-                               settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >> pace))
+        if (what != "run" ||
+            !(words >> high >> low >> settings.policy >> seconds >> warmup >> settings.seed >>
+              settings.in_flight >> settings.long_block >> settings.long_partition >>
+              settings.all_partition >> settings.bounds.delay_share >> settings.bounds.delay_least >> sizes >>
+              pace >> settings.spared))
             throw std::invalid_argument("cannot read: " + line);
         settings.seconds = static_cast<Nanoseconds>(seconds * 1e9);
         settings.warmup = static_cast<Nanoseconds>(warmup * 1e9);

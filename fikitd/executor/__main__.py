@@ -62,7 +62,8 @@ def main(
         log.error("start_failed", reason=str(error))
         sys.exit(1)
 
-    log.info("started", policy=section.policy, timer_overhead_ns=core.timer_overhead_ns)
+    measured = {"timer_overhead_ns": core.timer_overhead_ns, "launch_ns": core.launch_ns}
+    log.info("started", policy=section.policy, **measured)
 
     async def serve() -> int:
         process = ExecutorProcess(

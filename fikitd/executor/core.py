@@ -62,6 +62,7 @@ class DispatchCore:
         bounds.high_memory = int(section.high_memory_ms * 1_000_000)
         bounds.starvation_share = section.starvation_share
         bounds.delay_share = section.delay_share
+        bounds.spared_share = section.spared_share
         bounds.delay_least = int(section.delay_least_us * 1000)
         settings = _core.Settings()
         settings.driver_path = device.driver_path
@@ -94,12 +95,13 @@ class DispatchCore:
         weight: float,
         memory_limit: int,
         tenant_limit: int,
+        unmodified: bool,
         lifeline: int,
         process: int,
     ) -> tuple[int, int]:
         """Open a session; takes both descriptors. Returns outbox and inbox. RuntimeError says what failed."""
         outbox, inbox = self._core.attach(
-            session, level, weight, memory_limit, tenant_limit, lifeline, process
+            session, level, weight, memory_limit, tenant_limit, unmodified, lifeline, process
         )
         return outbox, inbox
 
@@ -168,6 +170,12 @@ class DispatchCore:
         """What timing events add to a kernel's duration: on an idle stream, behind other work."""
         idle, behind = self._core.timer_overhead
         return idle, behind
+
+    @property
+    def launch_ns(self) -> int:
+        """What launching a kernel takes the thread that does."""
+        cost: int = self._core.launch_cost
+        return cost
 
     @property
     def notification(self) -> int:

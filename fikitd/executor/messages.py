@@ -66,6 +66,8 @@ class Attach(Ask, tag="attach", frozen=True):
     memory_limit_bytes: Bytes
     tenant_limit_bytes: Bytes = 0
     """For all sessions of the tenant on this GPU together, whichever executor has them; 0: none."""
+    unmodified: bool = False
+    """Its program makes CUDA's own calls."""
 
 
 class Attached(Answer, tag="attached", frozen=True):

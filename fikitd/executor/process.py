@@ -196,6 +196,7 @@ class ExecutorProcess:
             ask.weight,
             ask.memory_limit_bytes,
             ask.tenant_limit_bytes,
+            ask.unmodified,
             lifeline,
             process,
         )

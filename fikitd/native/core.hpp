@@ -73,6 +73,7 @@ struct AttachRequest {
     double weight = 1.0;
     uint64_t memory_limit = 0;
     uint64_t tenant_limit = 0;        // for all sessions of the tenant on this GPU together; 0: none
+    bool unmodified = false;          // its program makes CUDA's own calls: natively a launch takes its time
     int lifeline = -1, process = -1;  // descriptors; the core owns them from here on
 };
 
@@ -166,6 +167,7 @@ class Core {
 
     // What timing events add to a duration: on an idle stream, behind other work.
     std::array<Nanoseconds, 2> timer_overhead() const { return timer_overhead_; }
+    Nanoseconds launch_cost() const { return launch_cost_; }
 
     int notification() const { return notification_.get(); }  // readable when there is an ended session
     std::vector<EndedSession> take_ended();
@@ -276,7 +278,7 @@ class Core {
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
-    Nanoseconds read_empty(CUfunction function, bool behind);
+    Nanoseconds read_empty(CUfunction function, bool behind, Nanoseconds& launch);
     void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
     void check(Session& session, uint32_t stream, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);
@@ -336,6 +338,7 @@ class Core {
 
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
+    Nanoseconds launch_cost_ = 0;                  // of a launch, to whoever makes it
     std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 
     CUdeviceptr arenas_ = 0;

@@ -103,6 +103,7 @@ NB_MODULE(_core, module) {
         .def_rw("high_memory", &scheduling::Bounds::high_memory)
         .def_rw("starvation_share", &scheduling::Bounds::starvation_share)
         .def_rw("delay_share", &scheduling::Bounds::delay_share)
+        .def_rw("spared_share", &scheduling::Bounds::spared_share)
         .def_rw("delay_least", &scheduling::Bounds::delay_least);
 
     nb::class_<Settings>(module, "Settings")
@@ -146,11 +147,13 @@ NB_MODULE(_core, module) {
         .def(
             "attach",
             [](Core& self, const std::string& session, int level, double weight, uint64_t memory_limit,
-               uint64_t tenant_limit, int lifeline, int process) {
-                return self.attach({session, level, weight, memory_limit, tenant_limit, lifeline, process});
+               uint64_t tenant_limit, bool unmodified, int lifeline, int process) {
+                return self.attach(
+                    {session, level, weight, memory_limit, tenant_limit, unmodified, lifeline, process});
             },
             nb::arg("session"), nb::arg("level"), nb::arg("weight"), nb::arg("memory_limit"),
-            nb::arg("tenant_limit"), nb::arg("lifeline"), nb::arg("process"), Unlocked())
+            nb::arg("tenant_limit"), nb::arg("unmodified"), nb::arg("lifeline"), nb::arg("process"),
+            Unlocked())
         .def("end", &Core::end, nb::arg("session"), nb::arg("error"), nb::arg("reason"), Unlocked())
         .def(
             "change",
@@ -283,6 +286,7 @@ NB_MODULE(_core, module) {
                      [](const Core& self) {
                          return nb::make_tuple(self.timer_overhead()[0], self.timer_overhead()[1]);
                      })
+        .def_prop_ro("launch_cost", &Core::launch_cost)
         .def_prop_ro("notification", &Core::notification)
         .def_prop_ro("failure", &Core::failure)
         .def_prop_ro("failure_text", &Core::failure_text);

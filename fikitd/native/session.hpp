@@ -238,6 +238,7 @@ struct Session {
     uint32_t serial = 0;
     double weight = 1.0;
     uint64_t memory_limit = 0, tenant_limit = 0;
+    bool unmodified = false;  // its program makes CUDA's own calls
     int end_error = 0;
     std::string end_reason;
     bool end_announced = false;

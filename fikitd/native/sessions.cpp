@@ -33,6 +33,7 @@ std::pair<int, int> Core::attach(AttachRequest request) {
     session->weight = request.weight;
     session->memory_limit = request.memory_limit;
     session->tenant_limit = request.tenant_limit;
+    session->unmodified = request.unmodified;
     Channel channel = take_channel();
     session->outbox = std::move(channel.outbox);
     session->inbox = std::move(channel.inbox);
@@ -128,6 +129,10 @@ void Core::adopt(std::unique_ptr<Session>& session) {
     }
     by_index_[index] = session.get();
     policy_->opened(index, session->level, session->weight, clock_.now());
+    if (session->unmodified) {
+        const double share = settings_.bounds.spared_share;
+        policy_->spared(index, static_cast<Nanoseconds>(share * static_cast<double>(launch_cost_)));
+    }
     {
         const std::lock_guard lock(names_mutex_);
         ids_[session->serial] = session->id;

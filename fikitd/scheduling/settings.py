@@ -51,6 +51,13 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
         Share, Meta(description="What a step of a high-priority session may be delayed by, of its own time;")
     ] = 0.02
     delay_least_us: Annotated[float, Meta(ge=0, le=1e6, description="but at least this much.")] = 10.0
+    spared_share: Annotated[
+        Share,
+        Meta(
+            description="And by this share of the time that fikitd spares an unmodified program's launches: "
+            "1: it stays as fast as natively on a GPU of its own; 0: as fast as alone under fikitd."
+        ),
+    ] = 1.0
     starvation_share: Annotated[
         Share, Meta(description="Share of the time that levels get which would otherwise get nothing.")
     ] = 0.005

@@ -68,13 +68,15 @@ bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
 
     const char* name = program_invocation_short_name;
     MessageWriter open;
-    begin_request(open, 2, 4, "open_session");
+    begin_request(open, 2, 5, "open_session");
     open.text("name");
     open.text(std::string_view(name, strnlen(name, 200)));
     open.text("priority");
     open.number(priority_level());
     open.text("gpu");
     open.number(gpu);
+    open.text("unmodified");
+    open.boolean(true);
     write_job(open);
     if (!conversation.exchange(open, "session_opened", reply)) return false;
     reply.at("memory_limit_bytes").number(opened.memory_limit);

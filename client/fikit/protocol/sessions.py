@@ -43,6 +43,8 @@ class OpenSession(Request, tag="open_session", frozen=True):
     memory_limit_bytes: Bytes = 0
     isolated: bool = False
     job: Identifier | None = None
+    unmodified: bool = False
+    """The program makes CUDA's own calls: natively each launch would take its time."""
 
 
 class SessionOpened(Reply, tag="session_opened", frozen=True):

@@ -236,6 +236,8 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     SessionStatistics& statistics = statistics_[session];
     const Nanoseconds length = now - high.step_at;
     high.step_time = high.step_time == 0 ? length : high.step_time + (length - high.step_time) / 8;
+    high.spared += (high.sparing - high.spared) / 8;
+    high.sparing = 0;
     ++statistics.steps;
     statistics.step_time = high.step_time;
     statistics.over_bound += high.spent > statistics.bound;

@@ -80,6 +80,7 @@ class Fikit final : public Levels {
         statistics_[session] = {};
         statistics_[session].bound = bounds_.delay_least;
         guests_[session] = {};
+        spared_[session] = 0;
         if (level == highest_level) enlist(session, now);
     }
     void changed(unsigned session, int level, double weight, Nanoseconds now) override {
@@ -92,6 +93,7 @@ class Fikit final : public Levels {
         Levels::closed(session, now);
     }
 
+    void spared(unsigned session, Nanoseconds launch) override { spared_[session] = launch; }
     void arrived(unsigned session, const Work& work, Nanoseconds now) override;
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
@@ -100,7 +102,7 @@ class Fikit final : public Levels {
         High* high = high_of(session);
         if (high == nullptr) return;
         high->awaits = high->tells = true;
-        high->sequence->awaited();
+        high->sparing += high->sequence->awaited(spared_[session]);
     }
     Decision decide(Nanoseconds now) override;
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
@@ -159,6 +161,7 @@ class Fikit final : public Levels {
         bool unplanned = false;              // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;               // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
+        Nanoseconds sparing = 0, spared = 0;  // what this step's program was spared; what a step's is
         uint32_t step_from = 0;
         uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
         double trust = 0.5;        // share that is used of the slack and of the bound's second half
@@ -208,8 +211,8 @@ class Fikit final : public Levels {
     void settle(unsigned session, High& high, Nanoseconds now);
     void close_step(unsigned session, High& high, Nanoseconds now);
     void set_bound(High& high) const {
-        const auto share = bounds_.delay_share * static_cast<double>(high.step_time);
-        high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share));
+        const auto share = bounds_.delay_share * static_cast<double>(high.step_time + high.spared);
+        high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share) + high.spared);
         // Half of the bound in any case: kernels that take several steps would otherwise never go.
         high.allowed = static_cast<Nanoseconds>((1 + high.trust) / 2 * static_cast<double>(high.bound));
     }
@@ -262,7 +265,8 @@ class Fikit final : public Levels {
     unsigned used_ = 0;                         // bits of highs_
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
-    std::array<Nanoseconds, max_sessions> own_{};  // length of what a gated session has in flight
+    std::array<Nanoseconds, max_sessions> spared_{};  // the program, by each launch
+    std::array<Nanoseconds, max_sessions> own_{};     // length of what a gated session has in flight
     std::array<Surprise, 512> surprises_{};
     Interference interference_;
     Outlasted outlasted_;

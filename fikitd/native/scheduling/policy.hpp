@@ -55,6 +55,7 @@ struct Bounds {
     double starvation_share = 0.005;       // of the time, to each level that would get nothing
     double delay_share = 0.02;             // of a high session's step time: the delay it may be caused
     Nanoseconds delay_least = 10'000;      // but at least this much a step
+    double spared_share = 1;  // and of the time that an unmodified program's launches would have taken it
     uint16_t multiprocessors = 132;
     // Numbers of SMs of the partitions there are, the largest first; 0 ends the list. Each is contained in
     // those before it, so what the largest leaves free no gated work occupies.
@@ -104,6 +105,8 @@ class Policy {
     virtual ~Policy() = default;
 
     virtual void opened(unsigned session, int level, double weight, Nanoseconds now) = 0;
+    // Each of its launches spares its program so much, and that may be spent.
+    virtual void spared(unsigned /*session*/, Nanoseconds /*launch*/) {}
     virtual void changed(unsigned session, int level, double weight, Nanoseconds now) = 0;
     virtual void closed(unsigned session, Nanoseconds now) = 0;
 

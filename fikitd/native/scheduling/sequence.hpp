@@ -52,7 +52,7 @@ class Sequence {
         slot(UINT32_MAX).at = slot(UINT32_MAX).alone = now;
         head_ = 0;
         cursor_ = nowhere;
-        step_ = 0;
+        step_ = step_begin_ = 0;
         ordinal_ = 0;
         predicted = met = 0;
         period_ = 0;
@@ -97,12 +97,18 @@ class Sequence {
         ++head_;
     }
 
-    // The session waits for all of it.
-    void awaited() {
-        if (head_ == 0 || last().step != step_) return;
+    // The session waits for all of it: by how much sooner it comes to that than a program would whose
+    // launches took it so long each. Not by what the GPU, left to itself, was behind with at the last of
+    // them.
+    Nanoseconds awaited(Nanoseconds launch) {
+        if (head_ == 0 || last().step != step_) return 0;
+        const Nanoseconds behind = last().alone - last().duration - latency - last().at;
+        const Nanoseconds spared = (head_ - step_begin_) * launch - behind;
         ends_[step_ % ends_.size()] = {step_, last().idle};
         ++step_;
+        step_begin_ = head_;
         ordinal_ = 0;
+        return std::max<Nanoseconds>(0, spared);
     }
 
     uint32_t size() const { return head_; }
@@ -204,7 +210,7 @@ class Sequence {
     Launch typical_;
     std::array<uint32_t, capacity * 4> index_{};  // by the hash of the last keys: where they were last seen
     std::array<End, 1024> ends_{};
-    uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, period_ = 0;
+    uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, step_begin_ = 0, period_ = 0;
     uint16_t ordinal_ = 0;
 };
 

@@ -60,7 +60,8 @@ void through_core(uint64_t head, const std::vector<uint8_t>& ring, size_t bytes)
     const std::string id = std::to_string(++all.serial);
     std::pair<int, int> memories;
     rig.while_turning([&] {
-        memories = rig.core().attach({id, static_cast<int>(all.serial % 10), 1.0, 64u << 20, 0, ends[0], -1});
+        memories =
+            rig.core().attach({id, static_cast<int>(all.serial % 10), 1.0, 64u << 20, 0, false, ends[0], -1});
     });
     const size_t size = 4 * FIKIT_PAGE + ring_bytes;
     void* mapped = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, memories.first, 0);

@@ -276,7 +276,7 @@ void iteration(Sequence& sequence, Nanoseconds& now, Nanoseconds pause) {
         work.key = 1 + number;
         sequence.launched(work, now);
     }
-    sequence.awaited();
+    sequence.awaited(0);
     now += 100 * us;
 }
 
@@ -305,7 +305,7 @@ void launches_of_one_kernel_are_told_apart() {
     for (unsigned launch = 0; launch < 60 * 40; ++launch, now += 50 * us) {
         sequence->launched(work, now);
         if (launch % 40 < 39) continue;
-        sequence->awaited();
+        sequence->awaited(0);
         now += ms;
     }
     CHECK(sequence->known());

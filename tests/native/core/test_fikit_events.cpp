@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "policy_tests.hpp"
+#include "scheduling/sequence.hpp"
 
 using namespace fikit;
 using namespace fikit::scheduling;
@@ -49,6 +50,45 @@ void accidents_do_not_shut_the_low_side_out() {
     }
     CHECK(policy->statistics(0).over_bound > 100);
     CHECK(passed > 1000);  // of 2000
+}
+
+// The bound on the delay of a step of 100 launches, 10 us from one to the next, whose kernels take so long.
+Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared) {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->spared(0, spared);
+    Work high;
+    high.known = true;
+    high.blocks = 16;
+    high.per_sm = 8;
+    high.expected = high.shortest = high.longest = high.block = kernel;
+    Nanoseconds now = 100 * ms;
+    for (int step = 0; step < 100; ++step) {
+        const Nanoseconds begin = now;
+        for (unsigned number = 0; number < 100; ++number, now += 10 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+        }
+        policy->awaited(0, now);
+        Nanoseconds end = 0;
+        for (unsigned number = 0; number < 100; ++number) {
+            high.key = 1 + number;
+            end = std::max(end, begin + number * 10 * us + Sequence::latency) + kernel;
+            policy->completed(0, high, 0, end);
+        }
+        now = std::max(now, end) + 50 * us;
+    }
+    return policy->statistics(0).bound;
+}
+
+// What its launches would have taken a program may be spent, where it is what the program waited for.
+void time_that_is_spared_may_be_spent() {
+    const Nanoseconds own = bound_of(2 * us, 0);
+    CHECK(own > 15 * us && own < 25 * us);
+    const Nanoseconds spent = bound_of(2 * us, 3 * us);
+    CHECK(spent > own + 290 * us && spent < own + 310 * us);
+    // A GPU that is busy all the time keeps the program waiting whatever its launches take.
+    CHECK_EQUAL(bound_of(30 * us, 3 * us), bound_of(30 * us, 0));
 }
 
 // What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
@@ -256,6 +296,7 @@ void who_is_silent_may_come_any_moment() {
 
 int main() {
     accidents_do_not_shut_the_low_side_out();
+    time_that_is_spared_may_be_spent();
     the_share_against_starvation_is_of_the_time();
     what_a_step_was_late_by_counts_more_than_what_was_foreseen();
     delays_are_put_down_to_who_caused_them();
