@@ -46,6 +46,18 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     high->sequence->launched(work, now);
 }
 
+// What its program goes on with may be issued before all that it waited for is seen to be over.
+void Fikit::awaited(unsigned session, Nanoseconds now) {
+    High* high = high_of(session);
+    if (high == nullptr) return;
+    high->tells = true;
+    high->sparing += high->sequence->awaited(spared_[session]);
+    high->settles = high->sequence->size();
+    if ((high->awaits = high->outstanding > 0)) return;
+    high->alone = high->end;  // whatever was late, nobody waited for it
+    if (high->settles != high->step_from) settle(session, *high, high->settles, now);
+}
+
 void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     Levels::issued(session, work, now);
     const bool planned = planned_for_ == session;
@@ -98,7 +110,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     --high->outstanding;
     high->end = at;
     high->alone = std::min(launch.alone, at);
-    if (high->outstanding == 0 && (high->awaits || !high->tells)) settle(session, *high, now);
+    const uint32_t over = high->sequence->size() - high->outstanding;
+    if (over == high->settles || (high->outstanding == 0 && !high->tells)) settle(session, *high, over, now);
 }
 
 void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
@@ -190,8 +203,8 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
     head.longest = surprise.longest;
 }
 
-// The session has what it waited for: what it is late by, it was delayed by.
-void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
+// The session has what it waited for, the launches up to a position: what it is late by, it was delayed by.
+void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds now) {
     const Nanoseconds late = high.end - high.alone;
     constexpr Nanoseconds noise = 1000;
     if (high.beside && late > noise) {
@@ -214,13 +227,14 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
     high.suspect_block = 0;
     for (unsigned at = 0; at < runs_; ++at) suspect(high, running(at));
     high.awaits = false;
+    high.settles = Sequence::nowhere;
     // Several waits make a step where iterations have several, as long as it is too short for a bound of its
     // own.
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
     const auto length = static_cast<double>(now - high.step_at);
-    if (high.sequence->size() - high.step_from >= period ||
+    if (position - high.step_from >= period ||
         length * bounds_.delay_share >= static_cast<double>(bounds_.delay_least))
-        close_step(session, high, now);
+        close_step(session, high, position, now);
 }
 
 // What was in flight while the session paused is none of its step.
@@ -232,7 +246,7 @@ void Fikit::settle(unsigned session, High& high, Nanoseconds now) {
     for (unsigned at = 0; at < runs_; ++at) witness(high, running(at));
 }
 
-void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
+void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseconds now) {
     SessionStatistics& statistics = statistics_[session];
     const Nanoseconds length = now - high.step_at;
     high.step_time = high.step_time == 0 ? length : high.step_time + (length - high.step_time) / 8;
@@ -257,7 +271,8 @@ void Fikit::close_step(unsigned session, High& high, Nanoseconds now) {
     statistics.met = high.sequence->met;
     high.spent = 0;
     high.step_at = now;
-    high.step_from = high.sequence->size();
+    high.step_from = position;
+    if (high.sequence->size() != position) begin_step(high, high.sequence->at(position).at);
 }
 
 Decision Fikit::wait(unsigned session, Refusal reason) {

@@ -98,12 +98,7 @@ class Fikit final : public Levels {
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override;
-    void awaited(unsigned session, Nanoseconds) override {
-        High* high = high_of(session);
-        if (high == nullptr) return;
-        high->awaits = high->tells = true;
-        high->sparing += high->sequence->awaited(spared_[session]);
-    }
+    void awaited(unsigned session, Nanoseconds now) override;
     Decision decide(Nanoseconds now) override;
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
     SessionStatistics statistics(unsigned session) const override { return statistics_[session]; }
@@ -156,10 +151,11 @@ class Fikit final : public Levels {
         uint32_t batch = 0;
         unsigned beside_run = nobody;  // a place in running_: beside which they ran; it stays there for long
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
-        bool awaits = false, tells = false;  // tells: it has ever said that it waits
-        bool beside = false;                 // gated work was in flight since it last waited
-        bool unplanned = false;              // so was something in this step that nobody trusted in
-        Nanoseconds spent = 0;               // delay of this step
+        bool awaits = false, tells = false;    // tells: it has ever said that it waits
+        uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
+        bool beside = false;                   // gated work was in flight since it last waited
+        bool unplanned = false;                // so was something in this step that nobody trusted in
+        Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
         Nanoseconds sparing = 0, spared = 0;  // what this step's program was spared; what a step's is
         uint32_t step_from = 0;
@@ -208,8 +204,8 @@ class Fikit final : public Levels {
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);
     void completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
-    void settle(unsigned session, High& high, Nanoseconds now);
-    void close_step(unsigned session, High& high, Nanoseconds now);
+    void settle(unsigned session, High& high, uint32_t position, Nanoseconds now);
+    void close_step(unsigned session, High& high, uint32_t position, Nanoseconds now);
     void set_bound(High& high) const {
         const auto share = bounds_.delay_share * static_cast<double>(high.step_time + high.spared);
         high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share) + high.spared);

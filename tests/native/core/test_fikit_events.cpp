@@ -91,6 +91,57 @@ void time_that_is_spared_may_be_spent() {
     CHECK_EQUAL(bound_of(30 * us, 3 * us), bound_of(30 * us, 0));
 }
 
+// A program goes on as soon as it sees that its work is over, which may be before the policy is told. Each of
+// its waits is one all the same, and what a step was late by does not pass to the next.
+void a_wait_is_over_though_the_next_launch_came_first() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high;
+    high.known = true;
+    high.blocks = 16;
+    high.per_sm = 8;
+    high.expected = high.shortest = high.longest = high.block = 5 * us;
+    Work low = high;
+    low.key = 1000;
+    low.blocks = 4000;
+    low.waves = 4;
+    low.gated = true;
+    Nanoseconds now = 100 * ms;
+    constexpr int steps = 50, launches = 20;
+    for (int step = 0; step < steps; ++step) {
+        for (unsigned number = 0; number < launches; ++number, now += 20 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            if (number > 0) continue;
+            policy->issued(1, low, now);
+            high.key = launches;
+            if (step > 0) policy->completed(0, high, 0, now + us);
+            policy->completed(1, low, 0, now + 2 * us);
+        }
+        policy->awaited(0, now);
+        for (high.key = 1; high.key < launches; ++high.key) policy->completed(0, high, 0, now + 10 * us);
+        now += 100 * us;  // the last one is late, and seen after the next step has begun
+    }
+    const SessionStatistics told = policy->statistics(0);
+    CHECK(told.steps >= steps - 2);
+    CHECK(told.delays.count >= steps - 2);
+    CHECK(told.delays.worst > 80 * us && told.delays.worst < 120 * us);
+    // It asks when everything is over: nobody waited.
+    for (const Nanoseconds later : {0 * us, 40 * us, 80 * us}) policy->awaited(0, now + later);
+    high.key = launches;
+    policy->completed(0, high, 0, now);
+    const uint64_t delays = policy->statistics(0).delays.count;
+    high.key = 1;
+    policy->issued(0, high, now + ms);
+    policy->issued(1, low, now + ms);
+    policy->completed(1, low, 0, now + ms + 50 * us);
+    policy->completed(0, high, 0, now + ms + 70 * us);
+    policy->awaited(0, now + 2 * ms);
+    CHECK_EQUAL(policy->statistics(0).delays.count, delays);
+    CHECK_EQUAL(policy->statistics(0).steps, told.steps + 2);
+}
+
 // What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
 // it.
 void the_share_against_starvation_is_of_the_time() {
@@ -297,6 +348,7 @@ void who_is_silent_may_come_any_moment() {
 int main() {
     accidents_do_not_shut_the_low_side_out();
     time_that_is_spared_may_be_spent();
+    a_wait_is_over_though_the_next_launch_came_first();
     the_share_against_starvation_is_of_the_time();
     what_a_step_was_late_by_counts_more_than_what_was_foreseen();
     delays_are_put_down_to_who_caused_them();
