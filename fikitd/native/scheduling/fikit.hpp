@@ -14,7 +14,8 @@
 //               Their difference is its lateness. What is left of it when the session waits is a delay,
 //               and counts against the step's bound: `delay_share` of what a step takes from its first
 //               launch on, at least `delay_least`. A pause before it is none of it: of a service that is
-//               asked once a second it is the answers that must not be late.
+//               asked once a second it is the answers that must not be late. What launches spare an unmodified
+//               program, as far as the GPU does not keep it waiting anyway, adds to the bound (`spared`).
 //   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
