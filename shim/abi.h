@@ -141,8 +141,10 @@ typedef enum {
 } fikit_op;
 
 enum {
-    FIKIT_MARK = 1u << 0, /* record flags */
-    FIKIT_ROWS = 1u << 1  /* the copy is a fikit_copy_rows */
+    FIKIT_MARK = 1u << 0,   /* record flags */
+    FIKIT_ROWS = 1u << 1,   /* the copy is a fikit_copy_rows */
+    FIKIT_WAITED = 1u << 2, /* before this step the program waited for all that its stream was asked for, */
+    FIKIT_FOUND = 1u << 3   /* and found it over */
 };
 
 typedef struct {

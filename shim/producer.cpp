@@ -163,14 +163,20 @@ Status Producer::ask_for_mark(uint32_t stream, uint64_t& step) {
 }
 
 Status Producer::wait_for(uint32_t stream, uint64_t step, int64_t deadline) {
-    if (reached(stream, step)) return channel_.usable();
+    const bool all = step == load_relaxed(streams_[stream].steps);
+    if (reached(stream, step)) {
+        if (all) waited(FIKIT_WAITED | FIKIT_FOUND);
+        return channel_.usable();
+    }
     if (host_functions_.within()) return status::not_permitted;
     int64_t& usual = streams_[stream].usual_wait_ns;
     const int64_t before = load_relaxed(usual), begin = now_ns();
     const Status status =
         channel_.wait_until([&] { return reached(stream, step); }, deadline, patience_for(before));
-    if (status == status::success) store_relaxed(usual, usual_after(before, now_ns() - begin));
-    return status;
+    if (status != status::success) return status;
+    store_relaxed(usual, usual_after(before, now_ns() - begin));
+    if (all) waited(FIKIT_WAITED);
+    return status::success;
 }
 
 // Work of the blocking streams comes before what the legacy default stream is asked for.
@@ -194,7 +200,9 @@ Status Producer::stream_query(uint32_t stream) {
 Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {
     if (stream >= FIKIT_MAX_STREAMS) return status::invalid_handle;
     if (const Status status = channel_.usable()) return status;
-    if (!nothing_before(stream)) {
+    if (nothing_before(stream)) {
+        waited(FIKIT_WAITED | FIKIT_FOUND);
+    } else {
         uint64_t step;
         if (const Status status = ask_for_mark(stream, step)) return status;
         if (const Status status = wait_for(stream, step, deadline)) return status;
@@ -213,6 +221,7 @@ Status Producer::synchronize(int64_t deadline) {
     }
     for (uint32_t stream = 0; stream < used; ++stream)
         if (const Status status = wait_for(stream, steps[stream], deadline)) return status;
+    waited(FIKIT_WAITED | FIKIT_FOUND);
     return channel_.take_deferred();
 }
 

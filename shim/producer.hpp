@@ -174,6 +174,10 @@ class Producer {
     bool nothing_before(uint32_t stream) const;
     Status ask_for_mark(uint32_t stream, uint64_t& step);
     Status wait_for(uint32_t stream, uint64_t step, int64_t deadline);
+    // The executor hears of a wait with the next step: while it lasts, nothing of the program's comes.
+    void waited(uint16_t flags) {
+        if (load_relaxed(waited_) != FIKIT_WAITED) store_relaxed(waited_, flags);
+    }
     Status enqueue_copy(uint32_t kind, uint32_t stream, uint32_t buffer, uint64_t device, uint64_t other,
                         uint64_t bytes, bool mark, uint64_t& step);
     Status enqueue_rows(uint32_t stream, const fikit_copy_rows& what, bool mark, uint64_t& step);
@@ -194,6 +198,7 @@ class Producer {
     uint32_t streams_used_ = 1;               // no stream at or above this was ever used
     uint32_t blocking_used_ = 0;              // there is or was one that is ordered with stream 0
     uint64_t steps_ = 0;                      // of all streams
+    uint16_t waited_ = 0;                     // flags of the next step: since the last one
     uint64_t legacy_covers_ = 0;              // so many of them had been issued when stream 0 was last marked
 
     // By event: stream in the upper 12 bits, step below; 0: never recorded. Anonymous memory, so only what
@@ -224,6 +229,10 @@ inline uint64_t Producer::finish(fikit_record& record, bool mark) {
     const uint64_t step = stream.steps + 1;
     store_relaxed(stream.steps, step);
     store_relaxed(steps_, steps_ + 1);
+    if (const uint16_t flags = load_relaxed(waited_); flags != 0) [[unlikely]] {
+        record.flags |= flags;
+        store_relaxed(waited_, uint16_t{0});
+    }
     if (mark) {
         record.flags |= FIKIT_MARK;
         store_relaxed(stream.marked, step);

@@ -62,7 +62,7 @@ struct Gating {
     void high_work(uint32_t number, Nanoseconds now) {
         high.key = 1 + number % 16;
         policy.issued(4, high, now);
-        if (number % 16 == 15) policy.awaited(4, now);
+        if (number % 16 == 15) policy.awaited(4, false, now);
         policy.completed(4, high, 0, now + 4500);
     }
 };

@@ -215,7 +215,7 @@ Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (!session.high || session.head_at > now) continue;
         if (!all_launched(session)) return issue(session, now, 0);
-        policy_->awaited(session.index, now);
+        policy_->awaited(session.index, false, now);
         return synchronise(session);
     }
     if (!notices_.empty() && notices_.top().at <= now) {

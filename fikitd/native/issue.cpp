@@ -278,6 +278,8 @@ void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
     const bool work = record.op <= FIKIT_OP_FILL;
+    if ((record.flags & FIKIT_WAITED) != 0 && session.level == scheduling::highest_level)
+        policy_->awaited(session.index, (record.flags & FIKIT_FOUND) != 0, now_);
     Lane* lane = stream.lane;
     if (lane == nullptr || (work && lane != stream.lanes[where]))
         lane = place(session, stream, record.stream, where);
@@ -398,7 +400,7 @@ CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lan
         case FIKIT_OP_VALUES:
             return issue_values(session, lane);
         case FIKIT_OP_SYNC:
-            if (session.level == scheduling::highest_level) policy_->awaited(session.index, now_);
+            if (session.level == scheduling::highest_level) policy_->awaited(session.index, false, now_);
             return CUDA_SUCCESS;
         default:
             return CUDA_SUCCESS;

@@ -47,15 +47,16 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
 }
 
 // What its program goes on with may be issued before all that it waited for is seen to be over.
-void Fikit::awaited(unsigned session, Nanoseconds now) {
+void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
     high->tells = true;
+    if (high->sequence->waited()) return;
     high->sparing += high->sequence->awaited(spared_[session]);
     high->settles = high->sequence->size();
-    if ((high->awaits = high->outstanding > 0)) return;
-    high->alone = high->end;  // whatever was late, nobody waited for it
-    if (high->settles != high->step_from) settle(session, *high, high->settles, now);
+    high->found = found;
+    high->awaits = high->outstanding > 0;
+    if (!high->awaits) settle(session, *high, high->settles, now);
 }
 
 void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
@@ -205,7 +206,7 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
 
 // The session has what it waited for, the launches up to a position: what it is late by, it was delayed by.
 void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds now) {
-    const Nanoseconds late = high.end - high.alone;
+    const Nanoseconds late = high.found ? 0 : high.end - high.alone;
     constexpr Nanoseconds noise = 1000;
     if (high.beside && late > noise) {
         high.spent += late;
@@ -228,6 +229,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     for (unsigned at = 0; at < runs_; ++at) suspect(high, running(at));
     high.awaits = false;
     high.settles = Sequence::nowhere;
+    high.found = false;
     // Several waits make a step where iterations have several, as long as it is too short for a bound of its
     // own.
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;

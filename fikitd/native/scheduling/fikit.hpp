@@ -14,8 +14,9 @@
 //               Their difference is its lateness. What is left of it when the session waits is a delay,
 //               and counts against the step's bound: `delay_share` of what a step takes from its first
 //               launch on, at least `delay_least`. A pause before it is none of it: of a service that is
-//               asked once a second it is the answers that must not be late. What launches spare an unmodified
-//               program, as far as the GPU does not keep it waiting anyway, adds to the bound (`spared`).
+//               asked once a second it is the answers that must not be late. What launches spare an
+//               unmodified program, as far as the GPU does not keep it waiting anyway, adds to the bound
+//               (`spared`).
 //   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
@@ -99,7 +100,7 @@ class Fikit final : public Levels {
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override;
-    void awaited(unsigned session, Nanoseconds now) override;
+    void awaited(unsigned session, bool found, Nanoseconds now) override;
     Decision decide(Nanoseconds now) override;
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
     SessionStatistics statistics(unsigned session) const override { return statistics_[session]; }
@@ -154,6 +155,7 @@ class Fikit final : public Levels {
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
         bool awaits = false, tells = false;    // tells: it has ever said that it waits
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
+        bool found = false;                    // nobody waited for them in the end
         bool beside = false;                   // gated work was in flight since it last waited
         bool unplanned = false;                // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;                 // delay of this step

@@ -119,8 +119,8 @@ class Policy {
     // It completed, having taken `measured` (0: unknown).
     virtual void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) = 0;
     // The session's program waits for all that it has had issued (a synchronisation): from here on a delay
-    // of its work is one of the program.
-    virtual void awaited(unsigned, Nanoseconds) {}
+    // of its work is one of the program, unless it `found` the work over. Told while it waits, or afterwards.
+    virtual void awaited(unsigned /*session*/, bool /*found*/, Nanoseconds) {}
     // High-priority work of another executor on this GPU is (not) under way.
     virtual void elsewhere(bool high_busy, Nanoseconds now) = 0;
 

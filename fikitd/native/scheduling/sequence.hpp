@@ -101,7 +101,6 @@ class Sequence {
     // launches took it so long each. Not by what the GPU, left to itself, was behind with at the last of
     // them.
     Nanoseconds awaited(Nanoseconds launch) {
-        if (head_ == 0 || last().step != step_) return 0;
         const Nanoseconds behind = last().alone - last().duration - latency - last().at;
         const Nanoseconds spared = (head_ - step_begin_) * launch - behind;
         ends_[step_ % ends_.size()] = {step_, last().idle};
@@ -110,6 +109,9 @@ class Sequence {
         ordinal_ = 0;
         return std::max<Nanoseconds>(0, spared);
     }
+
+    // Nothing was launched since.
+    bool waited() const { return head_ == step_begin_; }
 
     uint32_t size() const { return head_; }
     const Launch& at(uint32_t position) const { return entries_[position % capacity]; }

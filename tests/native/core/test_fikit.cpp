@@ -58,7 +58,7 @@ std::vector<int64_t> random_history(uint64_t seed, const Bounds& bounds) {
                 if (session < 3) {
                     in_flight[session].push_back(random_work(random));
                     policy->issued(session, in_flight[session].back(), now);
-                    if (random.next() % 8 == 0) policy->awaited(session, now);
+                    if (random.next() % 8 == 0) policy->awaited(session, false, now);
                 } else if (!head[session]) {
                     head[session] = random_work(random);
                     policy->arrived(session, *head[session], now);

@@ -32,7 +32,7 @@ void accidents_do_not_shut_the_low_side_out() {
         for (unsigned number = 0; number < 20; ++number, now += 100 * us) {
             high.key = 1 + number;
             policy->issued(0, high, now);
-            if (number == 19) policy->awaited(0, now);
+            if (number == 19) policy->awaited(0, false, now);
             policy->completed(0, high, 0, now + 10 * us + (number == 19 ? ms : 0));
             policy->arrived(1, low, now + 15 * us);
             const Decision decision = policy->decide(now + 15 * us);
@@ -69,7 +69,7 @@ Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared) {
             high.key = 1 + number;
             policy->issued(0, high, now);
         }
-        policy->awaited(0, now);
+        policy->awaited(0, false, now);
         Nanoseconds end = 0;
         for (unsigned number = 0; number < 100; ++number) {
             high.key = 1 + number;
@@ -119,7 +119,7 @@ void a_wait_is_over_though_the_next_launch_came_first() {
             if (step > 0) policy->completed(0, high, 0, now + us);
             policy->completed(1, low, 0, now + 2 * us);
         }
-        policy->awaited(0, now);
+        policy->awaited(0, false, now);
         for (high.key = 1; high.key < launches; ++high.key) policy->completed(0, high, 0, now + 10 * us);
         now += 100 * us;  // the last one is late, and seen after the next step has begun
     }
@@ -127,19 +127,23 @@ void a_wait_is_over_though_the_next_launch_came_first() {
     CHECK(told.steps >= steps - 2);
     CHECK(told.delays.count >= steps - 2);
     CHECK(told.delays.worst > 80 * us && told.delays.worst < 120 * us);
-    // It asks when everything is over: nobody waited.
-    for (const Nanoseconds later : {0 * us, 40 * us, 80 * us}) policy->awaited(0, now + later);
     high.key = launches;
     policy->completed(0, high, 0, now);
-    const uint64_t delays = policy->statistics(0).delays.count;
-    high.key = 1;
-    policy->issued(0, high, now + ms);
-    policy->issued(1, low, now + ms);
-    policy->completed(1, low, 0, now + ms + 50 * us);
-    policy->completed(0, high, 0, now + ms + 70 * us);
-    policy->awaited(0, now + 2 * ms);
-    CHECK_EQUAL(policy->statistics(0).delays.count, delays);
-    CHECK_EQUAL(policy->statistics(0).steps, told.steps + 2);
+    // The policy hears of it when everything is over: it was late all the same, unless the program found it
+    // so.
+    for (const bool found : {false, true}) {
+        const SessionStatistics before = policy->statistics(0);
+        high.key = 1;
+        now += ms;
+        policy->issued(0, high, now);
+        policy->issued(1, low, now);
+        policy->completed(1, low, 0, now + 50 * us);
+        policy->completed(0, high, 0, now + 70 * us);
+        for (int again = 0; again < 2; ++again) policy->awaited(0, found, now + 900 * us);
+        const SessionStatistics after = policy->statistics(0);
+        CHECK_EQUAL(after.delays.count, before.delays.count + (found ? 0 : 1));
+        CHECK_EQUAL(after.steps, before.steps + 1);
+    }
 }
 
 // What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
@@ -207,7 +211,7 @@ void what_a_step_was_late_by_counts_more_than_what_was_foreseen() {
         for (unsigned number = 0; number < 20; ++number, now += 60 * us) {
             high.key = 1 + number;
             policy->issued(0, high, now);
-            if (number == 19) policy->awaited(0, now);
+            if (number == 19) policy->awaited(0, false, now);
             const bool running = low.gated;
             if (const Decision decision = policy->decide(now);
                 !running && decision.verdict != Verdict::wait) {
@@ -252,7 +256,7 @@ void delays_are_put_down_to_who_caused_them() {
         const Nanoseconds late = step == 140 ? 300 * us : 0;
         if (step >= 100) policy->issued(1, low, now);
         policy->issued(0, high, now);
-        policy->awaited(0, now);
+        policy->awaited(0, false, now);
         policy->completed(0, high, 0, now + 20 * us + late);
         if (step >= 100) policy->completed(1, low, 0, now + 21 * us + late);
     }
@@ -306,7 +310,7 @@ void who_is_silent_may_come_any_moment() {
         for (unsigned number = 0; number < 8; ++number, now += 60 * us) {
             high.key = 1 + number;
             policy->issued(0, high, now);
-            if (number == 7) policy->awaited(0, now);
+            if (number == 7) policy->awaited(0, false, now);
             policy->completed(0, high, 0, now + 58 * us);
         }
     }
