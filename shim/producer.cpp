@@ -82,6 +82,11 @@ Status Producer::fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t
     return status::success;
 }
 
+void Producer::tell_waited(fikit_record& record) {
+    record.flags |= load_relaxed(waited_);
+    store_relaxed(waited_, uint16_t{0});
+}
+
 Status Producer::graph_launch(uint32_t graph, uint32_t stream) {
     fikit_graph* record;
     if (const Status status = begin(FIKIT_OP_GRAPH, stream, record)) return status;

@@ -166,6 +166,7 @@ class Producer {
     template <class Record>
     Status begin(uint32_t op, uint32_t stream, Record*& record, int64_t deadline = forever);
     uint64_t finish(fikit_record& record, bool mark);
+    void tell_waited(fikit_record& record);
 
     bool idle(uint32_t stream) const;
     bool alive(uint32_t stream) const { return stream == 0 || load_acquire(streams_[stream].alive); }
@@ -229,10 +230,8 @@ inline uint64_t Producer::finish(fikit_record& record, bool mark) {
     const uint64_t step = stream.steps + 1;
     store_relaxed(stream.steps, step);
     store_relaxed(steps_, steps_ + 1);
-    if (const uint16_t flags = load_relaxed(waited_); flags != 0) [[unlikely]] {
-        record.flags |= flags;
-        store_relaxed(waited_, uint16_t{0});
-    }
+    if (load_relaxed(waited_) != 0) [[unlikely]]
+        tell_waited(record);
     if (mark) {
         record.flags |= FIKIT_MARK;
         store_relaxed(stream.marked, step);

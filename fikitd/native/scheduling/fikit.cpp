@@ -101,7 +101,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     Levels::completed(session, work, measured, now);
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
-    const Sequence::Launch& launch = high->sequence->at(high->sequence->size() - high->outstanding);
+    const uint32_t position = high->sequence->size() - high->outstanding;
+    const Sequence::Launch& launch = high->sequence->at(position);
     // Behind others' work or its own it is late for other reasons than that it is seen late.
     const Nanoseconds start = launch.at + Sequence::latency;
     if (runs_ == 0 && last_over_ < launch.at && start > high->end)
@@ -111,8 +112,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     --high->outstanding;
     high->end = at;
     high->alone = std::min(launch.alone, at);
-    const uint32_t over = high->sequence->size() - high->outstanding;
-    if (over == high->settles || (high->outstanding == 0 && !high->tells)) settle(session, *high, over, now);
+    if (position + 1 == high->settles || (high->outstanding == 0 && !high->tells)) [[unlikely]]
+        settle(session, *high, position + 1, now);
 }
 
 void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
