@@ -196,7 +196,7 @@ def settings_of(policy: str) -> str:
     """
     name, _, mps = policy.partition("+")
     name, _, share = name.partition("@")
-    partitions = "partitions = [0.91, 0.79, 0.67, 0.49, 0.25]\n" if name == "fikit" else ""
+    partitions = "partitions = [0.73]\n" if name == "strict" else ""
     delay = f"delay_share = {float(share)}\n" if share else ""
     scheduling = f'[scheduling]\npolicy = "{name}"\n{partitions}{delay}'
     return f'{scheduling}[executor]\nmps = "{"auto" if mps else "off"}"\n'

@@ -35,9 +35,9 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
         Meta(
             max_length=5,
             description="Shares of the multiprocessors that work can be confined to; "
-            "fikit is at its best with several: [0.91, 0.79, 0.67, 0.49, 0.25].",
+            "strict uses the largest only, and is at its best with [0.73].",
         ),
-    ] = field(default_factory=lambda: [0.73])
+    ] = field(default_factory=lambda: [0.91, 0.79, 0.67, 0.49, 0.25])
     high_memory_ms: Annotated[
         float,
         Meta(

@@ -22,7 +22,7 @@ SCALE = 4.0 if CHOICE == "sim" else 1.0
 WHOLE = 132 * 16
 """Blocks of 128 threads that fill every multiprocessor of an H200."""
 
-FILLING = 'policy = "fikit"\npartitions = [0.91, 0.79, 0.67, 0.49, 0.25]'
+FILLING = 'policy = "fikit"'
 
 
 class Filling(Served):
