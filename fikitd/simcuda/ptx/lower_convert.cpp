@@ -55,13 +55,14 @@ double real_from(Type type, u64 bits, std::uint8_t flags) {
     }
 }
 
-// NaN of a double keeps its sign and the upper part of its payload, NaN made into tf32 the bits that there
-// are; every other becomes the one NaN that results have.
-std::optional<u64> kept_nan(Type to, Type from, u64 bits) {
+// NaN of a double keeps its sign and the upper part of its payload, NaN made into tf32 by rna the bits that
+// there are; every other becomes the one NaN that results have.
+std::optional<u64> kept_nan(Type to, Type from, u64 bits, Rounding rounding) {
     if (from == Type::f64 && to == Type::f32)
         return std::bit_cast<u32>(static_cast<float>(std::bit_cast<double>(bits)));
     if (from == Type::f64 && to == Type::f16) return (bits >> 48 & 0x8000) | 0x7e00 | (bits >> 42 & 0x3ff);
-    if (to == Type::tf32) return bits & 0xffffe000;
+    if (from == Type::f64 && to == Type::bf16) return (bits >> 48 & 0x8000) | 0x7fc0 | (bits >> 45 & 0x7f);
+    if (to == Type::tf32) return rounding == Rounding::away ? bits & 0xffffe000 : 0x7fffe000;
     return std::nullopt;
 }
 
@@ -140,7 +141,7 @@ u64 converted(const Op& op, u64 bits) {
         const double value = real_from(from, bits, op.flags);
         if (!to_real) return whole_bits(to, from, value, op.rounding);
         if (value != value && (op.flags & flag::saturate) == 0) {
-            if (const auto kept = kept_nan(to, from, bits)) return *kept;
+            if (const auto kept = kept_nan(to, from, bits, op.rounding)) return *kept;
         }
         if (op.width == 1) return real_bits(to, to_whole(value, op.rounding), Rounding::nearest, op.flags);
         return real_bits(to, value, op.rounding, op.flags);
@@ -233,7 +234,7 @@ void pack_reals(Context& context, const Op& op, Mask mask) {
 }
 
 std::uint8_t byte_form(bool e4m3, float value, std::uint8_t flags) {
-    if ((flags & flag::relu) != 0 && value < 0) value = 0;
+    if ((flags & flag::relu) != 0 && value <= 0) value = 0;  // also a zero's sign
     return e4m3 ? to_e4m3(value) : to_e5m2(value);
 }
 
@@ -266,7 +267,7 @@ void unpack_bytes(Context& context, const Op& op, Mask mask) {
     const auto one = [&](unsigned byte) {
         const auto bits = static_cast<std::uint8_t>(byte);
         float value = e4m3 ? from_e4m3(bits) : from_e5m2(bits);
-        if ((op.flags & flag::relu) != 0 && value < 0) value = 0;
+        if ((op.flags & flag::relu) != 0 && value <= 0) value = 0;
         return to_half(value);
     };
     each_lane(mask, [&](unsigned lane) { d[lane] = one(a[lane] & 255U) | u32{one(a[lane] >> 8U)} << 16; });
