@@ -76,6 +76,12 @@ def location(cuda: Cuda, kind: str, number: int = 0) -> Any:
 def told(cuda: Cuda, name: str, address: int, size: int = 4 * MIB, data: int = 4) -> Any:
     """Return an attribute of a range."""
     kind = getattr(cuda.CUmem_range_attribute, "CU_MEM_RANGE_ATTRIBUTE_" + name)
+    if name.endswith(("_TYPE", "_ID")):  # cuda-python 13.0 knows their names, but cannot ask
+        value = ctypes.c_int32()
+        ask = ctypes.CDLL("libcuda.so.1").cuMemRangeGetAttribute
+        asked = ctypes.c_uint64(address), ctypes.c_size_t(size)
+        assert ask(ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_int(kind), *asked) == 0
+        return value.value
     return cuda.cuMemRangeGetAttribute(data, kind, address, size)
 
 
@@ -332,10 +338,12 @@ def test_prefetching_is_remembered_and_changes_no_byte(cuda: Cuda, managed: int)
     assert told(cuda, "LAST_PREFETCH_LOCATION", managed, MIB) == -1
     assert told(cuda, "LAST_PREFETCH_LOCATION", managed + MIB, MIB) == int(cuda.device)
     assert told(cuda, "LAST_PREFETCH_LOCATION", managed) == -2
-    names = ("READ_MOSTLY", "LAST_PREFETCH_LOCATION", "LAST_PREFETCH_LOCATION_TYPE")
+    host_type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
+    assert told(cuda, "LAST_PREFETCH_LOCATION_TYPE", managed, MIB) == host_type
+    names = ("READ_MOSTLY", "LAST_PREFETCH_LOCATION")
     kinds = [getattr(cuda.CUmem_range_attribute, "CU_MEM_RANGE_ATTRIBUTE_" + name) for name in names]
-    values = cuda.cuMemRangeGetAttributes([4, 4, 4], kinds, 3, managed, MIB)
-    assert [int(value) for value in values] == [0, -1, 2]
+    values = cuda.cuMemRangeGetAttributes([4, 4], kinds, 2, managed, MIB)
+    assert [int(value) for value in values] == [0, -1]
     cuda.cuStreamDestroy(stream)
 
 
@@ -447,7 +455,7 @@ def test_what_a_library_lacks(cuda: Cuda, fails: Check) -> None:
     library = cuda.cuLibraryLoadData(VARIABLES, [], [], 0, [], [], 0)
     for name in (b"own_counter", b"no_such_thing"):
         fails("NOT_FOUND", cuda.cuLibraryGetManaged, library, name)
-    fails("NOT_FOUND", cuda.cuLibraryGetUnifiedFunction, library, b"bump")
+    fails("INVALID_VALUE", cuda.cuLibraryGetUnifiedFunction, library, b"bump")
     cuda.cuLibraryUnload(library)
 
 

@@ -136,9 +136,14 @@ ADVICE, RANGE = driver.CUmem_advise, driver.CUmem_range_attribute
 
 def told(name, size=3 * MIB, data=4):
     """An attribute of the beginning of `a`."""
-    return done(
-        driver.cuMemRangeGetAttribute(data, getattr(RANGE, "CU_MEM_RANGE_ATTRIBUTE_" + name), a, size)
-    )
+    kind = getattr(RANGE, "CU_MEM_RANGE_ATTRIBUTE_" + name)
+    if name.endswith("_TYPE"):  # cuda-python 13.0 knows its name, but cannot ask
+        value = ctypes.c_int32()
+        ask = ctypes.CDLL("libcuda.so.1").cuMemRangeGetAttribute
+        asked = ctypes.c_uint64(a), ctypes.c_size_t(size)
+        assert ask(ctypes.byref(value), ctypes.c_size_t(4), ctypes.c_int(kind), *asked) == 0
+        return value.value
+    return done(driver.cuMemRangeGetAttribute(data, kind, a, size))
 
 
 gpu, cpu = location("DEVICE", int(device)), location("HOST")
