@@ -312,7 +312,10 @@ def test_advice_is_remembered_by_page(cuda: Cuda, managed: int) -> None:
     assert told(cuda, "PREFERRED_LOCATION_TYPE", managed, MIB) == kinds.CU_MEM_LOCATION_TYPE_DEVICE
     assert told(cuda, "PREFERRED_LOCATION_ID", managed, MIB) == int(cuda.device)
     assert told(cuda, "PREFERRED_LOCATION_TYPE", managed + MIB, MIB) == kinds.CU_MEM_LOCATION_TYPE_HOST
+    assert told(cuda, "PREFERRED_LOCATION_ID", managed + MIB, MIB) == -1
     assert told(cuda, "PREFERRED_LOCATION_TYPE", managed) == kinds.CU_MEM_LOCATION_TYPE_INVALID
+    advise(cuda, "SET_PREFERRED_LOCATION", managed, MIB, location(cuda, "HOST_NUMA"))
+    assert told(cuda, "PREFERRED_LOCATION_TYPE", managed, MIB) == kinds.CU_MEM_LOCATION_TYPE_HOST
     advise(cuda, "UNSET_PREFERRED_LOCATION", managed, MIB, host)
     assert told(cuda, "PREFERRED_LOCATION", managed, MIB) == -2
 
@@ -367,9 +370,19 @@ def test_bad_advice(cuda: Cuda, managed: int, fails: Check) -> None:
         advices.CU_MEM_ADVISE_SET_PREFERRED_LOCATION,
         advices.CU_MEM_ADVISE_SET_ACCESSED_BY,
     )
-    fails("INVALID_DEVICE", cuda.cuMemAdvise, managed, MIB, preferred, nobody)
-    fails("INVALID_DEVICE", cuda.cuMemAdvise, managed, MIB, accessed, nobody)
+    fails("INVALID_VALUE", cuda.cuMemAdvise, managed, MIB, preferred, nobody)
+    fails("INVALID_VALUE", cuda.cuMemAdvise, managed, MIB, accessed, nobody)
+    for advice in (preferred, advices.CU_MEM_ADVISE_SET_READ_MOSTLY):
+        fails("INVALID_VALUE", cuda.cuMemAdvise, managed, MIB, advice, location(cuda, "INVALID"))
     fails("INVALID_DEVICE", cuda.cuMemPrefetchAsync, managed, MIB, nobody, 0, 0)
+    stream = cuda.stream()
+    batch = [cuda.CUdeviceptr(managed)], [MIB], 1, [nobody], [0], 1, 0, stream
+    fails("INVALID_VALUE", cuda.cuMemPrefetchBatchAsync, *batch)
+    cuda.cuStreamDestroy(stream)
+    earlier = ctypes.CDLL("libcuda.so.1").cuMemAdvise  # its first version takes a device's number
+    for advice in (preferred, accessed):
+        asked = ctypes.c_uint64(managed), ctypes.c_size_t(MIB), ctypes.c_int(advice), ctypes.c_int(99)
+        assert earlier(*asked) == cuda.errors.CUDA_ERROR_INVALID_DEVICE
     fails("INVALID_VALUE", cuda.cuMemPrefetchAsync, managed, MIB, gpu, 1, 0)
     fails("INVALID_VALUE", cuda.cuMemAdvise, managed, MIB, accessed, location(cuda, "HOST_NUMA"))
     device = int(cuda.cuMemAlloc(MIB))
