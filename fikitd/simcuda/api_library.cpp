@@ -90,7 +90,8 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary libra
 }
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     const CUresult result = with_library(library, [&](Driver&, Image& image) -> CUresult {
-        if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+        if (name == nullptr || *name == '\0' || (address == nullptr && bytes == nullptr))
+            return CUDA_ERROR_INVALID_VALUE;
         const bool there = std::ranges::any_of(image.module.variables, [&](const ptx::Variable& variable) {
             return variable.managed && variable.name == name;
         });

@@ -466,8 +466,9 @@ def test_a_library_s_managed_variable(cuda: Cuda) -> None:
 
 def test_what_a_library_lacks(cuda: Cuda, fails: Check) -> None:
     library = cuda.cuLibraryLoadData(VARIABLES, [], [], 0, [], [], 0)
-    for name in (b"own_counter", b"no_such_thing"):
+    for name in (b"own_counter", b"bump", b"no_such_thing"):
         fails("NOT_FOUND", cuda.cuLibraryGetManaged, library, name)
+    fails("INVALID_VALUE", cuda.cuLibraryGetGlobal, library, b"bump")
     fails("INVALID_VALUE", cuda.cuLibraryGetUnifiedFunction, library, b"bump")
     cuda.cuLibraryUnload(library)
 
