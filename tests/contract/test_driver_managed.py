@@ -252,13 +252,16 @@ def test_work_is_in_the_order_of_its_stream(cuda: Cuda, managed: int) -> None:
     cuda.cuMemFree(device)
 
 
-def test_a_stream_waits_for_a_word_that_the_host_writes(cuda: Cuda, managed: int) -> None:
+def test_streams_write_no_words_of_it(cuda: Cuda, managed: int, fails: Check) -> None:
+    """Nor wait for any, though they do of device and of pinned memory."""
     there = words(managed, 4)
     there[:] = 0
     stream = cuda.stream()
-    cuda.cuStreamWriteValue32(stream, managed + 4, 6, 0)
+    for wide in ("32", "64"):
+        fails("INVALID_VALUE", getattr(cuda, "cuStreamWriteValue" + wide), stream, managed, 6, 0)
+        fails("INVALID_VALUE", getattr(cuda, "cuStreamWaitValue" + wide), stream, managed, 0, 0)
     cuda.cuStreamSynchronize(stream)
-    assert there[1] == 6
+    assert there[:2].tolist() == [0, 0]
     cuda.cuStreamDestroy(stream)
 
 
