@@ -143,8 +143,7 @@ CUresult check_wait(Driver& driver, CUdeviceptr address, bool wide, unsigned fla
 }
 
 CUresult check_write(Driver& driver, CUdeviceptr address, bool wide, unsigned flags) {
-    if ((flags & ~static_cast<unsigned>(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     return check_value(driver, address, wide);
 }
 

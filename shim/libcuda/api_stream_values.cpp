@@ -52,8 +52,7 @@ CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value, Own
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
             value.flags = entry.writeValue.flags;
-            if ((value.flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) != 0)
-                return CUDA_ERROR_INVALID_VALUE;
+            if (value.flags != 0) return CUDA_ERROR_INVALID_VALUE;
             value.value =
                 is_wide(entry.operation) ? entry.writeValue.value64 : uint64_t{entry.writeValue.value};
             break;
@@ -105,6 +104,11 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, bool w
     return submit(stream, &entry, 1);
 }
 
+// Only the first versions know CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, which changes nothing here.
+constexpr unsigned of_first_version(unsigned flags) {
+    return flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER};
+}
+
 }  // namespace
 
 CUresult check_values(const CUstreamBatchMemOpParams* list, size_t count) {
@@ -131,13 +135,13 @@ CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32
 }
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return write_value(stream, address, value, false, flags);
+    return write_value(stream, address, value, false, of_first_version(flags));
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
 }
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return write_value(stream, address, value, true, flags);
+    return write_value(stream, address, value, true, of_first_version(flags));
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);
