@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include "array_calls.h"
@@ -84,16 +85,27 @@ inline bool is_possible(const fikit_array_shape& shape) {
            shape.depth <= longest_extent && shape.levels <= most_levels(shape);
 }
 
-// What it counts as. Drivers do not tell what an array takes; textures lie in tiles of 64 bytes by 8 rows,
-// and what the driver maps is a multiple of 64 KiB.
+inline uint64_t whole(uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; }
+
+// What one level takes. A GPU lays it out in tiles of 64 bytes by 8 rows, and 16 of these make a block: of
+// as many slices as there are, and of rows else, but of no more than a smaller power of two holds.
+inline uint64_t level_bytes(const fikit_array_shape& shape) {
+    const ArrayExtent extent = extent_of(shape);
+    const uint64_t row = whole(extent.width, 64);
+    if (shape.height == 0) return row * extent.slices;
+    constexpr uint64_t tile_rows = 8, block_tiles = 16;
+    const uint64_t deep = is_solid(shape) ? std::min(std::bit_ceil(extent.slices), block_tiles) : 1;
+    const uint64_t tiles = whole(extent.rows, tile_rows) / tile_rows;
+    const uint64_t high = std::min(std::bit_ceil(tiles), block_tiles / deep);
+    return row * whole(extent.rows, high * tile_rows) * whole(extent.slices, deep);
+}
+
+// What it counts as. A driver tells what an array takes only of those that get their memory later; this is
+// what an H200's (580.159) says of them, which takes the same for plain ones, in whole 64 KiB.
 inline uint64_t memory_bytes(const fikit_array_shape& shape) {
-    const auto whole = [](uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; };
     uint64_t bytes = 0;
-    for (uint32_t level = 0; level < std::max<uint32_t>(shape.levels, 1); ++level) {
-        const fikit_array_shape part = level_of(shape, level);
-        const ArrayExtent extent = extent_of(part);
-        bytes += whole(extent.width, 64) * (part.height != 0 ? whole(extent.rows, 8) : 1) * extent.slices;
-    }
+    for (uint32_t level = 0; level < std::max<uint32_t>(shape.levels, 1); ++level)
+        bytes += level_bytes(level_of(shape, level));
     return whole(bytes, 64 << 10);
 }
 

@@ -14,15 +14,16 @@
 
 namespace fikit {
 
-// A location that memory can be at. The current node becomes a number.
-inline CUresult settle_location(CUmemLocation& location, int devices) {
+// A location that memory can be at, as it is told afterwards. `absent`: of a device that there is not, which
+// the calls say each in its own way (seen on an H200).
+inline CUresult settle_location(CUmemLocation& location, int devices, CUresult absent) {
     char node[64];
     unsigned current = 0;
     switch (location.type) {
         case CU_MEM_LOCATION_TYPE_DEVICE:
-            return location.id >= 0 && location.id < devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+            return location.id >= 0 && location.id < devices ? CUDA_SUCCESS : absent;
         case CU_MEM_LOCATION_TYPE_HOST:
-            location.id = 0;
+            location.id = CU_DEVICE_CPU;
             return CUDA_SUCCESS;
         case CU_MEM_LOCATION_TYPE_HOST_NUMA:
             snprintf(node, sizeof node, "/sys/devices/system/node/node%d", location.id);
@@ -62,8 +63,9 @@ class ManagedAdvice {
     }
 
     CUresult advise(uint64_t address, uint64_t bytes, CUmem_advise advice, CUmemLocation location,
-                    int devices) {
-        if (!holds(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
+                    int devices, CUresult absent) {
+        if (!holds(address, bytes) || location.type == CU_MEM_LOCATION_TYPE_INVALID)
+            return CUDA_ERROR_INVALID_VALUE;
         const bool prefers = advice == CU_MEM_ADVISE_SET_PREFERRED_LOCATION;
         const bool accesses =
             advice == CU_MEM_ADVISE_SET_ACCESSED_BY || advice == CU_MEM_ADVISE_UNSET_ACCESSED_BY;
@@ -71,7 +73,7 @@ class ManagedAdvice {
             location.type != CU_MEM_LOCATION_TYPE_HOST)
             return CUDA_ERROR_INVALID_VALUE;
         if (prefers || accesses)
-            if (const CUresult result = settle_location(location, devices); result != CUDA_SUCCESS)
+            if (const CUresult result = settle_location(location, devices, absent); result != CUDA_SUCCESS)
                 return result;
         switch (advice) {
             case CU_MEM_ADVISE_SET_READ_MOSTLY:
@@ -79,6 +81,8 @@ class ManagedAdvice {
             case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
                 return change(address, bytes, [](Said& said) { said.read_mostly = false; });
             case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
+                // One node of the host is as good as another.
+                if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) location = location_of(CU_DEVICE_CPU);
                 return change(address, bytes, [&](Said& said) { said.preferred = location; });
             case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
                 return change(address, bytes, [](Said& said) { said.preferred = nowhere; });
@@ -91,9 +95,11 @@ class ManagedAdvice {
         }
     }
 
-    CUresult prefetch(uint64_t address, uint64_t bytes, CUmemLocation location, int devices) {
+    CUresult prefetch(uint64_t address, uint64_t bytes, CUmemLocation location, int devices,
+                      CUresult absent) {
         if (!holds(address, bytes)) return CUDA_ERROR_INVALID_VALUE;
-        if (const CUresult result = settle_location(location, devices); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = settle_location(location, devices, absent); result != CUDA_SUCCESS)
+            return result;
         return change(address, bytes, [&](Said& said) { said.prefetched = location; });
     }
 

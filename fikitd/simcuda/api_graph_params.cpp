@@ -88,6 +88,13 @@ std::vector<void*>& listed_pointers() {
     return list;
 }
 
+// In an executable graph a copy stays a line: neither what was nor what comes has rows, or slices.
+bool may_become(const Command& command, const CUDA_MEMCPY3D* params) {
+    const auto* copy = std::get_if<CopyCommand>(&command);
+    const auto is_line = [](const CUDA_MEMCPY3D& shape) { return shape.Height <= 1 && shape.Depth <= 1; };
+    return copy == nullptr || params == nullptr || (is_line(copy->shape) && is_line(*params));
+}
+
 CUresult replace_any(Driver& driver, GraphNode& node, CUgraphNodeParams* params) {
     Context* context = nullptr;
     if (params == nullptr || params->type != node.type()) return CUDA_ERROR_INVALID_VALUE;
@@ -112,7 +119,9 @@ CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* params) {
                      [&](Driver& driver, GraphNode& node) { return replace_any(driver, node, params); });
 }
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode handle, CUgraphNodeParams* params) {
-    return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) {
+    return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) -> CUresult {
+        const bool copies = params != nullptr && params->type == CU_GRAPH_NODE_TYPE_MEMCPY;
+        if (copies && !may_become(node.command, &params->memcpy.copyParams)) return CUDA_ERROR_INVALID_VALUE;
         return replace_any(driver, node, params);
     });
 }
@@ -205,7 +214,10 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* param
 }
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params,
                                         CUcontext) {
-    return set<CopyCommand>(exec, node, reader(params));
+    return with_exec_node(exec, node, [&](Driver& driver, GraphExec&, GraphNode& copy) {
+        return may_become(copy.command, params) ? replace<CopyCommand>(driver, copy, reader(params))
+                                                : CUDA_ERROR_INVALID_VALUE;
+    });
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* params) {

@@ -90,7 +90,8 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary libra
 }
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     const CUresult result = with_library(library, [&](Driver&, Image& image) -> CUresult {
-        if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
+        if (name == nullptr || *name == '\0' || (address == nullptr && bytes == nullptr))
+            return CUDA_ERROR_INVALID_VALUE;
         const bool there = std::ranges::any_of(image.module.variables, [&](const ptx::Variable& variable) {
             return variable.managed && variable.name == name;
         });
@@ -98,11 +99,9 @@ CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary libr
     });
     return result == CUDA_SUCCESS ? cuLibraryGetGlobal(address, bytes, library, name) : result;
 }
-// The PTX that is read here has no unified functions.
-CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const char* name) {
-    return with_library(library, [&](Driver&, Image&) -> CUresult {
-        return function == nullptr || name == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
-    });
+// An H200 has no unified functions; what it says of any name, seen there.
+CUresult cuLibraryGetUnifiedFunction(void**, CUlibrary library, const char*) {
+    return with_library(library, [](Driver&, Image&) -> CUresult { return CUDA_ERROR_INVALID_VALUE; });
 }
 
 CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {

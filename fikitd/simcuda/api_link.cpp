@@ -207,10 +207,13 @@ CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
         std::string log;
         const Bytes text{reinterpret_cast<const std::byte*>(link.text.data()), link.text.size()};
         const CUresult result = load_image(text, loaded, log);
-        if (result != CUDA_SUCCESS) {
+        // Unlike a module, what is linked has to define what it declares.
+        for (const std::string& name : loaded.module.undefined)
+            log += "error   : Undefined reference to '" + name + "'\n";
+        if (result != CUDA_SUCCESS || !loaded.module.undefined.empty()) {
             link.options.report(log);
-            // Seen on the H200 where a function is missing; whether each text is one was said when it came.
-            return CUDA_ERROR_UNKNOWN;
+            // As the H200 says; where a function is missing it may also be UNKNOWN.
+            return CUDA_ERROR_INVALID_SOURCE;
         }
         link.result = wrap_ptx(text);
         *image = link.result.data();

@@ -16,11 +16,13 @@ fikit::ManagedAdvice* advice_at(Driver& driver, CUdeviceptr address) {
     return block == nullptr ? nullptr : block->advice.get();
 }
 
-CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location,
+                CUresult absent) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         auto* known = advice_at(driver, address);
-        return known == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                : known->advise(address, bytes, advice, location, device_count(driver));
+        return known == nullptr
+                   ? CUDA_ERROR_INVALID_VALUE
+                   : known->advise(address, bytes, advice, location, device_count(driver), absent);
     });
 }
 
@@ -38,7 +40,8 @@ CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation location, CUs
     return in_order(where, [&](Driver& driver, Stream&) -> CUresult {
         auto* known = advice_at(driver, address);
         return known == nullptr ? CUDA_ERROR_INVALID_VALUE
-                                : known->prefetch(address, bytes, location, device_count(driver));
+                                : known->prefetch(address, bytes, location, device_count(driver),
+                                                  CUDA_ERROR_INVALID_DEVICE);
     });
 }
 
@@ -88,10 +91,10 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-    return advise(address, bytes, advice, location);
+    return advise(address, bytes, advice, location, CUDA_ERROR_INVALID_VALUE);
 }
 CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
-    return advise(address, bytes, advice, location_of(device));
+    return advise(address, bytes, advice, location_of(device), CUDA_ERROR_INVALID_DEVICE);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
@@ -107,10 +110,11 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* ranges, size_t* sizes, size_t coun
                                  CUstream stream) {
     const fikit::PrefetchBatch batch = {locations, first, location_count, count};
     if (!batch.makes_sense()) return CUDA_ERROR_INVALID_VALUE;
-    return each_range(
-        ranges, sizes, count, flags, stream, [&](Driver& driver, fikit::ManagedAdvice& known, size_t index) {
-            return known.prefetch(ranges[index], sizes[index], batch.location(index), device_count(driver));
-        });
+    return each_range(ranges, sizes, count, flags, stream,
+                      [&](Driver& driver, fikit::ManagedAdvice& known, size_t index) {
+                          return known.prefetch(ranges[index], sizes[index], batch.location(index),
+                                                device_count(driver), CUDA_ERROR_INVALID_VALUE);
+                      });
 }
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* ranges, size_t* sizes, size_t count, unsigned long long flags,
                                 CUstream stream) {

@@ -184,7 +184,9 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule modu
         const auto& variables = image.module.variables;
         const auto found = std::find_if(variables.begin(), variables.end(),
                                         [&](const ptx::Variable& variable) { return variable.name == name; });
-        if (found == variables.end()) return CUDA_ERROR_NOT_FOUND;
+        // A kernel's name is another mistake than one that nothing has (seen on an H200).
+        if (found == variables.end())
+            return image.functions.contains(name) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
         if (image.device < 0) {
             Context* context = nullptr;
             CUresult result = current_context(driver, context);

@@ -33,6 +33,11 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, std::uint64_t value, b
     return submit(stream, {{entry}});
 }
 
+// Only the first versions know CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, which changes nothing here.
+constexpr unsigned of_first_version(unsigned flags) {
+    return flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER};
+}
+
 CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* list, unsigned flags) {
     if (flags != 0 || count > batch_most || (count > 0 && list == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     return submit(stream, {{list, list + count}});
@@ -43,13 +48,13 @@ CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* list, 
 extern "C" {
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return write_value(stream, address, value, false, flags);
+    return write_value(stream, address, value, false, of_first_version(flags));
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
 }
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return write_value(stream, address, value, true, flags);
+    return write_value(stream, address, value, true, of_first_version(flags));
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);

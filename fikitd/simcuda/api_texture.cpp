@@ -128,7 +128,7 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
             const bool array = resource->resType == CU_RESOURCE_TYPE_ARRAY ||
                                resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
             object.view = *view;
-            result = array ? take_view(texture, *view) : CUDA_ERROR_INVALID_VALUE;
+            if (array) result = take_view(texture, *view);  // of plain memory it means nothing
         }
         if (result == CUDA_SUCCESS && manner != nullptr) {
             object.manner = *manner;
@@ -192,8 +192,8 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* manner, CUtexObject handle
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* view, CUtexObject handle) {
     return with_object(handle, false, [&](Driver&, const TextureObject& object) -> CUresult {
-        if (view == nullptr || !object.view) return CUDA_ERROR_INVALID_VALUE;
-        *view = *object.view;
+        if (view == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *view = object.view;
         return CUDA_SUCCESS;
     });
 }

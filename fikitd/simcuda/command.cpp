@@ -143,15 +143,18 @@ CUresult check_wait(Driver& driver, CUdeviceptr address, bool wide, unsigned fla
 }
 
 CUresult check_write(Driver& driver, CUdeviceptr address, bool wide, unsigned flags) {
-    if ((flags & ~static_cast<unsigned>(CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER)) != 0)
-        return CUDA_ERROR_INVALID_VALUE;
+    if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     return check_value(driver, address, wide);
 }
 
-void translate_values(const ValuesCommand& command, std::vector<DeviceWork>& work) {
+CUresult translate_values(Driver& driver, const ValuesCommand& command, std::vector<DeviceWork>& work) {
     for (const CUstreamBatchMemOpParams& entry : command.list) {
+        if (entry.operation == CU_STREAM_MEM_OP_BARRIER) continue;  // nothing is ever reordered here
         const auto& wait = entry.waitValue;
         const auto& write = entry.writeValue;
+        // No word of managed memory; a capture takes one all the same (seen on an H200).
+        const Block* block = driver.block_of(wait.address);
+        if (block != nullptr && block->managed()) return CUDA_ERROR_INVALID_VALUE;
         switch (entry.operation) {
             case CU_STREAM_MEM_OP_WAIT_VALUE_32:
                 work.emplace_back(WaitValue{wait.address, wait.value, false, wait.flags});
@@ -166,9 +169,10 @@ void translate_values(const ValuesCommand& command, std::vector<DeviceWork>& wor
                 work.emplace_back(WriteValue{write.address, write.value64, true});
                 break;
             default:
-                break;  // a barrier: nothing is ever reordered here
+                break;
         }
     }
+    return CUDA_SUCCESS;
 }
 
 }  // namespace
@@ -284,37 +288,33 @@ CUresult check(Driver& driver, const ValuesCommand& command) {
 }
 
 CUresult translate(Driver& driver, int device, const Command& command, std::vector<DeviceWork>& work) {
-    return std::visit(Overloaded{[&](const LaunchCommand& launch) {
-                                     return translate_launch(driver, device, launch, work);
-                                 },
-                                 [&](const CopyCommand& copy) {
-                                     CopyPlan plan;
-                                     const CUresult result = plan_copy(driver, copy.shape, plan);
-                                     for (Copy& part : plan.parts) work.emplace_back(std::move(part));
-                                     return result;
-                                 },
-                                 [&](const FillCommand& fill) {
-                                     const CUDA_MEMSET_NODE_PARAMS& shape = fill.shape;
-                                     if (const CUresult result = check(driver, fill); result != CUDA_SUCCESS)
-                                         return result;
-                                     if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
-                                     work.emplace_back(Fill{{shape.dst, shape.pitch, false},
-                                                            shape.width,
-                                                            shape.height,
-                                                            shape.value,
-                                                            shape.elementSize});
-                                     return CUDA_SUCCESS;
-                                 },
-                                 [&](const HostCommand& host) {
-                                     work.emplace_back(HostCall{[host] { host.function(host.data); }});
-                                     return CUDA_SUCCESS;
-                                 },
-                                 [&](const ValuesCommand& values) {
-                                     translate_values(values, work);
-                                     return CUDA_SUCCESS;
-                                 },
-                                 [](const auto&) { return CUDA_SUCCESS; }},
-                      command);
+    return std::visit(
+        Overloaded{
+            [&](const LaunchCommand& launch) { return translate_launch(driver, device, launch, work); },
+            [&](const CopyCommand& copy) {
+                CopyPlan plan;
+                const CUresult result = plan_copy(driver, copy.shape, plan);
+                for (Copy& part : plan.parts) work.emplace_back(std::move(part));
+                return result;
+            },
+            [&](const FillCommand& fill) {
+                const CUDA_MEMSET_NODE_PARAMS& shape = fill.shape;
+                if (const CUresult result = check(driver, fill); result != CUDA_SUCCESS) return result;
+                if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
+                work.emplace_back(Fill{{shape.dst, shape.pitch, false},
+                                       shape.width,
+                                       shape.height,
+                                       shape.value,
+                                       shape.elementSize});
+                return CUDA_SUCCESS;
+            },
+            [&](const HostCommand& host) {
+                work.emplace_back(HostCall{[host] { host.function(host.data); }});
+                return CUDA_SUCCESS;
+            },
+            [&](const ValuesCommand& values) { return translate_values(driver, values, work); },
+            [](const auto&) { return CUDA_SUCCESS; }},
+        command);
 }
 
 CUresult issue(Driver& driver, Stream& stream, Command command, OperationPtr* last) {

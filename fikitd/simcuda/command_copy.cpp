@@ -44,11 +44,10 @@ CUresult array_end(Driver& driver, const Description& description, const Size& s
     const auto fits = [](std::size_t from, std::size_t count, std::size_t limit) {
         return from <= limit && count <= limit - from;
     };
-    if (description.x % array->element != 0 || size.width % array->element != 0 ||
-        !fits(description.x, size.width, row) || !fits(description.y, size.height, array->rows()) ||
-        !fits(description.z, size.depth, array->planes())) {
+    // Bytes, whatever the elements (seen on an H200).
+    if (!fits(description.x, size.width, row) || !fits(description.y, size.height, array->rows()) ||
+        !fits(description.z, size.depth, array->planes()))
         return CUDA_ERROR_INVALID_VALUE;
-    }
     end.place.pitch = array->pitch;
     end.slice = array->pitch * array->rows();
     end.place.address =

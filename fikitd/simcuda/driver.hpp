@@ -69,7 +69,7 @@ struct SimulatedDevice {
 struct TextureObject {
     CUDA_RESOURCE_DESC resource;
     CUDA_TEXTURE_DESC manner;
-    std::optional<CUDA_RESOURCE_VIEW_DESC> view;
+    CUDA_RESOURCE_VIEW_DESC view{};
     bool surface;
 };
 

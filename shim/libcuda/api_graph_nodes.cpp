@@ -19,6 +19,12 @@ Node* node_in(CUgraphExec handle, CUgraphNode original, CUgraphNodeType type) {
     return copy;
 }
 
+// In an instantiated graph a copy stays a line: neither what was nor what comes has rows, or slices.
+bool may_become(const Node* node, const CUDA_MEMCPY3D* given) {
+    const auto is_line = [](const CUDA_MEMCPY3D& c) { return c.Height <= 1 && c.Depth <= 1; };
+    return node != nullptr && given != nullptr && is_line(node->copy) && is_line(*given);
+}
+
 Node* typed(CUgraphNode handle, CUgraphNodeType type) {
     Node* const node = node_of(handle);
     return node != nullptr && node->type == type ? node : nullptr;
@@ -324,7 +330,8 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* param
 }
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                         const CUDA_MEMCPY3D* parameters, CUcontext) {
-    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_MEMCPY), parameters);
+    Node* const copy = node_in(executable, node, CU_GRAPH_NODE_TYPE_MEMCPY);
+    return may_become(copy, parameters) ? set(copy, parameters) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
@@ -469,6 +476,8 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode handle, CU
     if (given->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return fikit::shim::cuGraphExecChildGraphNodeSetParams(executable, handle, given->graph.graph);
     Node* const node = node_in(executable, handle, given->type);
+    if (given->type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(node, &given->memcpy.copyParams))
+        return CUDA_ERROR_INVALID_VALUE;
     return with_parameters(*given, [&](auto* parameters) -> CUresult {
         if constexpr (std::is_same_v<decltype(parameters), const void*>)
             return CUDA_ERROR_INVALID_VALUE;

@@ -29,10 +29,11 @@ CUresult find_order(CUstream handle, uint32_t& stream) {
     return captures.capturing(stream) ? captures.forbid(stream) : CUDA_SUCCESS;
 }
 
-CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
+CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location,
+                CUresult absent) {
     const Locked lock(mutex);
     ManagedAdvice* const known = advice_at(address);
-    return known != nullptr ? known->advise(address, bytes, advice, location, device_count())
+    return known != nullptr ? known->advise(address, bytes, advice, location, device_count(), absent)
                             : CUDA_ERROR_INVALID_VALUE;
 }
 
@@ -41,8 +42,9 @@ CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation location, CUs
     if (const CUresult result = find_order(handle, stream); result != CUDA_SUCCESS) return result;
     const Locked lock(mutex);
     ManagedAdvice* const known = advice_at(address);
-    return known != nullptr ? known->prefetch(address, bytes, location, device_count())
-                            : CUDA_ERROR_INVALID_VALUE;
+    return known != nullptr
+               ? known->prefetch(address, bytes, location, device_count(), CUDA_ERROR_INVALID_DEVICE)
+               : CUDA_ERROR_INVALID_VALUE;
 }
 
 // Of each range of a batch; the legacy default stream takes none.
@@ -87,10 +89,10 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {
-    return advise(address, bytes, advice, location);
+    return advise(address, bytes, advice, location, CUDA_ERROR_INVALID_VALUE);
 }
 CUresult cuMemAdvise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUdevice device) {
-    return advise(address, bytes, advice, location_of(device));
+    return advise(address, bytes, advice, location_of(device), CUDA_ERROR_INVALID_DEVICE);
 }
 
 CUresult cuMemPrefetchAsync_v2(CUdeviceptr address, size_t bytes, CUmemLocation location, unsigned int flags,
@@ -107,7 +109,7 @@ CUresult cuMemPrefetchBatchAsync(CUdeviceptr* list, size_t* sizes, size_t count,
     const PrefetchBatch batch = {locations, first, location_count, count};
     if (!batch.makes_sense()) return CUDA_ERROR_INVALID_VALUE;
     return each_range(list, sizes, count, flags, stream, [&](ManagedAdvice& known, size_t i) {
-        return known.prefetch(list[i], sizes[i], batch.location(i), device_count());
+        return known.prefetch(list[i], sizes[i], batch.location(i), device_count(), CUDA_ERROR_INVALID_VALUE);
     });
 }
 CUresult cuMemDiscardBatchAsync(CUdeviceptr* list, size_t* sizes, size_t count, unsigned long long flags,

@@ -417,16 +417,18 @@ CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary libra
 
 // Of a library's own variables none is managed that is served.
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-    if (address == nullptr && bytes == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if ((address == nullptr && bytes == nullptr) || name == nullptr || *name == '\0')
+        return CUDA_ERROR_INVALID_VALUE;
     CUdeviceptr ignored = 0;
     const CUresult result = fikit::shim::cuLibraryGetGlobal(&ignored, nullptr, library, name);
-    return result == CUDA_SUCCESS ? CUDA_ERROR_NOT_FOUND : result;
+    // A variable of the device's, or a kernel.
+    return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_NOT_FOUND : result;
 }
 
-// The host's functions that a device calls are a matter of machines whose devices run in the host's pages.
-CUresult cuLibraryGetUnifiedFunction(void** function, CUlibrary library, const char* name) {
-    if (module_of(library) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    return function == nullptr || name == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
+// The host's functions that a device calls are a matter of machines whose devices run in the host's pages;
+// others answer so for every name.
+CUresult cuLibraryGetUnifiedFunction(void**, CUlibrary library, const char*) {
+    return module_of(library) == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {

@@ -14,14 +14,20 @@ bool is_wide(CUstreamBatchMemOpType type) {
     return type == CU_STREAM_MEM_OP_WAIT_VALUE_64 || type == CU_STREAM_MEM_OP_WRITE_VALUE_64;
 }
 
+// Whose word it is.
+struct Owner {
+    int device = -1;  // nobody's
+    bool managed = false;
+};
+
 // Where a word is, as the executor knows it.
-bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, int& device) {
+bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, Owner& owner) {
     Range range;
     if (address == 0 || address % bytes != 0 || !ranges.find(address, range) ||
         bytes > range.bytes - (address - range.address))
         return false;
     value.address = address;
-    device = range.device;
+    owner = {range.device, range.kind == Range::Kind::managed};
     if (!range.on_host()) return range.on_device();  // registered memory is no memory of the GPU's here
     value.host_buffer =
         process.device(range.device)
@@ -29,10 +35,9 @@ bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, int& device
     return value.host_buffer != 0;
 }
 
-// `device`: whose word it is; -1: nobody's.
-CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value, int& device) {
+CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value, Owner& owner) {
     value = {};
-    device = -1;
+    owner = {};
     value.operation = static_cast<uint32_t>(entry.operation);
     switch (entry.operation) {
         case CU_STREAM_MEM_OP_WAIT_VALUE_32:
@@ -47,8 +52,7 @@ CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value, int
         case CU_STREAM_MEM_OP_WRITE_VALUE_32:
         case CU_STREAM_MEM_OP_WRITE_VALUE_64:
             value.flags = entry.writeValue.flags;
-            if ((value.flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER}) != 0)
-                return CUDA_ERROR_INVALID_VALUE;
+            if (value.flags != 0) return CUDA_ERROR_INVALID_VALUE;
             value.value =
                 is_wide(entry.operation) ? entry.writeValue.value64 : uint64_t{entry.writeValue.value};
             break;
@@ -67,7 +71,7 @@ CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value, int
     if (flushes && process.device(0).attributes.attribute[CU_DEVICE_ATTRIBUTE_CAN_FLUSH_REMOTE_WRITES] <= 0)
         return CUDA_ERROR_NOT_SUPPORTED;
     if (entry.operation == CU_STREAM_MEM_OP_FLUSH_REMOTE_WRITES) return CUDA_SUCCESS;
-    return find_word(entry.waitValue.address, is_wide(entry.operation) ? 8 : 4, value, device)
+    return find_word(entry.waitValue.address, is_wide(entry.operation) ? 8 : 4, value, owner)
                ? CUDA_SUCCESS
                : CUDA_ERROR_INVALID_VALUE;
 }
@@ -100,14 +104,19 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, bool w
     return submit(stream, &entry, 1);
 }
 
+// Only the first versions know CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, which changes nothing here.
+constexpr unsigned of_first_version(unsigned flags) {
+    return flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER};
+}
+
 }  // namespace
 
 CUresult check_values(const CUstreamBatchMemOpParams* list, size_t count) {
     fikit_value value;
-    int device = -1;
+    Owner owner;
     if (count > FIKIT_MAX_VALUES || (list == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i)
-        if (const CUresult result = describe(list[i], value, device); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = describe(list[i], value, owner); result != CUDA_SUCCESS) return result;
     return CUDA_SUCCESS;
 }
 
@@ -115,22 +124,24 @@ CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32
     fikit_value values[FIKIT_MAX_VALUES];
     if (count == 0) return CUDA_SUCCESS;
     for (size_t i = 0; i < count; ++i) {
-        int device = -1;
-        if (const CUresult result = describe(list[i], values[i], device); result != CUDA_SUCCESS)
+        Owner owner;
+        if (const CUresult result = describe(list[i], values[i], owner); result != CUDA_SUCCESS)
             return result;
-        if (device >= 0 && device != device_of(stream).ordinal) return CUDA_ERROR_NOT_SUPPORTED;
+        if (owner.device >= 0 && owner.device != device_of(stream).ordinal) return CUDA_ERROR_NOT_SUPPORTED;
+        // A real driver takes no word of managed memory, but into a capture.
+        if (owner.managed) return CUDA_ERROR_INVALID_VALUE;
     }
     return result_of(producer_of(stream).values(stream_number(stream), values, static_cast<uint32_t>(count)));
 }
 
 CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return write_value(stream, address, value, false, flags);
+    return write_value(stream, address, value, false, of_first_version(flags));
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
 }
 CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return write_value(stream, address, value, true, flags);
+    return write_value(stream, address, value, true, of_first_version(flags));
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);

@@ -158,11 +158,6 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* into, CUtexObject value) {
     return tell(value, false, into, &Texture::manner);
 }
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* into, CUtexObject value) {
-    {
-        const Locked lock(mutex);
-        const Texture* const texture = *find(value, false);
-        if (texture != nullptr && !texture->viewed) return CUDA_ERROR_INVALID_VALUE;
-    }
     return tell(value, false, into, &Texture::view);
 }
 

@@ -5,8 +5,8 @@ VARIABLES = "the host reaches no managed variable of a module"
 LIMITS = {
     "test_driver_shared_events.py::test_another_process_records": "who opened an event only waits for it",
     "test_driver_green.py": GREEN,
-    "test_driver_managed.py::test_a_module_s_managed_variable": VARIABLES,
-    "test_driver_managed.py::test_a_library_s_managed_variable": VARIABLES,
+    "test_driver_managed_variables.py::test_a_module_s_managed_variable": VARIABLES,
+    "test_driver_managed_variables.py::test_a_library_s_managed_variable": VARIABLES,
     "test_driver_memory.py::test_host_memory_can_be_registered": "kernels reach no registered memory",
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",
     "test_driver_waits.py::test_mapping_memory_does_not_wait": "unmapping waits for the program's own work",

@@ -220,6 +220,42 @@ def test_an_executable_graph_changes_node_by_node(cuda: Cuda, graph: Any) -> Non
     cuda.cuGraphExecDestroy(executable)
 
 
+def test_of_an_executable_graph_only_copies_of_lines_change(cuda: Cuda, graph: Any, fails: Check) -> None:
+    """Not those of rows, whether they were such or are to be."""
+    place, kinds = cuda.device_words(64), cuda.CUmemorytype
+    source, words = cuda.pinned_words(64)
+    words[:] = range(64)
+    shape = cuda.CUDA_ARRAY_DESCRIPTOR()
+    shape.Width, shape.Height, shape.NumChannels = 8, 8, 1
+    shape.Format = cuda.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT32
+    array = cuda.cuArrayCreate(shape)
+
+    def copy(at: int, height: int) -> Any:
+        wanted = cuda.CUDA_MEMCPY3D()
+        wanted.srcMemoryType, wanted.srcHost, wanted.srcPitch = kinds.CU_MEMORYTYPE_HOST, at, 32
+        if height > 1:
+            wanted.dstMemoryType, wanted.dstArray = kinds.CU_MEMORYTYPE_ARRAY, array
+        else:
+            wanted.dstMemoryType, wanted.dstDevice = kinds.CU_MEMORYTYPE_DEVICE, place
+        wanted.WidthInBytes, wanted.Height, wanted.Depth = 32, height, 1
+        return wanted
+
+    rows = cuda.cuGraphAddMemcpyNode(graph, None, 0, copy(source, 8), cuda.context)
+    line = cuda.cuGraphAddMemcpyNode(graph, None, 0, copy(source, 1), cuda.context)
+    executable = cuda.cuGraphInstantiate(graph, 0)
+    change = cuda.cuGraphExecMemcpyNodeSetParams
+    for node, given in ((rows, copy(source + 32, 4)), (line, copy(source, 8))):
+        fails("INVALID_VALUE", change, executable, node, given, cuda.context)
+    change(executable, line, copy(source + 32, 1), cuda.context)
+    cuda.cuGraphLaunch(executable, 0)
+    assert cuda.read(place, 8).tolist() == list(range(8, 16))
+    cuda.cuGraphExecDestroy(executable)
+    cuda.cuGraphMemcpyNodeSetParams(rows, copy(source + 32, 4))
+    cuda.cuArrayDestroy(array)
+    cuda.cuMemFreeHost(source)
+    cuda.cuMemFree(place)
+
+
 def test_an_executable_graph_is_updated_as_a_whole(cuda: Cuda, graph: Any, fails: Check) -> None:
     place = cuda.device_words()
     cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, place, 1), cuda.context)

@@ -2,7 +2,9 @@
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cuda_calls import KERNELS, SHIM, Check, Cuda
@@ -196,20 +198,55 @@ def test_elements_of_arrays(cuda: Cuda) -> None:
     assert list(cuda.read(cuda.cuModuleGetGlobal(module, b"list")[0], 4)) == [10, 20, 30, 50]
 
 
+LINKED = b"""
+.extern .global .align 4 .u32 later;
+.shared .align 8 .b8 room[64];
+.visible .entry tell(.param .u64 place)
+{
+    .reg .b32 %value;
+    .reg .b64 %place;
+    ld.param.u64 %place, [place];
+    ld.global.u32 %value, [later];
+    st.shared.u32 [room+60], %value;
+    ld.shared.u32 %value, [room+60];
+    st.global.u32 [%place], %value;
+    ret;
+}
+"""
+
+
+def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
+    """Return a linker that got these texts, whatever it says of them."""
+    state = cuda.cuLinkCreate(0, [], [])
+    for text in texts:
+        whole = HEAD + text + b"\0"
+        kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+        cuda.result("cuLinkAddData", state, kind, whole, len(whole), b"", 0, [], [])
+    return state
+
+
 def test_the_linker_joins_variables(cuda: Cuda) -> None:
-    without = b".extern .global .align 4 .u32 nowhere;\n"
-    texts = DECLARED.replace(without, b"").replace(b"nowhere", b"later") + b"\0", HEAD + DEFINED + b"\0"
-    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
-    for order in (texts, texts[::-1]):
-        state = cuda.cuLinkCreate(0, [], [])
-        for text in order:
-            cuda.cuLinkAddData(state, kind, text, len(text), b"", 0, [], [])
+    weak = DEFINED.replace(b".visible", b".weak")
+    for texts in ((LINKED, DEFINED), (DEFINED, LINKED), (LINKED + DEFINED,), (LINKED, weak)):
+        state = linker_of(cuda, texts)
         image, _size = cuda.cuLinkComplete(state)
         tell = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"tell")
-        place = cuda.device_words(3)
+        place = cuda.device_words()
         cuda.launch_function(tell, place)
-        assert list(cuda.read(place, 3)) == [5, 5, 64]
+        assert list(cuda.read(place)) == [5]
         cuda.cuLinkDestroy(state)
+
+
+def test_the_linker_finds_every_variable_once(cuda: Cuda, fails: Check) -> None:
+    """Unlike a module that is loaded, where a variable may be declared and nothing more."""
+    room = LINKED.replace(b".shared", b".extern .shared", 1)
+    for texts in ((LINKED,), (LINKED, DEFINED.replace(b"later", b"other")), (room, DEFINED)):
+        state = linker_of(cuda, texts)
+        fails("INVALID_SOURCE", cuda.cuLinkComplete, state)
+        cuda.cuLinkDestroy(state)
+    state = linker_of(cuda, (DEFINED, DEFINED))
+    fails("INVALID_SOURCE", cuda.cuLinkComplete, state)
+    cuda.cuLinkDestroy(state)
 
 
 def add_missing(cuda: Cuda) -> None:

@@ -330,10 +330,24 @@ def test_what_only_other_arrays_tell(cuda: Cuda, fails: Check) -> None:
     cuda.cuMipmappedArrayDestroy(mipmap)
 
 
-def test_parts_of_elements_are_not_copied(cuda: Cuda, fails: Check) -> None:
-    words = np.zeros(4, dtype=np.float32)
-    array = filled(cuda, (8, 0, 0), numbered(1, 1, 8), 0)
-    for offset, count in [(2, 4), (0, 6)]:
-        fails("INVALID_VALUE", cuda.cuMemcpyHtoA, array, offset, words.ctypes.data, count)
-        fails("INVALID_VALUE", cuda.cuMemcpyAtoH, words.ctypes.data, array, offset, count)
+def test_parts_of_elements(cuda: Cuda, fails: Check) -> None:
+    """A copy counts bytes, whatever an array's elements are."""
+    sent = np.arange(100, 132, dtype=np.uint8)
+    array = filled(cuda, (8, 2, 0), np.zeros((1, 2, 8), np.float32), 0)
+    whole = np.zeros((1, 2, 8), np.float32)
+    cuda.cuMemcpyHtoA(array, 2, sent.ctypes.data, 7)
+    rows = cuda.CUDA_MEMCPY2D()
+    rows.srcMemoryType, rows.srcHost = cuda.CUmemorytype.CU_MEMORYTYPE_HOST, sent.ctypes.data
+    rows.dstMemoryType, rows.dstArray = cuda.CUmemorytype.CU_MEMORYTYPE_ARRAY, array
+    rows.srcPitch, rows.dstXInBytes, rows.WidthInBytes, rows.Height = 16, 17, 6, 2
+    cuda.cuMemcpy2D(rows)
+    copy(cuda, array, whole, read=True)
+    got = whole.view(np.uint8).reshape(2, 32)
+    assert got[0].tolist() == [0, 0, *range(100, 107), *[0] * 8, *range(100, 106), *[0] * 9]
+    assert got[1].tolist() == [*[0] * 17, *range(116, 122), *[0] * 9]
+    back = np.zeros(3, np.uint8)
+    cuda.cuMemcpyAtoH(back.ctypes.data, array, 3, 3)
+    assert back.tolist() == [101, 102, 103]
+    for offset, count in [(30, 4), (32, 1)]:
+        fails("INVALID_VALUE", cuda.cuMemcpyHtoA, array, offset, sent.ctypes.data, count)
     cuda.cuArrayDestroy(array)

@@ -210,6 +210,7 @@ def test_value_operations_check_their_address(cuda: Cuda, fails: Check) -> None:
     place, _ = cuda.pinned_words(4)
     fails("INVALID_VALUE", cuda.cuStreamWriteValue32, stream, place + 2, 1, 0)
     fails("INVALID_VALUE", cuda.cuStreamWriteValue32, stream, 0, 1, 0)
+    fails("INVALID_VALUE", cuda.cuStreamWriteValue32, stream, place, 1, 1)  # only its first version has flags
 
 
 def test_host_functions_run_in_their_place(cuda: Cuda) -> None:

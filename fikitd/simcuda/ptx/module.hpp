@@ -59,8 +59,9 @@ struct Variable {
 struct Module {
     std::vector<Kernel> kernels;
     std::vector<Variable> variables;
-    unsigned target = 0;   // 90 for sm_90
-    unsigned version = 0;  // of the PTX ISA: 80 for 8.0
+    std::vector<std::string> undefined;  // variables that are only declared; they are there all the same
+    unsigned target = 0;                 // 90 for sm_90
+    unsigned version = 0;                // of the PTX ISA: 80 for 8.0
     std::shared_ptr<const Program> program;
 };
 

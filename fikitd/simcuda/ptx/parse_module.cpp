@@ -113,8 +113,10 @@ void Parser::parse_module() {
     }
     while (accept(',')) word();
     while (lexer_.peek().kind != TokenKind::end) parse_directive();
-    for (const auto& [name, declared] : awaited_)
+    for (const auto& [name, declared] : awaited_) {
         if (!declared.sized) fail(declared.line, "Unresolved extern variable " + quoted(name));
+        module_.undefined.emplace_back(name);
+    }
     resolve_references();
     for (Draft& draft : drafts_) lower(draft, module_, program_);
 }

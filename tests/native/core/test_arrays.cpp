@@ -62,7 +62,7 @@ void send(Tenant& tenant, const fikit_copy_rows& rows) {
 void what_arrays_count_as() {
     CHECK_EQUAL(memory_bytes(plane), 512u << 10);
     CHECK_EQUAL(memory_bytes({1, 0, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0}), 64u << 10);
-    CHECK_EQUAL(memory_bytes({512, 256, 3, CU_AD_FORMAT_FLOAT, 4, 0, 0}), uint64_t{12 * 512} << 10);
+    CHECK_EQUAL(memory_bytes({512, 256, 3, CU_AD_FORMAT_FLOAT, 4, 0, 0}), uint64_t{16 * 512} << 10);
     fikit_array_shape levels = {512, 512, 0, CU_AD_FORMAT_FLOAT, 1, 0, 2};
     CHECK_EQUAL(memory_bytes(levels), (uint64_t{1024} + 256) << 10);
     CHECK_EQUAL(most_levels(levels), 10u);
@@ -71,6 +71,18 @@ void what_arrays_count_as() {
     CHECK_EQUAL(level_of(levels, 1).depth, 6u);
     CHECK_EQUAL(level_of(levels, 1).height, 256u);
     CHECK_EQUAL(level_of(levels, UINT32_MAX).width, 1u);
+    // As an H200 lays them out.
+    CHECK_EQUAL(memory_bytes({131072, 0, 0, CU_AD_FORMAT_FLOAT, 4, 0, 0}), 2097152u);
+    CHECK_EQUAL(memory_bytes({4096, 4096, 0, CU_AD_FORMAT_FLOAT, 4, 0, 0}), 268435456u);
+    CHECK_EQUAL(memory_bytes({1000, 1001, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0}), 4128768u);
+    CHECK_EQUAL(memory_bytes({4097, 129, 0, CU_AD_FORMAT_UNSIGNED_INT8, 1, 0, 0}), 1114112u);
+    CHECK_EQUAL(memory_bytes({512, 512, 64, CU_AD_FORMAT_FLOAT, 1, 0, 0}), 67108864u);
+    CHECK_EQUAL(memory_bytes({500, 500, 33, CU_AD_FORMAT_FLOAT, 1, 0, 0}), 49545216u);
+    CHECK_EQUAL(memory_bytes({1000, 1000, 7, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_LAYERED, 0}), 28901376u);
+    CHECK_EQUAL(memory_bytes({512, 512, 6, CU_AD_FORMAT_FLOAT, 1, CUDA_ARRAY3D_CUBEMAP, 0}), 6291456u);
+    CHECK_EQUAL(memory_bytes({16, 16, 0, CU_AD_FORMAT_FLOAT, 1, 0, 0}), 65536u);
+    CHECK_EQUAL(memory_bytes({4096, 4096, 0, CU_AD_FORMAT_FLOAT, 1, 0, 4}), 89128960u);
+    CHECK_EQUAL(memory_bytes({4096, 4096, 0, CU_AD_FORMAT_FLOAT, 1, 0, 12}), 89522176u);
     constexpr uint64_t longest = longest_extent;
     CHECK(memory_bytes({longest, longest, longest, CU_AD_FORMAT_FLOAT, 4, 0, 0}) == longest << 40);
 }

@@ -1,13 +1,10 @@
 """Kernels in CUDA C for the programs here, by NVRTC."""
 
 import re
-from pathlib import Path
 
 from calls import done
 from cuda.bindings import driver, nvrtc
-from nvidia import cu13
-
-INCLUDE = Path(next(iter(cu13.__path__))) / "include"
+from headers import folders
 
 
 def load(source):
@@ -16,8 +13,7 @@ def load(source):
     options = [
         b"--gpu-architecture=compute_90",
         b"--std=c++17",
-        b"-I" + str(INCLUDE).encode(),
-        b"-I" + str(INCLUDE / "cccl").encode(),
+        *(b"-I" + str(folder).encode() for folder in folders()),
     ]
     result = nvrtc.nvrtcCompileProgram(program, len(options), options)[0]
     if int(result):

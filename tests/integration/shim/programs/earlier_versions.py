@@ -22,14 +22,15 @@ class KernelNode(ctypes.Structure):
 
 device, primary = start()
 context, popped = c_void_p(), c_void_p()
+# The very first versions of these are those of CUDA 3; on an H200 they leave no context current.
 print(
-    cuda.cuCtxCreate(byref(context), 0, c_int(0)),
-    cuda.cuCtxPopCurrent(byref(popped)),
+    cuda.cuCtxCreate_v2(byref(context), 0, c_int(0)),
+    cuda.cuCtxPopCurrent_v2(byref(popped)),
     popped.value == context.value,
 )
 print(
-    cuda.cuCtxPushCurrent(context),
-    cuda.cuCtxDestroy(context),
+    cuda.cuCtxPushCurrent_v2(context),
+    cuda.cuCtxDestroy_v2(context),
     int(done(driver.cuCtxGetCurrent())) == int(primary),
 )
 
