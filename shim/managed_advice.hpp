@@ -81,8 +81,8 @@ class ManagedAdvice {
             case CU_MEM_ADVISE_UNSET_READ_MOSTLY:
                 return change(address, bytes, [](Said& said) { said.read_mostly = false; });
             case CU_MEM_ADVISE_SET_PREFERRED_LOCATION:
-                // One node of the host is as good as another.
-                if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) location = location_of(CU_DEVICE_CPU);
+                // An H200's driver takes a node of the host, and remembers what was.
+                if (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA) return CUDA_SUCCESS;
                 return change(address, bytes, [&](Said& said) { said.preferred = location; });
             case CU_MEM_ADVISE_UNSET_PREFERRED_LOCATION:
                 return change(address, bytes, [](Said& said) { said.preferred = nowhere; });

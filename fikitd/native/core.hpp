@@ -278,7 +278,8 @@ class Core {
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
-    Nanoseconds read_empty(CUfunction function, bool behind, Nanoseconds& launch);
+    Nanoseconds time_launches(CUfunction function);
+    Nanoseconds read_empty(CUfunction function, bool behind);
     void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
     void check(Session& session, uint32_t stream, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);

@@ -123,9 +123,7 @@ CUresult cuArray3DGetDescriptor_v2(CUDA_ARRAY3D_DESCRIPTOR* shape, CUarray array
 
 CUresult cuArrayDestroy(CUarray handle) {
     return destroy(&Driver::arrays, handle, [](Driver& driver, const Array& array) {
-        // A level goes with its mipmap.
-        if (array.mipmap != nullptr) return CUDA_ERROR_INVALID_VALUE;
-        release_array(driver, array);
+        if (array.mipmap == nullptr) release_array(driver, array);  // a level goes with its mipmap
         return CUDA_SUCCESS;
     });
 }

@@ -1,4 +1,6 @@
 // Graphs: what nodes do, asked for and changed, in a graph and in an executable one.
+#include <cstring>
+
 #include "graph_calls.hpp"
 #include "node_params.hpp"
 
@@ -88,11 +90,12 @@ std::vector<void*>& listed_pointers() {
     return list;
 }
 
-// In an executable graph a copy stays a line: neither what was nor what comes has rows, or slices.
+// In an executable graph only copies of lines change: neither what was nor what comes has rows, or slices.
 bool may_become(const Command& command, const CUDA_MEMCPY3D* params) {
     const auto* copy = std::get_if<CopyCommand>(&command);
     const auto is_line = [](const CUDA_MEMCPY3D& shape) { return shape.Height <= 1 && shape.Depth <= 1; };
-    return copy == nullptr || params == nullptr || (is_line(copy->shape) && is_line(*params));
+    return copy == nullptr || params == nullptr || (is_line(copy->shape) && is_line(*params)) ||
+           std::memcmp(&copy->shape, params, sizeof *params) == 0;
 }
 
 CUresult replace_any(Driver& driver, GraphNode& node, CUgraphNodeParams* params) {

@@ -38,7 +38,7 @@ void take_kind(const Array& array, Texture& texture) {
 
 CUresult of_array(Driver& driver, CUarray handle, Texture& texture) {
     const Array* array = driver.arrays.find(handle);
-    if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (array == nullptr) return CUDA_ERROR_INVALID_VALUE;
     add_level(*array, texture);
     take_kind(*array, texture);
     return CUDA_SUCCESS;
@@ -153,12 +153,14 @@ CUresult with_object(CUtexObject handle, bool surface, Body body) {
     });
 }
 
+// One that is gone, or never was, is no error.
 CUresult destroy(CUtexObject handle, bool surface) {
-    return with_object(handle, surface, [&](Driver& driver, const TextureObject&) {
+    const CUresult result = with_object(handle, surface, [&](Driver& driver, const TextureObject&) {
         driver.space.remove_texture(handle);
         driver.textures.erase(handle);
         return CUDA_SUCCESS;
     });
+    return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
 CUresult describe(CUDA_RESOURCE_DESC* resource, CUtexObject handle, bool surface) {

@@ -39,7 +39,7 @@ Description destination_of(const CUDA_MEMCPY3D& shape) {
 
 CUresult array_end(Driver& driver, const Description& description, const Size& size, End& end) {
     const Array* array = driver.arrays.find(description.array);
-    if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (array == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const std::size_t row = array->shape.Width * array->element;
     const auto fits = [](std::size_t from, std::size_t count, std::size_t limit) {
         return from <= limit && count <= limit - from;

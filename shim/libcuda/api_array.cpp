@@ -146,7 +146,7 @@ CUresult cuArrayDestroy(CUarray handle) {
     Array* const array = array_of(handle);
     if (array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     // A level goes with all of them.
-    return array == &array->memory->whole ? destroy(*array->memory) : CUDA_ERROR_INVALID_VALUE;
+    return array == &array->memory->whole ? destroy(*array->memory) : CUDA_SUCCESS;
 }
 
 CUresult cuMipmappedArrayCreate(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR* wanted,

@@ -90,7 +90,7 @@ struct End {
 
 CUresult find_array(CUarray handle, uint64_t x, uint64_t y, uint64_t z, const CUDA_MEMCPY3D& c, End& end) {
     end.array = array_of(handle);
-    if (end.array == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (end.array == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!holds(end.array->shape(), {x, y, z}, {c.WidthInBytes, c.Height, c.Depth}))
         return CUDA_ERROR_INVALID_VALUE;
     end.end = {end.array->memory->number, end.array->level, x, y, z, 0, 0};

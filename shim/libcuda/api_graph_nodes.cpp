@@ -19,10 +19,11 @@ Node* node_in(CUgraphExec handle, CUgraphNode original, CUgraphNodeType type) {
     return copy;
 }
 
-// In an instantiated graph a copy stays a line: neither what was nor what comes has rows, or slices.
+// In an instantiated graph only copies of lines change: neither what was nor what comes has rows, or slices.
 bool may_become(const Node* node, const CUDA_MEMCPY3D* given) {
     const auto is_line = [](const CUDA_MEMCPY3D& c) { return c.Height <= 1 && c.Depth <= 1; };
-    return node != nullptr && given != nullptr && is_line(node->copy) && is_line(*given);
+    return node != nullptr && given != nullptr &&
+           ((is_line(node->copy) && is_line(*given)) || memcmp(&node->copy, given, sizeof *given) == 0);
 }
 
 Node* typed(CUgraphNode handle, CUgraphNodeType type) {

@@ -34,7 +34,8 @@ Texture** find(uint64_t value, bool surface) {
 }
 
 CUresult name_array(const Array* array, fikit_request_texture_create& request) {
-    if (array == nullptr || array->memory->device != &current_device()) return CUDA_ERROR_INVALID_HANDLE;
+    if (array == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (array->memory->device != &current_device()) return CUDA_ERROR_INVALID_HANDLE;
     request.array = array->memory->number;
     request.level = array->level;
     return CUDA_SUCCESS;
@@ -105,7 +106,7 @@ CUresult destroy(uint64_t value, bool surface) {
         const Locked lock(mutex);
         Texture** const link = find(value, surface);
         texture = *link;
-        if (texture == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (texture == nullptr) return CUDA_SUCCESS;  // it is gone, or never was
         *link = texture->next;
     }
     delete texture;

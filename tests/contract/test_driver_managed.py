@@ -318,7 +318,7 @@ def test_advice_is_remembered_by_page(cuda: Cuda, managed: int) -> None:
     assert told(cuda, "PREFERRED_LOCATION_ID", managed + MIB, MIB) == -1
     assert told(cuda, "PREFERRED_LOCATION_TYPE", managed) == kinds.CU_MEM_LOCATION_TYPE_INVALID
     advise(cuda, "SET_PREFERRED_LOCATION", managed, MIB, location(cuda, "HOST_NUMA"))
-    assert told(cuda, "PREFERRED_LOCATION_TYPE", managed, MIB) == kinds.CU_MEM_LOCATION_TYPE_HOST
+    assert told(cuda, "PREFERRED_LOCATION_TYPE", managed, MIB) == kinds.CU_MEM_LOCATION_TYPE_DEVICE
     advise(cuda, "UNSET_PREFERRED_LOCATION", managed, MIB, host)
     assert told(cuda, "PREFERRED_LOCATION", managed, MIB) == -2
 

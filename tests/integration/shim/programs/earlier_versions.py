@@ -65,7 +65,7 @@ print(
     told.function == store,
     told.gridx,
     told.blockz,
-    bool(told.extra),
+    bool(told.extra) or bool(told.parameters),
 )
 print(cuda.cuGraphInstantiateWithFlags(byref(executable), graph, ctypes.c_uint64(0)))
 print(cuda.cuGraphLaunch(executable, None), read(place))
