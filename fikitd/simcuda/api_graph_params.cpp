@@ -1,7 +1,6 @@
 // Graphs: what nodes do, asked for and changed, in a graph and in an executable one.
-#include <cstring>
-
 #include "graph_calls.hpp"
+#include "graph_copies.hpp"
 #include "node_params.hpp"
 
 using namespace fikit::sim;
@@ -90,12 +89,9 @@ std::vector<void*>& listed_pointers() {
     return list;
 }
 
-// In an executable graph only copies of lines change: neither what was nor what comes has rows, or slices.
 bool may_become(const Command& command, const CUDA_MEMCPY3D* params) {
     const auto* copy = std::get_if<CopyCommand>(&command);
-    const auto is_line = [](const CUDA_MEMCPY3D& shape) { return shape.Height <= 1 && shape.Depth <= 1; };
-    return copy == nullptr || params == nullptr || (is_line(copy->shape) && is_line(*params)) ||
-           std::memcmp(&copy->shape, params, sizeof *params) == 0;
+    return copy == nullptr || params == nullptr || fikit::may_become(copy->shape, *params);
 }
 
 CUresult replace_any(Driver& driver, GraphNode& node, CUgraphNodeParams* params) {

@@ -33,11 +33,6 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, std::uint64_t value, b
     return submit(stream, {{entry}});
 }
 
-// Only the first versions know CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, which changes nothing here.
-constexpr unsigned of_first_version(unsigned flags) {
-    return flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER};
-}
-
 CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* list, unsigned flags) {
     if (flags != 0 || count > batch_most || (count > 0 && list == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     return submit(stream, {{list, list + count}});
@@ -47,33 +42,34 @@ CUresult batch(CUstream stream, unsigned count, CUstreamBatchMemOpParams* list, 
 
 extern "C" {
 
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return write_value(stream, address, value, false, of_first_version(flags));
+// The first versions need a setting of the driver that is off by default
+// (CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1).
+CUresult cuStreamWriteValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return write_value(stream, address, value, true, of_first_version(flags));
+CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);
 }
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return wait_value(stream, address, value, false, flags);
+CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return wait_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return wait_value(stream, address, value, true, flags);
+CUresult cuStreamWaitValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return wait_value(stream, address, value, true, flags);
 }
-CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
-                            unsigned int flags) {
-    return batch(stream, count, list, flags);
+CUresult cuStreamBatchMemOp(CUstream, unsigned int, CUstreamBatchMemOpParams*, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
                                unsigned int flags) {

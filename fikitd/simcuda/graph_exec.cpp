@@ -5,6 +5,7 @@
 
 #include "capture.hpp"
 #include "event.hpp"
+#include "graph_copies.hpp"
 #include "ptx/system.hpp"
 
 namespace fikit::sim {
@@ -206,6 +207,9 @@ CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** 
         if (const auto* launch = std::get_if<LaunchCommand>(&from.command)) {
             if (launch->image->context != std::get<LaunchCommand>(to.command).image->context)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
+        } else if (const auto* copy = std::get_if<CopyCommand>(&from.command)) {
+            if (!may_become(std::get<CopyCommand>(to.command).shape, copy->shape))
+                return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         } else if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
             const auto& known = std::get<ConditionalCommand>(to.command);
             if (conditional->condition.handle != known.condition.handle || conditional->kind != known.kind ||

@@ -4,6 +4,7 @@
 #include "capture.hpp"
 #include "copies.hpp"
 #include "entry.hpp"
+#include "graph_copies.hpp"
 #include "served.hpp"
 #include "sharing.hpp"
 #include "stream_values.hpp"
@@ -78,6 +79,8 @@ CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node
         where = &other;
         if (one.type != other.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         if (one.memory != other.memory) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
+        if (one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy))
+            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         for (size_t k = 0; k < one.before.size(); ++k)
             if (one.before[k].node->last != other.before[k].node->last)

@@ -1,6 +1,7 @@
 // The nodes of graphs that are built by hand, and their parameters, in a graph or in an instantiated one.
 #include "copies.hpp"
 #include "entry.hpp"
+#include "graph_copies.hpp"
 #include "graph_memory.hpp"
 #include "launches.hpp"
 #include "served.hpp"
@@ -19,11 +20,8 @@ Node* node_in(CUgraphExec handle, CUgraphNode original, CUgraphNodeType type) {
     return copy;
 }
 
-// In an instantiated graph only copies of lines change: neither what was nor what comes has rows, or slices.
 bool may_become(const Node* node, const CUDA_MEMCPY3D* given) {
-    const auto is_line = [](const CUDA_MEMCPY3D& c) { return c.Height <= 1 && c.Depth <= 1; };
-    return node != nullptr && given != nullptr &&
-           ((is_line(node->copy) && is_line(*given)) || memcmp(&node->copy, given, sizeof *given) == 0);
+    return node != nullptr && given != nullptr && fikit::may_become(node->copy, *given);
 }
 
 Node* typed(CUgraphNode handle, CUgraphNodeType type) {

@@ -104,11 +104,6 @@ CUresult wait_value(CUstream stream, CUdeviceptr address, uint64_t value, bool w
     return submit(stream, &entry, 1);
 }
 
-// Only the first versions know CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER, which changes nothing here.
-constexpr unsigned of_first_version(unsigned flags) {
-    return flags & ~unsigned{CU_STREAM_WRITE_VALUE_NO_MEMORY_BARRIER};
-}
-
 }  // namespace
 
 CUresult check_values(const CUstreamBatchMemOpParams* list, size_t count) {
@@ -134,33 +129,34 @@ CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32
     return result_of(producer_of(stream).values(stream_number(stream), values, static_cast<uint32_t>(count)));
 }
 
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return write_value(stream, address, value, false, of_first_version(flags));
+// The first versions need a setting of the driver that is off by default
+// (CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_MEM_OPS_V1).
+CUresult cuStreamWriteValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return write_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return write_value(stream, address, value, true, of_first_version(flags));
+CUresult cuStreamWriteValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return write_value(stream, address, value, true, flags);
 }
-CUresult cuStreamWaitValue32(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
-    return wait_value(stream, address, value, false, flags);
+CUresult cuStreamWaitValue32(CUstream, CUdeviceptr, cuuint32_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr address, cuuint32_t value, unsigned int flags) {
     return wait_value(stream, address, value, false, flags);
 }
-CUresult cuStreamWaitValue64(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
-    return wait_value(stream, address, value, true, flags);
+CUresult cuStreamWaitValue64(CUstream, CUdeviceptr, cuuint64_t, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamWaitValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_t value, unsigned int flags) {
     return wait_value(stream, address, value, true, flags);
 }
-CUresult cuStreamBatchMemOp(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
-                            unsigned int flags) {
-    return flags != 0 ? CUDA_ERROR_INVALID_VALUE : submit(stream, list, count);
+CUresult cuStreamBatchMemOp(CUstream, unsigned int, CUstreamBatchMemOpParams*, unsigned int) {
+    return CUDA_ERROR_NOT_SUPPORTED;
 }
 CUresult cuStreamBatchMemOp_v2(CUstream stream, unsigned int count, CUstreamBatchMemOpParams* list,
                                unsigned int flags) {

@@ -246,11 +246,14 @@ def test_of_an_executable_graph_only_copies_of_lines_change(cuda: Cuda, graph: A
     change = cuda.cuGraphExecMemcpyNodeSetParams
     for node, given in ((rows, copy(source + 32, 4)), (line, copy(source, 8))):
         fails("INVALID_VALUE", change, executable, node, given, cuda.context)
+    change(executable, rows, copy(source, 8), cuda.context)  # what it is
     change(executable, line, copy(source + 32, 1), cuda.context)
     cuda.cuGraphLaunch(executable, 0)
     assert cuda.read(place, 8).tolist() == list(range(8, 16))
-    cuda.cuGraphExecDestroy(executable)
+    cuda.cuGraphExecUpdate(executable, graph)
     cuda.cuGraphMemcpyNodeSetParams(rows, copy(source + 32, 4))
+    fails("GRAPH_EXEC_UPDATE_FAILURE", cuda.cuGraphExecUpdate, executable, graph)
+    cuda.cuGraphExecDestroy(executable)
     cuda.cuArrayDestroy(array)
     cuda.cuMemFreeHost(source)
     cuda.cuMemFree(place)
