@@ -1,4 +1,4 @@
-// What copies in instantiated graphs may become, for the simulated driver and the shim alike.
+// What copies in instantiated graphs may become.
 #pragma once
 
 #include <cuda.h>
