@@ -1,13 +1,15 @@
 """Which GPUs this daemon serves: the one place that knows that a device may be simulated.
 
 Everybody else sees DeviceSpec: what to call the device, what the executor is started with, how fast its
-time passes. ``auto`` takes every GPU of a driver that answers, else the simulated one.
+time passes. ``auto`` takes every GPU of a driver that answers, as far as CUDA_VISIBLE_DEVICES shows it, else
+the simulated one.
 """
 
 from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +18,7 @@ from fikitd.configuration import DeviceSection
 from fikitd.errors import DeviceUnavailableError
 
 CHOICES: Final = "auto (NVIDIA GPUs, or the simulated one where there is none), sim, or the index of one GPU"
+VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 SIMULATED_MEMORY_BYTES: Final = 4 << 30
 SIMULATED_COMPUTE_CAPABILITY: Final = 90
 SIMULATED_NAME: Final = "NVIDIA H200 (simulated)"
@@ -70,12 +73,42 @@ def choose(choice: str, settings: DeviceSection, runtime: Path | None = None) ->
     if choice == "sim":
         return simulated(settings, runtime)
     found = [with_library(spec, settings) for spec in nvidia()]
+    if choice == "auto" and found:
+        seen = visible(found, os.environ.get(VISIBLE))
+        if not seen:
+            wished = f"{VISIBLE}={os.environ[VISIBLE]}"
+            raise DeviceUnavailableError(
+                f"{wished} leaves none of {len(found)} GPUs visible ('sim' is always there)"
+            )
+        return seen
     if choice == "auto":
-        return found or simulated(settings, runtime)
+        return simulated(settings, runtime)
     asked = [spec for spec in found if str(spec.index) == choice]
     if not asked:
         raise DeviceUnavailableError(f"there is no GPU {choice}: the NVIDIA driver reports {len(found)} GPUs")
     return asked
+
+
+def visible(found: Sequence[DeviceSpec], wished: str | None) -> list[DeviceSpec]:
+    """Those that a CUDA program would see, in its order; all where nothing is ``wished``.
+
+    Indices (in the order of the bus) and beginnings of UUIDs; nothing counts from the first that is wrong on,
+    and what is named twice shows none. Source: CUDA C++ Programming Guide, "Environment Variables".
+    """
+    if wished is None:
+        return list(found)
+    seen: list[DeviceSpec] = []
+    for word in wished.split(","):
+        if word.startswith("GPU-") and len(word) > len("GPU-"):
+            meant = [spec for spec in found if spec.uuid.lower().startswith(word.lower())]
+        else:
+            meant = [spec for spec in found if str(spec.index) == word]
+        if len(meant) != 1:
+            break
+        if meant[0] in seen:
+            return []
+        seen += meant
+    return seen
 
 
 def with_library(spec: DeviceSpec, settings: DeviceSection) -> DeviceSpec:
@@ -142,19 +175,23 @@ def nvidia() -> list[DeviceSpec]:
     if nvml is None:
         return []
     found = []
-    for index in range(nvml.nvmlDeviceGetCount()):
-        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    uuids = [text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
+    # The driver's numbers are NVML's then: its own order puts the fastest first, and not all may be visible.
+    environment = {VISIBLE: ",".join(uuids)}
+    for index, handle in enumerate(handles):
         major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
         found.append(
             DeviceSpec(
                 index=index,
                 name=text(nvml.nvmlDeviceGetName(handle)),
-                uuid=text(nvml.nvmlDeviceGetUUID(handle)),
+                uuid=uuids[index],
                 memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
                 ordinal=index,
                 simulated=False,
                 library=None,
                 time_scale=1.0,
+                environment=environment,
                 pci=text(nvml.nvmlDeviceGetPciInfo(handle).busId),
                 compute_capability=10 * major + minor,
                 driver_version=text(nvml.nvmlSystemGetDriverVersion()),

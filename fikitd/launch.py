@@ -25,6 +25,7 @@ USUAL_CPU_WEIGHT: Final = 100
 """What systemd gives a unit that names none (systemd.resource-control(5))."""
 OURS_ALONE: Final = {
     "CONFIGURATION_DIRECTORY",
+    "CUDA_VISIBLE_DEVICES",
     "INVOCATION_ID",
     "JOURNAL_STREAM",
     "LISTEN_FDNAMES",

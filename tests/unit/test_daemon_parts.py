@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fikit import place as places
@@ -11,8 +12,8 @@ from fikit.protocol import GateStatistics, Usage
 
 from fikitd.configuration import Allowance, DeviceSection, allowance
 from fikitd.configuration_files import load
-from fikitd.device import DeviceSpec, choose
-from fikitd.errors import ConfigurationError, NotFound, QuotaReached, Unavailable
+from fikitd.device import VISIBLE, DeviceSpec, choose
+from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
 from fikitd.sessions import SUM
@@ -85,6 +86,54 @@ def test_configuration_files(tmp_path: Path) -> None:
 def test_device_choice_falls_back() -> None:
     (device,) = choose("sim", DeviceSection(time_scale=3.0, library="/x.so"))
     assert (device.time_scale, device.environment["FIKIT_LIBCUDA"]) == (3.0, "/x.so")
+
+
+NVML = SimpleNamespace(
+    nvmlDeviceGetCount=lambda: 3,
+    nvmlDeviceGetHandleByIndex=lambda index: index,
+    nvmlDeviceGetUUID=lambda handle: ("GPU-a0", "GPU-b1", "GPU-b2")[handle],
+    nvmlDeviceGetCudaComputeCapability=lambda _handle: (9, 0),
+    nvmlDeviceGetName=lambda _handle: b"NVIDIA H200",
+    nvmlDeviceGetMemoryInfo=lambda _handle: SimpleNamespace(total=1 << 37),
+    nvmlDeviceGetPciInfo=lambda handle: SimpleNamespace(busId=f"00000000:{handle:02X}:00.0"),
+    nvmlSystemGetDriverVersion=lambda: "580.159.04",
+)
+"""As on a machine with three GPUs, as far as ``nvidia`` asks."""
+
+
+@pytest.mark.parametrize(
+    ("wished", "seen"),
+    [
+        (None, [0, 1, 2]),
+        ("1", [1]),
+        ("2,0", [2, 0]),
+        ("GPU-b2,gpu", [2]),
+        ("GPU-B1", [1]),
+        ("0,7,1", [0]),
+        ("0,GPU-b,1", [0]),
+        ("1,1", []),
+        ("", []),
+        ("-1", []),
+        ("GPU-", []),
+    ],
+)
+def test_auto_takes_the_gpus_that_a_program_would_see(
+    monkeypatch: pytest.MonkeyPatch, wished: str | None, seen: list[int]
+) -> None:
+    monkeypatch.setattr("fikitd.device.driver", lambda: NVML)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    if wished is not None:
+        monkeypatch.setenv(VISIBLE, wished)
+    if not seen:
+        with pytest.raises(DeviceUnavailableError, match=f"{VISIBLE}={wished} leaves none of 3 GPUs visible"):
+            choose("auto", DeviceSection())
+        return
+    found = choose("auto", DeviceSection())
+    assert [spec.index for spec in found] == seen
+    # An executor asks the driver by the machine's numbers, which it is told.
+    assert {spec.environment[VISIBLE] for spec in found} == {"GPU-a0,GPU-b1,GPU-b2"}
+    assert [spec.ordinal for spec in found] == seen
+    assert [spec.index for spec in choose("2", DeviceSection())] == [2]
 
 
 async def test_slow_subscriber_is_told_what_it_lost() -> None:

@@ -47,11 +47,15 @@ def job(place: Path, *command: str) -> Launch:
 async def test_without_systemd_it_is_our_child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SYSTEMD_EXEC_PID", "1")  # inherited from something that systemd started
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere")
-    code = "import os; print(os.environ['COLOUR'], os.environ.get('NOTIFY_SOCKET'), os.getppid())"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")  # which GPUs the daemon takes: not what its jobs see
+    code = """if True:
+        import os
+        print(*map(os.environ.get, ("COLOUR", "NOTIFY_SOCKET", "CUDA_VISIBLE_DEVICES")), os.getppid())
+    """
     process = await launch(job(tmp_path, "-c", code))
     await process.wait()
     process.close()
-    assert (tmp_path / "log").read_text().split() == ["red", "None", str(os.getpid())]
+    assert (tmp_path / "log").read_text().split() == ["red", "None", "None", str(os.getpid())]
     await set_cpu_weight("fikitd-job-1", 50)
 
 
