@@ -38,8 +38,13 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
         place = Path(tempfile.mkdtemp(prefix="fikitd-"))
+        daemon: subprocess.Popen[bytes] | None = None
         try:
-            yield str(_start(place, device, program, libc))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as readiness:
+                readiness.bind(str(place / "notify"))
+                daemon = _start(place, device, program, libc)
+                _await_ready(readiness, daemon)
+            yield str(place / "fikitd.sock")
         except CommandError as error:
             if error.exit_code != ExitCode.UNREACHABLE:
                 raise
@@ -50,6 +55,8 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
             # Impatience must not leave anything behind.
             with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 _stop_children()
+                if daemon is not None:
+                    daemon.poll()  # reaped with the others: it learns of that
                 shutil.rmtree(place)
 
 
@@ -80,7 +87,7 @@ def configuration_text(place: Path, device: str) -> str:
     return "\n".join([*lines, "[device]", f'choice = "{device}"', *ceiling, ""])
 
 
-def _start(place: Path, device: str, program: Sequence[str], libc: ctypes.CDLL) -> Path:
+def _start(place: Path, device: str, program: Sequence[str], libc: ctypes.CDLL) -> subprocess.Popen[bytes]:
     (place / "fikitd.toml").write_text(configuration_text(place, device))
     for name in ("state", "run"):
         (place / name).mkdir(mode=0o700)
@@ -91,14 +98,13 @@ def _start(place: Path, device: str, program: Sequence[str], libc: ctypes.CDLL) 
         if os.getppid() != parent:
             os._exit(1)
 
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as readiness, (place / "log").open("wb") as log:
-        readiness.bind(str(place / "notify"))
+    with (place / "log").open("wb") as log:
         environment = {
             **os.environ,
             "NOTIFY_SOCKET": str(place / "notify"),
             "FIKIT_SOCKET": str(place / "fikitd.sock"),
         }
-        child = subprocess.Popen(
+        return subprocess.Popen(
             [*program, "--config", str(place / "fikitd.toml")],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -107,12 +113,10 @@ def _start(place: Path, device: str, program: Sequence[str], libc: ctypes.CDLL) 
             start_new_session=True,
             preexec_fn=in_child,
         )
-        _await_ready(readiness, child, place)
-    return place / "fikitd.sock"
 
 
-def _await_ready(readiness: socket.socket, child: subprocess.Popen[bytes], place: Path) -> None:
-    pidfd = os.pidfd_open(child.pid)
+def _await_ready(readiness: socket.socket, daemon: subprocess.Popen[bytes]) -> None:
+    pidfd = os.pidfd_open(daemon.pid)
     try:
         while True:
             readable, _, _ = select.select([readiness.fileno(), pidfd], [], [], _READY_SECONDS)

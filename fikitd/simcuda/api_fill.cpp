@@ -25,9 +25,8 @@ CUresult fill(Wait wait, CUstream where, CUdeviceptr address, std::size_t pitch,
             command.shape.height = size.height;
             CUresult result = check(driver, command);
             const Block* block = driver.block_of(address);
-            // As an H200 without peer access says of a stream that the program has made.
-            const bool made = where != nullptr && where != CU_STREAM_LEGACY && where != CU_STREAM_PER_THREAD;
-            if (result == CUDA_SUCCESS && made && block != nullptr && !block->host() &&
+            // As an H200 without peer access says.
+            if (result == CUDA_SUCCESS && block != nullptr && !block->host() &&
                 block->device != device.ordinal)
                 result = CUDA_ERROR_INVALID_VALUE;
             OperationPtr last;

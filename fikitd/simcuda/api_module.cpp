@@ -36,7 +36,9 @@ CUresult load_module(CUmodule* handle, const std::vector<std::byte>& bytes, cons
             Image& image =
                 add_image(driver, std::move(loaded), context.owner != nullptr ? context.owner : &context);
             *handle = image.handle;
-            return place_image(driver, image, context.device);
+            const CUresult result = place_image(driver, image, context.device);
+            if (result != CUDA_SUCCESS) driver.release_image(image);
+            return result;
         });
 }
 
@@ -54,19 +56,24 @@ CUresult with_image(CUmodule handle, Body body) {
 namespace fikit::sim {
 
 CUresult place_image(Driver& driver, Image& image, int device) {
-    if (image.device >= 0) return CUDA_SUCCESS;
+    if (image.variables.contains(device)) return CUDA_SUCCESS;
     DeviceHeap& heap = driver.devices[static_cast<std::size_t>(device)]->heap;
-    image.device = device;
+    const std::vector<std::uint64_t>* earlier =
+        image.variables.empty() ? nullptr : &image.variables.begin()->second;
+    std::vector<std::uint64_t>& placed = image.variables[device];
     for (const ptx::Variable& variable : image.module.variables) {
+        if (variable.managed && earlier != nullptr) {
+            placed.push_back((*earlier)[placed.size()]);
+            continue;
+        }
         const std::size_t bytes = std::max<std::size_t>(variable.bytes, 1);
         const std::uint64_t address =
             variable.managed ? allocate_host_pages(driver.space, bytes) : heap.allocate(bytes);
         if (address == 0) {
-            driver.release_image(image);
-            image.device = -1;
+            driver.release_variables(image, device);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
-        image.variables.push_back(address);
+        placed.push_back(address);
         Block block;
         block.address = address;
         block.bytes = bytes;
@@ -75,11 +82,11 @@ CUresult place_image(Driver& driver, Image& image, int device) {
         if (variable.managed) make_managed(block);
         driver.blocks[address] = block;
     }
-    for (std::size_t index = 0; index < image.variables.size(); ++index) {
-        const std::uint64_t address = image.variables[index];
+    for (std::size_t index = 0; index < placed.size(); ++index) {
+        if (image.module.variables[index].managed && earlier != nullptr) continue;
+        const std::uint64_t address = placed[index];
         const std::size_t bytes = std::max<std::size_t>(image.module.variables[index].bytes, 1);
-        const std::vector<std::uint8_t> initial =
-            ptx::initial_bytes(image.module.variables[index], image.variables);
+        const std::vector<std::uint8_t> initial = ptx::initial_bytes(image.module.variables[index], placed);
         for (std::size_t done = 0; done < bytes;) {
             const std::size_t part = std::min(
                 bytes - done, model::page - static_cast<std::size_t>((address + done) % model::page));
@@ -187,14 +194,18 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule modu
         // A kernel's name is another mistake than one that nothing has (seen on an H200).
         if (found == variables.end())
             return image.functions.contains(name) ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
-        if (image.device < 0) {
+        int device = 0;
+        if (image.context != nullptr) {
+            device = image.context->device;
+        } else {
             Context* context = nullptr;
             CUresult result = current_context(driver, context);
             if (result == CUDA_SUCCESS) result = place_image(driver, image, context->device);
             if (result != CUDA_SUCCESS) return result;
+            device = context->device;
         }
         if (address != nullptr)
-            *address = image.variables[static_cast<std::size_t>(found - variables.begin())];
+            *address = image.variables.at(device)[static_cast<std::size_t>(found - variables.begin())];
         if (bytes != nullptr) *bytes = found->bytes;
         return CUDA_SUCCESS;
     });

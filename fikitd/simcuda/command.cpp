@@ -106,7 +106,7 @@ CUresult translate_launch(Driver& driver, int device, const LaunchCommand& comma
     if (const CUresult result = place_image(driver, image, device); result != CUDA_SUCCESS) return result;
     Launch launch;
     const ptx::Kernel& kernel = *command.function->kernel;
-    launch.variables = &image.variables;
+    launch.variables = &image.variables.at(device);
     launch.owner = command.image;
     launch.shape = command.shape;
     launch.cluster = command.options.cluster[0] * command.options.cluster[1] * command.options.cluster[2];

@@ -122,18 +122,24 @@ Context* Driver::make_context(int device) {
     return made;
 }
 
-void Driver::release_image(Image& image) {
-    for (std::size_t index = 0; index < image.variables.size(); ++index) {
-        SimulatedDevice& device = *devices[static_cast<std::size_t>(image.device)];
-        const std::uint64_t address = image.variables[index];
+void Driver::release_variables(Image& image, int device) {
+    const auto placed = image.variables.extract(device);
+    if (placed.empty()) return;
+    for (std::size_t index = 0; index < placed.mapped().size(); ++index) {
+        const std::uint64_t address = placed.mapped()[index];
         const std::size_t bytes = std::max<std::size_t>(image.module.variables[index].bytes, 1);
-        if (image.module.variables[index].managed)
+        if (!image.module.variables[index].managed)
+            devices[static_cast<std::size_t>(device)]->heap.release(address, bytes);
+        else if (image.variables.empty())
             release_host_pages(space, address, bytes);
         else
-            device.heap.release(address, bytes);
+            continue;
         blocks.erase(address);
     }
-    image.variables.clear();
+}
+
+void Driver::release_image(Image& image) {
+    while (!image.variables.empty()) release_variables(image, image.variables.begin()->first);
     for (auto& entry : image.functions) functions.remove(entry.second.get());
     images.remove(&image);
 }

@@ -131,6 +131,7 @@ class Driver {
     }
     Context* make_context(int device);
     void destroy_context(Context& context);
+    void release_variables(Image& image, int device);
     void release_image(Image& image);
 
     // Brings a device up to now.

@@ -87,8 +87,9 @@ struct Image : std::enable_shared_from_this<Image> {
     ptx::Module module;
     bool opaque = false;         // machine code: its kernels take their time and touch nothing
     Context* context = nullptr;  // null: a library
-    int device = -1;             // where the variables live; a library gets them when first used
-    std::vector<std::uint64_t> variables;
+    // By device, and where each lives there. A library gets them when it is first used on a device; a managed
+    // one is every device's.
+    std::map<int, std::vector<std::uint64_t>> variables;
     std::map<std::string, std::unique_ptr<Function>> functions;
 };
 

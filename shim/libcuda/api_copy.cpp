@@ -169,12 +169,11 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     return CUDA_SUCCESS;
 }
 
-// The stream of a fill: without peer access a stream that the program has made fills its own device's memory,
-// or managed memory.
+// The stream of a fill: without peer access it fills its own device's memory, or managed memory.
 CUresult find_filling(CUstream handle, uint64_t address, uint32_t& stream) {
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     Range range;
-    const bool across = !is_default(handle) && ranges.find(address, range) && range.on_device() &&
+    const bool across = ranges.find(address, range) && range.on_device() &&
                         range.kind != Range::Kind::managed && range.device != device_of(stream).ordinal;
     return across ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_calls import KERNELS, SHIM, Check, Cuda
+from cuda_calls import KERNELS, SHIM, Check, Cuda, CudaError
 
 IMAGES = Path(__file__).parents[1] / "data/images"
 """KERNELS as the toolkit's fatbinary packs it (13.0), by --compress-mode."""
@@ -237,16 +237,18 @@ def test_the_linker_joins_variables(cuda: Cuda) -> None:
         cuda.cuLinkDestroy(state)
 
 
-def test_the_linker_finds_every_variable_once(cuda: Cuda, fails: Check) -> None:
-    """Unlike a module that is loaded, where a variable may be declared and nothing more."""
+def test_the_linker_finds_every_variable_once(cuda: Cuda) -> None:
+    """Unlike a module that is loaded, where a variable may be declared and nothing more.
+
+    An H200 has given either error for the same texts.
+    """
     room = LINKED.replace(b".shared", b".extern .shared", 1)
-    for texts in ((LINKED,), (LINKED, DEFINED.replace(b"later", b"other")), (room, DEFINED)):
+    missing = ((LINKED,), (LINKED, DEFINED.replace(b"later", b"other")), (room, DEFINED))
+    for texts in (*missing, (DEFINED, DEFINED)):
         state = linker_of(cuda, texts)
-        fails("INVALID_SOURCE", cuda.cuLinkComplete, state)
+        with pytest.raises(CudaError, match=r"INVALID_SOURCE|UNKNOWN"):
+            cuda.cuLinkComplete(state)
         cuda.cuLinkDestroy(state)
-    state = linker_of(cuda, (DEFINED, DEFINED))
-    fails("INVALID_SOURCE", cuda.cuLinkComplete, state)
-    cuda.cuLinkDestroy(state)
 
 
 def add_missing(cuda: Cuda) -> None:

@@ -13,9 +13,12 @@ from typing import Any
 import fikit
 import pytest
 
+from fikitd.configuration import DeviceSection
+from fikitd.device import choose
 from tests.integration.conftest import Daemon
 
-CHOICE = "0" if os.environ.get("FIKIT_TEST_DEVICE") == "real" else "sim"
+REAL = os.environ.get("FIKIT_TEST_DEVICE") == "real"
+CHOICE = str(choose("auto", DeviceSection())[0].index) if REAL else "sim"
 SETTINGS = f"""
 [daemon]
 drain_seconds = 0.0

@@ -280,6 +280,19 @@ def test_what_goes_between_devices_ends_with_one_of_them(two_gpus: Served, build
         assert running.communicate(timeout=60)[0] == "0 42 1\n"
 
 
+@pytest.mark.usefixtures("two_gpus")
+def test_there_is_no_peer_access(shared: Runner) -> None:
+    """Each device's memory is another process's: what goes between them is copied."""
+    text = """
+print([done(driver.cuDeviceCanAccessPeer(*pair)) for pair in ((0, 1), (1, 0))])
+use(0)
+print(driver.cuCtxEnablePeerAccess(contexts[1], 0)[0].name)
+print(driver.cuCtxDisablePeerAccess(contexts[1])[0].name)
+"""
+    errors = ["CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "CUDA_ERROR_PEER_ACCESS_NOT_ENABLED"]
+    assert answers(shared, on_both(text)) == ["[0, 0]", *errors]
+
+
 def test_no_capture_goes_across_devices(shared: Runner, two_gpus: Served) -> None:
     program = on_both(
         """

@@ -47,7 +47,7 @@ USER: Final = textwrap.dedent(
 
 def start(daemon: str, directory: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-c", USER, daemon],
+        [sys.executable, "-W", "error", "-c", USER, daemon],
         env=os.environ | {"TMPDIR": str(directory), "PIDS": str(directory / "pids")},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -72,6 +72,7 @@ def test_nothing_is_left_behind(tmp_path: Path, number: int | None, exit_code: i
     with start(DAEMON, tmp_path) as user:
         assert user.stdin is not None
         assert user.stdout is not None
+        assert user.stderr is not None
         place = Path(user.stdout.readline().strip()).parent
         assert place.parent == tmp_path
         settings = tomllib.loads((place / "fikitd.toml").read_text())
@@ -85,6 +86,7 @@ def test_nothing_is_left_behind(tmp_path: Path, number: int | None, exit_code: i
         else:
             user.send_signal(number)
         assert user.wait(20) == exit_code
+        assert number == signal.SIGINT or user.stderr.read() == ""
     assert not any(map(alive, pids))
     assert [entry.name for entry in tmp_path.iterdir()] == ["pids"]
 

@@ -77,7 +77,9 @@ static void* work(void* argument) {
         DO(cuMemcpyPeerAsync(sides[to].memory, contexts[to], sides[from].memory, contexts[from], bytes,
                              sides[to].stream));
         launch(to, &sides[to]);
+        DO(cuCtxSetCurrent(contexts[from]));
         DO(cuMemsetD32(sides[from].memory, 7, 4));
+        DO(cuCtxSetCurrent(contexts[to]));
         DO(cuMemcpyDtoHAsync(host, sides[from].memory, bytes, sides[to].stream));
         DO(cuMemcpyHtoDAsync(sides[from].memory, host, bytes, sides[to].stream));
         if (index % 2) DO(cuStreamSynchronize(sides[to].stream));

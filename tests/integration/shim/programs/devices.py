@@ -108,7 +108,10 @@ rows.srcDevice, rows.dstDevice = two.memory, one.memory
 rows.srcContext, rows.dstContext = two.context, one.context
 rows.srcPitch, rows.dstPitch, rows.WidthInBytes, rows.Height, rows.Depth = 16, 8, 4, 3, 1
 done(driver.cuMemsetD8(one.memory, 1, 24))
+print(driver.cuMemsetD8(two.memory, 2, 64)[0].name)
+done(driver.cuCtxSetCurrent(two.context))
 done(driver.cuMemsetD8(two.memory, 2, 64))
+done(driver.cuCtxSetCurrent(one.context))
 done(driver.cuMemcpy3DPeer(rows))
 print(read(one.memory, 24))
 
@@ -148,10 +151,6 @@ done(driver.cuStreamSynchronize(one.stream))
 print(read(one.memory), read(two.memory), gate)
 print(driver.cuEventElapsedTime(one.event, two.event)[0].name)
 
-print([done(driver.cuDeviceCanAccessPeer(*pair)) for pair in ((0, 1), (1, 0))])
-print(
-    driver.cuCtxEnablePeerAccess(two.context, 0)[0].name, driver.cuCtxDisablePeerAccess(two.context)[0].name
-)
 for each in here:
     done(driver.cuCtxSetCurrent(each.context))
     done(driver.cuMemFree(each.memory))

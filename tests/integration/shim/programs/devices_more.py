@@ -19,7 +19,7 @@ def add(function, memory, stream=0, times=1):
         done(driver.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
 
 
-memories = []
+memories, seen = [], []
 for ordinal, context in enumerate(contexts):
     done(driver.cuCtxSetCurrent(context))
     memory = done(driver.cuMemAlloc(64))
@@ -33,7 +33,8 @@ for ordinal, context in enumerate(contexts):
     done(driver.cuStreamSynchronize(stream))
     address, size = done(driver.cuLibraryGetGlobal(library, b"seen"))
     done(driver.cuMemsetD32(address, 40 + ordinal, 1))
-    print(read(address))
+    seen.append(address)
+    print(read(address), int(address) == int(seen[0]), read(seen[0]))
     module = done(driver.cuLibraryGetModule(library))
     inside = done(driver.cuModuleGetFunction(module, b"increment"))
     add(inside, memory)
