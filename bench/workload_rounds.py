@@ -32,9 +32,11 @@ def measured(
     """Everything in every round, every other one backwards: the readings, and the seconds of each.
 
     As many rounds as fit into the seconds that are left, of ``LEAST_SECONDS`` for each measurement at least.
-    Raises RuntimeError where not even one does.
+    Raises RuntimeError where not even one does, or nothing is to be measured.
     """
     count = sum(len(each) for each in plays.values())
+    if count == 0:
+        raise RuntimeError("not one of the programs runs")
     least = min(LEAST_SECONDS, options.seconds)
     round_seconds = count * (least * (1 + SETTLE_SHARE) * scale + BETWEEN_SECONDS)
     rounds = min(options.rounds, int(left / round_seconds))

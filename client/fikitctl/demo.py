@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Final
 
 import click
 import msgspec
-from fikit.protocol import GpuRecord, Gpus, ListGpus, ListSessions, ReadTrace, Sessions, StartTrace, Trace
+from fikit.protocol import GpuRecord, ListSessions, ReadTrace, Sessions, StartTrace, Trace
 
 from fikitctl.chrome_trace import chrome_trace
 from fikitctl.demonstration.messages import Measured, Task
 from fikitctl.demonstration.phases import measured
 from fikitctl.demonstration.results import Result, figures, report
 from fikitctl.demonstration.workloads import WorkloadError, load_workload
-from fikitctl.failures import CommandError, ExitCode, refused
+from fikitctl.failures import ExitCode, refused
 from fikitctl.invocation import Invocation, note
 from fikitctl.output import print_json
+from fikitctl.served import served
 
 if TYPE_CHECKING:
     from fikit.control import Connection
@@ -38,7 +39,7 @@ TRACED_SECONDS: Final = 0.02
 def run(
     *,
     socket: str,
-    gpu: int,
+    gpu: int | None,
     seconds: float | None,
     as_json: bool,
     output: Path,
@@ -53,7 +54,7 @@ def run(
     except WorkloadError as error:
         raise refused(str(error), error.hint) from error
     with Invocation(socket=socket).connected() as control:
-        device = _device(control, gpu)
+        device = served(control, gpu)
         demonstration = _Demonstration(control, device, seconds, output, traces)
         result = demonstration.result(high, low)
     if as_json:
@@ -66,15 +67,6 @@ def run(
 def usual_seconds(time_scale: float) -> float:
     """How long to measure, in the device's time, unless told otherwise."""
     return min(MOST_SECONDS, MOST_HOST_SECONDS / time_scale)
-
-
-def _device(control: Connection, gpu: int) -> GpuRecord:
-    served = control.expect(Gpus, ListGpus()).gpus
-    for device in served:
-        if device.index == gpu:
-            return device
-    there = ", ".join(str(device.index) for device in served)
-    raise CommandError(ExitCode.NOT_FOUND, "not_found", f"no GPU {gpu}", f"the daemon serves {there}")
 
 
 class _Demonstration:

@@ -69,6 +69,12 @@ def test_every_part_is_measured_and_what_fails_is_named(tmp_path: Path) -> None:
     assert priorities == {protocol.PRIORITIES["high"], protocol.PRIORITIES["low"]}
 
 
+def test_where_nothing_runs_it_says_so() -> None:
+    result = measured(*("--solo", "broken", "--pairs", "none", "--start-ups", "none", "--seconds", "0.1"))
+    assert result["solo"] == []
+    assert set(result["skipped"]) == {"solo", "broken", "time-sliced, mps"}
+
+
 def test_what_there_is_no_time_for_is_refused() -> None:
     result = measured(
         *("--solo", "service", "--pairs", "none", "--start-ups", "none", "--seconds", "2", "--within", "3")

@@ -21,7 +21,7 @@ from fikitctl.verb import Verb
         "fikitctl demo --high resnet50_inf --low resnet50_train --seconds 5s",
     ],
 )
-@click.option("-g", "--gpu", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("-g", "--gpu", type=click.IntRange(min=0), help="Its index; else the first that is served.")
 @click.option(
     "-s",
     "--seconds",
@@ -55,7 +55,7 @@ from fikitctl.verb import Verb
 @click.pass_obj
 def demo(
     invocation: Invocation,
-    gpu: int,
+    gpu: int | None,
     seconds: float | None,
     output: Path,
     high: str,

@@ -14,6 +14,7 @@ from fikitctl.chrome_trace import chrome_trace
 from fikitctl.invocation import Invocation, note
 from fikitctl.output import print_json
 from fikitctl.quantities import DURATION
+from fikitctl.served import served
 from fikitctl.verb import Verb
 
 if TYPE_CHECKING:
@@ -32,27 +33,28 @@ _READ_SECONDS: Final = 0.2
         "fikitctl trace --seconds 500ms --output - | gzip > trace.json.gz",
     ],
 )
-@click.option("-g", "--gpu", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("-g", "--gpu", type=click.IntRange(min=0), help="Its index; else the first that is served.")
 @click.option(
     "-s", "--seconds", type=DURATION, default="5s", show_default=True, help="How long; Ctrl-C ends it."
 )
 @click.option("-o", "--output", type=click.File("wb", lazy=True), default=_FILE, show_default=True)
 @click.pass_obj
-def trace(invocation: Invocation, gpu: int, seconds: float, output: IO[bytes]) -> None:
+def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[bytes]) -> None:
     """Record what a GPU does and write it as Chrome JSON.
 
     Open the file at ui.perfetto.dev: a track for each stream of each session, gate waits above it, and
     a track for each partition of the multiprocessors. With --json, print what was recorded instead.
     """
     with invocation.connected() as control:
-        control.request(StartTrace(gpu=gpu))
+        index = served(control, gpu).index
+        control.request(StartTrace(gpu=index))
         before: Sessions = control.request(ListSessions())
-        recorded = _recorded(control, gpu, seconds)
+        recorded = _recorded(control, index, seconds)
         after: Sessions = control.request(ListSessions())
     if invocation.as_json:
         print_json(recorded)
         return
-    document = chrome_trace(recorded, [*before.sessions, *after.sessions], gpu)
+    document = chrome_trace(recorded, [*before.sessions, *after.sessions], index)
     output.write(msgspec.json.encode(document))
     output.flush()
     if recorded.dropped:

@@ -349,10 +349,13 @@ def test_trace(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
         protocol.StartTrace: protocol.Done(),
         protocol.ReadTrace: protocol.Trace(operations=[operation], dropped=2),
         ListSessions: Sessions(sessions=[SESSION]),
+        protocol.ListGpus: protocol.Gpus(gpus=[msgspec.structs.replace(GPU, index=3)]),
     }
     file = tmp_path / "trace.json"
     result = fikitctl("trace", "--seconds", "10ms", "-o", str(file))
     assert (result.code, result.out) == (0, "")
+    assert [ask.gpu for ask in daemon.of(protocol.StartTrace)] == [3]
+    assert fikitctl("trace", "--gpu", "0").code == 4
     assert "2 operations did not fit" in result.err
     assert any(event["ph"] == "X" for event in json.loads(file.read_bytes())["traceEvents"])
 
