@@ -42,6 +42,7 @@ unsigned cluster_size(const Function& function, const CUlaunchConfig& config) {
 
 template <typename Body>
 CUresult with_cluster(CUfunction handle, const CUlaunchConfig* config, Body body) {
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;  // here alone, as on an H200
     return with_occupancy(handle, [&](const Function& function) -> CUresult {
         if (config == nullptr || (config->numAttrs > 0 && config->attrs == nullptr))
             return CUDA_ERROR_INVALID_VALUE;
@@ -72,7 +73,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunc
                                                    CUoccupancyB2DSize shared_of, size_t shared, int limit,
                                                    unsigned int flags) {
     return with_occupancy(handle, [&](const Function& function) -> CUresult {
-        if (grid == nullptr || block == nullptr || (flags & ~known_flags) != 0)
+        if (grid == nullptr || block == nullptr || limit < 0 || (flags & ~known_flags) != 0)
             return CUDA_ERROR_INVALID_VALUE;
         unsigned most = function.kernel->threads_limit;
         if (limit > 0) most = std::min(most, static_cast<unsigned>(limit));
@@ -109,7 +110,8 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
             return CUDA_ERROR_INVALID_VALUE;
         unsigned room =
             model::shared_per_sm / wanted / model::shared_allocation_unit * model::shared_allocation_unit;
-        room = std::min(room - model::shared_reserved_per_block, model::shared_per_block_optin);
+        // What each block has reserved besides is not taken off (an H200 said 29184 for eight).
+        room = std::min(room, model::shared_per_block_optin);
         // No more than a launch may ask for.
         *bytes = room > kernel.static_shared
                      ? std::min(room - kernel.static_shared, function.dynamic_shared_limit)

@@ -86,7 +86,7 @@ namespace {
 
 CUresult clusters(int* value, CUfunction handle, const CUlaunchConfig* config, uint32_t question) {
     const Function* const function = function_of(handle);
-    if (value == nullptr || config == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (value == nullptr || config == nullptr || handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     fikit_request_function_clusters request = {};
     request.function = function->number;
@@ -222,7 +222,7 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* least_grid, int* block, 
                                                    unsigned int flags) {
     constexpr int warp = 32;
     Function* const function = function_of(handle);
-    if (least_grid == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (least_grid == nullptr || block == nullptr || limit < 0) return CUDA_ERROR_INVALID_VALUE;
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const int32_t* const device = process.device(function->device).attributes.attribute;
     const int device_limit = device[CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK];

@@ -100,6 +100,22 @@ def test_occupancy_knows_what_shared_memory_is_allowed(cuda: Cuda) -> None:
     assert count == 0
 
 
+def test_occupancy_of_what_cannot_be(cuda: Cuda, fails: Check) -> None:
+    nothing = cuda.function("nothing")
+    fails("INVALID_VALUE", cuda.cuOccupancyMaxPotentialBlockSize, nothing, None, 0, -1)
+    config = cuda.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = 128, 1, 1
+    assert cuda.cuOccupancyMaxActiveClusters(nothing, config) > 0
+    fails("INVALID_VALUE", cuda.cuOccupancyMaxActiveClusters, 0, config)
+    fails("INVALID_HANDLE", cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor, 0, 32, 0)
+
+
+@pytest.mark.parametrize(("blocks", "room"), [(1, 49152), (8, 29184)])
+def test_shared_memory_that_is_left_for_a_block(cuda: Cuda, blocks: int, room: int) -> None:
+    assert cuda.cuOccupancyAvailableDynamicSMemPerBlock(cuda.function("nothing"), blocks, 256) == room
+
+
 def test_parameters_of_a_kernel(cuda: Cuda, fails: Check) -> None:
     function = cuda.function("spin_store")
     assert [cuda.cuFuncGetParamInfo(function, index) for index in range(3)] == [
