@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from fikitd.errors import Unavailable
 from fikitd.events import Events
 from fikitd.executor import final_accounts
-from fikitd.executor.messages import Attached, AttachedSessions, Change, End, SessionEnded
+from fikitd.executor.messages import DEINITIALIZED, Attached, AttachedSessions, Change, End, SessionEnded
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
@@ -231,12 +231,14 @@ class Sessions:
     def _over(self, session: Session, reason: str, error: int) -> None:
         del self.living[session.session]
         session.state = "ended"
+        session.usage = replace(session.usage, memory_bytes=0, queued=0)
         self._accounts.close(session.uid, session.executor.device.index, session.usage, session.gate)
         self._forget.add(session.session)
         self._ended[session.session] = session
         while len(self._ended) > REMEMBERED_SESSIONS:
             self._ended.popitem(last=False)
-        self._tell("session_ended", session, reason=reason, error=error, warning=bool(error))
+        as_usual = error in (0, DEINITIALIZED)
+        self._tell("session_ended", session, reason=reason, error=error, warning=not as_usual)
         self.on_closed(session.session, session.job, session.usage)
 
     def _tell(self, kind: str, session: Session, **detail: Any) -> None:

@@ -7,7 +7,7 @@ id 0. All times are nanoseconds of device time.
 
 from __future__ import annotations
 
-from typing import get_args
+from typing import Final, get_args
 
 from fikit.protocol import (
     Bytes,
@@ -23,6 +23,9 @@ from fikit.protocol import (
     Usage,
 )
 from msgspec import Struct
+
+DEINITIALIZED: Final = 4
+"""CUDA_ERROR_DEINITIALIZED: what a session ends with that its own process, or a clean stop, has closed."""
 
 
 class Ask(Struct, tag_field="type", forbid_unknown_fields=True, frozen=True, kw_only=True):

@@ -277,5 +277,5 @@ class ExecutorProcess:
 
     async def _stop(self, ask: m.Stop, _: Wire) -> tuple[m.Answer, list[int]]:
         for session in list(self._attached):
-            await trio.to_thread.run_sync(self._core.end, session, 4, ask.reason)  # CUDA_ERROR_DEINITIALIZED
+            await trio.to_thread.run_sync(self._core.end, session, m.DEINITIALIZED, ask.reason)
         return m.Ok(), []

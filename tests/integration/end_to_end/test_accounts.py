@@ -6,6 +6,7 @@ import os
 import select
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,31 @@ def until_left(place: Path) -> None:
             return
         threading.Event().wait(0.05)
     raise AssertionError("no account was left")
+
+
+HOLDER = """
+import sys, fikit
+session = fikit.connect(name="holder")
+memory = session.allocate(2 << 20)
+sys.stdout.write("ready")
+sys.stdout.flush()
+while True:
+    memory.fill(1)
+    session.synchronize()
+"""
+
+
+def test_a_job_whose_executor_was_killed_holds_no_memory(daemon: Daemon, client: Client) -> None:
+    watcher = daemon.client()
+    watcher.send(p.Subscribe())
+    command = [sys.executable, "-P", "-c", HOLDER]
+    job = client.ask(p.Submit(command=command, environment=dict(os.environ), directory="/")).job.job
+    assert client.ask(p.ReadLogs(job=job, follow=True)).data == b"ready"
+    os.kill(listener(next((daemon.place / "run").glob("x-*.sock"))), signal.SIGKILL)
+    while watcher.receive()[1].kind != "job_ended":
+        pass
+    usage = client.ask(p.Show(target=job)).job.usage
+    assert (usage.memory_bytes, usage.memory_peak_bytes) == (0, 2 << 20)
 
 
 @pytest.mark.parametrize("executor_too", [False, True])
