@@ -260,9 +260,13 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     statistics.over_bound += high.spent > statistics.bound;
     if (high.spent > statistics.bound) {
         const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
-        if (!high.unplanned) high.trust = std::max(least_trust, high.trust * std::pow(0.8, times));
+        if (!high.unplanned) {
+            high.trust = std::max(least_trust, high.trust * std::pow(0.8, times));
+            high.calm = 0;
+        }
     } else if (runs_ > 0 || waiting_ != 0) {
-        high.trust = std::min(most_trust, high.trust * 1.001);
+        ++high.calm;
+        high.trust = std::min(most_trust, high.trust * (1.001 + 5e-6 * high.calm));
     }
     if (runs_ == 1 && high.step_issued == issued_)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent);

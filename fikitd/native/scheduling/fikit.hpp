@@ -40,9 +40,9 @@
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
 //               for every operation, and only `in_flight` is ever beyond recall. Each step that was
 //               delayed by more than the bound lowers that part (`trust`) by a fifth for each time the bound
-//               that it was, each other one beside gated work raises it by a 1000th: about one step in two
-//               hundred stays over, and fewer where they are over by more. Steps beside long blocks that went
-//               unplanned (unknown, or by credit) lower nothing.
+//               that it was, each other one beside gated work raises it by a 1000th, and by as much again
+//               for every 200 in a row: about one step in 160 stays over, and fewer where they are over by
+//               more. Steps beside long blocks that went unplanned (unknown, or by credit) lower nothing.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
 //               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
@@ -164,6 +164,7 @@ class Fikit final : public Levels {
         uint32_t step_from = 0;
         uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
         double trust = 0.5;        // share that is used of the slack and of the bound's second half
+        uint32_t calm = 0;         // steps beside gated work since one was over its bound
         Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that
         unsigned suspect = max_sessions;     // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;

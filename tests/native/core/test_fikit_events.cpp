@@ -1,4 +1,5 @@
 // The policy `fikit`, event by event: what is measured, counted, put down to whom, and whose turn it is.
+#include <memory>
 #include <vector>
 
 #include "policy_tests.hpp"
@@ -10,46 +11,67 @@ using namespace fikit::test;
 
 namespace {
 
+// Steps of 20 kernels of a high session with gated ones between them, whose last launch ends late or does
+// not.
+struct Accidents {
+    std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
+    Nanoseconds now = 100 * ms;
+
+    Accidents() {
+        policy->opened(0, 0, 1, 0);
+        policy->opened(1, 5, 1, 0);
+    }
+
+    // How many of the gated kernels passed.
+    unsigned steps(int count, Nanoseconds late) {
+        Work high;
+        high.known = true;
+        high.blocks = 16;
+        high.per_sm = 8;
+        high.expected = high.shortest = high.longest = high.block = 5 * us;
+        Work low = high;
+        low.key = 1000;
+        low.blocks = 4000;
+        low.waves = 4;
+        low.expected = low.longest = 20 * us;
+        unsigned passed = 0;
+        for (int step = 0; step < count; ++step) {
+            for (unsigned number = 0; number < 20; ++number, now += 100 * us) {
+                high.key = 1 + number;
+                policy->issued(0, high, now);
+                if (number == 19) policy->awaited(0, false, now);
+                policy->arrived(1, low, now + 5 * us);
+                policy->completed(0, high, 0, now + 10 * us + (number == 19 ? late : 0));
+                const Decision decision = policy->decide(now + 15 * us);
+                if (decision.verdict == Verdict::wait) {
+                    policy->withdrawn(1, now + 16 * us);
+                    continue;
+                }
+                ++passed;
+                low.gated = true;
+                policy->issued(1, low, now + 15 * us);
+                policy->completed(1, low, 0, now + 45 * us);
+                low.gated = false;
+            }
+            now += 2 * ms;
+        }
+        return passed;
+    }
+};
+
 // Steps that end late for reasons of their own make it careful, but not for ever, and never so careful that
 // what harms nobody waits.
 void accidents_do_not_shut_the_low_side_out() {
-    const auto policy = make_policy("fikit", with_partitions());
-    policy->opened(0, 0, 1, 0);
-    policy->opened(1, 5, 1, 0);
-    Work high;
-    high.known = true;
-    high.blocks = 16;
-    high.per_sm = 8;
-    high.expected = high.shortest = high.longest = high.block = 5 * us;
-    Work low = high;
-    low.key = 1000;
-    low.blocks = 4000;
-    low.waves = 4;
-    low.expected = low.longest = 20 * us;
-    Nanoseconds now = 100 * ms;
-    unsigned passed = 0;
-    for (int step = 0; step < 400; ++step) {
-        for (unsigned number = 0; number < 20; ++number, now += 100 * us) {
-            high.key = 1 + number;
-            policy->issued(0, high, now);
-            if (number == 19) policy->awaited(0, false, now);
-            policy->completed(0, high, 0, now + 10 * us + (number == 19 ? ms : 0));
-            policy->arrived(1, low, now + 15 * us);
-            const Decision decision = policy->decide(now + 15 * us);
-            if (decision.verdict == Verdict::wait) {
-                policy->withdrawn(1, now + 16 * us);
-                continue;
-            }
-            passed += step >= 300;
-            low.gated = true;
-            policy->issued(1, low, now + 15 * us);
-            policy->completed(1, low, 0, now + 45 * us);
-            low.gated = false;
-        }
-        now += 2 * ms;
-    }
-    CHECK(policy->statistics(0).over_bound > 100);
-    CHECK(passed > 1000);  // of 2000
+    Accidents accidents;
+    accidents.steps(300, ms);
+    CHECK(accidents.steps(100, ms) > 1000);  // of 2000
+    const SessionStatistics late = accidents.policy->statistics(0);
+    CHECK(late.over_bound > 100);
+    CHECK(late.trust < 0.03);
+    accidents.steps(1000, 0);
+    const SessionStatistics calm = accidents.policy->statistics(0);
+    CHECK_EQUAL(calm.over_bound, late.over_bound);
+    CHECK(calm.trust > 0.4);
 }
 
 // The bound on the delay of a step of 100 launches, 10 us from one to the next, whose kernels take so long.
