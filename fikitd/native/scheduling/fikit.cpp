@@ -269,7 +269,7 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         high.trust = std::min(most_trust, high.trust * (1.001 + 5e-6 * high.calm));
     }
     if (runs_ == 1 && high.step_issued == issued_)
-        outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent);
+        outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     set_bound(high);
     statistics.bound = high.bound;

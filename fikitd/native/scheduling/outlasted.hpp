@@ -6,6 +6,7 @@
 // whole step lost needs no foresight. Fixed size; who meets another's place takes it over.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -15,10 +16,16 @@ namespace fikit::scheduling {
 
 class Outlasted {
   public:
-    void measured(unsigned session, uint64_t kernel, uint16_t sms, Nanoseconds late) {
+    // A kernel that is found to be over the bound runs no more but for its share against starvation. So what
+    // was late by chance must not count for long: one step decides nothing, and none counts for more than
+    // twice the bound.
+    void measured(unsigned session, uint64_t kernel, uint16_t sms, Nanoseconds late, Nanoseconds bound) {
         Entry& entry = entries_[place(session, kernel, sms)];
-        const Nanoseconds before = is(entry, session, kernel, sms) ? entry.late : late;
-        entry = {kernel, before + (late - before) / 4, sms, static_cast<uint8_t>(session)};
+        const Nanoseconds seen = std::min(late, 2 * bound);
+        if (is(entry, session, kernel, sms))
+            entry.late += (seen - entry.late) / 4;
+        else
+            entry = {kernel, std::min(seen, bound), sms, static_cast<uint8_t>(session)};
     }
     // Nothing: there was no such step.
     const Nanoseconds* find(unsigned session, uint64_t kernel, uint16_t sms) const {

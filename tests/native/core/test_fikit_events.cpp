@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "policy_tests.hpp"
+#include "scheduling/outlasted.hpp"
 #include "scheduling/sequence.hpp"
 
 using namespace fikit;
@@ -72,6 +73,22 @@ void accidents_do_not_shut_the_low_side_out() {
     const SessionStatistics calm = accidents.policy->statistics(0);
     CHECK_EQUAL(calm.over_bound, late.over_bound);
     CHECK(calm.trust > 0.4);
+}
+
+// What a step was late by for reasons of its own keeps no kernel out for long: it hardly runs then, so little
+// would be learnt of it.
+void a_kernel_is_judged_by_more_than_one_step() {
+    Outlasted outlasted;
+    constexpr Nanoseconds bound = 50 * us;
+    const auto late = [&outlasted] { return *outlasted.find(0, 7, 64); };
+    outlasted.measured(0, 7, 64, 2 * ms, bound);
+    CHECK(late() <= bound);
+    for (int step = 0; step < 20; ++step) outlasted.measured(0, 7, 64, 2 * ms, bound);
+    CHECK(late() > bound);
+    for (int step = 0; step < 4; ++step) outlasted.measured(0, 7, 64, 10 * us, bound);
+    CHECK(late() <= bound);
+    CHECK(outlasted.find(0, 7, 32) == nullptr);
+    CHECK(outlasted.find(1, 7, 64) == nullptr);
 }
 
 // The bound on the delay of a step of 100 launches, 10 us from one to the next, whose kernels take so long.
@@ -373,6 +390,7 @@ void who_is_silent_may_come_any_moment() {
 
 int main() {
     accidents_do_not_shut_the_low_side_out();
+    a_kernel_is_judged_by_more_than_one_step();
     time_that_is_spared_may_be_spent();
     a_wait_is_over_though_the_next_launch_came_first();
     the_share_against_starvation_is_of_the_time();
