@@ -8,6 +8,7 @@
 #include "driver.hpp"
 #include "image.hpp"
 #include "jit_options.hpp"
+#include "pool.hpp"
 
 using namespace fikit::sim;
 
@@ -33,6 +34,7 @@ CUresult load_module(CUmodule* handle, const std::vector<std::byte>& bytes, cons
             if (const CUresult result = read(driver, bytes, options, loaded); result != CUDA_SUCCESS)
                 return result;
             if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
+            collect(driver);
             Image& image =
                 add_image(driver, std::move(loaded), context.owner != nullptr ? context.owner : &context);
             *handle = image.handle;

@@ -138,10 +138,18 @@ void Driver::release_variables(Image& image, int device) {
     }
 }
 
-void Driver::release_image(Image& image) {
+void Driver::release_variables(Image& image) {
     while (!image.variables.empty()) release_variables(image, image.variables.begin()->first);
+}
+
+void Driver::release_image(Image& image) {
+    const std::shared_ptr<Image> kept = image.shared_from_this();
     for (auto& entry : image.functions) functions.remove(entry.second.get());
     images.remove(&image);
+    if (kept.use_count() > 1)
+        retired_images.push_back(kept);
+    else
+        release_variables(image);
 }
 
 void Driver::destroy_context(Context& context) {

@@ -119,6 +119,7 @@ class Driver {
     std::map<std::uint64_t, Block> blocks;
     std::map<CUtexObject, TextureObject> textures;           // and surfaces
     std::vector<std::shared_ptr<MemoryPool>> retired_pools;  // destroyed, with allocations left
+    std::vector<std::shared_ptr<Image>> retired_images;      // unloaded, with launches that are not over
     MemoryPool* host_pool = nullptr;                         // made when first asked for
     std::map<std::uint64_t, std::size_t> reservations;
     std::uint64_t next_id = 1;
@@ -132,6 +133,7 @@ class Driver {
     Context* make_context(int device);
     void destroy_context(Context& context);
     void release_variables(Image& image, int device);
+    void release_variables(Image& image);
     void release_image(Image& image);
 
     // Brings a device up to now.

@@ -73,6 +73,11 @@ void collect(Driver& driver) {
     driver.pools.each(collect_one);
     for (const auto& pool : driver.retired_pools) collect_one(*pool);
     std::erase_if(driver.retired_pools, [](const auto& pool) { return pool->used == 0; });
+    std::erase_if(driver.retired_images, [&](const auto& image) {
+        if (image.use_count() > 1) return false;
+        driver.release_variables(*image);
+        return true;
+    });
 }
 
 CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::size_t bytes,
