@@ -142,17 +142,35 @@ uint64_t Channel::wish_for_room(uint32_t bytes) {
     return tail;
 }
 
+// Fills up what is left at the ring's end, where the record would not fit there. Called with the lock held.
+bool Channel::fit(uint32_t bytes) {
+    const uint64_t size = ring_mask_ + 1;
+    const uint64_t to_end = size - (head_ & ring_mask_);
+    const uint64_t pad = to_end < bytes ? to_end : 0;
+    if (head_ + pad + bytes - tail_seen_ > size) {
+        tail_seen_ = load_acquire(inbox_->tail);
+        if (head_ + pad + bytes - tail_seen_ > size) return false;
+    }
+    if (pad != 0) {
+        auto* record = reinterpret_cast<fikit_record*>(ring_ + (head_ & ring_mask_));
+        *record = {
+            .bytes = static_cast<uint32_t>(pad), .op = FIKIT_OP_PAD, .flags = 0, .stream = 0, .reserved = 0};
+        head_ += pad;  // published with the record behind it
+    }
+    return true;
+}
+
 // Called with the lock held; returns with it held only on success.
-Status Channel::wait_for_room(uint32_t bytes, int64_t deadline) {
-    for (;;) {
+Status Channel::make_room(uint32_t bytes, int64_t deadline) {
+    while (!fit(bytes)) {
         const uint64_t tail = wish_for_room(bytes);
         lock_.unlock();
         const Status status =
             wait_until([&] { return load_acquire(inbox_->tail) >= tail; }, deadline, Patience{0});
         if (status != status::success) return status;
         lock_.lock();
-        if (fit(bytes)) return status::success;
     }
+    return status::success;
 }
 
 Status Channel::wait(bool (*done)(const void*), const void* context, int64_t deadline,

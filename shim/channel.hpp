@@ -64,8 +64,8 @@ class Channel {
         if (const Status status = usable()) [[unlikely]]
             return status;
         lock_.lock();
-        if (!fit(bytes)) [[unlikely]]
-            if (const Status status = wait_for_room(bytes, deadline)) return status;
+        if (!has_room(bytes)) [[unlikely]]
+            if (const Status status = make_room(bytes, deadline)) return status;
         record = ring_ + (head_ & ring_mask_);
         reserved_ = bytes;
         return status::success;
@@ -135,9 +135,13 @@ class Channel {
         uint32_t alive;
     };
 
+    // Whether there is room at the head, as far as was seen, before the ring's end.
+    bool has_room(uint32_t bytes) const {
+        return (head_ & ring_mask_) + bytes <= ring_mask_ + 1 && head_ + bytes - tail_seen_ <= ring_mask_ + 1;
+    }
     bool fit(uint32_t bytes);
     uint64_t wish_for_room(uint32_t bytes);
-    Status wait_for_room(uint32_t bytes, int64_t deadline);
+    Status make_room(uint32_t bytes, int64_t deadline);
     Status wait(bool (*done)(const void*), const void* context, int64_t deadline, Patience patience) const;
     bool hung_up() const;
     Status await_answer();
@@ -189,22 +193,5 @@ class Locked {
   private:
     pthread_mutex_t& mutex_;
 };
-
-inline bool Channel::fit(uint32_t bytes) {
-    const uint64_t size = ring_mask_ + 1;
-    const uint64_t to_end = size - (head_ & ring_mask_);
-    const uint64_t pad = to_end < bytes ? to_end : 0;
-    if (head_ + pad + bytes - tail_seen_ > size) [[unlikely]] {
-        tail_seen_ = load_acquire(inbox_->tail);
-        if (head_ + pad + bytes - tail_seen_ > size) return false;
-    }
-    if (pad != 0) [[unlikely]] {
-        auto* record = reinterpret_cast<fikit_record*>(ring_ + (head_ & ring_mask_));
-        *record = {
-            .bytes = static_cast<uint32_t>(pad), .op = FIKIT_OP_PAD, .flags = 0, .stream = 0, .reserved = 0};
-        head_ += pad;  // published with the record behind it
-    }
-    return true;
-}
 
 }  // namespace fikit

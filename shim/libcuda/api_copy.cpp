@@ -25,8 +25,9 @@ struct Found {
 // Where a range lies. Beyond the end of an allocation nothing may be touched.
 Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
-    if (!ranges.find(address, range)) return {gpu ? Kind::wrong : Kind::host, -1};
-    if (!ranges.holds(range, address, bytes)) return {Kind::wrong, -1};
+    const Ranges::Held held = ranges.find(address, bytes, range);
+    if (held == Ranges::Held::nowhere) return {gpu ? Kind::wrong : Kind::host, -1};
+    if (held == Ranges::Held::partly) return {Kind::wrong, -1};
     if (range.on_device()) return {Kind::device, range.device, range.kind == Range::Kind::managed};
     return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
 }
@@ -144,14 +145,25 @@ CUresult capture_fill(uint32_t stream, const CUDA_MEMSET_NODE_PARAMS& rows) {
     });
 }
 
+// Without peer access a call fills its stream's device's memory, or managed memory; a graph's node any.
+enum class Reach { own, all };
+
+bool lies_across(const Range& range, uint32_t stream) {
+    return range.on_device() && range.device != stream >> stream_bits;
+}
+bool within_reach(const Range& range, uint32_t stream) {
+    return !lies_across(range, stream) || range.kind == Range::Kind::managed;
+}
+
 template <class Value>
-CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
+CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Reach reach) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
-    if (address % sizeof value != 0 || !ranges.find(address, range)) return CUDA_ERROR_INVALID_VALUE;
-    if (count > UINT64_MAX / sizeof value || !ranges.holds(range, address, count * sizeof value))
+    if (address % sizeof value != 0 || count > UINT64_MAX / sizeof value ||
+        ranges.find(address, count * sizeof value, range) != Ranges::Held::wholly)
         return CUDA_ERROR_INVALID_VALUE;
-    const bool across = range.on_device() && range.device != device_of(stream).ordinal;
+    if (reach == Reach::own && !within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
+    const bool across = lies_across(range, stream);
     if (captures.capturing(stream)) {
         if (!range.on_device()) return captures.forbid(stream);
         if (across) {
@@ -169,20 +181,11 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream) {
     return CUDA_SUCCESS;
 }
 
-// The stream of a fill: without peer access it fills its own device's memory, or managed memory.
-CUresult find_filling(CUstream handle, uint64_t address, uint32_t& stream) {
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    Range range;
-    const bool across = ranges.find(address, range) && range.on_device() &&
-                        range.kind != Range::Kind::managed && range.device != device_of(stream).ordinal;
-    return across ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
-}
-
 template <class Value>
 CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count) {
     uint32_t stream = 0;
-    if (const CUresult result = find_filling(handle, address, stream); result != CUDA_SUCCESS) return result;
-    return fill(address, value, count, stream);
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    return fill(address, value, count, stream, Reach::own);
 }
 
 template <class Value>
@@ -195,15 +198,16 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
         (height > 1 && (pitch % sizeof value != 0 || pitch < row)))
         return CUDA_ERROR_INVALID_VALUE;
     Range range;
-    if (!ranges.find(address, range) || !ranges.holds(range, address, last + row))
-        return CUDA_ERROR_INVALID_VALUE;
+    if (ranges.find(address, last + row, range) != Ranges::Held::wholly) return CUDA_ERROR_INVALID_VALUE;
     uint32_t stream = 0;
-    if (const CUresult result = find_filling(handle, address, stream); result != CUDA_SUCCESS) return result;
-    if (pitch == width * sizeof value) return fill(address, value, width * height, stream);
+    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (!within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
+    if (pitch == width * sizeof value) return fill(address, value, width * height, stream, Reach::all);
     if (captures.capturing(stream))
         return capture_fill(stream, {address, pitch, value, sizeof value, width, height});
     for (uint64_t y = 0; y < height; ++y)
-        if (const CUresult result = fill(address + y * pitch, value, width, stream); result != CUDA_SUCCESS)
+        if (const CUresult result = fill(address + y * pitch, value, width, stream, Reach::all);
+            result != CUDA_SUCCESS)
             return result;
     return CUDA_SUCCESS;
 }
@@ -230,9 +234,9 @@ bool is_memory_of(uint64_t address, const Device& device) {
 }
 
 CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream) {
-    if (width == 1) return fill(address, static_cast<uint8_t>(value), count, stream);
-    if (width == 2) return fill(address, static_cast<uint16_t>(value), count, stream);
-    return fill(address, value, count, stream);
+    if (width == 1) return fill(address, static_cast<uint8_t>(value), count, stream, Reach::all);
+    if (width == 2) return fill(address, static_cast<uint16_t>(value), count, stream, Reach::all);
+    return fill(address, value, count, stream, Reach::all);
 }
 
 CUresult cuMemcpy(CUdeviceptr to, CUdeviceptr from, size_t bytes) {

@@ -103,10 +103,11 @@ CUresult find_memory(CUresult result, CUmemorytype type, const CUDA_MEMCPY3D& c,
     const Side& side = end.side;
     end.end.pitch = side.pitch;
     end.end.height = side.slice / side.pitch;
-    end.known = ranges.find(side.address, end.range);
-    if (!end.known) return type == CU_MEMORYTYPE_DEVICE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     const uint64_t bytes = (c.Depth - 1) * side.slice + (c.Height - 1) * side.pitch + c.WidthInBytes;
-    return ranges.holds(end.range, side.address, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const Ranges::Held held = ranges.find(side.address, bytes, end.range);
+    end.known = held != Ranges::Held::nowhere;
+    if (!end.known) return type == CU_MEMORYTYPE_DEVICE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    return held == Ranges::Held::wholly ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult find_ends(const CUDA_MEMCPY3D& c, End& to, End& from) {

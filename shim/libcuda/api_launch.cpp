@@ -13,9 +13,9 @@
 namespace fikit::shim {
 namespace {
 
-// By value: what an uncaptured launch is made of stays in registers.
+// What a plain launch is made of stays in registers: it is written to memory, as a copy, for others alone.
 template <class Pack>
-[[gnu::noinline]] CUresult capture(const Function& function, LaunchShape shape,
+[[gnu::noinline]] CUresult capture(const Function& function, const LaunchShape& shape,
                                    const fikit_attribute* attributes, Pack pack) {
     return captures.add(shape.stream, CU_GRAPH_NODE_TYPE_KERNEL, [&](Node& node) {
         node.function = reinterpret_cast<CUfunction>(const_cast<Function*>(&function));
@@ -30,14 +30,16 @@ template <class Pack>
 template <class Pack>
 [[gnu::always_inline]] inline CUresult issue(const Function& function, const LaunchShape& shape,
                                              const fikit_attribute* attributes, const Pack& pack) {
-    if (captures.capturing(shape.stream)) [[unlikely]]
-        return capture(function, shape, attributes, pack);
+    if (captures.capturing(shape.stream)) [[unlikely]] {
+        const LaunchShape captured = shape;
+        return capture(function, captured, attributes, pack);
+    }
     LaunchShape issued = shape;
     issued.stream = stream_number(shape.stream);
     return result_of(producer_of(shape.stream).launch_with(issued, attributes, pack));
 }
 
-[[gnu::always_inline]] inline CUresult launch(const Function& function, LaunchShape& shape,
+[[gnu::always_inline]] inline CUresult launch(const Function& function, LaunchShape shape,
                                               const fikit_attribute* attributes, void** parameters,
                                               void** extra) {
     if (!possible(shape, function)) [[unlikely]]
@@ -58,7 +60,7 @@ template <class Pack>
     return twin_of(*function, device_of(stream));
 }
 
-[[gnu::noinline]] CUresult launch_twin(const Function& function, LaunchShape shape, void** parameters,
+[[gnu::noinline]] CUresult launch_twin(const Function& function, const LaunchShape& shape, void** parameters,
                                        void** extra) {
     const Function* const twin = on_device_of(shape.stream, &function);
     return twin != nullptr ? launch(*twin, shape, nullptr, parameters, extra) : CUDA_ERROR_INVALID_HANDLE;
@@ -121,11 +123,15 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int gri
     const Function* const function = function_of(handle);
     if (function == nullptr) [[unlikely]]
         return CUDA_ERROR_INVALID_HANDLE;
-    LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 0};
-    if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) [[unlikely]]
+    uint32_t name = 0;
+    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) [[unlikely]]
         return result;
-    if (function->device != shape.stream >> stream_bits) [[unlikely]]
-        return launch_twin(*function, shape, parameters, extra);
+    const LaunchShape shape = {0, name, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
+                               0, 0};
+    if (function->device != name >> stream_bits) [[unlikely]] {
+        const LaunchShape other = shape;
+        return launch_twin(*function, other, parameters, extra);
+    }
     return launch(*function, shape, nullptr, parameters, extra);
 }
 

@@ -187,9 +187,10 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     if (address == 0) return CUDA_SUCCESS;
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
-    if (ranges.find(address, range) && range.kind == Range::Kind::managed) return CUDA_ERROR_INVALID_VALUE;
+    const bool known = ranges.find(address, range);
+    if (known && range.kind == Range::Kind::managed) return CUDA_ERROR_INVALID_VALUE;
     // What other devices still do with it, their own order does not tell.
-    if (ranges.find(address, range) && range.device != device_of(name).ordinal)
+    if (known && range.device != name >> stream_bits)
         if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
             return result_of(status);
     return free_memory(address);

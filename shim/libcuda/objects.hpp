@@ -140,7 +140,7 @@ inline bool is_blocking(CUstream handle) {
 // The stream's name in the process (process.hpp).
 inline CUresult find_stream(CUstream handle, uint32_t& name) {
     if (is_default(handle)) [[unlikely]] {
-        const Thread& caller = thread;
+        const Thread& caller = calling_thread();
         const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && caller.zero_is_own);
         const Context* const context = caller.current();
         if (context == nullptr) return no_context();  // a default stream is the context's

@@ -9,16 +9,19 @@ constinit Ranges ranges;
 
 namespace {
 
-class Writing {
+template <int (*take)(pthread_rwlock_t*)>
+class Holding {
   public:
-    explicit Writing(pthread_rwlock_t& lock) : lock_(lock) { pthread_rwlock_wrlock(&lock_); }
-    ~Writing() { pthread_rwlock_unlock(&lock_); }
-    Writing(const Writing&) = delete;
-    Writing& operator=(const Writing&) = delete;
+    explicit Holding(pthread_rwlock_t& lock) : lock_(lock) { take(&lock_); }
+    ~Holding() { pthread_rwlock_unlock(&lock_); }
+    Holding(const Holding&) = delete;
+    Holding& operator=(const Holding&) = delete;
 
   private:
     pthread_rwlock_t& lock_;
 };
+using Reading = Holding<pthread_rwlock_rdlock>;
+using Writing = Holding<pthread_rwlock_wrlock>;
 
 }  // namespace
 
@@ -78,29 +81,28 @@ bool Ranges::take_of(const Context& context, Range& range) {
     return false;
 }
 
-bool Ranges::find(uint64_t address, Range& range) const {
-    pthread_rwlock_rdlock(&lock_);
+Ranges::Held Ranges::find(uint64_t address, uint64_t bytes, Range& range) const {
+    const Reading lock(lock_);
     const uint32_t at = after(address);
-    const bool found = at != 0 && address - ranges_[at - 1].address < ranges_[at - 1].bytes;
-    if (found) range = ranges_[at - 1];
-    pthread_rwlock_unlock(&lock_);
-    return found;
+    if (at == 0) return Held::nowhere;
+    const Range& found = ranges_[at - 1];
+    const uint64_t offset = address - found.address;
+    if (offset >= found.bytes) return Held::nowhere;
+    range = found;
+    const uint64_t room = found.bytes - offset;
+    if (bytes <= room) return Held::wholly;
+    const bool goes_on = found.kind == Range::Kind::mapped && mapped(at, address + room, bytes - room);
+    return goes_on ? Held::wholly : Held::partly;
 }
 
-bool Ranges::holds(const Range& range, uint64_t address, uint64_t bytes) const {
-    const uint64_t room = range.bytes - (address - range.address);
-    if (bytes <= room) return true;
-    if (range.kind != Range::Kind::mapped) return false;
-    uint64_t left = bytes - room, next = range.address + range.bytes;
-    pthread_rwlock_rdlock(&lock_);
-    for (uint32_t at = after(range.address); at < count_ && left != 0; ++at) {
+bool Ranges::mapped(uint32_t at, uint64_t address, uint64_t bytes) const {
+    for (; at < count_ && bytes != 0; ++at) {
         const Range& more = ranges_[at];
-        if (more.kind != Range::Kind::mapped || more.address != next) break;
-        left -= left < more.bytes ? left : more.bytes;
-        next += more.bytes;
+        if (more.kind != Range::Kind::mapped || more.address != address) break;
+        bytes -= bytes < more.bytes ? bytes : more.bytes;
+        address += more.bytes;
     }
-    pthread_rwlock_unlock(&lock_);
-    return left == 0;
+    return bytes == 0;
 }
 
 }  // namespace fikit::shim

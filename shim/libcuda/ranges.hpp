@@ -43,14 +43,16 @@ class Ranges {
     bool add(Range range);
     // The range that begins at `address`, which is forgotten; false when there is none of the kind.
     bool take(uint64_t address, Range::Kind kind, Range& range);
-    bool find(uint64_t address, Range& range) const;
-    // Whether so many bytes lie in the range, or in what a program has mapped behind it.
-    bool holds(const Range& range, uint64_t address, uint64_t bytes) const;
+    bool find(uint64_t address, Range& range) const { return find(address, 0, range) != Held::nowhere; }
+    // And how much of so many bytes lies in the range, or in what a program has mapped behind it.
+    enum class Held : uint8_t { nowhere, partly, wholly };
+    Held find(uint64_t address, uint64_t bytes, Range& range) const;
     // Any one that goes with the context, and is forgotten; false when there is none.
     bool take_of(const Context& context, Range& range);
 
   private:
     uint32_t after(uint64_t address) const;  // index of the first range that begins beyond
+    bool mapped(uint32_t at, uint64_t address, uint64_t bytes) const;  // from that range on
 
     mutable pthread_rwlock_t lock_ = PTHREAD_RWLOCK_INITIALIZER;
     Range* ranges_ = nullptr;

@@ -24,12 +24,20 @@ struct Thread {
 
 extern constinit thread_local Thread thread;
 
+// For whoever uses it more than once: where it is takes a call to tell, which the compiler would make at each
+// use.
+inline Thread& calling_thread() {
+    Thread* it = &thread;
+    asm("" : "+r"(it));
+    return *it;
+}
+
 // What a call that needs a current context gets without one, also where it has been destroyed: a function in
 // a stream must not call CUDA.
-CUresult no_context();
+[[gnu::cold]] CUresult no_context();
 
 // The calling thread's own default stream on the device; made when it is first named.
-CUresult own_default_stream(Device& device, uint32_t& stream);
+[[gnu::noinline]] CUresult own_default_stream(Device& device, uint32_t& stream);
 
 class PerThreadDefault {
   public:

@@ -181,9 +181,12 @@ void test_only_mappings_go_on_behind_their_end() {
         CHECK(ranges.add({.address = address, .bytes = 500, .kind = Range::Kind::mapped}));
     CHECK(ranges.add({.address = 4000, .bytes = 500, .kind = Range::Kind::device}));
     CHECK(ranges.add({.address = 4500, .bytes = 500, .kind = Range::Kind::device}));
-    CHECK(ranges.find(1100, found) && ranges.holds(found, 1100, 400) && ranges.holds(found, 1100, 1400));
-    CHECK(!ranges.holds(found, 1100, 1401) && !ranges.holds(found, 1100, UINT64_MAX));
-    CHECK(ranges.find(4100, found) && ranges.holds(found, 4100, 400) && !ranges.holds(found, 4100, 401));
+    using Held = Ranges::Held;
+    const auto held = [&](uint64_t address, uint64_t bytes) { return ranges.find(address, bytes, found); };
+    CHECK(held(1100, 400) == Held::wholly && held(1100, 1400) == Held::wholly && found.address == 1000);
+    CHECK(held(1100, 1401) == Held::partly && held(1100, UINT64_MAX) == Held::partly);
+    CHECK(held(4100, 400) == Held::wholly && held(4100, 401) == Held::partly && found.address == 4000);
+    CHECK(held(2500, 1) == Held::nowhere && held(999, 2) == Held::nowhere);
 }
 
 std::string chosen_of(const char* wished) {
