@@ -113,9 +113,11 @@ class Porter {
         const Locked lock(mutex_);
         for (Gate** link = &first_; *link != nullptr; link = &(*link)->next) {
             Gate* const gate = *link;
-            const bool over =
-                failed(gate->at, look) != status::success || failed(gate->awaited, look) != status::success;
-            if (!over && (!reached(gate->at) || !reached(gate->awaited))) continue;
+            const bool gone = failed(gate->at, look) != status::success;
+            const bool lost = failed(gate->awaited, look) != status::success;
+            // What waits for a device that is lost opens in its turn, too: a stream goes on with the number
+            // that was opened last.
+            if (!gone && (!reached(gate->at) || (!lost && !reached(gate->awaited)))) continue;
             *link = gate->next;
             if (last_ == &gate->next) last_ = link;
             return gate;
