@@ -110,8 +110,9 @@ inline bool Core::serve_ring(Session& session) {
     return progress;
 }
 
-// High-priority sessions wait for nobody, not even for a round of the others' operations. Nor does the look at
-// what they have done: seen after a row of gated launches, of 3 us each, it would seem to have been delayed.
+// High-priority sessions wait for nobody, not even for a round of the others' operations. Nor does the look
+// at what they have done: seen after a row of gated launches, of 3 us each, it would seem to have been
+// delayed.
 inline bool Core::serve_high() {
     bool progress = false;
     for (const auto& session : sessions_) {
