@@ -17,7 +17,10 @@ from typing import Any, Final
 from fikitd.configuration import DeviceSection
 from fikitd.errors import DeviceUnavailableError
 
-CHOICES: Final = "auto (NVIDIA GPUs, or the simulated one where there is none), sim, or the index of one GPU"
+CHOICES: Final = (
+    "auto (the NVIDIA GPUs that CUDA_VISIBLE_DEVICES shows, or the simulated one where there is none), sim, "
+    "or the index of one GPU"
+)
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
 SIMULATED_MEMORY_BYTES: Final = 4 << 30
 SIMULATED_COMPUTE_CAPABILITY: Final = 90

@@ -5,6 +5,8 @@
 // copies are asynchronous where the name says so. Copies inside the device never make the host wait,
 // whatever their name.
 #include <cstring>
+#include <set>
+#include <utility>
 
 #include "capture.hpp"
 
@@ -22,6 +24,31 @@ void stage(Copy& copy) {
     }
 }
 
+// The legacy streams of other devices whose memory a copy reaches.
+std::vector<Stream*> elsewhere(Driver& driver, const Copy& copy, int device) {
+    std::set<int> others;
+    for (const Place& place : {copy.destination, copy.source}) {
+        const Block* block = place.host ? nullptr : driver.block_of(place.address);
+        if (block != nullptr && !block->host() && block->device != device) others.insert(block->device);
+    }
+    std::vector<Stream*> streams;
+    if (others.empty()) return streams;
+    driver.contexts.each([&](Context& context) {
+        if (context.alive && others.contains(context.device)) streams.push_back(&context.legacy);
+    });
+    return streams;
+}
+
+// Puts an operation into each stream, each behind the one before and the first behind `last`; gives the last.
+OperationPtr thread(Driver& driver, const std::vector<Stream*>& streams, OperationPtr last) {
+    for (Stream* stream : streams) {
+        auto marker = std::make_shared<Operation>();
+        driver.enqueue(*stream, marker, last);
+        last = std::move(marker);
+    }
+    return last;
+}
+
 CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
@@ -35,13 +62,20 @@ CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
             const bool staged = plan.pageable_source && plan.bytes <= model::pageable_staged &&
                                 !plan.parts.front().destination.host;
             const bool waits = plan.pageable ? !staged : wait == Wait::yes && !plan.inside;
+            // In the legacy stream a copy between devices begins after what either was given before, and ends
+            // before what either is given later (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").
+            std::vector<Stream*> others;
+            if (wait == Wait::yes && stream.kind == Stream::Kind::legacy)
+                others = elsewhere(driver, plan.parts.front(), stream.context->device);
+            OperationPtr before = thread(driver, others, nullptr);
             OperationPtr last;
             for (Copy& part : plan.parts) {
                 if (staged) stage(part);
                 last = std::make_shared<Operation>();
                 last->work = std::move(part);
-                driver.enqueue(stream, last);
+                driver.enqueue(stream, last, std::exchange(before, nullptr));
             }
+            thread(driver, others, last);
             return waits ? driver.wait(lock, device, last) : CUDA_SUCCESS;
         });
 }

@@ -12,6 +12,23 @@ using namespace fikit::test;
 
 namespace {
 
+// A known kernel of a high session, which leaves room on all SMs, and a gated one that fills them.
+Work small(Nanoseconds length) {
+    Work work;
+    work.known = true;
+    work.blocks = 16;
+    work.per_sm = 8;
+    work.expected = work.shortest = work.longest = work.block = length;
+    return work;
+}
+Work large() {
+    Work work = small(5 * us);
+    work.key = 1000;
+    work.blocks = 4000;
+    work.waves = 4;
+    return work;
+}
+
 // Steps of 20 kernels of a high session with gated ones between them, whose last launch ends late or does
 // not.
 struct Accidents {
@@ -25,15 +42,7 @@ struct Accidents {
 
     // How many of the gated kernels passed.
     unsigned steps(int count, Nanoseconds late) {
-        Work high;
-        high.known = true;
-        high.blocks = 16;
-        high.per_sm = 8;
-        high.expected = high.shortest = high.longest = high.block = 5 * us;
-        Work low = high;
-        low.key = 1000;
-        low.blocks = 4000;
-        low.waves = 4;
+        Work high = small(5 * us), low = large();
         low.expected = low.longest = 20 * us;
         unsigned passed = 0;
         for (int step = 0; step < count; ++step) {
@@ -96,11 +105,7 @@ Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared) {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->spared(0, spared);
-    Work high;
-    high.known = true;
-    high.blocks = 16;
-    high.per_sm = 8;
-    high.expected = high.shortest = high.longest = high.block = kernel;
+    Work high = small(kernel);
     Nanoseconds now = 100 * ms;
     for (int step = 0; step < 100; ++step) {
         const Nanoseconds begin = now;
@@ -136,15 +141,7 @@ void a_wait_is_over_though_the_next_launch_came_first() {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
-    Work high;
-    high.known = true;
-    high.blocks = 16;
-    high.per_sm = 8;
-    high.expected = high.shortest = high.longest = high.block = 5 * us;
-    Work low = high;
-    low.key = 1000;
-    low.blocks = 4000;
-    low.waves = 4;
+    Work high = small(5 * us), low = large();
     low.gated = true;
     Nanoseconds now = 100 * ms;
     constexpr int steps = 50, launches = 20;

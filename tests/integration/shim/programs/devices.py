@@ -1,6 +1,7 @@
 """Two devices in one process: each with a context, memory and kernels; copies and waits between them."""
 
 import ctypes
+import time
 
 from calls import KERNELS, done, read
 from cuda.bindings import driver
@@ -51,6 +52,7 @@ for ordinal, each in enumerate(here):
     done(driver.cuCtxSetCurrent(each.context))
     print(int(done(driver.cuCtxGetDevice())), done(driver.cuModuleGetGlobal(each.module, b"seen"))[1])
     done(driver.cuMemsetD32(each.memory, 10 * (ordinal + 1), MANY // 4))
+    done(driver.cuCtxSynchronize())
     each.add(3)
     done(driver.cuStreamSynchronize(each.stream))
     ordinals = [
@@ -90,6 +92,18 @@ two.add(1)
 done(driver.cuMemcpyAsync(one.memory, two.memory, 8, two.stream))
 done(driver.cuStreamSynchronize(two.stream))
 print(read(one.memory, 8))
+
+# From the default stream a copy stands between what either device was given before and is given later.
+pause = HOST(lambda _argument: time.sleep(0.02))
+for first in here:
+    done(driver.cuCtxSetCurrent(first.context))
+    assert library.cuLaunchHostFunc(None, pause, None) == 0
+    two.add(stream=0)
+    done(driver.cuCtxSetCurrent(one.context))
+    done(driver.cuMemcpyDtoD(one.memory, two.memory, 4))
+    two.add(stream=0)
+    done(driver.cuCtxSynchronize())
+    print(read(one.memory), read(two.memory))
 
 # Memory of the other device, from a stream of this one.
 done(driver.cuCtxSetCurrent(one.context))
