@@ -31,7 +31,7 @@ extern "C" {
 #define FIKIT_STATIC_ASSERT _Static_assert
 #endif
 
-#define FIKIT_ABI_VERSION 4u
+#define FIKIT_ABI_VERSION 5u
 #define FIKIT_OUTBOX_MAGIC 0x584f464bu /* "KFOX" */
 #define FIKIT_INBOX_MAGIC 0x5849464bu  /* "KFIX" */
 
@@ -53,7 +53,7 @@ enum {
     FIKIT_MAX_TEXTURES = 65536,    /* texture and surface objects of a session */
     FIKIT_MAX_CALL_BYTES = 16384,  /* request payload of a call */
     FIKIT_MAX_REPLY_BYTES = 65536, /* reply payload of a call */
-    FIKIT_ERROR_TEXT = 256,        /* bytes, NUL-terminated */
+    FIKIT_ERROR_TEXT = 1024,       /* bytes, NUL-terminated */
     FIKIT_PAGE = 4096
 };
 

@@ -260,6 +260,11 @@ Status Channel::failed(char (*text)[FIKIT_ERROR_TEXT]) const {
         return status;
     }
     if (load_acquire(inbox_->ended) != 0) {
+        if (ended != nullptr && !__atomic_exchange_n(&told_, true, __ATOMIC_RELAXED)) {
+            char copy[FIKIT_ERROR_TEXT] = {};
+            memcpy(copy, inbox_->error_text, sizeof copy - 1);
+            ended(inbox_->error, copy);
+        }
         explain(inbox_->error_text);
         return inbox_->error != status::success ? inbox_->error : status::launch_failed;
     }

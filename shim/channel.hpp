@@ -125,6 +125,8 @@ class Channel {
     // Ends the session from this side. The mappings stay until the destructor.
     void end();
     bool forked() const { return load_relaxed(guard_->alive) == 0; }
+    // Is called, if set, when a session is first found to have ended with an error, with its text.
+    static inline void (*ended)(Status error, const char* text) = nullptr;
 
     fikit_note* notes() const { return reinterpret_cast<fikit_note*>(outbox_bytes_ + FIKIT_NOTES_OFFSET); }
     uint8_t* staging() const { return outbox_bytes_ + staging_offset_; }
@@ -156,9 +158,10 @@ class Channel {
     uint32_t reserved_ = 0;
     uint64_t head_ = 0;
     uint64_t tail_seen_ = 0;
-    uint32_t rung_ = 0;        // the value of `parked` that was answered last
-    mutable int failure_ = 0;  // CUresult found out on this side
-    Guard* guard_ = nullptr;   // a page of its own
+    uint32_t rung_ = 0;          // the value of `parked` that was answered last
+    mutable int failure_ = 0;    // CUresult found out on this side
+    mutable bool told_ = false;  // to `ended`
+    Guard* guard_ = nullptr;     // a page of its own
     fikit_outbox* outbox_ = nullptr;
     const fikit_inbox* inbox_ = nullptr;
     uint8_t* ring_ = nullptr;

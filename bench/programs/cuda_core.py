@@ -92,6 +92,27 @@ for _ in range(2):
     graph.launch(stream)
     stream.sync()
     print(read(result, 1))
+
+# Memory that the host has at the same address, from pools.
+resources = [
+    getattr(core, f"{kind}MemoryResource")(
+        getattr(core, f"{kind}MemoryResourceOptions")(**how) if how else None
+    )
+    for kind, how in (("Managed", {}), ("Managed", {"preferred_location": 0}), ("Pinned", {}))
+    if hasattr(core, f"{kind}MemoryResource")
+]
+for resource in resources:
+    shared = resource.allocate(4 * COUNT, stream=stream)
+    stream.sync()
+    ctypes.memmove(int(shared.handle), values, 4 * COUNT)
+    core.launch(stream, grid, scale, shared, ctypes.c_float(5.0), ctypes.c_uint(COUNT))
+    memory.copy_from(shared, stream=stream)
+    stream.sync()
+    print(
+        (ctypes.c_float * 4).from_address(int(shared.handle))[:], read(memory, 3), shared.is_host_accessible
+    )
+    shared.close(stream)
+    resource.close()
 for buffer in (memory, result, doubles):
     buffer.close(stream)
 stream.sync()

@@ -290,12 +290,14 @@ void Core::check_health(Nanoseconds now) {
 // The context is lost: every session gets CUDA's sticky error, then the process ends.
 void Core::fail(CUresult error, const std::string& what) {
     int none = 0;
-    const std::string text = what + ": " + driver_.describe(error);
+    std::string text = what + ": " + driver_.describe(error);
     {
         const std::lock_guard lock(ended_mutex_);
         if (!failure_.compare_exchange_strong(none, static_cast<int>(error))) return;
         failure_text_ = text;
     }
+    if (error == CUDA_ERROR_ASSERT)
+        text += '\n' + failed_assertions_.text(FIKIT_ERROR_TEXT - text.size() - 2);
     for (const auto& session : sessions_) {
         end_session(*session, static_cast<int>(error), text);
         announce(*session);

@@ -347,6 +347,7 @@ class Core {
     uint64_t own_at_ = 0;      // likewise
     std::mutex memory_mutex_;  // one allocation at a time, so that limits hold
     Printed printed_{settings_.printed};
+    FailedAssertions failed_assertions_;
     std::array<uint8_t, FIKIT_IDENTITY> identity_{};  // of this executor, for handles between processes
     // What sessions share with each other, by number (memory_mutex_).
     std::map<uint32_t, std::weak_ptr<SharedExtent>> shared_extents_;

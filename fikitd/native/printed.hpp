@@ -1,13 +1,19 @@
-// What kernels print. The driver writes it to this process' standard output, which the executor has made a
-// file of its own; whoever synchronises gets it, so a session's text is told from another's only as far as
-// they synchronise after their own kernels.
+// What kernels print, and which of their assertions failed. The driver writes the former to this process'
+// standard output, which the executor has made a file of its own; whoever synchronises gets it, so a
+// session's text is told from another's only as far as they synchronise after their own kernels. The latter
+// it writes to standard error, which is the executor's log; all sessions that end with them get the first of
+// them.
 #pragma once
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
+#include <string>
+#include <string_view>
 
 namespace fikit {
 
@@ -32,6 +38,40 @@ class Printed {
     std::mutex mutex_;
     int descriptor_;
     off_t read_ = 0;
+};
+
+class FailedAssertions {
+  public:
+    FailedAssertions() : begin_(size()) {}
+
+    // Whole lines, at most so many bytes; none where standard error is no file.
+    std::string text(size_t most) const {
+        const int log = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (log < 0) return {};
+        std::string read(1 << 20, '\0');
+        // The daemon shortens a log that has grown too long.
+        const ssize_t got = pread(log, read.data(), read.size(), begin_ <= size() ? begin_ : 0);
+        close(log);
+        std::string found;
+        std::string_view left(read.data(), got > 0 ? static_cast<size_t>(got) : 0);
+        while (!left.empty()) {
+            const std::string_view line = left.substr(0, left.find('\n'));
+            left.remove_prefix(std::min(left.size(), line.size() + 1));
+            if (line.find(": block: [") == line.npos || line.find("] Assertion `") == line.npos) continue;
+            if (found.size() + line.size() + 1 > most) break;
+            found.append(line).push_back('\n');
+        }
+        return found;
+    }
+
+  private:
+    static constexpr const char* path = "/proc/self/fd/2";
+    static off_t size() {
+        struct stat state{};
+        return stat(path, &state) == 0 && S_ISREG(state.st_mode) ? state.st_size : 0;
+    }
+
+    off_t begin_;
 };
 
 }  // namespace fikit

@@ -22,9 +22,11 @@ bool is_device(const Driver& driver, int device) {
 
 // Whether the simulator has pools for such memory.
 CUresult check_location(const Driver& driver, const CUmemLocation& location, CUmemAllocationType type) {
-    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
-    if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if (!managed && type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
     switch (location.type) {
+        case CU_MEM_LOCATION_TYPE_NONE:
+            return managed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
         case CU_MEM_LOCATION_TYPE_DEVICE:
             return is_device(driver, location.id) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
         case CU_MEM_LOCATION_TYPE_HOST:
@@ -45,6 +47,7 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
     }
     auto pool = std::make_shared<MemoryPool>();
     pool->properties = properties;
+    if (pool->managed() && properties.maxSize != 0) return CUDA_ERROR_INVALID_VALUE;
     if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
         if (properties.handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || pool->on_host())
             return CUDA_ERROR_NOT_SUPPORTED;
@@ -69,6 +72,7 @@ CUresult allocate(Driver& driver, Stream& stream, MemoryPool& pool, std::size_t 
     *address = 0;
     if (bytes == 0) return stream.capture.capture ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
     if (!stream.capture.capture) return pool_allocate(driver, pool, *stream.context, bytes, address);
+    if (pool.managed()) return CUDA_ERROR_NOT_SUPPORTED;
     AllocateCommand command;
     command.properties = pool.properties;
     command.memory = allocate_graph_memory(driver, stream.context->device, bytes);
@@ -90,8 +94,8 @@ CUresult named_pool(const CUmemLocation* location, CUmemAllocationType type, CUm
         const CUresult result = check_location(driver, *location, type);
         if (result == CUDA_ERROR_INVALID_DEVICE && current) return CUDA_ERROR_INVALID_VALUE;
         if (result != CUDA_SUCCESS) return result;
-        if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) {
-            *handle = host_pool(driver).handle;
+        if (location->type != CU_MEM_LOCATION_TYPE_DEVICE || type == CU_MEM_ALLOCATION_TYPE_MANAGED) {
+            *handle = preset_pool(driver, *location, type).handle;
             return CUDA_SUCCESS;
         }
         const MemoryPool& preset = preset_pool(driver, location->id);
@@ -243,6 +247,7 @@ CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAlloc
     return named_pool(location, type, pool, true);
 }
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
+    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
     if (location == nullptr || location->type != CU_MEM_LOCATION_TYPE_DEVICE ||
         type != CU_MEM_ALLOCATION_TYPE_PINNED) {
         return CUDA_ERROR_INVALID_VALUE;

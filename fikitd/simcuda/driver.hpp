@@ -120,7 +120,6 @@ class Driver {
     std::map<CUtexObject, TextureObject> textures;           // and surfaces
     std::vector<std::shared_ptr<MemoryPool>> retired_pools;  // destroyed, with allocations left
     std::vector<std::shared_ptr<Image>> retired_images;      // unloaded, with launches that are not over
-    MemoryPool* host_pool = nullptr;                         // made when first asked for
     std::map<std::uint64_t, std::size_t> reservations;
     std::uint64_t next_id = 1;
 

@@ -146,13 +146,13 @@ struct Block {
     MemoryPool* pool = nullptr;               // pooled
     bool synchronous = false;                 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
     bool on_host = false;                     // the host reads it at its own address
-    std::shared_ptr<ManagedAdvice> advice{};  // managed
+    std::shared_ptr<ManagedAdvice> advice{};  // of managed memory, a pool's or not
     bool host() const { return on_host; }
-    bool managed() const { return kind == Kind::managed; }
+    bool managed() const { return advice != nullptr; }
 };
 
-inline void make_managed(Block& block) {
-    block.kind = Block::Kind::managed;
+inline void make_managed(Block& block, Block::Kind kind = Block::Kind::managed) {
+    block.kind = kind;
     block.on_host = true;
     block.advice = std::make_shared<ManagedAdvice>(block.address, block.bytes);
 }

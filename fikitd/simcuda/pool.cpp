@@ -33,27 +33,31 @@ std::uint64_t allocate_shared(Driver& driver, MemoryPool& pool, std::size_t byte
 
 MemoryPool& preset_pool(Driver& driver, int device) {
     SimulatedDevice& simulated = *driver.devices[static_cast<std::size_t>(device)];
-    if (simulated.preset_pool == nullptr) {
-        auto pool = std::make_shared<MemoryPool>();
-        pool->preset = true;
-        pool->properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        pool->properties.location = {CU_MEM_LOCATION_TYPE_DEVICE, {device}};
-        simulated.preset_pool = simulated.pool = pool.get();
-        driver.pools.add(std::move(pool));
-    }
+    if (simulated.preset_pool == nullptr)
+        simulated.preset_pool = simulated.pool =
+            &preset_pool(driver, {CU_MEM_LOCATION_TYPE_DEVICE, {device}}, CU_MEM_ALLOCATION_TYPE_PINNED);
     return *simulated.preset_pool;
 }
 
-MemoryPool& host_pool(Driver& driver) {
-    if (driver.host_pool == nullptr) {
-        auto pool = std::make_shared<MemoryPool>();
-        pool->preset = true;
-        pool->properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
-        pool->properties.location.type = CU_MEM_LOCATION_TYPE_HOST;
-        driver.host_pool = pool.get();
-        driver.pools.add(std::move(pool));
-    }
-    return *driver.host_pool;
+MemoryPool& preset_pool(Driver& driver, const CUmemLocation& location, CUmemAllocationType type) {
+    const bool on_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    const bool on_node = location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA;  // there is one node
+    const auto where = on_node ? CU_MEM_LOCATION_TYPE_HOST : location.type;
+    const int id = on_device ? location.id : 0;
+    MemoryPool* found = nullptr;
+    driver.pools.each([&](MemoryPool& pool) {
+        const CUmemPoolProps& its = pool.properties;
+        if (pool.preset && its.allocType == type && its.location.type == where && its.location.id == id)
+            found = &pool;
+    });
+    if (found != nullptr) return *found;
+    auto pool = std::make_shared<MemoryPool>();
+    pool->preset = true;
+    pool->properties.allocType = type;
+    pool->properties.location = {where, {id}};
+    found = pool.get();
+    driver.pools.add(std::move(pool));
+    return *found;
 }
 
 void retire_pool(Driver& driver, MemoryPool& pool) {
@@ -102,6 +106,13 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
     block.id = driver.next_id++;
     block.pool = &pool;
     block.on_host = pool.on_host();
+    if (pool.managed()) {
+        make_managed(block, Block::Kind::pooled);
+        const CUmemLocation& location = pool.properties.location;
+        if (location.type != CU_MEM_LOCATION_TYPE_NONE)
+            block.advice->advise(got, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, location,
+                                 static_cast<int>(driver.devices.size()), CUDA_ERROR_INVALID_VALUE);
+    }
     driver.blocks[got] = block;
     count(pool, pool.used + bytes);
     *address = got;

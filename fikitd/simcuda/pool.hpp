@@ -27,7 +27,9 @@ struct MemoryPool {
     };
     std::vector<Pending> pending;  // freed, but perhaps still in use
 
-    bool on_host() const { return properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE; }
+    // Of managed memory the location is where it would rather be.
+    bool managed() const { return properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED; }
+    bool on_host() const { return managed() || properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE; }
     // One that may be exported has pages of its own; of an imported one there is only the other's.
     std::unique_ptr<PhysicalMemory> pages;
     std::unique_ptr<DeviceHeap> heap;
@@ -36,8 +38,8 @@ struct MemoryPool {
 
 // The pool of a device that is there from the start.
 MemoryPool& preset_pool(Driver& driver, int device);
-// The one in host memory.
-MemoryPool& host_pool(Driver& driver);
+// One of host or managed memory that is.
+MemoryPool& preset_pool(Driver& driver, const CUmemLocation& location, CUmemAllocationType type);
 // Takes away the handle; the pool lives on while it has allocations.
 void retire_pool(Driver& driver, MemoryPool& pool);
 // Gives back what streams have freed by now.

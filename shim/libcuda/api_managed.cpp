@@ -71,11 +71,8 @@ void forget(ManagedAdvice* advice) {
     delete advice;
 }
 
-CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flags) {
-    if (address == nullptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
-        return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
-    Range range = {.flags = flags, .kind = Range::Kind::managed, .context = thread.current()};
+CUresult allocate_managed(uint64_t bytes, const CUmemLocation& preferred, Range& range) {
+    range.kind = Range::Kind::managed;
     if (const CUresult result = allocate_host(bytes, range); result != CUDA_SUCCESS) return result;
     range.advice = new (std::nothrow) ManagedAdvice(range.address, bytes);
     if (range.advice == nullptr) {
@@ -83,9 +80,21 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
         free_host(range);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
+    if (preferred.type != CU_MEM_LOCATION_TYPE_NONE)
+        range.advice->advise(range.address, bytes, CU_MEM_ADVISE_SET_PREFERRED_LOCATION, preferred,
+                             device_count(), CUDA_ERROR_INVALID_VALUE);
     ranges.add(range);
-    *address = range.address;
     return CUDA_SUCCESS;
+}
+
+CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flags) {
+    if (address == nullptr || bytes == 0 || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
+    Range range = {.flags = flags, .context = thread.current()};
+    const CUresult result = allocate_managed(bytes, {CU_MEM_LOCATION_TYPE_NONE, {0}}, range);
+    if (result == CUDA_SUCCESS) *address = range.address;
+    return result;
 }
 
 CUresult cuMemAdvise_v2(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location) {

@@ -1,7 +1,8 @@
-// Device memory and stream-ordered pools, of host memory too.
+// Device memory and stream-ordered pools, of host and managed memory too.
 #include <stdlib.h>
 #include <string.h>
 
+#include <iterator>
 #include <new>
 
 #include "capture.hpp"
@@ -26,7 +27,9 @@ struct Pool {
     int device = 0;
     uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
     CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    bool on_host = false;  // pinned
+    bool on_host = false;                                       // pinned
+    bool managed = false;                                       // on the host, too
+    CUmemLocation location = {CU_MEM_LOCATION_TYPE_NONE, {0}};  // where managed memory would rather be
     uint64_t used_bytes = 0, most_bytes = 0;
 
     void give(uint64_t bytes) {
@@ -49,6 +52,24 @@ namespace {
 constinit Pool default_pools[most_gpus];
 Pool* current_pools[most_gpus];  // nullptr: the default one
 constinit Pool default_host_pool = {.on_host = true};
+// Of managed memory: by device, on the host, anywhere.
+constinit Pool default_managed_pools[most_gpus + 2];
+
+Pool& default_managed_pool(const CUmemLocation& location) {
+    const bool on_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    const bool anywhere = location.type == CU_MEM_LOCATION_TYPE_NONE;
+    const int id = on_device ? location.id : 0;
+    Pool& pool = default_managed_pools[on_device ? id : most_gpus + (anywhere ? 1 : 0)];
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const Locked lock(mutex);
+    if (!pool.managed) {
+        const auto type = on_device || anywhere ? location.type : CU_MEM_LOCATION_TYPE_HOST;
+        pool.location = {type, {id}};
+        pool.device = id;
+        pool.on_host = pool.managed = true;
+    }
+    return pool;
+}
 
 Pool& default_pool(const Device& device) {
     Pool& pool = default_pools[device.ordinal];
@@ -94,16 +115,21 @@ CUresult free_memory(CUdeviceptr address) {
         range.pool->take_back(range.bytes);
         return free_host(range);
     }
-    if (ranges.take(address, Range::Kind::managed, range)) return free_host(range);
+    if (ranges.take(address, Range::Kind::managed, range)) {
+        if (range.pool != nullptr) range.pool->take_back(range.bytes);
+        return free_host(range);
+    }
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(process.device(range.device).producer->memory_free(address));
 }
 
-CUresult allocate_pinned(CUdeviceptr* address, size_t bytes, Pool* pool) {
+CUresult allocate_on_host(CUdeviceptr* address, size_t bytes, Pool* pool) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Range range = {.kind = Range::Kind::pinned, .pool = pool};
-    const CUresult result = allocate_host(bytes, range);
+    if (pool->managed) range.flags = CU_MEM_ATTACH_GLOBAL;
+    const CUresult result =
+        pool->managed ? allocate_managed(bytes, pool->location, range) : allocate_host(bytes, range);
     if (result != CUDA_SUCCESS) return result;
     pool->give(bytes);
     *address = range.address;
@@ -175,7 +201,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
         *address = 0;
         return CUDA_SUCCESS;
     }
-    if (pool->on_host) return allocate_pinned(address, bytes, pool);
+    if (pool->on_host) return allocate_on_host(address, bytes, pool);
     Device& device = process.device(static_cast<unsigned>(pool->device));
     const CUresult result = process.open(device);
     return result == CUDA_SUCCESS ? allocate(device, address, bytes, pool) : result;
@@ -188,7 +214,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
     const bool known = ranges.find(address, range);
-    if (known && range.kind == Range::Kind::managed) return CUDA_ERROR_INVALID_VALUE;
+    if (known && range.kind == Range::Kind::managed && range.pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     // What other devices still do with it, their own order does not tell.
     if (known && range.device != name >> stream_bits)
         if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
@@ -203,12 +229,13 @@ bool is_on_host(const CUmemLocation& location) {
            location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
 }
 
-// What a location's pool may be asked for; managed memory is not served.
+// What a location's pool may be asked for.
 CUresult check(const CUmemLocation* location, CUmemAllocationType type) {
     if (location == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (type == CU_MEM_ALLOCATION_TYPE_MANAGED) return CUDA_ERROR_NOT_SUPPORTED;
-    if (type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
-    if (is_on_host(*location)) return CUDA_SUCCESS;
+    const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if (!managed && type != CU_MEM_ALLOCATION_TYPE_PINNED) return CUDA_ERROR_INVALID_VALUE;
+    if (is_on_host(*location) || (managed && location->type == CU_MEM_LOCATION_TYPE_NONE))
+        return CUDA_SUCCESS;
     if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
     return process.find_device(location->id) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
 }
@@ -218,22 +245,24 @@ CUresult check(const CUmemLocation* location, CUmemAllocationType type) {
 CUresult cuMemGetDefaultMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = check(location, type); result != CUDA_SUCCESS) return result;
-    if (!is_on_host(*location)) return fikit::shim::cuDeviceGetDefaultMemPool(pool, location->id);
-    *pool = reinterpret_cast<CUmemoryPool>(&default_host_pool);
+    const bool managed = type == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    if (!managed && !is_on_host(*location)) return fikit::shim::cuDeviceGetDefaultMemPool(pool, location->id);
+    *pool = reinterpret_cast<CUmemoryPool>(managed ? &default_managed_pool(*location) : &default_host_pool);
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemGetMemPool(CUmemoryPool* pool, CUmemLocation* location, CUmemAllocationType type) {
     const CUresult result = fikit::shim::cuMemGetDefaultMemPool(pool, location, type);
-    return result == CUDA_SUCCESS && !is_on_host(*location)
+    return result == CUDA_SUCCESS && type == CU_MEM_ALLOCATION_TYPE_PINNED && !is_on_host(*location)
                ? fikit::shim::cuDeviceGetMemPool(pool, location->id)
                : result;
 }
 
 CUresult cuMemSetMemPool(CUmemLocation* location, CUmemAllocationType type, CUmemoryPool pool) {
     if (const CUresult result = check(location, type); result != CUDA_SUCCESS) return result;
-    return is_on_host(*location) ? CUDA_ERROR_NOT_SUPPORTED
-                                 : fikit::shim::cuDeviceSetMemPool(location->id, pool);
+    return is_on_host(*location) || type == CU_MEM_ALLOCATION_TYPE_MANAGED
+               ? CUDA_ERROR_NOT_SUPPORTED
+               : fikit::shim::cuDeviceSetMemPool(location->id, pool);
 }
 
 CUresult cuDeviceGetDefaultMemPool(CUmemoryPool* pool, CUdevice ordinal) {
@@ -262,17 +291,20 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const bool on_host = is_on_host(properties->location);
-    if (properties->allocType == CU_MEM_ALLOCATION_TYPE_INVALID) return CUDA_ERROR_INVALID_VALUE;
-    if (properties->allocType != CU_MEM_ALLOCATION_TYPE_PINNED ||
-        (!on_host && properties->location.type != CU_MEM_LOCATION_TYPE_DEVICE) ||
-        properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE)
-        return CUDA_ERROR_NOT_SUPPORTED;
-    if (!on_host && process.find_device(properties->location.id) == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const CUmemLocation& location = properties->location;
+    const bool managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
+    const bool on_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
+    const CUresult result = check(&location, properties->allocType);
+    if (result != CUDA_SUCCESS)
+        return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
+    if (managed && properties->maxSize != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
     auto* const made = new (std::nothrow) Pool();
     if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-    made->device = on_host ? 0 : properties->location.id;
-    made->on_host = on_host;
+    made->device = on_device ? location.id : 0;
+    made->on_host = managed || !on_device;
+    made->managed = managed;
+    if (managed) made->location = location;
     *pool = reinterpret_cast<CUmemoryPool>(made);
     return CUDA_SUCCESS;
 }
@@ -280,7 +312,9 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (pool == &default_pools[pool->device] || pool == &default_host_pool) return CUDA_ERROR_INVALID_VALUE;
+    const bool managed = pool >= default_managed_pools && pool < std::end(default_managed_pools);
+    if (pool == &default_pools[pool->device] || pool == &default_host_pool || managed)
+        return CUDA_ERROR_INVALID_VALUE;
     Pool*& current = current_pools[pool->device];
     if (load_acquire(current) == pool) store_release(current, static_cast<Pool*>(nullptr));
     pool->magic = 0;

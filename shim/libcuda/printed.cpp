@@ -30,4 +30,9 @@ void show_printed(Device& device) {
     } while (answer.head.bytes != 0);
 }
 
+void show_failed_assertions(Status error, const char* text) {
+    const char* const lines = strchr(text, '\n');  // after what every session is told
+    if (static_cast<CUresult>(error) == CUDA_ERROR_ASSERT && lines != nullptr) fputs(lines + 1, stderr);
+}
+
 }  // namespace fikit::shim

@@ -1,6 +1,6 @@
-// printf of kernels: the executor's driver keeps the text until somebody synchronises, so who does asks for
-// it, in a program with a module that prints. (A compressed image does not show that it does; nvcc leaves
-// machine code uncompressed unless told otherwise.)
+// printf and assert of kernels. Printf: the executor's driver keeps the text until somebody synchronises, so
+// who does asks for it, in a program with a module that prints. (A compressed image does not show that it
+// does; nvcc leaves machine code uncompressed unless told otherwise.)
 #pragma once
 
 #include "cuda_interface.hpp"
@@ -15,6 +15,8 @@ extern bool kernels_print;
 bool names_printf(const void* image, uint64_t bytes);
 // Writes what kernels on the device have printed to the program's standard output.
 void show_printed(Device& device);
+// Writes which assertions of kernels failed to the program's standard error, as the driver does.
+void show_failed_assertions(Status error, const char* text);
 
 // What a call that synchronises with the device returns.
 [[gnu::always_inline]] inline CUresult synchronised(Device& device, Status status) {

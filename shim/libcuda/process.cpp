@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "entry.hpp"
+#include "printed.hpp"
 #include "visible.hpp"
 
 namespace fikit::shim {
@@ -82,6 +83,7 @@ CUresult Process::look() {
         contexts_[i].reset_limits();
     }
     atexit([] { store_relaxed(exiting, 1u); });
+    Channel::ended = show_failed_assertions;
     store_release(count_, count);
     store_release(alive_, static_cast<const uint32_t*>(alive));
     return CUDA_SUCCESS;

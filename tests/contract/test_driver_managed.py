@@ -407,15 +407,6 @@ def test_attachments(cuda: Cuda, managed: int, fails: Check) -> None:
     cuda.cuStreamDestroy(stream)
 
 
-def test_pools_of_it_say_no_clearly(cuda: Cuda) -> None:
-    if not cuda.simulated:
-        pytest.skip("a real driver has such pools")
-    properties = cuda.CUmemPoolProps()
-    properties.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_MANAGED
-    properties.location = location(cuda, "DEVICE", int(cuda.device))
-    assert cuda.result("cuMemPoolCreate", properties) == "ERROR_NOT_SUPPORTED"
-
-
 def test_it_goes_with_its_context(cuda: Cuda, fails: Check) -> None:
     other = cuda.cuCtxCreate(None, 0, cuda.device)
     address = cuda.cuMemAllocManaged(4096, EVERY)

@@ -191,3 +191,63 @@ def test_a_pool_in_host_memory(cuda: Cuda, kind: str) -> None:
     cuda.cuMemFreeAsync(memory, stream)
     cuda.cuStreamSynchronize(stream)
     cuda.cuMemPoolDestroy(pool)
+
+
+TWICE = b"""
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .entry twice(.param .u64 place)
+{
+    .reg .b32 %r<2>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [place];
+    ld.global.u32 %r1, [%rd1];
+    add.u32 %r1, %r1, %r1;
+    st.global.u32 [%rd1], %r1;
+    ret;
+}
+"""
+
+
+def managed_pool(cuda: Cuda, kind: str) -> Any:
+    made = pool_properties(cuda)
+    made.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_MANAGED
+    made.location.type = getattr(cuda.CUmemLocationType, "CU_MEM_LOCATION_TYPE_" + kind)
+    made.location.id = int(cuda.device) if kind == "DEVICE" else 0
+    return made
+
+
+@pytest.mark.parametrize("kind", ["NONE", "DEVICE", "HOST"])
+@pytest.mark.parametrize("own", [True, False])
+def test_a_pool_of_managed_memory(cuda: Cuda, kind: str, own: bool) -> None:
+    asked, stream = managed_pool(cuda, kind), cuda.stream()
+    pool = cuda.cuMemPoolCreate(asked) if own else cuda.cuMemGetMemPool(asked.location, asked.allocType)
+    memory = int(cuda.cuMemAllocFromPoolAsync(4096, pool, stream))
+    cuda.cuStreamSynchronize(stream)
+    word = ctypes.c_uint32.from_address(memory)
+    word.value = 21
+    twice = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(TWICE), b"twice")
+    cuda.launch_function(twice, memory, stream=stream)
+    cuda.cuStreamSynchronize(stream)
+    assert word.value == 42
+    names = cuda.CUpointer_attribute
+    assert int(cuda.cuPointerGetAttribute(names.CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, memory)) == int(pool)
+    assert cuda.cuPointerGetAttribute(names.CU_POINTER_ATTRIBUTE_IS_MANAGED, memory)
+    preferred = cuda.CUmem_range_attribute.CU_MEM_RANGE_ATTRIBUTE_PREFERRED_LOCATION
+    wanted = {"NONE": -2, "DEVICE": int(cuda.device), "HOST": -1}[kind]
+    assert int(cuda.cuMemRangeGetAttribute(4, preferred, memory, 4096)) == wanted
+    cuda.cuMemFreeAsync(memory, stream)
+    cuda.cuStreamSynchronize(stream)
+    if own:
+        cuda.cuMemPoolDestroy(pool)
+
+
+def test_what_is_no_pool_of_managed_memory(cuda: Cuda, fails: Check) -> None:
+    asked = managed_pool(cuda, "DEVICE")
+    asked.maxSize = MIB
+    fails("INVALID_VALUE", cuda.cuMemPoolCreate, asked)
+    asked = managed_pool(cuda, "DEVICE")
+    asked.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
+    asked.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_NONE
+    fails("INVALID_VALUE", cuda.cuMemGetMemPool, asked.location, asked.allocType)

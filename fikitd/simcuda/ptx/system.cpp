@@ -210,23 +210,24 @@ void print(Context& context, const Op& op, Mask mask) {
 
 void fail_assertion(Context& context, const Op& op, Mask mask) {
     const Arguments arguments(context, op);
-    const auto lane = static_cast<unsigned>(std::countr_zero(mask));
-    const auto message = text_at(context, arguments.get(0, lane), lane);
-    const auto file = text_at(context, arguments.get(1, lane), lane);
-    const auto function = text_at(context, arguments.get(3, lane), lane);
-    context.fault = CUDA_ERROR_ASSERT;
     const Frame* frame = context.frame;
     while (frame->caller != nullptr) frame = frame->caller;
-    u32 thread[3];
-    for (unsigned axis = 0; axis < 3; ++axis) {
-        thread[axis] =
-            reinterpret_cast<const u32*>(frame->registers + frame->function->thread_index[axis])[lane];
-    }
     const auto& block = context.block->position;
-    std::fprintf(stderr, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
-                 file.value_or("?").c_str(), static_cast<unsigned>(arguments.get(2, lane)),
-                 function.value_or("?").c_str(), block[0], block[1], block[2], thread[0], thread[1],
-                 thread[2], message.value_or("?").c_str());
+    each_lane(mask, [&](unsigned lane) {
+        const auto message = text_at(context, arguments.get(0, lane), lane);
+        const auto file = text_at(context, arguments.get(1, lane), lane);
+        const auto function = text_at(context, arguments.get(3, lane), lane);
+        u32 thread[3];
+        for (unsigned axis = 0; axis < 3; ++axis) {
+            thread[axis] =
+                reinterpret_cast<const u32*>(frame->registers + frame->function->thread_index[axis])[lane];
+        }
+        std::fprintf(stderr, "%s:%u: %s: block: [%u,%u,%u], thread: [%u,%u,%u] Assertion `%s` failed.\n",
+                     file.value_or("?").c_str(), static_cast<unsigned>(arguments.get(2, lane)),
+                     function.value_or("?").c_str(), block[0], block[1], block[2], thread[0], thread[1],
+                     thread[2], message.value_or("?").c_str());
+    });
+    context.fault = CUDA_ERROR_ASSERT;
 }
 
 void allocate(Context& context, const Op& op, Mask mask) {

@@ -81,6 +81,13 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert shared(*program) == alone
 
 
+def test_a_program_is_told_which_assertion_failed(natively: Runner, shared: Runner) -> None:
+    program = [*PYTHON, str(PROGRAMS / "assertions.py")]
+    alone = natively(*program)
+    assert 'thread: [0,0,0] Assertion `number < 3 && "three are enough"` failed.' in alone[2]
+    assert shared(*program) == alone
+
+
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_s_program_prints_the_same(name: str, natively: Runner, shared: Runner) -> None:
     for module in LIBRARIES[name]:
