@@ -63,7 +63,7 @@ def test_every_configuration_that_a_simulated_gpu_has_is_measured(traces: Path) 
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     result = json.loads(done.stdout)
     assert "no workload nobody" in result["skipped"]["service:nobody"]
-    assert [pair["high"] for pair in result["pairs"]] == ["service"]
+    assert [pair["high"] for pair in result["pairs"]] == ["service"], result["skipped"]
     assert "time-sliced, mps" in result["skipped"]
     rows: dict[str, Any] = {each["configuration"]: each for each in result["pairs"][0]["configurations"]}
     assert set(rows) == {"alone", "control", "streams", "fikitd-strict-alone", "fikitd-strict"}
@@ -90,6 +90,7 @@ def test_several_low_tenants_count_together(traces: Path, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr.decode()[-2000:]
     result = json.loads(output.read_text())
     assert result["lows"] == 3
+    assert result["pairs"], result["skipped"]
     rows: dict[str, Any] = {each["configuration"]: each for each in result["pairs"][0]["configurations"]}
     # The GPU is full with one of them: three together do not get more.
     assert rows["alone"]["lp_steps_per_second"] < 1.2 * 1e3 / 1.2
