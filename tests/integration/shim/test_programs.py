@@ -20,6 +20,7 @@ UNMODIFIED = Path(bench.__file__).with_name("programs")
 LIBRARIES = {
     "driver_api": ["cuda.bindings.nvrtc"],
     "cuda_core": ["cuda.core", "cuda.bindings.nvrtc"],
+    "cuda_core_graphs": ["cuda.core.graph", "cuda.bindings.nvrtc"],
     "numba_kernels": ["numba_cuda", "numpy"],
     "query": [],
 }
