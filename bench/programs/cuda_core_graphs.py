@@ -1,4 +1,4 @@
-"""cuda.core's graphs: built node by node or captured, with memory, host functions, conditions, graphs within."""
+"""cuda.core's graphs: built node by node or captured, with memory, callbacks, conditions, graphs within."""
 
 import ctypes
 import re
