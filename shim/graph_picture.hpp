@@ -1,4 +1,4 @@
-// A graph in the DOT language, which cuGraphDebugDotPrint writes: the shim's and the simulated driver's
+// A graph in the DOT language, which cuGraphDebugDotPrint writes. For whoever answers in the driver's place.
 // alike.
 #pragma once
 
