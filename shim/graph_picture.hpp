@@ -1,5 +1,4 @@
 // A graph in the DOT language, which cuGraphDebugDotPrint writes. For whoever answers in the driver's place.
-// alike.
 #pragma once
 
 #include <stdio.h>

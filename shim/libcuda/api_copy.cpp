@@ -285,23 +285,30 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 }
 
 // The attributes are hints about where a side lies and when its source is read; both hold in any case.
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
-                               CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
-                               CUstream stream) {
-    if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
-        first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream))
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; ++i)
-        if (const CUresult result = copy_on(stream, to[i], from[i], bytes[i], false); result != CUDA_SUCCESS)
-            return result;
-    return CUDA_SUCCESS;
-}
 CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
                             CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
                             size_t* failed, CUstream stream) {
     if (failed != nullptr) *failed = SIZE_MAX;
-    return fikit::shim::cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, first, attribute_count,
-                                              stream);
+    if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
+        first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream) ||
+        first[0] != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < attribute_count; ++i)
+        if (!is_known(attributes[i]) || first[i] >= count || (i != 0 && first[i] <= first[i - 1]))
+            return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i)
+        if (const CUresult result = copy_on(stream, to[i], from[i], bytes[i], false);
+            result != CUDA_SUCCESS) {
+            if (failed != nullptr) *failed = i;
+            return result;
+        }
+    return CUDA_SUCCESS;
+}
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
+                               CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
+                               CUstream stream) {
+    return fikit::shim::cuMemcpyBatchAsync(to, from, bytes, count, attributes, first, attribute_count,
+                                           nullptr, stream);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {

@@ -252,11 +252,8 @@ CUresult operand_of(const CUmemcpy3DOperand& given, Operand& operand) {
 }
 
 CUresult copy_of_batch(const CUDA_MEMCPY3D_BATCH_OP& given, CUstream stream) {
-    constexpr unsigned known = CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE;
     const CUextent3D& extent = given.extent;
-    if (given.srcAccessOrder < CU_MEMCPY_SRC_ACCESS_ORDER_STREAM ||
-        given.srcAccessOrder > CU_MEMCPY_SRC_ACCESS_ORDER_ANY || (given.flags & ~known) != 0 ||
-        extent.width == 0 || extent.height == 0 || extent.depth == 0)
+    if (!is_known(given) || extent.width == 0 || extent.height == 0 || extent.depth == 0)
         return CUDA_ERROR_INVALID_VALUE;
     Operand to, from;
     CUresult result = operand_of(given.dst, to);

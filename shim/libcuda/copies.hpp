@@ -27,6 +27,14 @@ bool fills(const Device& device, uint64_t address);
 bool is_memory_of(uint64_t address, const Device& device);
 CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream);
 
+// Of a copy in a batch (`Copy`: what says so), whether it can be meant.
+template <class Copy>
+bool is_known(const Copy& copy) {
+    return copy.srcAccessOrder >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM &&
+           copy.srcAccessOrder <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY &&
+           (copy.flags & ~unsigned{CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE}) == 0;
+}
+
 // One side of a copy of rows between memory: where its first byte is, and how far apart rows and slices are.
 struct Side {
     uint64_t address;

@@ -126,6 +126,11 @@ def test_a_batch_of_copies(cuda: Cuda, fails: Check) -> None:
     cuda.cuStreamSynchronize(stream)
     assert cuda.read(place, 2).tolist() == [6, 5]
     fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments, 0)
+    for first in ([1], [0, 0], [0, 2]):
+        wrong = (to, source, [4, 4], 2, [attributes] * len(first), first, len(first))
+        fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *wrong, stream)
+    attributes.srcAccessOrder = cuda.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_INVALID
+    fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments[:4], [attributes], [0], 1, stream)
 
 
 def pointer(cuda: Cuda, address: int, row: int = 0, layer: int = 0) -> Any:
