@@ -1,14 +1,15 @@
 // Many copies in one call: each is a copy of its own, in the order of the list.
+#include <algorithm>
+
 #include "array.hpp"
 
 using namespace fikit::sim;
 
 namespace {
 
-bool known(const CUmemcpyAttributes& attributes) {
-    return attributes.srcAccessOrder >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM &&
-           attributes.srcAccessOrder <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY &&
-           (attributes.flags & ~static_cast<unsigned>(CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE)) == 0;
+bool known(CUmemcpySrcAccessOrder order, unsigned flags) {
+    return order >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM && order <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY &&
+           (flags & ~static_cast<unsigned>(CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE)) == 0;
 }
 
 // The stream must be one: the legacy and the per-thread default stream are refused (as documented).
@@ -27,7 +28,8 @@ CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std:
     }
     for (std::size_t index = 0; index < attribute_count; ++index) {
         const bool ordered = index == 0 || first_of[index] > first_of[index - 1];
-        if (!known(attributes[index]) || !ordered || first_of[index] >= count)
+        if (!known(attributes[index].srcAccessOrder, attributes[index].flags) || !ordered ||
+            first_of[index] >= count)
             return CUDA_ERROR_INVALID_VALUE;
     }
     for (std::size_t index = 0; index < count; ++index) {
@@ -48,10 +50,11 @@ struct End {
     CUdeviceptr address = 0;
     CUarray array = nullptr;
     std::size_t x = 0, y = 0, z = 0, pitch = 0, height = 0;
+    std::size_t element = 0;  // bytes, of an array
 };
 
 // Lengths are in elements where an end is an array; a copy between pointers counts bytes.
-CUresult end_of(const CUmemcpy3DOperand& operand, std::size_t& element, End& end) {
+CUresult end_of(const CUmemcpy3DOperand& operand, End& end) {
     if (operand.type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
         end.address = operand.op.ptr.ptr;
         end.pitch = operand.op.ptr.rowLength;
@@ -67,16 +70,21 @@ CUresult end_of(const CUmemcpy3DOperand& operand, std::size_t& element, End& end
     end.x = operand.op.array.offset.x;
     end.y = operand.op.array.offset.y;
     end.z = operand.op.array.offset.z;
-    element = element_bytes(shape.Format, shape.NumChannels);
+    end.element = element_bytes(shape.Format, shape.NumChannels);
     return CUDA_SUCCESS;
 }
 
 CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream) {
+    const CUextent3D& extent = operation.extent;
+    if (!known(operation.srcAccessOrder, operation.flags) || extent.width == 0 || extent.height == 0 ||
+        extent.depth == 0)
+        return CUDA_ERROR_INVALID_VALUE;
     End to, from;
-    std::size_t element = 1;
-    CUresult result = end_of(operation.dst, element, to);
-    if (result == CUDA_SUCCESS) result = end_of(operation.src, element, from);
+    CUresult result = end_of(operation.dst, to);
+    if (result == CUDA_SUCCESS) result = end_of(operation.src, from);
     if (result != CUDA_SUCCESS) return result;
+    const std::size_t element = std::max({to.element, from.element, std::size_t{1}});
+    if (to.element != 0 && from.element != 0 && to.element != from.element) return CUDA_ERROR_INVALID_VALUE;
     CUDA_MEMCPY3D shape{};
     shape.dstMemoryType = to.type;
     shape.dstDevice = to.address;
@@ -94,9 +102,9 @@ CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream
     shape.srcZ = from.z;
     shape.srcPitch = from.pitch * element;
     shape.srcHeight = from.height;
-    shape.WidthInBytes = operation.extent.width * element;
-    shape.Height = operation.extent.height;
-    shape.Depth = operation.extent.depth;
+    shape.WidthInBytes = extent.width * element;
+    shape.Height = extent.height;
+    shape.Depth = extent.depth;
     return cuMemcpy3DAsync_v2(&shape, stream);
 }
 

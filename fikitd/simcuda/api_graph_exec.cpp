@@ -1,8 +1,9 @@
 // Executable graphs, the memory of graphs and user objects.
-#include <fstream>
+#include <unordered_map>
 
 #include "capture.hpp"
 #include "graph_calls.hpp"
+#include "graph_picture.hpp"
 
 using namespace fikit::sim;
 
@@ -45,53 +46,21 @@ bool can_be_disabled(const GraphNode& node) {
            type == CU_GRAPH_NODE_TYPE_MEMSET;
 }
 
-const char* word(CUgraphNodeType type) {
-    switch (type) {
-        case CU_GRAPH_NODE_TYPE_KERNEL:
-            return "KERNEL";
-        case CU_GRAPH_NODE_TYPE_MEMCPY:
-            return "MEMCPY";
-        case CU_GRAPH_NODE_TYPE_MEMSET:
-            return "MEMSET";
-        case CU_GRAPH_NODE_TYPE_HOST:
-            return "HOST";
-        case CU_GRAPH_NODE_TYPE_GRAPH:
-            return "GRAPH";
-        case CU_GRAPH_NODE_TYPE_WAIT_EVENT:
-            return "EVENT_WAIT";
-        case CU_GRAPH_NODE_TYPE_EVENT_RECORD:
-            return "EVENT_RECORD";
-        case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
-            return "MEM_ALLOC";
-        case CU_GRAPH_NODE_TYPE_MEM_FREE:
-            return "MEM_FREE";
-        case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
-            return "BATCH_MEM_OP";
-        case CU_GRAPH_NODE_TYPE_CONDITIONAL:
-            return "CONDITIONAL";
-        default:
-            return "EMPTY";
-    }
-}
-
-void write_dot(const Graph& graph, std::ostream& out) {
-    out << "subgraph cluster_" << graph.id << " {\nlabel=\"graph_" << graph.id
-        << "\" graph[style=\"dashed\"];\n";
-    const auto name = [&](const GraphNode& node) {
-        return "\"graph_" + std::to_string(graph.id) + "_node_" + std::to_string(node.id) + "\"";
-    };
+void draw(const Graph& graph, fikit::GraphPicture& picture) {
+    const unsigned number = picture.begin();
+    std::unordered_map<const GraphNode*, unsigned> places;
     for (const auto& node : graph.nodes) {
-        out << name(*node) << " [shape=\"rectangle\" label=\"" << node->id << " " << word(node->type());
-        if (const auto* launch = std::get_if<LaunchCommand>(&node->command))
-            out << "\\n" << launch->function->kernel->name;
-        out << "\"];\n";
-        for (const Graph* inner : inner_graphs(std::as_const(node->command))) write_dot(*inner, out);
+        const auto place = static_cast<unsigned>(places.size());
+        places.emplace(node.get(), place);
+        const auto* launch = std::get_if<LaunchCommand>(&node->command);
+        picture.node(number, place, node->type(),
+                     launch != nullptr ? launch->function->kernel->name.c_str() : nullptr);
+        for (const Graph* inner : inner_graphs(std::as_const(node->command))) draw(*inner, picture);
     }
-    for (const auto& node : graph.nodes) {
+    for (const auto& node : graph.nodes)
         for (const GraphNode::Edge& edge : node->dependencies)
-            out << name(*edge.node) << " -> " << name(*node) << ";\n";
-    }
-    out << "}\n";
+            picture.edge(number, places.at(edge.node), places.at(node.get()));
+    picture.end();
 }
 
 template <typename Body>
@@ -198,12 +167,9 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec exec, CUgraphNode handle, unsigned in
 CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int) {
     return with_graph(handle, [&](Driver&, Graph& graph) -> CUresult {
         if (path == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        std::ofstream out(path);
-        out << "digraph dot {\n";
-        write_dot(graph, out);
-        out << "}\n";
-        out.flush();
-        return out ? CUDA_SUCCESS : CUDA_ERROR_OPERATING_SYSTEM;
+        fikit::GraphPicture picture(path);
+        draw(graph, picture);
+        return picture.finish();
     });
 }
 

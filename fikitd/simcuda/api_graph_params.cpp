@@ -181,7 +181,9 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
         if (given != command.attributes.end()) return CUDA_SUCCESS;
         if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) value->cooperative = command.options.cooperative ? 1 : 0;
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = command.options.priority.value_or(0);
-        if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+        // cuda.core takes any dimension for a cluster.
+        if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
+            command.options.cluster != std::array{1U, 1U, 1U}) {
             value->clusterDim.x = command.options.cluster[0];
             value->clusterDim.y = command.options.cluster[1];
             value->clusterDim.z = command.options.cluster[2];

@@ -26,7 +26,7 @@ extern "C" {
 CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CUdevice from, CUdevice to) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (value == nullptr || attribute < CU_DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK ||
-            attribute > CU_DEVICE_P2P_ATTRIBUTE_CUDA_ARRAY_ACCESS_SUPPORTED) {
+            attribute > CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED) {
             return CUDA_ERROR_INVALID_VALUE;
         }
         const CUresult result = check_pair(driver, from, to);

@@ -25,6 +25,9 @@ CUresult check_properties(const Driver& driver, const CUmemAllocationProp* prope
                        : CUDA_ERROR_INVALID_DEVICE;
         case CU_MEM_LOCATION_TYPE_HOST_NUMA:
             return location.id == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+        case CU_MEM_LOCATION_TYPE_HOST:
+            return properties->requestedHandleTypes == CU_MEM_HANDLE_TYPE_NONE ? CUDA_ERROR_NOT_SUPPORTED
+                                                                               : CUDA_ERROR_INVALID_VALUE;
         default:
             return CUDA_ERROR_INVALID_VALUE;
     }

@@ -155,6 +155,12 @@ bool within_reach(const Range& range, uint32_t stream) {
     return !lies_across(range, stream) || range.kind == Range::Kind::managed;
 }
 
+// Whether the device's session can fill it: also pinned memory, if it was allocated there and has one address.
+bool fills(const Range& range, uint32_t device) {
+    const bool pinned = range.kind == Range::Kind::pinned && range.device_address == range.address;
+    return (range.on_device() || pinned) && range.device == device;
+}
+
 template <class Value>
 CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Reach reach) {
     if (count == 0) return CUDA_SUCCESS;
@@ -165,7 +171,6 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Re
     if (reach == Reach::own && !within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
     const bool across = lies_across(range, stream);
     if (captures.capturing(stream)) {
-        if (!range.on_device()) return captures.forbid(stream);
         if (across) {
             captures.forbid(stream);
             return CUDA_ERROR_NOT_SUPPORTED;
@@ -174,7 +179,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Re
     }
     if (across) return fill_across(stream, {address, range.device}, count, value, sizeof value);
     Producer& producer = producer_of(stream);
-    if (range.on_device())
+    if (fills(range, stream >> stream_bits))
         return result_of(producer.fill(stream_number(stream), address, count, value, sizeof value));
     if (const Status status = producer.stream_synchronize(stream_number(stream))) return result_of(status);
     fill_host(address, value, count);
@@ -212,11 +217,12 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
     return CUDA_SUCCESS;
 }
 
-// A fill that is no stream's has been done when it returns, where the memory is managed.
+// A fill that is no stream's has been done when it returns, where the host sees the memory.
 CUresult done(CUresult result, uint64_t address) {
     Range range;
     uint32_t stream = 0;
-    if (result != CUDA_SUCCESS || !ranges.find(address, range) || range.kind != Range::Kind::managed)
+    if (result != CUDA_SUCCESS || !ranges.find(address, range) ||
+        (range.kind != Range::Kind::managed && range.kind != Range::Kind::pinned))
         return result;
     if (const CUresult found = find_stream(nullptr, stream); found != CUDA_SUCCESS) return found;
     return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
@@ -226,11 +232,16 @@ uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(addres
 
 }  // namespace
 
-bool lies_on_a_device(uint64_t address) { return look_up(address, 0, true).kind == Kind::device; }
+bool can_be_filled(uint64_t address) { return look_up(address, 0, true).kind != Kind::wrong; }
 
 bool is_memory_of(uint64_t address, const Device& device) {
     const Found found = look_up(address, 0, true);
     return found.kind == Kind::device && found.device == device.ordinal;
+}
+
+bool fills(const Device& device, uint64_t address) {
+    Range range;
+    return ranges.find(address, range) && fills(range, device.ordinal);
 }
 
 CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream) {
@@ -275,23 +286,30 @@ CUresult cuMemcpyDtoDAsync_v2(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 }
 
 // The attributes are hints about where a side lies and when its source is read; both hold in any case.
-CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
-                               CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
-                               CUstream stream) {
-    if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
-        first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream))
-        return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; ++i)
-        if (const CUresult result = copy_on(stream, to[i], from[i], bytes[i], false); result != CUDA_SUCCESS)
-            return result;
-    return CUDA_SUCCESS;
-}
 CUresult cuMemcpyBatchAsync(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
                             CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
                             size_t* failed, CUstream stream) {
     if (failed != nullptr) *failed = SIZE_MAX;
-    return fikit::shim::cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, first, attribute_count,
-                                              stream);
+    if (to == nullptr || from == nullptr || bytes == nullptr || count == 0 || attributes == nullptr ||
+        first == nullptr || attribute_count == 0 || attribute_count > count || is_default(stream) ||
+        first[0] != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < attribute_count; ++i)
+        if (!is_known(attributes[i]) || first[i] >= count || (i != 0 && first[i] <= first[i - 1]))
+            return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i)
+        if (const CUresult result = copy_on(stream, to[i], from[i], bytes[i], false);
+            result != CUDA_SUCCESS) {
+            if (failed != nullptr) *failed = i;
+            return result;
+        }
+    return CUDA_SUCCESS;
+}
+CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes, size_t count,
+                               CUmemcpyAttributes* attributes, size_t* first, size_t attribute_count,
+                               CUstream stream) {
+    return fikit::shim::cuMemcpyBatchAsync(to, from, bytes, count, attributes, first, attribute_count,
+                                           nullptr, stream);
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {

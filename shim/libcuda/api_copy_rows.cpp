@@ -219,6 +219,73 @@ CUresult copy_line(CUstream stream, const Line& to, const Line& from, size_t byt
     return copy_described(stream, &copy, wait);
 }
 
+// One side of a copy in a batch, whose lengths are in elements: those of the array that a side is, else
+// bytes.
+struct Operand {
+    CUmemorytype type = CU_MEMORYTYPE_UNIFIED;
+    CUdeviceptr address = 0;
+    CUarray array = nullptr;
+    CUoffset3D offset = {};
+    size_t row = 0, layer = 0;
+    uint64_t element = 0;
+};
+
+CUresult operand_of(const CUmemcpy3DOperand& given, Operand& operand) {
+    switch (given.type) {
+        case CU_MEMCPY_OPERAND_TYPE_POINTER:
+            operand.address = given.op.ptr.ptr;
+            operand.row = given.op.ptr.rowLength;
+            operand.layer = given.op.ptr.layerHeight;
+            return CUDA_SUCCESS;
+        case CU_MEMCPY_OPERAND_TYPE_ARRAY: {
+            operand.type = CU_MEMORYTYPE_ARRAY;
+            operand.array = given.op.array.array;
+            operand.offset = given.op.array.offset;
+            const Array* const array = array_of(operand.array);
+            if (array == nullptr) return CUDA_ERROR_INVALID_VALUE;
+            operand.element = element_bytes(array->shape());
+            return CUDA_SUCCESS;
+        }
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
+    }
+}
+
+CUresult copy_of_batch(const CUDA_MEMCPY3D_BATCH_OP& given, CUstream stream) {
+    const CUextent3D& extent = given.extent;
+    if (!is_known(given) || extent.width == 0 || extent.height == 0 || extent.depth == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    Operand to, from;
+    CUresult result = operand_of(given.dst, to);
+    if (result == CUDA_SUCCESS) result = operand_of(given.src, from);
+    if (result != CUDA_SUCCESS) return result;
+    if (to.array != nullptr && from.array != nullptr && to.element != from.element)
+        return CUDA_ERROR_INVALID_VALUE;
+    const uint64_t element = to.element != 0 ? to.element : from.element != 0 ? from.element : 1;
+    CUDA_MEMCPY3D copy = {};
+    if (__builtin_mul_overflow(extent.width, element, &copy.WidthInBytes) ||
+        __builtin_mul_overflow(to.offset.x, element, &copy.dstXInBytes) ||
+        __builtin_mul_overflow(to.row, element, &copy.dstPitch) ||
+        __builtin_mul_overflow(from.offset.x, element, &copy.srcXInBytes) ||
+        __builtin_mul_overflow(from.row, element, &copy.srcPitch))
+        return CUDA_ERROR_INVALID_VALUE;
+    copy.dstMemoryType = to.type;
+    copy.dstDevice = to.address;
+    copy.dstArray = to.array;
+    copy.dstY = to.offset.y;
+    copy.dstZ = to.offset.z;
+    copy.dstHeight = to.layer;
+    copy.srcMemoryType = from.type;
+    copy.srcDevice = from.address;
+    copy.srcArray = from.array;
+    copy.srcY = from.offset.y;
+    copy.srcZ = from.offset.z;
+    copy.srcHeight = from.layer;
+    copy.Height = extent.height;
+    copy.Depth = extent.depth;
+    return copy_described(stream, &copy, false);
+}
+
 }  // namespace
 
 CUresult sides_of(const CUDA_MEMCPY3D& c, Side& to, Side& from) {
@@ -251,6 +318,22 @@ CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* what, CUstream stream) {
 CUresult cuMemcpy3DPeer(const CUDA_MEMCPY3D_PEER* what) { return copy_described(nullptr, what, true); }
 CUresult cuMemcpy3DPeerAsync(const CUDA_MEMCPY3D_PEER* what, CUstream stream) {
     return copy_described(stream, what, false);
+}
+
+CUresult cuMemcpy3DBatchAsync(size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, size_t* failed,
+                              unsigned long long flags, CUstream stream) {
+    if (failed != nullptr) *failed = SIZE_MAX;
+    if (count == 0 || copies == nullptr || flags != 0 || is_default(stream)) return CUDA_ERROR_INVALID_VALUE;
+    for (size_t i = 0; i < count; ++i)
+        if (const CUresult result = copy_of_batch(copies[i], stream); result != CUDA_SUCCESS) {
+            if (failed != nullptr) *failed = i;
+            return result;
+        }
+    return CUDA_SUCCESS;
+}
+CUresult cuMemcpy3DBatchAsync_v2(size_t count, CUDA_MEMCPY3D_BATCH_OP* copies, unsigned long long flags,
+                                 CUstream stream) {
+    return fikit::shim::cuMemcpy3DBatchAsync(count, copies, nullptr, flags, stream);
 }
 
 CUresult cuMemcpyDtoA_v2(CUarray to, size_t x, CUdeviceptr from, size_t bytes) {

@@ -1,6 +1,7 @@
 // CUDA graphs: capture, and what a graph consists of.
 #include <new>
 
+#include "../graph_picture.hpp"
 #include "capture.hpp"
 #include "entry.hpp"
 #include "served.hpp"
@@ -43,6 +44,21 @@ CUresult dependents(const Node& node, List<Edge>& found) {
         for (const Edge& edge : other->before)
             if (edge.node == &node && !found.add({other, edge.data})) return CUDA_ERROR_OUT_OF_MEMORY;
     return CUDA_SUCCESS;
+}
+
+void draw(const Graph& graph, GraphPicture& picture) {
+    const unsigned number = picture.begin();
+    uint32_t place = 0;
+    for (Node* const node : graph.nodes) {
+        node->last = place++;
+        const Function* const function =
+            node->type == CU_GRAPH_NODE_TYPE_KERNEL ? function_of(node->function) : nullptr;
+        picture.node(number, node->last, node->type, function != nullptr ? function->name : nullptr);
+        node->each_inner([&](const Graph& inner) { draw(inner, picture); });
+    }
+    for (const Node* const node : graph.nodes)
+        for (const Edge& edge : node->before) picture.edge(number, edge.node->last, node->last);
+    picture.end();
 }
 
 }  // namespace
@@ -209,6 +225,14 @@ CUresult cuGraphGetEdges_v2(CUgraph handle, CUgraphNode* from, CUgraphNode* to, 
     for (size_t i = there; i < *count && from != nullptr; ++i) from[i] = to[i] = nullptr;
     if (from == nullptr || there < *count) *count = there;
     return CUDA_SUCCESS;
+}
+
+CUresult cuGraphDebugDotPrint(CUgraph handle, const char* path, unsigned int) {
+    const Graph* const graph = graph_of(handle);
+    if (graph == nullptr || path == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    GraphPicture picture(path);
+    draw(*graph, picture);
+    return picture.finish();
 }
 
 CUresult cuGraphNodeGetType(CUgraphNode handle, CUgraphNodeType* type) {

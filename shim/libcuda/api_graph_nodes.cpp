@@ -78,7 +78,7 @@ CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const unsigned element = given->elementSize;
     if ((element != 1 && element != 2 && element != 4) || given->width == 0 || given->height == 0 ||
-        given->dst % element != 0 || !lies_on_a_device(given->dst))
+        given->dst % element != 0 || !can_be_filled(given->dst))
         return CUDA_ERROR_INVALID_VALUE;
     node->fill = *given;
     return CUDA_SUCCESS;

@@ -67,8 +67,10 @@ bool is_device_memory(const CUmemAllocationProp& properties) {
 }
 
 bool is_nothing(const CUmemAllocationProp& properties) {
-    return properties.type != CU_MEM_ALLOCATION_TYPE_PINNED ||
-           properties.location.type == CU_MEM_LOCATION_TYPE_INVALID;
+    const CUmemLocationType where = properties.location.type;
+    return properties.type != CU_MEM_ALLOCATION_TYPE_PINNED || where == CU_MEM_LOCATION_TYPE_INVALID ||
+           where == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT ||
+           (where == CU_MEM_LOCATION_TYPE_HOST && properties.requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE);
 }
 
 bool is_known(CUmemGenericAllocationHandle handle) {

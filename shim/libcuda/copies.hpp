@@ -19,10 +19,21 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
 // next. Within a device the legacy default stream sees to that.
 CUresult settle(uint64_t to, uint64_t from);
 
-bool lies_on_a_device(uint64_t address);
+// Memory that the GPU knows, of whatever kind.
+bool can_be_filled(uint64_t address);
+// Memory that the device's session can fill, device memory or not.
+bool fills(const Device& device, uint64_t address);
 // Device memory of the given device.
 bool is_memory_of(uint64_t address, const Device& device);
 CUresult fill_memory(uint64_t address, uint32_t value, uint32_t width, uint64_t count, uint32_t stream);
+
+// Of a copy in a batch (`Copy`: what says so), whether it can be meant.
+template <class Copy>
+bool is_known(const Copy& copy) {
+    return copy.srcAccessOrder >= CU_MEMCPY_SRC_ACCESS_ORDER_STREAM &&
+           copy.srcAccessOrder <= CU_MEMCPY_SRC_ACCESS_ORDER_ANY &&
+           (copy.flags & ~unsigned{CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE}) == 0;
+}
 
 // One side of a copy of rows between memory: where its first byte is, and how far apart rows and slices are.
 struct Side {

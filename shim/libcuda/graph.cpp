@@ -102,11 +102,13 @@ Device* home_of(const List<Node*>& order) {
     for (const Node* const node : order)
         if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node->shape.stream);
     for (const Node* const node : order) {
-        const bool fills = node->type == CU_GRAPH_NODE_TYPE_MEMSET;
-        if (!fills && node->type != CU_GRAPH_NODE_TYPE_MEMCPY) continue;
-        for (unsigned i = 0; i < process.device_count(); ++i)
-            if (is_memory_of(fills ? node->fill.dst : node->copy.dstDevice, process.device(i)))
-                return &process.device(i);
+        const bool is_fill = node->type == CU_GRAPH_NODE_TYPE_MEMSET;
+        if (!is_fill && node->type != CU_GRAPH_NODE_TYPE_MEMCPY) continue;
+        for (unsigned i = 0; i < process.device_count(); ++i) {
+            Device& device = process.device(i);
+            if (is_fill ? fills(device, node->fill.dst) : is_memory_of(node->copy.dstDevice, device))
+                return &device;
+        }
     }
     return nullptr;
 }
@@ -148,8 +150,7 @@ bool bodies_can_be_sent(const Node& node, const Device& device);
 bool can_be_sent(const Node& node, const Device& device) {
     if (does_nothing(node)) return true;
     if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node.shape.stream) == &device;
-    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET)
-        return node.fill.width != 0 && is_memory_of(node.fill.dst, device);
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMSET) return node.fill.width != 0 && fills(device, node.fill.dst);
     if (node.type == CU_GRAPH_NODE_TYPE_CONDITIONAL) return bodies_can_be_sent(node, device);
     if (node.type != CU_GRAPH_NODE_TYPE_MEMCPY) return false;
     return each_row(node.copy, [&](uint64_t to, uint64_t from, uint64_t bytes) {

@@ -130,7 +130,7 @@ struct Node {
     // While the graph is looked at as a whole.
     bool enabled = true;
     uint8_t visit = 0;
-    uint32_t last = 0;  // index of its last record in an image
+    uint32_t last = 0;  // index of its last record in an image, or of itself in a picture
 
     ~Node();
     bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none

@@ -126,6 +126,70 @@ def test_a_batch_of_copies(cuda: Cuda, fails: Check) -> None:
     cuda.cuStreamSynchronize(stream)
     assert cuda.read(place, 2).tolist() == [6, 5]
     fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments, 0)
+    for first in ([1], [0, 0], [0, 2]):
+        wrong = (to, source, [4, 4], 2, [attributes] * len(first), first, len(first))
+        fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *wrong, stream)
+    attributes.srcAccessOrder = cuda.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_INVALID
+    fails("INVALID_VALUE", cuda.cuMemcpyBatchAsync, *arguments[:4], [attributes], [0], 1, stream)
+
+
+def pointer(cuda: Cuda, address: int, row: int = 0, layer: int = 0) -> Any:
+    side = cuda.CUmemcpy3DOperand()
+    side.type = cuda.CUmemcpy3DOperandType.CU_MEMCPY_OPERAND_TYPE_POINTER
+    place = side.op.ptr
+    place.ptr, place.rowLength, place.layerHeight = address, row, layer
+    side.op.ptr = place
+    return side
+
+
+def of_array(cuda: Cuda, array: Any, x: int, y: int) -> Any:
+    side = cuda.CUmemcpy3DOperand()
+    side.type = cuda.CUmemcpy3DOperandType.CU_MEMCPY_OPERAND_TYPE_ARRAY
+    place = side.op.array
+    offset = place.offset
+    offset.x, offset.y, offset.z = x, y, 0
+    place.array, place.offset = array, offset
+    side.op.array = place
+    return side
+
+
+def one_of_batch(cuda: Cuda, to: Any, source: Any, *sizes: int) -> Any:
+    copy = cuda.CUDA_MEMCPY3D_BATCH_OP()
+    copy.dst, copy.src = to, source
+    extent = copy.extent
+    extent.width, extent.height, extent.depth = sizes
+    copy.extent = extent
+    copy.srcAccessOrder = cuda.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_STREAM
+    return copy
+
+
+def test_a_batch_of_copies_of_rows(cuda: Cuda, fails: Check) -> None:
+    wanted = cuda.CUDA_ARRAY_DESCRIPTOR()
+    wanted.Format = cuda.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT32
+    wanted.NumChannels, wanted.Width, wanted.Height = 1, 8, 4
+    array, stream = cuda.cuArrayCreate(wanted), cuda.stream()
+    host, words = cuda.pinned_words(32)
+    words[:] = np.arange(32)
+    place, other = cuda.device_words(32), cuda.device_words(32)
+    # Bytes between pointers, elements where an array is one side.
+    batch = [
+        one_of_batch(cuda, of_array(cuda, array, 0, 0), pointer(cuda, host, 8, 4), 8, 4, 1),
+        one_of_batch(cuda, pointer(cuda, place, 16, 2), pointer(cuda, host, 32), 8, 2, 2),
+    ]
+    cuda.cuMemcpy3DBatchAsync(2, batch, 0, stream)
+    back = [one_of_batch(cuda, pointer(cuda, other), of_array(cuda, array, 2, 1), 3, 2, 1)]
+    cuda.cuMemcpy3DBatchAsync(1, back, 0, stream)
+    cuda.cuStreamSynchronize(stream)
+    assert cuda.read(place, 14).tolist() == [0, 1, 0, 0, 8, 9, 0, 0, 16, 17, 0, 0, 24, 25]
+    assert cuda.read(other, 7).tolist() == [10, 11, 12, 18, 19, 20, 0]
+    fails("INVALID_VALUE", cuda.cuMemcpy3DBatchAsync, 1, back, 0, 0)
+    fails("INVALID_VALUE", cuda.cuMemcpy3DBatchAsync, 0, back, 0, stream)
+    fails("INVALID_VALUE", cuda.cuMemcpy3DBatchAsync, 1, back, 1, stream)
+    beyond = [one_of_batch(cuda, pointer(cuda, other), of_array(cuda, array, 6, 1), 3, 2, 1)]
+    fails("INVALID_VALUE", cuda.cuMemcpy3DBatchAsync, 1, beyond, 0, stream)
+    back[0].srcAccessOrder = cuda.CUmemcpySrcAccessOrder.CU_MEMCPY_SRC_ACCESS_ORDER_INVALID
+    fails("INVALID_VALUE", cuda.cuMemcpy3DBatchAsync, 1, back, 0, stream)
+    cuda.cuArrayDestroy(array)
 
 
 @pytest.mark.parametrize(("element", "kind"), [(1, np.uint8), (2, np.uint16), (4, np.uint32)])

@@ -44,6 +44,8 @@ NOT_SHARED = {
     "GPU_DIRECT_RDMA_SUPPORTED",
     "GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED",
     "HANDLE_TYPE_FABRIC_SUPPORTED",
+    "HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED",
+    "HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED",
     "MEMPOOL_SUPPORTED_HANDLE_TYPES",
     "READ_ONLY_HOST_REGISTER_SUPPORTED",
     "SPARSE_CUDA_ARRAY_SUPPORTED",
@@ -179,3 +181,12 @@ def test_flags_of_contexts(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuDevicePrimaryCtxSetFlags, cuda.device, mapping)
     for two_ways in (cuda.cuCtxSetFlags, lambda flags: cuda.cuDevicePrimaryCtxSetFlags(cuda.device, flags)):
         fails("INVALID_VALUE", two_ways, 3)
+
+
+def test_how_two_gpus_are_linked(cuda: Cuda, fails: Check) -> None:
+    kinds = cuda.CUdevice_P2PAttribute
+    partial = kinds.CU_DEVICE_P2P_ATTRIBUTE_ONLY_PARTIAL_NATIVE_ATOMIC_SUPPORTED
+    for kind in (kinds.CU_DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, partial):
+        fails("INVALID_DEVICE", cuda.cuDeviceGetP2PAttribute, kind, cuda.device, cuda.device)
+        if cuda.cuDeviceGetCount() > 1:
+            assert cuda.cuDeviceGetP2PAttribute(kind, 0, 1) in (0, 1)

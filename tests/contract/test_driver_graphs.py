@@ -1,6 +1,7 @@
 """Graphs: nodes, edges, copies, launches and updates."""
 
 import ctypes
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,6 +171,45 @@ def test_what_a_graph_says_of_itself(cuda: Cuda, graph: Any, fails: Check) -> No
     cuda.cuGraphDestroyNode(one)
     assert cuda.cuGraphGetNodes(graph)[1] == 1
     fails("INVALID_VALUE", cuda.cuGraphInstantiate, 0, 0)
+
+
+def test_a_kernel_s_node_has_a_cluster_only_if_it_was_given_one(cuda: Cuda, graph: Any) -> None:
+    params, kept = store(cuda, cuda.device_words(), 5)
+    node = cuda.cuGraphAddKernelNode(graph, None, 0, params)
+    del kept
+    kind = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    assert sizes(cuda.cuGraphKernelNodeGetAttribute(node, kind).clusterDim) == (0, 0, 0)
+    wanted = cuda.CUkernelNodeAttrValue()
+    dimension = wanted.clusterDim
+    dimension.x = dimension.y = dimension.z = 1
+    wanted.clusterDim = dimension
+    cuda.cuGraphKernelNodeSetAttribute(node, kind, wanted)
+    assert sizes(cuda.cuGraphKernelNodeGetAttribute(node, kind).clusterDim) == (1, 1, 1)
+
+
+def sizes(dimension: Any) -> tuple[int, int, int]:
+    return dimension.x, dimension.y, dimension.z
+
+
+def test_a_graph_is_drawn(cuda: Cuda, graph: Any, tmp_path: Path, fails: Check) -> None:
+    place = cuda.device_words()
+    first = cuda.cuGraphAddMemsetNode(graph, None, 0, fill(cuda, place, 3), cuda.context)
+    params, kept = store(cuda, place, 5)
+    second = cuda.cuGraphAddKernelNode(graph, [first], 1, params)
+    del kept
+    inner = cuda.cuGraphCreate(0)
+    ends = [cuda.cuGraphAddEmptyNode(inner, None, 0) for _ in range(2)]
+    cuda.cuGraphAddEmptyNode(inner, ends, 2)
+    cuda.cuGraphAddChildGraphNode(graph, [first, second], 2, inner)
+    cuda.cuGraphDestroy(inner)
+    verbose = cuda.CUgraphDebugDot_flags.CU_GRAPH_DEBUG_DOT_FLAGS_VERBOSE.value
+    cuda.cuGraphDebugDotPrint(graph, bytes(tmp_path / "graph.dot"), verbose)
+    drawn = (tmp_path / "graph.dot").read_text()
+    assert drawn.lstrip().startswith("digraph")
+    assert drawn.count("->") == 1 + 2 + 2
+    assert "store" in drawn
+    fails("INVALID_VALUE", cuda.cuGraphDebugDotPrint, 0, bytes(tmp_path / "none.dot"), verbose)
+    fails("OPERATING_SYSTEM", cuda.cuGraphDebugDotPrint, graph, bytes(tmp_path / "no" / "graph.dot"), verbose)
 
 
 def test_a_circle_cannot_be_instantiated(cuda: Cuda, graph: Any, fails: Check) -> None:

@@ -230,6 +230,13 @@ def test_virtual_memory_errors(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuMemCreate, 4096, cuda.properties(), 0)
     fails("INVALID_VALUE", cuda.cuMemAddressReserve, 4096, 0, 0, 0)
     fails("OUT_OF_MEMORY", cuda.cuMemCreate, 1 << 44, cuda.properties(), 0)
+    places, wanted = cuda.CUmemLocationType, cuda.properties()
+    wanted.location.type = places.CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT
+    fails("INVALID_VALUE", cuda.cuMemCreate, 2 * MIB, wanted, 0)
+    wanted.location.type = places.CU_MEM_LOCATION_TYPE_HOST
+    descriptor = cuda.CUmemAllocationHandleType.CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR
+    wanted.requestedHandleTypes = descriptor
+    fails("INVALID_VALUE", cuda.cuMemCreate, 2 * MIB, wanted, 0)
     # An allocation is mapped whole or not at all.
     fails("NOT_SUPPORTED", cuda.cuMemMap, start, size, 0, handle, 0)
     fails("NOT_SUPPORTED", cuda.cuMemMap, start, 4096, 0, handle, 0)

@@ -20,6 +20,8 @@ UNMODIFIED = Path(bench.__file__).with_name("programs")
 LIBRARIES = {
     "driver_api": ["cuda.bindings.nvrtc"],
     "cuda_core": ["cuda.core", "cuda.bindings.nvrtc"],
+    "cuda_core_graphs": ["cuda.core.graph", "cuda.bindings.nvrtc"],
+    "cuda_core_images": ["cuda.core.texture", "cuda.bindings.nvrtc", "numpy"],
     "numba_kernels": ["numba_cuda", "numpy"],
     "query": [],
 }

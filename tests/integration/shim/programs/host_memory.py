@@ -34,6 +34,21 @@ names(driver.cuMemHostGetFlags(ctypes.addressof(plain)), driver.cuMemHostGetFlag
 names(driver.cuMemsetD8(pinned, 5, 4096), driver.cuMemsetD8Async(pinned, 6, 16, stream))
 names(driver.cuStreamSynchronize(stream), driver.cuMemsetD8(pinned, 5, 4097))
 print(ctypes.string_at(pinned, 20).hex())
+mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+done(driver.cuStreamBeginCapture(stream, mode))
+names(driver.cuMemsetD16Async(pinned, 0x0102, 4, stream), launch(store, stream, there, ctypes.c_uint32(3)))
+graph = done(driver.cuStreamEndCapture(stream))
+fill = driver.CUDA_MEMSET_NODE_PARAMS()
+fill.dst, fill.value, fill.elementSize, fill.width, fill.height, fill.pitch = pinned + 12, 4, 1, 2, 2, 3
+node = done(driver.cuGraphAddMemsetNode(graph, [], 0, fill, done(driver.cuCtxGetCurrent())))
+ready = done(driver.cuGraphInstantiate(graph, 0))
+for _ in range(2):
+    done(driver.cuGraphLaunch(ready, stream))
+    done(driver.cuStreamSynchronize(stream))
+    print(ctypes.string_at(pinned, 20).hex())
+    done(driver.cuMemsetD32(pinned, 9, 5))
+fill.dst = ctypes.addressof(plain)
+names(driver.cuGraphMemsetNodeSetParams(node, fill))
 memory = int(done(driver.cuMemAlloc(4096)))
 names(
     driver.cuMemcpyHtoDAsync(memory, pinned, 4096, stream),
