@@ -155,7 +155,8 @@ bool within_reach(const Range& range, uint32_t stream) {
     return !lies_across(range, stream) || range.kind == Range::Kind::managed;
 }
 
-// Whether the device's session can fill it: also pinned memory, if it was allocated there and has one address.
+// Whether the device's session can fill it: also pinned memory, if it was allocated there and has one
+// address.
 bool fills(const Range& range, uint32_t device) {
     const bool pinned = range.kind == Range::Kind::pinned && range.device_address == range.address;
     return (range.on_device() || pinned) && range.device == device;

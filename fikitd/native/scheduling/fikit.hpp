@@ -30,7 +30,8 @@
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
 //               beside (`Work::shortest`).
 //   outlasted   A candidate that lasts longer than a step is not foreseen once a step beside it was measured
-//               (outlasted.hpp): it goes where steps were late by less than the bound.
+//               (outlasted.hpp): it goes where steps were late by less than the bound. To be measured, it
+//               goes where no more than the bound is foreseen, whatever the trust.
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
 //               the walk passes it first. Kernels of several sessions run side by side as far as each leaves
 //               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or
@@ -239,7 +240,7 @@ class Fikit final : public Levels {
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
-    const Nanoseconds* measured(const High& high, const Plan& plan) const;
+    bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
     void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);

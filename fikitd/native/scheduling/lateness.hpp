@@ -92,13 +92,12 @@ struct Fikit::Course {
     }
 };
 
-// What steps of the high session are late by that the candidate outlasts, if that was measured: as long as it
-// will be alone.
-inline const Nanoseconds* Fikit::measured(const High& high, const Plan& plan) const {
-    if (plan.length <= high.step_time) return nullptr;
+// Whether the candidate lasts longer than a step of the high session, and will be alone in that.
+inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
+    if (plan.length <= high.step_time) return false;
     for (unsigned run = 0; run < runs_; ++run)
-        if (running(run).plan.length > high.step_time) return nullptr;
-    return outlasted_.find(high.session, plan.key, plan.sms);
+        if (running(run).plan.length > high.step_time) return false;
+    return true;
 }
 
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
@@ -107,11 +106,15 @@ inline const Nanoseconds* Fikit::measured(const High& high, const Plan& plan) co
                                                    Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
     if (sequence.size() == 0) return 0;
-    if (const Nanoseconds* late = measured(high, plan); late != nullptr)
-        return std::max(*late, high.spent) - high.bound;
+    Nanoseconds most = high.allowed;
+    if (outlasts(high, plan)) {
+        if (const Nanoseconds* late = outlasted_.find(high.session, plan.key, plan.sms); late != nullptr)
+            return std::max(*late, high.spent) - high.bound;
+        most = high.bound;  // one step tells, however little is trusted in
+    }
     const bool known = sequence.known();
     Course course(*this, high, plan, now);
-    Nanoseconds allowed = high.allowed - high.spent, worst = -high.bound;
+    Nanoseconds allowed = most - high.spent, worst = -high.bound;
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
@@ -129,7 +132,7 @@ inline const Nanoseconds* Fikit::measured(const High& high, const Plan& plan) co
             worst = std::max(worst, late - allowed);
             issued += late;
             step = launch.step;
-            allowed = high.allowed;
+            allowed = most;
             course.alone = course.end;
         }
         const Nanoseconds at = issued + Sequence::latency;
