@@ -37,7 +37,7 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
             description="Shares of the multiprocessors that work can be confined to; "
             "strict uses the largest only, and is at its best with [0.73].",
         ),
-    ] = field(default_factory=lambda: [0.91, 0.79, 0.73, 0.67, 0.49])
+    ] = field(default_factory=lambda: [0.91, 0.79, 0.67, 0.49, 0.25])
     high_memory_ms: Annotated[
         float,
         Meta(

@@ -327,10 +327,11 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
     const Nanoseconds now = moment.now;
     const auto number = static_cast<uint8_t>(session);
     const auto smallest = static_cast<uint8_t>(partitions_ - 1);
+    const auto middle = static_cast<uint8_t>(partitions_ / 2);
     Nanoseconds ready_at = 0;  // then a smaller partition will do
     const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
     if (unknown(work)) {
-        if (can_confine) return {Verdict::partition, number, smallest};
+        if (can_confine) return {Verdict::partition, number, middle};
         refusal = Refusal::unknown;
     } else {
         Guest& guest = guests_[session];
@@ -368,7 +369,6 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
     }
     Nanoseconds again = 0;
     if (!works_high(now)) {
-        const auto middle = static_cast<uint8_t>(partitions_ / 2);
         return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
     }
     if (entitled(session, now, again, can_confine ? smallest + 1u : 0)) {

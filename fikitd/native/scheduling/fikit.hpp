@@ -49,8 +49,9 @@
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
 //               middle partition, and what cannot be confined to the whole GPU.
-//   unknown     kernels: one at a time, on the smallest partition; without partitions only when no high
-//               session worked within `high_memory`.
+//   unknown     kernels: one at a time, on the middle partition: on a smaller one a program that starts
+//               would hold them longer; without partitions only when no high session worked within
+//               `high_memory`.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
 //   graphs      are one operation, whose block is its whole duration; they and cooperative launches go
 //               to the whole GPU or wait.

@@ -11,7 +11,7 @@ constexpr Nanoseconds us = 1000, ms = 1'000'000;
 
 inline scheduling::Bounds with_partitions() {
     scheduling::Bounds bounds;
-    bounds.partitions = {120, 104, 96, 88, 64};
+    bounds.partitions = {120, 104, 88, 64, 32};
     return bounds;
 }
 

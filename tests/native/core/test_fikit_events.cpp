@@ -182,7 +182,7 @@ void a_wait_is_over_though_the_next_launch_came_first() {
     }
 }
 
-// What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 42 ms of a half of
+// What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
 // it.
 void the_share_against_starvation_is_of_the_time() {
     Bounds bounds = with_partitions();
@@ -210,7 +210,7 @@ void the_share_against_starvation_is_of_the_time() {
             low.gated = true;
             low.partition = static_cast<uint8_t>(decision.partition + 1);
             policy->issued(1, low, now);
-            confined += low.expected * 21 / 10;  // 1320 blocks on 64 SMs, not on 132
+            confined += low.expected * 42 / 10;  // 1320 blocks on 32 SMs, not on 132
             policy->completed(1, low, 0, now);
             low.gated = false;
             low.partition = 0;
@@ -283,10 +283,10 @@ Work long_kernel() {
     return low;
 }
 
-// Every launch of a step is foreseen to wait beside a kernel on 64 SMs that outlasts the step, which is too
+// Every launch of a step is foreseen to wait beside a kernel on 32 SMs that outlasts the step, which is too
 // much; steps beside it, when its turn came by credit, were not late: after that it goes.
 void what_a_step_was_late_by_counts_more_than_what_was_foreseen() {
-    const std::vector<Nanoseconds> waits = waits_beside(launches_of(132 * 8), long_kernel(), 21 * ms);
+    const std::vector<Nanoseconds> waits = waits_beside(launches_of(132 * 8), long_kernel(), 42 * ms);
     CHECK(waits[0] > 1000 * ms);
     CHECK(*std::max_element(waits.begin() + 1, waits.end()) < 10 * ms);  // for room on more SMs
 }
@@ -332,7 +332,7 @@ void delays_are_put_down_to_who_caused_them() {
     CHECK_EQUAL(suffered.over_bound, 1u);
 }
 
-void unknown_kernels_run_one_at_a_time_on_the_smallest_partition() {
+void unknown_kernels_run_one_at_a_time_on_the_middle_partition() {
     const auto policy = make_policy("fikit", with_partitions());
     policy->opened(0, 0, 1, 0);
     policy->opened(1, 5, 1, 0);
@@ -348,9 +348,9 @@ void unknown_kernels_run_one_at_a_time_on_the_smallest_partition() {
     policy->issued(0, high, ms);
     const Decision decision = policy->decide(ms);
     CHECK(decision.verdict == Verdict::partition);
-    CHECK_EQUAL(int{decision.partition}, 4);
+    CHECK_EQUAL(int{decision.partition}, 2);
     work.gated = true;
-    work.partition = 5;
+    work.partition = 3;
     policy->issued(1, work, ms);
     work.gated = false;
     policy->arrived(2, work, ms);
@@ -422,6 +422,6 @@ int main() {
     what_a_step_was_late_by_counts_more_than_what_was_foreseen();
     what_outlasts_steps_is_tried_where_the_bound_allows_it();
     delays_are_put_down_to_who_caused_them();
-    unknown_kernels_run_one_at_a_time_on_the_smallest_partition();
+    unknown_kernels_run_one_at_a_time_on_the_middle_partition();
     who_is_silent_may_come_any_moment();
 }
