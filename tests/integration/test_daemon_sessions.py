@@ -100,7 +100,7 @@ def test_unresponsive_executor_is_replaced(stopped_daemon: Any) -> None:
     settings = stopped_daemon.config.read_text()
     stopped_daemon.configure(
         settings=settings.replace(
-            "heartbeat_seconds = 0.1", "heartbeat_seconds = 0.1\nunresponsive_seconds = 0.5"
+            "heartbeat_seconds = 0.1", "heartbeat_seconds = 0.1\nunresponsive_seconds = 2.0"
         )
     )
     client = stopped_daemon.start().client()

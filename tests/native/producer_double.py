@@ -35,7 +35,7 @@ INBOX_BYTES = REPLY + 65536
 HEAD, WAITERS, HOST_DONE = 64, 128, 4096
 ENDED, ERROR, TAIL, PARKED, WAKES = 8, 12, 16, 24, 28
 CALL_DONE, CALL_STATUS, CALL_BYTES = 64, 72, 76
-DEFERRED_COUNT, DEFERRED_ERROR, DEFERRED_TEXT, ERROR_TEXT = 128, 136, 192, 448
+DEFERRED_COUNT, DEFERRED_ERROR, DEFERRED_TEXT, ERROR_TEXT = 128, 136, 192, 1216
 OPERATIONS = [
     "pad", "launch", "graph", "copy", "fill", "event_record", "event_wait", "sync", "host_function",
     "stream_create", "stream_destroy", "event_destroy", "free", "host_free", "call",
@@ -94,8 +94,8 @@ class Executor(threading.Thread):
         self.outbox_fd, self.inbox_fd = sealed("outbox", OUTBOX_BYTES), sealed("inbox", INBOX_BYTES)
         self.outbox = mmap.mmap(self.outbox_fd, OUTBOX_BYTES)
         self.inbox = mmap.mmap(self.inbox_fd, INBOX_BYTES)
-        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 4, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
-        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 4)
+        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 5, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
+        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 5)
         self.wakes = ctypes.c_uint32.from_buffer(self.inbox, WAKES)
         self.name, self.lifeline, self.log = name, lifeline, log and log.open("a")
         self.tail = 0
