@@ -187,6 +187,7 @@ class Core {
     void run();
     bool serve(Session& session);
     bool serve_ring(Session& session);
+    bool serve_and_look(Session& session);
     bool serve_high();
     bool take_head(Session& session);
     bool gate();

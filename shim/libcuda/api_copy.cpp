@@ -23,7 +23,7 @@ struct Found {
 };
 
 // Where a range lies. Beyond the end of an allocation nothing may be touched.
-Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
+[[gnu::always_inline]] inline Found look_up(uint64_t address, uint64_t bytes, bool gpu) {
     Range range;
     const Ranges::Held held = ranges.find(address, bytes, range);
     if (held == Ranges::Held::nowhere) return {gpu ? Kind::wrong : Kind::host, -1};
