@@ -49,8 +49,10 @@ class FailedAssertions {
         const int log = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (log < 0) return {};
         std::string read(1 << 20, '\0');
-        // The daemon shortens a log that has grown too long.
-        const ssize_t got = pread(log, read.data(), read.size(), begin_ <= size() ? begin_ : 0);
+        // They are at its end. The daemon shortens a log that has grown too long.
+        const off_t end = size(), begin = begin_ <= end ? begin_ : 0;
+        const off_t from = std::max(begin, end - static_cast<off_t>(read.size()));
+        const ssize_t got = pread(log, read.data(), read.size(), from);
         close(log);
         std::string found;
         std::string_view left(read.data(), got > 0 ? static_cast<size_t>(got) : 0);

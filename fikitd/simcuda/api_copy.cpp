@@ -40,7 +40,7 @@ std::vector<Stream*> elsewhere(Driver& driver, const Copy& copy, int device) {
 }
 
 // Puts an operation into each stream, each behind the one before and the first behind `last`; gives the last.
-OperationPtr thread(Driver& driver, const std::vector<Stream*>& streams, OperationPtr last) {
+OperationPtr mark_each(Driver& driver, const std::vector<Stream*>& streams, OperationPtr last) {
     for (Stream* stream : streams) {
         auto marker = std::make_shared<Operation>();
         driver.enqueue(*stream, marker, last);
@@ -67,7 +67,7 @@ CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
             std::vector<Stream*> others;
             if (wait == Wait::yes && stream.kind == Stream::Kind::legacy)
                 others = elsewhere(driver, plan.parts.front(), stream.context->device);
-            OperationPtr before = thread(driver, others, nullptr);
+            OperationPtr before = mark_each(driver, others, nullptr);
             OperationPtr last;
             for (Copy& part : plan.parts) {
                 if (staged) stage(part);
@@ -75,7 +75,7 @@ CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
                 last->work = std::move(part);
                 driver.enqueue(stream, last, std::exchange(before, nullptr));
             }
-            thread(driver, others, last);
+            mark_each(driver, others, last);
             return waits ? driver.wait(lock, device, last) : CUDA_SUCCESS;
         });
 }
