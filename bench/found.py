@@ -34,6 +34,7 @@ class Program:
     command: tuple[str, ...] = ()
     lacks: str = ""
     modules: tuple[str, ...] = ()
+    gpus: int = 1
 
 
 def _imported(tree: ast.Module) -> list[str]:
@@ -71,10 +72,11 @@ def python_program(path: Path, seconds: float, gpus: int) -> Program:
     modules = tuple(_imported(tree))
     absent = [name for name in modules if importlib.util.find_spec(name) is None]
     lacks = f"not installed: {', '.join(absent)}" if absent else ""
-    if not lacks and _gpus(tree) > gpus:
-        lacks = f"needs {_gpus(tree)} GPUs"
+    needed = _gpus(tree)
+    if not lacks and needed > gpus:
+        lacks = f"needs {needed} GPUs"
     command = (sys.executable, "-P", "-c", GUARD, str(seconds), str(path))
-    return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules)
+    return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules, needed)
 
 
 def cpp_programs(path: Path, folder: Path) -> Iterable[Program]:

@@ -60,7 +60,8 @@
     X(40, array_create)                                                             \
     X(41, array_destroy)                                                            \
     X(42, texture_create) /* a texture object or a surface object */                \
-    X(43, texture_destroy)
+    X(43, texture_destroy)                                                          \
+    X(44, host_register) /* pins a file of the program's, sent on the lifeline before */
 
 typedef enum {
 #define FIKIT_CALL_NUMBER(number, name) fikit_call_##name = number,
@@ -113,6 +114,16 @@ typedef struct {
     uint64_t size;           /* of the memfd */
     uint64_t device_address; /* the same memory as the GPU sees it */
 } fikit_reply_host_allocate;
+
+typedef struct {
+    uint32_t handle; /* chosen by the producer, as for host_allocate */
+    uint32_t reserved;
+    uint64_t size;   /* bytes */
+    uint64_t offset; /* in the file, whole pages */
+} fikit_request_host_register;
+typedef struct {
+    uint64_t device_address; /* of its first byte, as the GPU sees it */
+} fikit_reply_host_register;
 
 /* What the JIT is told: a CUjit_option whose value is a number. Others are left out. */
 enum { FIKIT_MAX_JIT_OPTIONS = 32, FIKIT_JIT_LOG = 8192, FIKIT_JIT_NAME = 1024 };

@@ -300,12 +300,33 @@ void Channel::send_doorbell(uint32_t parked) {
     if (error == EPIPE || error == ECONNRESET) fail();
 }
 
-Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor) {
+Status Channel::send_descriptor(int descriptor) {
+    char byte = 'd';
+    iovec data = {&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    return sendmsg(lifeline_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? status::success
+                                                                          : status::operating_system;
+}
+
+Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor,
+                     int offered) {
     const uint64_t payload = uint64_t{request.size} + behind.size;
     if (payload > FIKIT_MAX_CALL_BYTES) return status::invalid_value;
     if (const Status status = usable()) return status;
     const Locked lock(call_mutex_);
     if (const Status status = drop_answer()) return status;
+    if (offered >= 0)
+        if (const Status status = send_descriptor(offered)) return status;
     const auto bytes = static_cast<uint32_t>((sizeof(fikit_call_record) + payload + FIKIT_RECORD_ALIGN - 1) /
                                              FIKIT_RECORD_ALIGN * FIKIT_RECORD_ALIGN);
     void* room = nullptr;

@@ -85,8 +85,9 @@ class Channel {
 
     // One request and its answer; the only outstanding one, so other threads wait their turn. Returns the
     // call's own status, or why there was no answer (failed() tells which). With `descriptor`, a successful
-    // call also receives the descriptor that follows on the lifeline.
-    Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr);
+    // call also receives the descriptor that follows on the lifeline; `offered` is sent before.
+    Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr,
+                int offered = -1);
     // Asked now and then while a call waits for its answer; true ends the wait with `interrupted`. The answer
     // is dropped when it comes, before the next call; what it may have made stays until the session ends.
     void set_interrupted(bool (*interrupted)()) { interrupted_ = interrupted; }
@@ -150,6 +151,7 @@ class Channel {
     Status drop_answer();
     Status answer(Reply& reply, int* descriptor);
     Status receive_descriptor(int& descriptor);
+    Status send_descriptor(int descriptor);
     void send_doorbell(uint32_t parked);
     void fail() const;
     Status map(int outbox, int inbox);

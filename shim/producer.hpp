@@ -45,6 +45,7 @@ struct HostBuffer {
     uint8_t* address;
     uint64_t size;
     uint64_t device_address;
+    const uint8_t* own = nullptr;  // where the program has it, too: it was registered
 };
 
 class Producer {
@@ -119,6 +120,10 @@ class Producer {
     Status memory_free(uint64_t address);
     Status host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer);
     Status host_free(uint32_t handle);
+    // So many bytes at `own` that are a mapping of a file, from this offset (whole pages) on. `buffer` is
+    // another mapping of them, at the address where the GPU has them.
+    Status host_register(const uint8_t* own, uint64_t bytes, int file, uint64_t offset, uint32_t& handle,
+                         HostBuffer& buffer);
     // The pinned buffer in which the range lies, or 0.
     uint32_t find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const;
 
@@ -189,6 +194,8 @@ class Producer {
     Status call_with_image(uint32_t number, Request request, Bytes behind, std::span<const Part> image,
                            Reply& reply);
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
+    void keep_host_buffer(uint32_t handle, const HostBuffer& buffer);
+    Status forget_host_buffer(uint32_t handle);
 
     Channel channel_;
     Staging staging_;

@@ -94,18 +94,53 @@ Status Producer::host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buf
     status = answer.size < bytes ? status::operating_system
                                  : map_host_buffer(descriptor, answer.size, answer.device_address, buffer);
     close(descriptor);
-    if (status != status::success) {
-        fikit_free* record;
-        if (begin(FIKIT_OP_HOST_FREE, 0, record) == status::success) {
-            record->address = handle;
-            channel_.commit();
-        }
-        host_buffer_handles_.give_back(handle);
-        return status;
-    }
+    if (status == status::success)
+        keep_host_buffer(handle, buffer);
+    else
+        forget_host_buffer(handle);
+    return status;
+}
+
+void Producer::keep_host_buffer(uint32_t handle, const HostBuffer& buffer) {
     const Locked lock(host_buffers_mutex_);
     host_buffers_[handle] = buffer;
     if (handle >= host_buffers_used_) store_release(host_buffers_used_, handle + 1);
+}
+
+Status Producer::forget_host_buffer(uint32_t handle) {
+    fikit_free* record;
+    if (const Status status = begin(FIKIT_OP_HOST_FREE, 0, record)) return status;
+    record->address = handle;
+    channel_.commit();
+    host_buffer_handles_.give_back(handle);
+    return status::success;
+}
+
+Status Producer::host_register(const uint8_t* own, uint64_t bytes, int file, uint64_t offset,
+                               uint32_t& handle, HostBuffer& buffer) {
+    handle = host_buffer_handles_.take();
+    if (handle == 0) return status::out_of_memory;
+    const fikit_request_host_register request = {handle, 0, bytes, offset};
+    fikit_reply_host_register answer{};
+    Reply reply = reply_into(answer);
+    const Status status =
+        channel_.call(fikit_call_host_register, bytes_of(request), {}, reply, nullptr, file);
+    if (status != status::success) {
+        if (status != status::interrupted) host_buffer_handles_.give_back(handle);
+        return status;
+    }
+    void* const wished = reinterpret_cast<void*>(answer.device_address);
+    void* address = MAP_FAILED;
+    if (answer.device_address != 0)
+        address = mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file,
+                       static_cast<off_t>(offset));
+    if (address != wished) {
+        if (address != MAP_FAILED) munmap(address, bytes);
+        forget_host_buffer(handle);
+        return status::operating_system;
+    }
+    buffer = {static_cast<uint8_t*>(address), bytes, answer.device_address, own};
+    keep_host_buffer(handle, buffer);
     return status::success;
 }
 
@@ -119,12 +154,7 @@ Status Producer::host_free(uint32_t handle) {
     }
     if (buffer.address == nullptr) return status::invalid_handle;
     munmap(buffer.address, buffer.size);
-    fikit_free* record;
-    if (const Status status = begin(FIKIT_OP_HOST_FREE, 0, record)) return status;
-    record->address = handle;
-    channel_.commit();
-    host_buffer_handles_.give_back(handle);
-    return status::success;
+    return forget_host_buffer(handle);
 }
 
 uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const {
@@ -133,8 +163,11 @@ uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_
     const Locked lock(host_buffers_mutex_);
     for (uint32_t handle = 1; handle < host_buffers_used_; ++handle) {
         const HostBuffer& buffer = host_buffers_[handle];
-        if (buffer.address == nullptr || at < buffer.address || at >= buffer.address + buffer.size) continue;
-        offset = static_cast<uint64_t>(at - buffer.address);
+        if (buffer.address == nullptr) continue;
+        const auto from = [&](const uint8_t* start) { return static_cast<uint64_t>(at - start); };
+        offset = from(buffer.address);
+        if (offset >= buffer.size && buffer.own != nullptr) offset = from(buffer.own);
+        if (offset >= buffer.size) continue;
         return bytes <= buffer.size - offset ? handle : 0;
     }
     return 0;

@@ -132,31 +132,17 @@ class CallHandler {
     }
 
     CUresult host_allocate(const fikit_request_host_allocate& request, fikit_reply_host_allocate& reply) {
-        if (request.handle == 0 || request.handle >= FIKIT_MAX_HOST_BUFFERS ||
-            session_.host_buffers.contains(request.handle) || request.size == 0)
-            return CUDA_ERROR_INVALID_VALUE;
-        const uint64_t limit = core_.settings_.host_limit_bytes;
-        if (request.size > limit || session_.host_bytes > limit - request.size)
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        PinnedBuffer buffer;
-        const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
-        if (!buffer.memory.create("fikit-pinned", size, false, core_.pinned_place(size)))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-        const CUresult result = driver_.cuMemHostRegister_(
-            buffer.memory.data(), size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+        SharedMemory memory;
+        CUresult result = core_.may_pin(session_, request.handle, request.size);
         if (result != CUDA_SUCCESS) return result;
-        buffer.registered = true;
-        driver_.cuMemHostGetDevicePointer_(&buffer.device, buffer.memory.data(), 0);
-        if (!send_descriptor(buffer.memory.descriptor())) {
-            driver_.cuMemHostUnregister_(buffer.memory.data());
+        reply.size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+        if (!memory.create("fikit-pinned", reply.size, false, core_.pinned_place(reply.size)))
             return CUDA_ERROR_OUT_OF_MEMORY;
-        }
-        reply.size = size;
-        reply.device_address = buffer.device;
-        session_.host_bytes += size;
-        if (buffer.device != 0) session_.buffers[buffer.device] = {size, Buffer::pinned};
-        session_.host_buffers.emplace(request.handle, std::move(buffer));
-        return CUDA_SUCCESS;
+        const int descriptor = memory.descriptor();
+        result = core_.pin(session_, request.handle, std::move(memory), reply.device_address);
+        if (result != CUDA_SUCCESS || send_descriptor(descriptor)) return result;
+        driver_.cuMemHostUnregister_(core_.unpin(session_, request.handle).memory.data());
+        return CUDA_ERROR_OUT_OF_MEMORY;
     }
 
     bool send_descriptor(int descriptor) const {
@@ -376,6 +362,11 @@ bool Core::start_call(Session& session) {
     const bool loads = call.call == fikit_call_module_load || destroys;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);
+    if (call.call == fikit_call_host_register) {
+        while (!session.arrived && receive(session) > 0) {  // it was sent before the call
+        }
+        session.offered = std::exchange(session.arrived, {});
+    }
     session.worker_busy.store(true, std::memory_order_release);
     session.call_pending.store(true, std::memory_order_release);
     session.head_ready = false;  // the head is the worker's until the call is answered
@@ -395,24 +386,6 @@ bool Core::start_call(Session& session) {
         kick();
     });
     return true;
-}
-
-// Pinned memory is to lie at the same address in the tenant's process, so it is put where programs have
-// nothing: far below the C library's mappings and the stack, far above the program and its heap.
-uint64_t Core::pinned_place(uint64_t size) {
-#if defined(__SANITIZE_THREAD__)
-    // Its shadow memory leaves no such addresses to programs.
-    (void)size;
-    return 0;
-#else
-    const std::lock_guard lock(memory_mutex_);
-    constexpr uint64_t first = uint64_t{0x61} << 40, last = uint64_t{0x71} << 40;
-    if (pinned_at_ < first || pinned_at_ + size > last)
-        pinned_at_ = first + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
-    const uint64_t at = pinned_at_;
-    pinned_at_ += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
-    return at;
-#endif
 }
 
 // For what a program maps itself: each GPU has addresses of its own (start.cpp).

@@ -196,6 +196,7 @@ class Core {
     void publish_tails();
     void park(int64_t host_timeout);
     void listen(Session& session);
+    ssize_t receive(Session& session);
     bool reads_ring(const Session& session) const;
     bool run_posted();
     void kick();
@@ -312,6 +313,11 @@ class Core {
     Channel take_channel();
     uint32_t name_index(const KernelName& name);
     uint64_t pinned_place(uint64_t size);
+    // Whether the session may have such a buffer, under that number.
+    CUresult may_pin(const Session& session, uint32_t handle, uint64_t size) const;
+    CUresult pin(Session& session, uint32_t handle, SharedMemory memory, uint64_t& device_address) const;
+    // The buffer is the session's no more, and still registered; empty when there is none.
+    PinnedBuffer unpin(Session& session, uint32_t handle) const;
     uint64_t own_place(uint64_t size, uint64_t wished);
 
     Settings settings_;

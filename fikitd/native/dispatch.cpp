@@ -271,10 +271,30 @@ void Core::park(int64_t host_timeout) {
 
 // The lifeline: doorbell bytes mean nothing but "look at the ring"; its end means the tenant closed.
 void Core::listen(Session& session) {
-    char bytes[64];
-    const ssize_t got = recv(session.lifeline.get(), bytes, sizeof bytes, MSG_DONTWAIT);
+    const ssize_t got = receive(session);
     if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
     end_session(session, CUDA_ERROR_DEINITIALIZED, "closed");
+}
+
+// As recv() of some bytes; a descriptor that comes with them is kept for the next call, the last one alone.
+ssize_t Core::receive(Session& session) {
+    char bytes[64];
+    iovec part{bytes, sizeof bytes};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+    msghdr message{};
+    message.msg_iov = &part;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    const ssize_t got = recvmsg(session.lifeline.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+    if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
+        header->cmsg_len < CMSG_LEN(sizeof(int)))
+        return got;
+    int number = -1;
+    std::memcpy(&number, CMSG_DATA(header), sizeof number);
+    session.arrived = Descriptor(number);
+    return got;
 }
 
 void Core::kick() {

@@ -43,15 +43,11 @@ void Core::manage(Session& session) {
         }
         case FIKIT_OP_HOST_FREE: {
             const auto handle = static_cast<uint32_t>(session.head->as<fikit_free>().address);
-            auto buffer = session.host_buffers.find(handle);
-            if (buffer == session.host_buffers.end()) {
+            PinnedBuffer buffer = unpin(session, handle);
+            if (buffer.registered)
+                session.frees.push_back({0, std::move(buffer), session.steps_issued});
+            else
                 refuse(session, 0, CUDA_ERROR_INVALID_VALUE, "free: no such host buffer");
-                break;
-            }
-            session.host_bytes -= buffer->second.memory.size();
-            session.buffers.erase(buffer->second.device);
-            session.frees.push_back({0, std::move(buffer->second), session.steps_issued});
-            session.host_buffers.erase(buffer);
             break;
         }
         default:

@@ -248,6 +248,8 @@ struct Session {
     HostGate* host_gate = nullptr;  // executor-owned, one per stream
     CUdeviceptr host_gate_device = 0;
     Descriptor lifeline, process;
+    Descriptor arrived;  // over the lifeline, with the next call
+    Descriptor offered;  // with the one that is being answered (worker)
 
     // What every operation touches, from here on.
     alignas(64) RingReader ring;

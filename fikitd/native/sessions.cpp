@@ -171,6 +171,7 @@ void Core::release(Session& session) {
         if (stream != nullptr && stream->hop != nullptr) driver_.cuEventDestroy_(stream->hop);
     account_memory(session);
     session.lifeline = Descriptor();
+    session.arrived = Descriptor();
 }
 
 void Core::account_memory(Session& session) {

@@ -1,21 +1,119 @@
 #include "shared_memory.hpp"
 
+#include <abi.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <linux/memfd.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#include <atomic>
+#include <cerrno>
+#include <mutex>
 
 #ifndef F_SEAL_FUTURE_WRITE
 #define F_SEAL_FUTURE_WRITE 0x0010
 #endif
 
 namespace fikit {
+namespace {
+
+// Where tenants' files are mapped. Read by a signal handler, so it is a table and takes no lock.
+struct Guarded {
+    std::atomic<bool> taken{false};
+    std::atomic<uintptr_t> begin{0}, end{0};
+};
+Guarded guarded[16384];
+struct sigaction earlier;
+
+void on_bus_error(int, siginfo_t* information, void*) {
+    const int error = errno;
+    const uintptr_t page = reinterpret_cast<uintptr_t>(information->si_addr) / FIKIT_PAGE * FIKIT_PAGE;
+    for (const Guarded& range : guarded) {
+        const uintptr_t begin = range.begin.load(std::memory_order_acquire);
+        if (begin == 0 || page < begin || page >= range.end.load(std::memory_order_relaxed)) continue;
+        void* const zeros = mmap(reinterpret_cast<void*>(page), FIKIT_PAGE, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+        errno = error;
+        if (zeros != MAP_FAILED) return;
+    }
+    sigaction(SIGBUS, &earlier, nullptr);  // it is nobody's file: the same again, as if we were not here
+}
+
+bool guard(void* address, size_t size) {
+    static std::once_flag once;
+    std::call_once(once, [] {
+        struct sigaction action{};
+        action.sa_sigaction = on_bus_error;
+        action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART;
+        sigaction(SIGBUS, &action, &earlier);
+    });
+    for (Guarded& range : guarded) {
+        if (range.taken.exchange(true)) continue;
+        const auto begin = reinterpret_cast<uintptr_t>(address);
+        range.end.store(begin + size, std::memory_order_relaxed);
+        range.begin.store(begin, std::memory_order_release);
+        return true;
+    }
+    return false;
+}
+
+void unguard(void* address) {
+    for (Guarded& range : guarded) {
+        if (range.begin.load() != reinterpret_cast<uintptr_t>(address)) continue;
+        range.begin.store(0);
+        range.taken.store(false);
+        return;
+    }
+}
+
+void* map_shared(int descriptor, uint64_t offset, size_t size, uint64_t wished) {
+    const auto from = static_cast<off_t>(offset);
+    if (wished != 0) {
+        void* const address = mmap(reinterpret_cast<void*>(wished), size, PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | MAP_FIXED_NOREPLACE, descriptor, from);
+        if (address != MAP_FAILED) return address;
+    }
+    return mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, from);
+}
+
+}  // namespace
+
+SharedMemory::~SharedMemory() {
+    if (address_ == nullptr) return;
+    if (!descriptor_) unguard(address_);
+    munmap(address_, size_);
+}
+
+bool SharedMemory::open(const Descriptor& file, uint64_t offset, size_t size, uint64_t wished) {
+    struct stat information{};
+    struct statfs place{};
+    if (fstat(file.get(), &information) != 0 || fstatfs(file.get(), &place) != 0) return false;
+    const auto bytes = static_cast<uint64_t>(information.st_size);
+    const uint64_t whole = (bytes + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+    if (!S_ISREG(information.st_mode) || place.f_type != TMPFS_MAGIC || information.st_size < 0 ||
+        offset % FIKIT_PAGE != 0 || offset > whole || size > whole - offset) {
+        errno = EINVAL;
+        return false;
+    }
+    void* const address = map_shared(file.get(), offset, size, wished);
+    if (address == MAP_FAILED) return false;
+    if (!guard(address, size)) {
+        munmap(address, size);
+        return false;
+    }
+    SharedMemory made;
+    made.address_ = address;
+    made.size_ = size;
+    *this = std::move(made);
+    return true;
+}
 
 bool SharedMemory::create(const char* name, size_t size, bool read_only_outside, uint64_t wished) {
     Descriptor descriptor(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (!descriptor || ftruncate(descriptor.get(), static_cast<off_t>(size)) != 0) return false;
-    void* address = mmap(reinterpret_cast<void*>(wished), size, PROT_READ | PROT_WRITE,
-                         MAP_SHARED | (wished != 0 ? MAP_FIXED_NOREPLACE : 0), descriptor.get(), 0);
-    if (address == MAP_FAILED && wished != 0)
-        address = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor.get(), 0);
+    void* const address = map_shared(descriptor.get(), 0, size, wished);
     if (address == MAP_FAILED) return false;
     SharedMemory made;
     made.descriptor_ = std::move(descriptor);

@@ -1,4 +1,4 @@
-// Owned descriptors, memfds and their mappings.
+// Owned descriptors, memory that is shared with tenants, and its mappings.
 #pragma once
 
 #include <sys/mman.h>
@@ -31,7 +31,8 @@ class Descriptor {
 };
 
 // A memfd of fixed size, mapped for reading and writing here. Nobody can shrink it under our feet (that
-// would be a SIGBUS in the executor): its size is sealed before it is handed out.
+// would be a SIGBUS in the executor): its size is sealed before it is handed out. Or a part of a tenant's own
+// file, which the tenant can shrink: zeros take the place of what is gone then.
 class SharedMemory {
   public:
     SharedMemory() = default;
@@ -45,13 +46,14 @@ class SharedMemory {
         std::swap(size_, other.size_);
         return *this;
     }
-    ~SharedMemory() {
-        if (address_ != nullptr) munmap(address_, size_);
-    }
+    ~SharedMemory();
 
     // `read_only_outside`: whoever gets the descriptor can only read. `wished`: the address to map it at, if
     // nothing is there. False with errno on failure.
     bool create(const char* name, size_t size, bool read_only_outside, uint64_t wished = 0);
+    // Of a file in memory (tmpfs) that may be read and written, from `offset` (whole pages) on. False when it
+    // is another kind of file or ends before, too.
+    bool open(const Descriptor& file, uint64_t offset, size_t size, uint64_t wished);
 
     uint8_t* data() const { return static_cast<uint8_t*>(address_); }
     size_t size() const { return size_; }

@@ -1,5 +1,6 @@
 // Occupancy: how many blocks of a kernel fit.
 #include <algorithm>
+#include <optional>
 
 #include "command.hpp"
 
@@ -26,20 +27,27 @@ CUresult active_blocks(int* blocks, CUfunction handle, int threads, size_t share
     });
 }
 
-// The size of cluster that a launch would have: its attribute, or what the function demands.
-unsigned cluster_size(const Function& function, const CUlaunchConfig& config) {
-    unsigned size = 1;
-    for (const int required : function.required_cluster) size *= static_cast<unsigned>(std::max(required, 1));
+using Cluster = std::array<unsigned, 3>;
+
+// What a launch says of clusters, and what the function demands; none: neither.
+std::optional<Cluster> wanted_cluster(const CUlaunchConfig& config) {
     for (unsigned index = 0; index < config.numAttrs; ++index) {
         const CUlaunchAttribute& attribute = config.attrs[index];
-        if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
-            const auto& dimension = attribute.value.clusterDim;
-            size = dimension.x * dimension.y * dimension.z;
-        }
+        if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) continue;
+        const auto& dimension = attribute.value.clusterDim;
+        return Cluster{dimension.x, dimension.y, dimension.z};
     }
-    return size;
+    return std::nullopt;
 }
 
+std::optional<Cluster> demanded_cluster(const Function& function) {
+    Cluster cluster;
+    for (unsigned dimension = 0; dimension < 3; ++dimension)
+        cluster[dimension] = static_cast<unsigned>(std::max(function.required_cluster[dimension], 1));
+    return function.required_cluster[0] != 0 ? std::optional(cluster) : std::nullopt;
+}
+
+// `body` gets the cluster's blocks, 0 where nothing is said of clusters, and how many blocks an SM holds.
 template <typename Body>
 CUresult with_cluster(CUfunction handle, const CUlaunchConfig* config, Body body) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;  // here alone, as on an H200
@@ -49,7 +57,14 @@ CUresult with_cluster(CUfunction handle, const CUlaunchConfig* config, Body body
         const std::uint64_t threads =
             std::uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
         if (threads == 0 || threads > model::threads_per_block) return CUDA_ERROR_INVALID_VALUE;
-        return body(function,
+        const std::optional<Cluster> wanted = wanted_cluster(*config), demanded = demanded_cluster(function);
+        const std::optional<Cluster> cluster = wanted ? wanted : demanded;
+        if (wanted && demanded && *wanted != *demanded) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        const LaunchShape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
+                                {config->blockDimX, config->blockDimY, config->blockDimZ}};
+        const CUresult result = cluster ? check_cluster(function, shape, *cluster) : CUDA_SUCCESS;
+        if (result != CUDA_SUCCESS) return result;
+        return body(function, cluster ? (*cluster)[0] * (*cluster)[1] * (*cluster)[2] : 0,
                     resident_blocks(function, static_cast<unsigned>(threads), config->sharedMemBytes));
     });
 }
@@ -121,7 +136,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
 }
 
 CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle, const CUlaunchConfig* config) {
-    return with_cluster(handle, config, [&](const Function& function, unsigned resident) -> CUresult {
+    return with_cluster(handle, config, [&](const Function& function, unsigned, unsigned resident) {
         if (size == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const unsigned limit =
             function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
@@ -131,13 +146,12 @@ CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle, const 
 }
 
 CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction handle, const CUlaunchConfig* config) {
-    return with_cluster(handle, config, [&](const Function& function, unsigned resident) -> CUresult {
+    return with_cluster(handle, config, [&](const Function&, unsigned size, unsigned resident) {
         if (clusters == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const unsigned size = cluster_size(function, *config);
-        const unsigned limit =
-            function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
-        if (size == 0 || size > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-        *clusters = static_cast<int>(model::sm_count * resident / size);
+        const unsigned multiprocessors = size > 2 ? model::cluster_sms : model::sm_count;
+        *clusters =
+            size == 0 ? 0
+                      : static_cast<int>(multiprocessors * std::min(resident, model::cluster_blocks) / size);
         return CUDA_SUCCESS;
     });
 }

@@ -77,19 +77,6 @@ std::array<unsigned, 3> cluster_of(const Function& function, const LaunchOptions
     return cluster;
 }
 
-CUresult check_cluster(const Function& function, const LaunchShape& shape,
-                       const std::array<unsigned, 3>& cluster) {
-    std::uint64_t blocks = 1;
-    for (const unsigned size : cluster) blocks *= std::min(size, 1024U);
-    const unsigned limit =
-        function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
-    if (blocks == 0 || blocks > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    for (unsigned dimension = 0; dimension < 3; ++dimension) {
-        if (shape.grid[dimension] % cluster[dimension] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    }
-    return CUDA_SUCCESS;
-}
-
 // Results that miss a kernel's work would be a riddle otherwise.
 void tell_once(const std::string& name) {
     static std::atomic_flag told;
@@ -176,6 +163,19 @@ CUresult translate_values(Driver& driver, const ValuesCommand& command, std::vec
 }
 
 }  // namespace
+
+CUresult check_cluster(const Function& function, const LaunchShape& shape,
+                       const std::array<unsigned, 3>& cluster) {
+    std::uint64_t blocks = 1;
+    for (const unsigned size : cluster) blocks *= std::min(size, 1024U);
+    const unsigned limit =
+        function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
+    if (blocks == 0 || blocks > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    for (unsigned dimension = 0; dimension < 3; ++dimension) {
+        if (shape.grid[dimension] % cluster[dimension] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    }
+    return CUDA_SUCCESS;
+}
 
 std::vector<void*> LaunchCommand::pointers() {
     std::vector<void*> found;

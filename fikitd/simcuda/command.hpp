@@ -94,6 +94,8 @@ using DeviceWork = decltype(Operation::work);
 
 // How many of its blocks an SM holds; 0 where it may not run so.
 unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared);
+CUresult check_cluster(const Function& function, const LaunchShape& shape,
+                       const std::array<unsigned, 3>& cluster);
 
 // Makes a launch of an untrusted description: the shape, the limits and the parameters are checked.
 CUresult make_launch(Driver& driver, const Context& context, CUfunction function, const LaunchShape& shape,

@@ -41,6 +41,9 @@ inline constexpr std::size_t print_bytes = 65536 * 132;          // CU_LIMIT_PRI
 inline constexpr std::size_t heap_bytes = std::size_t{8} << 20;  // CU_LIMIT_MALLOC_HEAP_SIZE
 inline constexpr unsigned cluster_limit = 8;
 inline constexpr unsigned cluster_limit_nonportable = 16;
+// As cuOccupancyMaxActiveClusters counts: the SMs that clusters of more than two find, the blocks on each.
+inline constexpr unsigned cluster_sms = 124;
+inline constexpr unsigned cluster_blocks = 8;
 
 // Clocks. %clock64 counts at the SM clock; %globaltimer counts nanoseconds.
 inline constexpr double sm_clock_ghz = 1.98;

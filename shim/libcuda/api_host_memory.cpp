@@ -4,9 +4,61 @@
 #include "host_memory.hpp"
 #include "objects.hpp"
 #include "served.hpp"
+#include "shared_file.hpp"
 #include "slabs.hpp"
 
 namespace fikit::shim {
+namespace {
+
+// Until no work of the program's uses the range any more.
+CUresult settle(const Range& range) {
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        Producer* const producer = load_acquire(process.device(i).producer);
+        const Status status = producer != nullptr ? producer->synchronize() : status::success;
+        if (i == range.device && status != status::success) return result_of(status);
+    }
+    return CUDA_SUCCESS;
+}
+
+// Registered memory that is a file's, and shared, is one that the executor maps as well: the GPU reaches it,
+// at an address of its own. What the program has there is that memory again, so it is pinned memory to all
+// calls.
+CUresult share(Range& range) {
+    const uint64_t first = range.address / FIKIT_PAGE * FIKIT_PAGE;
+    const uint64_t bytes = (range.address + range.bytes - first + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+    const SharedFile file(first, bytes);
+    if (!file) return CUDA_ERROR_NOT_SUPPORTED;
+    Device& device = current_device();
+    HostBuffer buffer{};
+    uint32_t handle = 0;
+    const Status status = device.producer->host_register(reinterpret_cast<const uint8_t*>(first), bytes,
+                                                         file.descriptor(), file.offset(), handle, buffer);
+    if (status != status::success) return result_of(status);
+    const Range reached = {.address = buffer.device_address,
+                           .bytes = bytes,
+                           .device_address = buffer.device_address,
+                           .flags = range.flags,
+                           .kind = Range::Kind::pinned,
+                           .device = static_cast<uint8_t>(device.ordinal)};
+    if (!ranges.add(reached)) {
+        device.producer->host_free(handle);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    range.device = reached.device;
+    range.device_address = reached.address + (range.address - first);
+    range.handle = handle;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+CUresult unregister(const Range& range) {
+    if (range.handle == 0) return CUDA_SUCCESS;
+    if (const CUresult result = settle(range); result != CUDA_SUCCESS) return result;
+    Range reached;
+    ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
+    return result_of(process.device(range.device).producer->host_free(range.handle));
+}
 
 CUresult allocate_host(uint64_t bytes, Range& range) {
     uint32_t handle = 0;
@@ -35,11 +87,7 @@ CUresult allocate_host(uint64_t bytes, Range& range) {
 
 // Work may still use it, and the program may get the same address again.
 CUresult free_host(const Range& range) {
-    for (unsigned i = 0; i < process.device_count(); ++i) {
-        Producer* const producer = load_acquire(process.device(i).producer);
-        const Status status = producer != nullptr ? producer->synchronize() : status::success;
-        if (i == range.device && status != status::success) return result_of(status);
-    }
+    if (const CUresult result = settle(range); result != CUDA_SUCCESS) return result;
     if (range.advice != nullptr) forget(range.advice);
     Device& device = process.device(range.device);
     if (range.kind == Range::Kind::managed &&
@@ -80,14 +128,15 @@ CUresult cuMemFreeHost(void* address) {
     return free_host(range);
 }
 
-// The program's own pages cannot be shared, so the GPU never sees them: copies go through the staging area as
-// for any memory. Who wants the GPU to reach them itself is refused.
+// Other pages of the program's than a file's the GPU never sees: copies go through the staging area as for
+// any memory. Who wants the GPU to reach them itself is refused.
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (flags > CU_MEMHOSTREGISTER_PORTABLE) return CUDA_ERROR_NOT_SUPPORTED;
+    constexpr unsigned usual = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
+    if ((flags & ~usual) != 0) return CUDA_ERROR_NOT_SUPPORTED;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (ranges.find(at, range))
@@ -97,14 +146,18 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    if (share(range) != CUDA_SUCCESS && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0)
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (ranges.add(range)) return CUDA_SUCCESS;
+    unregister(range);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuMemHostUnregister(void* address) {
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (at == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (ranges.take(at, Range::Kind::registered, range)) return CUDA_SUCCESS;
+    if (ranges.take(at, Range::Kind::registered, range)) return unregister(range);
     const bool within = ranges.find(at, range) && range.address != at;
     return within ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
 }
@@ -113,7 +166,8 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsign
     if (device == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
-    if (!ranges.find(at, range) || range.kind != Range::Kind::pinned) return CUDA_ERROR_INVALID_VALUE;
+    if (!ranges.find(at, range) || range.on_device() || range.device_address == 0)
+        return CUDA_ERROR_INVALID_VALUE;
     *device = range.device_address + (at - range.address);
     return CUDA_SUCCESS;
 }

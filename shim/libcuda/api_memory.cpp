@@ -164,6 +164,8 @@ void free_memory_of(const Context& context) {
             process.producer(range.device).memory_free(range.address);
         else if (range.on_host())
             free_host(range);
+        else
+            unregister(range);
     }
 }
 

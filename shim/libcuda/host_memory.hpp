@@ -12,7 +12,9 @@ namespace fikit::shim {
 CUresult allocate_host(uint64_t bytes, Range& range);
 // Of a range that `ranges` has forgotten, once nothing uses it any more.
 CUresult free_host(const Range& range);
-// The same of managed memory, of a pool or a context. `preferred`: where it would rather be.
+// Of registered memory that `ranges` has forgotten.
+CUresult unregister(const Range& range);
+// The same as allocate_host of managed memory, of a pool or a context. `preferred`: where it would rather be.
 CUresult allocate_managed(uint64_t bytes, const CUmemLocation& preferred, Range& range);
 // What was said of managed memory that is no more.
 void forget(ManagedAdvice* advice);

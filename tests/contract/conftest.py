@@ -17,13 +17,15 @@ from typing import Any
 
 import pytest
 
-from tests.integration.end_to_end.conftest import CHOICE, Served
-
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from cuda_calls import SHIM, Cuda, CudaError, open_cuda  # noqa: E402
+from cuda_calls import SHIM, Cuda, CudaError, open_cuda, preload  # noqa: E402
 from shim_limits import reason  # noqa: E402
+
+preload()  # before NVML or anybody loads the driver's
+
+from tests.integration.end_to_end.conftest import CHOICE, Served  # noqa: E402
 
 SETTINGS = f"""
 [daemon]

@@ -109,19 +109,29 @@ class CudaError(Exception):
         self.result = result
 
 
+def preload() -> None:
+    """Open the library under test, for who asks for libcuda.so.1; RuntimeError where that is another."""
+    if SHIM:
+        from fikit.unmodified import library_folder
+
+        path = library_folder() / "libcuda.so.1"
+    elif os.environ.get("FIKIT_TEST_DEVICE", "sim") == "sim":
+        from fikitd.simcuda import library_path
+
+        path = library_path()
+    else:
+        return
+    tested = ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
+    if ctypes.CDLL("libcuda.so.1")._handle != tested._handle:
+        raise RuntimeError(f"libcuda.so.1 was loaded before {path}")
+
+
 class Cuda:
     """cuda.bindings.driver with exceptions; enumerations and structures are its own."""
 
     def __init__(self) -> None:
         self.simulated = os.environ.get("FIKIT_TEST_DEVICE", "sim") == "sim"
-        if SHIM:
-            from fikit.unmodified import library_folder
-
-            ctypes.CDLL(str(library_folder() / "libcuda.so.1"), mode=ctypes.RTLD_GLOBAL)
-        elif self.simulated:
-            from fikitd.simcuda import library_path
-
-            ctypes.CDLL(str(library_path()), mode=ctypes.RTLD_GLOBAL)
+        preload()
         from cuda.bindings import driver
 
         self.driver = driver

@@ -98,6 +98,15 @@ def load_kernels(cuda: Cuda) -> Iterator[Any]:
     cuda.cuModuleUnload(module)
 
 
+def cluster_attribute(cuda: Cuda, cluster: tuple[int, int]) -> Any:
+    attribute = cuda.CUlaunchAttribute()
+    attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+    dimension = attribute.value.clusterDim
+    dimension.x, dimension.y, dimension.z = *cluster, 1
+    attribute.value.clusterDim = dimension
+    return attribute
+
+
 def launch(
     cuda: Cuda, function: Any, grid: tuple[int, int], cluster: tuple[int, int] | None, *values: int
 ) -> None:
@@ -106,12 +115,7 @@ def launch(
     config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
     config.blockDimX, config.blockDimY, config.blockDimZ = THREADS, 1, 1
     if cluster is not None:
-        attribute = cuda.CUlaunchAttribute()
-        attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-        dimension = attribute.value.clusterDim
-        dimension.x, dimension.y, dimension.z = *cluster, 1
-        attribute.value.clusterDim = dimension
-        config.attrs = [attribute]
+        config.attrs = [cluster_attribute(cuda, cluster)]
         config.numAttrs = 1
     stored = [ctypes.c_uint64(value) for value in values]
     pointers = (ctypes.c_void_p * max(len(stored), 1))(*(ctypes.addressof(value) for value in stored))
@@ -161,3 +165,48 @@ def test_clusters_that_do_not_fit(
 ) -> None:
     with pytest.raises(CudaError):
         launch(cuda, cuda.cuModuleGetFunction(module, b"leave"), grid, cluster, 0)
+
+
+def occupancy(cuda: Cuda, function: Any, blocks: int, cluster: int | None) -> tuple[str, int, str, int]:
+    """What both questions about clusters are answered."""
+    config = cuda.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = blocks, 1, 1
+    config.blockDimX, config.blockDimY, config.blockDimZ = 128, 1, 1
+    if cluster is not None:
+        config.attrs = [cluster_attribute(cuda, (cluster, 1))]
+        config.numAttrs = 1
+    active, count = cuda.driver.cuOccupancyMaxActiveClusters(function, config)
+    potential, size = cuda.driver.cuOccupancyMaxPotentialClusterSize(function, config)
+    return active.name[5:], count or 0, potential.name[5:], size or 0
+
+
+@pytest.mark.parametrize(
+    ("name", "blocks", "cluster", "most"),
+    [
+        ("leave", 1, None, 0),  # it says nothing of clusters
+        ("leave", 1, 1, 1056),
+        ("leave", 64, 2, 528),
+        ("leave", 1, 2, None),
+        ("leave", 64, 16, None),
+        ("of_two", 64, None, 528),
+        ("of_two", 64, 2, 528),
+        ("of_two", 64, 1, None),
+        ("of_two", 64, 4, None),
+        ("of_two", 1, None, None),
+    ],
+)
+def test_occupancy_of_clusters(
+    cuda: Cuda, module: Any, name: str, blocks: int, cluster: int | None, most: int | None
+) -> None:
+    function = cuda.cuModuleGetFunction(module, name.encode())
+    refused = "ERROR_INVALID_CLUSTER_SIZE"
+    answer = (refused, 0, refused, 0) if most is None else ("SUCCESS", most, "SUCCESS", 8)
+    assert occupancy(cuda, function, blocks, cluster) == answer
+
+
+@pytest.mark.parametrize("cluster", [4, 8])
+def test_larger_clusters_find_fewer_multiprocessors(cuda: Cuda, module: Any, cluster: int) -> None:
+    function = cuda.cuModuleGetFunction(module, b"leave")
+    result, count, _, _ = occupancy(cuda, function, 64, cluster)
+    assert result == "SUCCESS"
+    assert 0.8 * 1056 < count * cluster <= 1056

@@ -2,6 +2,8 @@
 
 import ctypes
 import mmap
+import os
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -117,25 +119,72 @@ def test_host_memory_is_the_same_on_both_sides(cuda: Cuda, fails: Check) -> None
     fails("INVALID_VALUE", cuda.cuMemFreeHost, start)
 
 
-def test_host_memory_can_be_registered(cuda: Cuda, fails: Check) -> None:
-    memory = mmap.mmap(-1, 4 * MIB)
-    view = (ctypes.c_char * len(memory)).from_buffer(memory)
-    start = ctypes.addressof(view)
+@pytest.fixture(params=["private", "file"])
+def memory(request: pytest.FixtureRequest, cuda: Cuda) -> Iterator[mmap.mmap]:
+    """4 MiB of the program's own, or of a file in memory that others could map."""
+    if request.param == "private":
+        mapped = mmap.mmap(-1, 4 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    else:
+        file = os.memfd_create("memory")
+        os.ftruncate(file, 8 * MIB)
+        mapped = mmap.mmap(file, 4 * MIB, offset=2 * MIB)  # it has a descriptor of its own
+        os.close(file)
+    yield mapped
+    cuda.result("cuMemHostUnregister", address_of(mapped))  # where the test came to no end
+
+
+def address_of(memory: mmap.mmap) -> int:
+    return ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+
+
+def test_registered_memory_is_within_the_gpu_s_reach(cuda: Cuda, fails: Check, memory: mmap.mmap) -> None:
+    start = address_of(memory)
     cuda.cuMemHostRegister(start, 4 * MIB, 0)
     fails("HOST_MEMORY_ALREADY_REGISTERED", cuda.cuMemHostRegister, start, 4 * MIB, 0)
     fails("HOST_MEMORY_ALREADY_REGISTERED", cuda.cuMemHostRegister, start + MIB, MIB, 0)
-    assert int(cuda.cuMemHostGetDevicePointer(start, 0)) == start
-    cuda.launch("store", start + MIB, ctypes.c_uint32(0x31323334))
+    attribute = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM
+    address = int(cuda.cuMemHostGetDevicePointer(start + MIB, 0))
+    if cuda.cuDeviceGetAttribute(attribute, cuda.device):
+        assert address == start + MIB
+    cuda.launch("store", address, ctypes.c_uint32(0x31323334))
     cuda.cuCtxSynchronize()
     assert memory[MIB : MIB + 4] == b"4321"
+    # Copies know it by either address.
+    word = cuda.device_words()
+    for source, text in ((address, b"abcd"), (start + MIB, b"efgh")):
+        memory[MIB : MIB + 4] = text
+        cuda.cuMemcpyDtoD(word, address, 4)
+        assert cuda.read(word, 4, np.uint8).tobytes() == text
+        cuda.cuMemsetD32(word, 0, 1)
+        cuda.cuMemcpyHtoDAsync(word, source, 4, 0)
+        assert cuda.read(word, 4, np.uint8).tobytes() == text
+    kind = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_POINTER
+    assert int(cuda.cuPointerGetAttribute(kind, start + MIB)) == address
     cuda.cuMemHostUnregister(start)
     fails("HOST_MEMORY_NOT_REGISTERED", cuda.cuMemHostUnregister, start)
     fails("INVALID_VALUE", cuda.cuMemHostGetDevicePointer, start, 0)
+    assert cuda.result("cuPointerGetAttribute", kind, address) == "ERROR_INVALID_VALUE"
+    cuda.cuMemFree(word)
+
+
+def test_a_part_of_memory_is_registered(cuda: Cuda, memory: mmap.mmap) -> None:
+    start = address_of(memory)
+    cuda.cuMemHostRegister(start, 5000, cuda.driver.CU_MEMHOSTREGISTER_DEVICEMAP)
+    for place in (4, 4996):
+        cuda.launch("store", int(cuda.cuMemHostGetDevicePointer(start + place, 0)), ctypes.c_uint32(place))
+    cuda.cuCtxSynchronize()
+    assert [memory[place : place + 4][0] for place in (4, 4996)] == [4, 4996 % 256]
+    cuda.cuMemHostUnregister(start)
+    cuda.cuMemHostRegister(start + 4100, 100, 0)  # where no page begins
+    cuda.launch("store", int(cuda.cuMemHostGetDevicePointer(start + 4104, 0)), ctypes.c_uint32(77))
+    cuda.cuCtxSynchronize()
+    assert memory[4104] == 77
+    cuda.cuMemHostUnregister(start + 4100)
 
 
 def test_parts_of_registered_memory(cuda: Cuda, fails: Check) -> None:
     memory = mmap.mmap(-1, 4 * MIB)
-    start = ctypes.addressof((ctypes.c_char * len(memory)).from_buffer(memory))
+    start = address_of(memory)
     cuda.cuMemHostRegister(start, 4 * MIB, 0)
     fails("INVALID_VALUE", cuda.cuMemHostUnregister, start + MIB)
     cuda.cuMemHostGetFlags(start)

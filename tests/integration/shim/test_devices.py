@@ -30,7 +30,7 @@ def two_gpus(daemon: Served, uuids: list[str]) -> Served:
 
 
 @pytest.mark.usefixtures("two_gpus")
-@pytest.mark.parametrize("name", ["devices", "devices_more"])
+@pytest.mark.parametrize("name", ["devices", "devices_more", "exchange"])
 def test_a_program_with_two_devices_prints_the_same(
     monkeypatch: pytest.MonkeyPatch, natively: Runner, shared: Runner, name: str
 ) -> None:

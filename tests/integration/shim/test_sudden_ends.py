@@ -107,6 +107,18 @@ def test_a_program_that_waits_for_ever_harms_no_other(start: Start, client: Clie
     assert last_word(other) == "right"
 
 
+def test_registered_memory_that_goes_away_harms_no_other(start: Start, daemon: Served) -> None:
+    other = start()
+    progress(other, 1)
+    before = executors(daemon)
+    victim = start("shrinking")
+    said = victim.communicate("", timeout=60)[0].splitlines()
+    assert said[-1] == r"b'\x01\x00\x00\x00'", said
+    progress(other, 2)
+    assert last_word(other) == "right"
+    assert executors(daemon) == before
+
+
 def test_a_killed_daemon_ends_no_program(start: Start, daemon: Served) -> None:
     program = start()
     progress(program, 1)

@@ -1,0 +1,70 @@
+// Memory of the host's that the GPU reaches: pinned for a tenant, or a tenant's own that it registers.
+#include <cstring>
+
+#include "core.hpp"
+#include "program_calls.hpp"
+
+namespace fikit {
+
+CUresult Core::may_pin(const Session& session, uint32_t handle, uint64_t size) const {
+    if (handle == 0 || handle >= FIKIT_MAX_HOST_BUFFERS || session.host_buffers.contains(handle) || size == 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    const uint64_t limit = settings_.host_limit_bytes;
+    return size <= limit && session.host_bytes <= limit - size ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+CUresult Core::pin(Session& session, uint32_t handle, SharedMemory memory, uint64_t& device_address) const {
+    PinnedBuffer buffer{.memory = std::move(memory), .registered = true};
+    const uint64_t size = buffer.memory.size();
+    const CUresult result = driver_.cuMemHostRegister_(
+        buffer.memory.data(), size, CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP);
+    if (result != CUDA_SUCCESS) return result;
+    driver_.cuMemHostGetDevicePointer_(&buffer.device, buffer.memory.data(), 0);
+    device_address = buffer.device;
+    session.host_bytes += size;
+    if (buffer.device != 0) session.buffers[buffer.device] = {size, Buffer::pinned};
+    session.host_buffers.emplace(handle, std::move(buffer));
+    return CUDA_SUCCESS;
+}
+
+PinnedBuffer Core::unpin(Session& session, uint32_t handle) const {
+    const auto found = session.host_buffers.find(handle);
+    if (found == session.host_buffers.end()) return {};
+    PinnedBuffer buffer = std::move(found->second);
+    session.host_bytes -= buffer.memory.size();
+    session.buffers.erase(buffer.device);
+    session.host_buffers.erase(found);
+    return buffer;
+}
+
+CUresult ProgramCalls::host_register(const fikit_request_host_register& request,
+                                     fikit_reply_host_register& reply) {
+    const Descriptor file = std::exchange(session_.offered, {});
+    if (const CUresult result = core_.may_pin(session_, request.handle, request.size); result != CUDA_SUCCESS)
+        return result;
+    const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+    SharedMemory memory;
+    if (!file || !memory.open(file, request.offset, size, core_.pinned_place(size)))
+        return CUDA_ERROR_INVALID_VALUE;
+    return core_.pin(session_, request.handle, std::move(memory), reply.device_address);
+}
+
+// Pinned memory is to lie at the same address in the tenant's process, so it is put where programs have
+// nothing: far below the C library's mappings and the stack, far above the program and its heap.
+uint64_t Core::pinned_place(uint64_t size) {
+#if defined(__SANITIZE_THREAD__)
+    // Its shadow memory leaves no such addresses to programs.
+    (void)size;
+    return 0;
+#else
+    const std::lock_guard lock(memory_mutex_);
+    constexpr uint64_t first = uint64_t{0x61} << 40, last = uint64_t{0x71} << 40;
+    if (pinned_at_ < first || pinned_at_ + size > last)
+        pinned_at_ = first + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
+    const uint64_t at = pinned_at_;
+    pinned_at_ += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
+    return at;
+#endif
+}
+
+}  // namespace fikit

@@ -1,0 +1,112 @@
+#include "shared_file.hpp"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+namespace fikit::shim {
+namespace {
+
+struct Mapping {
+    uint64_t begin = 0, end = 0, offset = 0;
+    dev_t device = 0;
+    ino_t inode = 0;
+    bool shared = false;  // for reading and writing
+    const char* path = "";
+};
+
+// A line of /proc/self/maps (proc(5)).
+bool read_line(char* line, Mapping& mapping) {
+    unsigned long begin, end, offset, inode;
+    unsigned major_number, minor_number;
+    char allowed[5];
+    int path = 0;
+    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &begin, &end, allowed, &offset, &major_number,
+               &minor_number, &inode, &path) < 7)
+        return false;
+    line[strcspn(line, "\n")] = '\0';
+    mapping = {.begin = begin,
+               .end = end,
+               .offset = offset,
+               .device = makedev(major_number, minor_number),
+               .inode = inode,
+               .shared = strncmp(allowed, "rw", 2) == 0 && allowed[3] == 's',
+               .path = line + path};
+    return true;
+}
+
+bool is_of(const struct stat& information, const Mapping& mapping) {
+    return S_ISREG(information.st_mode) && information.st_dev == mapping.device &&
+           information.st_ino == mapping.inode;
+}
+
+bool is_of(int descriptor, const Mapping& mapping) {
+    struct stat information{};
+    return fstat(descriptor, &information) == 0 && is_of(information, mapping) &&
+           (fcntl(descriptor, F_GETFL) & O_ACCMODE) == O_RDWR;
+}
+
+// By its name, or, when it has none any more, a descriptor that the program still has.
+int open_file(const Mapping& mapping) {
+    struct stat named{};
+    int descriptor = -1;
+    if (stat(mapping.path, &named) == 0 && is_of(named, mapping))
+        descriptor = open(mapping.path, O_RDWR | O_CLOEXEC);
+    if (descriptor >= 0 && is_of(descriptor, mapping)) return descriptor;
+    if (descriptor >= 0) close(descriptor);
+    DIR* const all = opendir("/proc/self/fd");
+    if (all == nullptr) return -1;
+    descriptor = -1;
+    while (const dirent* const entry = readdir(all)) {
+        char* end = nullptr;
+        const auto number = static_cast<int>(strtol(entry->d_name, &end, 10));
+        if (*end != '\0' || end == entry->d_name || !is_of(number, mapping)) continue;
+        descriptor = fcntl(number, F_DUPFD_CLOEXEC, 0);
+        break;
+    }
+    closedir(all);
+    return descriptor;
+}
+
+}  // namespace
+
+SharedFile::SharedFile(uint64_t address, uint64_t bytes) {
+    FILE* const maps = fopen("/proc/self/maps", "re");
+    if (maps == nullptr) return;
+    char* line = nullptr;
+    size_t room = 0;
+    uint64_t at = address;  // up to here it is the file's
+    Mapping mapping, first;
+    while (at < address + bytes && getline(&line, &room, maps) > 0) {
+        if (!read_line(line, mapping)) break;
+        if (mapping.end <= at) continue;
+        if (mapping.begin > at || !mapping.shared || mapping.inode == 0) break;
+        const uint64_t offset = mapping.offset + (at - mapping.begin);
+        if (at == address) {
+            descriptor_ = open_file(mapping);
+            if (descriptor_ < 0) break;
+            first = mapping;
+            offset_ = offset;
+        } else if (mapping.device != first.device || mapping.inode != first.inode ||
+                   offset != offset_ + (at - address)) {
+            break;
+        }
+        at = mapping.end;
+    }
+    free(line);
+    fclose(maps);
+    if (at >= address + bytes || descriptor_ < 0) return;
+    close(descriptor_);
+    descriptor_ = -1;
+}
+
+SharedFile::~SharedFile() {
+    if (descriptor_ >= 0) close(descriptor_);
+}
+
+}  // namespace fikit::shim

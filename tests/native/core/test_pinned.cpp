@@ -1,0 +1,107 @@
+// Memory that a tenant registers: which files are taken, and what becomes of one that the tenant takes away.
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <string>
+
+#include "check.hpp"
+#include "rig.hpp"
+#include "shared_memory.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+constexpr uint64_t size = 4 * FIKIT_PAGE;
+
+Descriptor file_of(uint64_t bytes) {
+    Descriptor file(memfd_create("tenant's", MFD_CLOEXEC));
+    CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
+    return file;
+}
+
+void a_part_of_a_file_is_shared() {
+    const Descriptor file = file_of(size + 100);
+    SharedMemory memory;
+    CHECK(memory.open(file, FIKIT_PAGE, size, 0));
+    CHECK(pwrite(file.get(), "here", 4, FIKIT_PAGE + 7) == 4);
+    CHECK(std::memcmp(memory.data() + 7, "here", 4) == 0);
+    memory.data()[size - 1] = 'x';  // behind the file's end, on its last page
+}
+
+void what_is_no_such_file_is_refused() {
+    const Descriptor file = file_of(size);
+    SharedMemory memory;
+    CHECK(!memory.open(file, 1, FIKIT_PAGE, 0));
+    CHECK(!memory.open(file, FIKIT_PAGE, size, 0));
+    CHECK(!memory.open(file, size + FIKIT_PAGE, FIKIT_PAGE, 0));
+    CHECK(!memory.open(file, 0, UINT64_MAX - FIKIT_PAGE + 1, 0));
+    const std::string path = "/proc/self/fd/" + std::to_string(file.get());
+    CHECK(!memory.open(Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC)), 0, size, 0));
+    CHECK(!memory.open(Descriptor(open("/proc/self/exe", O_RDONLY | O_CLOEXEC)), 0, FIKIT_PAGE, 0));
+    CHECK(!memory.open(Descriptor(open("/dev/zero", O_RDWR | O_CLOEXEC)), 0, FIKIT_PAGE, 0));
+    int ends[2];
+    CHECK(pipe2(ends, O_CLOEXEC) == 0);
+    const Descriptor reading(ends[0]), writing(ends[1]);
+    CHECK(!memory.open(reading, 0, FIKIT_PAGE, 0));
+    CHECK(!memory.open(Descriptor(), 0, FIKIT_PAGE, 0));
+    CHECK(memory.data() == nullptr);
+}
+
+void zeros_take_the_place_of_what_is_taken_away() {
+    const Descriptor file = file_of(size);
+    SharedMemory memory, other;
+    CHECK(memory.open(file, 0, size, 0));
+    CHECK(other.open(file, FIKIT_PAGE, FIKIT_PAGE, 0));
+    std::memset(memory.data(), 1, size);
+    CHECK(ftruncate(file.get(), FIKIT_PAGE) == 0);
+    CHECK_EQUAL(memory.data()[0], 1);
+    for (uint64_t at = FIKIT_PAGE; at < size; at += FIKIT_PAGE) CHECK_EQUAL(memory.data()[at], 0);
+    CHECK_EQUAL(other.data()[5], 0);
+    memory.data()[size - 1] = 2;
+    CHECK_EQUAL(memory.data()[size - 1], 2);
+}
+
+void a_session_registers_its_file() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    const Descriptor file = file_of(size);
+    void* const own = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    const auto before = null_driver::live();
+    const auto registers = [&](int descriptor, uint64_t bytes, uint64_t offset) {
+        uint32_t handle = 0;
+        HostBuffer buffer{};
+        Status status = 0;
+        rig.while_turning([&] {
+            status = tenant->host_register(static_cast<const uint8_t*>(own), bytes, descriptor, offset,
+                                           handle, buffer);
+        });
+        return status;
+    };
+    CHECK_EQUAL(registers(-1, size, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(registers(STDIN_FILENO, size, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(registers(file.get(), size, 8), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(registers(file.get(), 0, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(registers(file.get(), uint64_t{1} << 60, 0), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(null_driver::live().registrations, before.registrations);
+    // The executor has it where this process would have it, too, so the one address is not free here.
+    CHECK_EQUAL(registers(file.get(), size, 0), status::operating_system);
+    rig.turn_until([&] { return null_driver::live().registrations == before.registrations; });
+    CHECK_EQUAL(tenant->synchronize(), 0);
+    munmap(own, size);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(a_part_of_a_file_is_shared),
+        CASE(what_is_no_such_file_is_refused),
+        CASE(zeros_take_the_place_of_what_is_taken_away),
+        CASE(a_session_registers_its_file),
+    };
+    return run_cases(cases, count, arguments);
+}
