@@ -80,11 +80,15 @@ def python_program(path: Path, seconds: float, gpus: int) -> Program:
 
 
 def cpp_programs(path: Path, folder: Path) -> Iterable[Program]:
-    """One of C++, built into a folder with either form of the runtime."""
+    """One of C++, built into a folder with either form of the runtime, and of parts that are linked."""
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
     covers = sentence(path.read_text().partition("\n")[0].strip("/ "))
-    for kind in ("static", "shared"):
-        name, what = f"{path.stem}_{kind}", f"{covers} ({kind} libcudart)"
+    for kind, how, options in (
+        ("static", "static libcudart", ["--cudart=static"]),
+        ("shared", "shared libcudart", ["--cudart=shared"]),
+        ("linked", "device code that is linked, -rdc=true", ["-rdc=true"]),
+    ):
+        name, what = f"{path.stem}_{kind}", f"{covers} ({how})"
         if nvcc is None:
             yield Program(name, what, lacks="not installed: nvcc")
             continue
@@ -92,7 +96,7 @@ def cpp_programs(path: Path, folder: Path) -> Iterable[Program]:
             nvcc,
             "-std=c++17",
             "-arch=native",
-            f"--cudart={kind}",
+            *options,
             "-o",
             str(folder / name),
             str(path),

@@ -18,6 +18,10 @@
 namespace fikit::shim {
 namespace {
 
+int major(const Device& device) {
+    return device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
+}
+
 CUresult load_on(Device& device, Module*& module, const Image& image, const JitWish& wish) {
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -25,8 +29,7 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const JitW
     module->prints = names_printf(image.data, image.bytes);
     JitAnswer<fikit_reply_module_load> answer;
     Reply reply = {&answer, sizeof answer, 0};
-    const UsefulParts useful(image,
-                             device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR]);
+    const UsefulParts useful(image, major(device));
     const int64_t begin = now_ns();
     const Status status = device.producer->module_load(useful.parts(), wish.options(), module->number, reply);
     if (call_log.every())
@@ -68,7 +71,33 @@ bool keep_image(Module& library, const Image& image, const Wish& wish) {
 
 CUresult unload(Module* module);
 
-CUresult load(Module*& module, const void* passed, const Wish& wish) {
+// Links what a program's parts were compiled to, as the driver does where their machine code is for other
+// devices.
+class Linked {
+  public:
+    CUresult link(const void* const* fatbins, Image& image) {
+        CUresult result = fikit::shim::cuLinkCreate_v2(0, nullptr, nullptr, &state_);
+        for (; result == CUDA_SUCCESS && *fatbins != nullptr; ++fatbins) {
+            if (!find_image(*fatbins, image)) return CUDA_ERROR_INVALID_IMAGE;
+            result =
+                fikit::shim::cuLinkAddData_v2(state_, CU_JIT_INPUT_FATBINARY, const_cast<void*>(image.data),
+                                              image.bytes, nullptr, 0, nullptr, nullptr);
+        }
+        void* made = nullptr;
+        size_t bytes = 0;
+        if (result == CUDA_SUCCESS) result = fikit::shim::cuLinkComplete(state_, &made, &bytes);
+        image = {.data = made, .bytes = bytes};
+        return result;
+    }
+    ~Linked() {
+        if (state_ != nullptr) fikit::shim::cuLinkDestroy(state_);
+    }
+
+  private:
+    CUlinkState state_ = nullptr;
+};
+
+CUresult load(Module*& module, const void* passed, Wish wish) {
     module = nullptr;
     if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Image image;
@@ -76,6 +105,11 @@ CUresult load(Module*& module, const void* passed, const Wish& wish) {
     const Context* const context = thread.current();
     Device& device = context != nullptr ? *context->device : process.device(0);
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
+    Linked linked;
+    if (image.unlinked != nullptr && *image.unlinked != nullptr && !UsefulParts(image, major(device)).any()) {
+        if (const CUresult result = linked.link(image.unlinked, image); result != CUDA_SUCCESS) return result;
+        wish.preserved = false;
+    }
     const CUresult result = load_on(device, module, image, wish.jit);
     if (result != CUDA_SUCCESS || !wish.library || keep_image(*module, image, wish)) return result;
     unload(module);

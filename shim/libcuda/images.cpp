@@ -15,7 +15,7 @@ constexpr uint32_t elf_magic = 0x464c457f;
 struct Wrapper {
     uint32_t magic, version;
     const void* data;
-    const void* others;  // version 2: a list of prelinked fatbins, ended by nullptr
+    const void* const* others;  // version 2: what `data` was linked from
 };
 
 struct Fatbin {
@@ -68,15 +68,13 @@ bool find_image(const void* passed, Image& image) {
     if (magic == wrapper_magic) {
         Wrapper wrapper;
         memcpy(&wrapper, passed, sizeof wrapper);
-        const void* content = wrapper.data;
-        if (wrapper.version == 2 && wrapper.others != nullptr) {
-            const void* first;
-            memcpy(&first, wrapper.others, sizeof first);
-            if (first != nullptr) content = first;
-        }
-        return content != nullptr && word_at(content) != wrapper_magic && find_image(content, image);
+        const void* const content = wrapper.data;
+        if (content == nullptr || word_at(content) == wrapper_magic || !find_image(content, image))
+            return false;
+        image.unlinked = wrapper.version == 2 ? wrapper.others : nullptr;
+        return true;
     }
-    image.data = passed;
+    image = {.data = passed};
     if (magic == fatbin_magic) {
         Fatbin fatbin;
         memcpy(&fatbin, passed, sizeof fatbin);
@@ -90,7 +88,8 @@ bool find_image(const void* passed, Image& image) {
 }
 
 UsefulParts::UsefulParts(const Image& image, int major) {
-    if (choose(image, major)) return;
+    any_ = choose(image, major);
+    if (any_) return;
     parts_[0] = {image.data, image.bytes};
     count_ = 1;
 }

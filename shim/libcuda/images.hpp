@@ -12,6 +12,9 @@ namespace fikit::shim {
 struct Image {
     const void* data = nullptr;
     uint64_t bytes = 0;
+    // What `data` was linked from (nvcc -rdc=true), for a device that it has nothing for: a list of fatbins,
+    // ended by nullptr.
+    const void* const* unlinked = nullptr;
 };
 
 // The image behind what a program hands to cuModuleLoadData or cuLibraryLoadData: PTX text, a cubin, a
@@ -28,6 +31,7 @@ class UsefulParts {
     UsefulParts(const UsefulParts&) = delete;
     UsefulParts& operator=(const UsefulParts&) = delete;
     std::span<const Part> parts() const { return {parts_, count_}; }
+    bool any() const { return any_; }  // something is certain to be for the device
     uint64_t bytes() const;
 
   private:
@@ -37,6 +41,7 @@ class UsefulParts {
     uint8_t header_[16] = {};
     Part parts_[most];
     unsigned count_ = 0;
+    bool any_ = false;
 };
 
 }  // namespace fikit::shim

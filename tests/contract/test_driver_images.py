@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,30 @@ def test_kernels_of_a_cubin(cuda: Cuda) -> None:
 def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     place = cuda.device_words()
     module = cuda.cuModuleLoadData((IMAGES / f"{name}.fatbin").read_bytes())
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"count"), place)
+    assert cuda.read(place)[0] == 1
+    cuda.cuModuleUnload(module)
+
+
+class Wrapper(ctypes.Structure):
+    """What nvcc puts around a program's fat binary; version 2 names what it was linked from."""
+
+    _fields_ = (
+        ("magic", ctypes.c_uint32),
+        ("version", ctypes.c_uint32),
+        ("data", ctypes.c_char_p),
+        ("others", ctypes.c_void_p),
+    )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_linked_program_is_loaded_and_not_its_parts(cuda: Cuda, version: int) -> None:
+    whole = (IMAGES / "text-none.fatbin").read_bytes()
+    part = ctypes.create_string_buffer(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0), 16)
+    parts = (ctypes.c_void_p * 2)(ctypes.addressof(part), None)
+    wrapper = Wrapper(0x466243B1, version, whole, ctypes.addressof(parts) if version == 2 else None)
+    module = cuda.cuModuleLoadData(ctypes.addressof(wrapper))
+    place = cuda.device_words()
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"count"), place)
     assert cuda.read(place)[0] == 1
     cuda.cuModuleUnload(module)

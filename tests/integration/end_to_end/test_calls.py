@@ -18,6 +18,8 @@ Connect = Callable[..., fikit.Session]
 Program = Callable[[str], "subprocess.Popen[str]"]
 
 INTERRUPTED = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may ignore it
 session = fikit.connect(name="interrupted")
 print(session.identifier, flush=True)
 sys.stdin.readline()

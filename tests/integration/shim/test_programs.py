@@ -83,6 +83,12 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert shared(*program) == alone
 
 
+def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) -> None:
+    code, output, errors = shared(*PYTHON, str(PROGRAMS / "linked_parts.py"))
+    assert code == 0, errors
+    assert output == "42\nSUCCESS\nINVALID_SOURCE\nINVALID_IMAGE\nNO_BINARY_FOR_GPU\n"
+
+
 def test_a_program_is_told_which_assertion_failed(natively: Runner, shared: Runner) -> None:
     program = [*PYTHON, str(PROGRAMS / "assertions.py")]
     alone = natively(*program)

@@ -90,6 +90,12 @@ void test_images_are_as_long_as_their_headers_say() {
     } wrapper;
     wrapper.data = &fatbin;
     CHECK(find_image(&wrapper, image) && image.bytes == 116 && image.data == &fatbin);
+    // Of a program that was linked, the whole, not the first of its parts.
+    const void* const parts[] = {elf.data(), nullptr};
+    wrapper.others = parts;
+    CHECK(find_image(&wrapper, image) && image.data == &fatbin && image.unlinked == nullptr);
+    wrapper.version = 2;
+    CHECK(find_image(&wrapper, image) && image.data == &fatbin && image.unlinked == parts);
     wrapper.data = &wrapper;
     CHECK(!find_image(&wrapper, image));
 }

@@ -1,0 +1,41 @@
+"""A program linked for another device, as nvcc -rdc=true makes it: here its parts are linked."""
+
+import ctypes
+import struct
+
+from calls import done, launch, names, read, start
+from cuda.bindings import driver
+from linked_texts import CALLER, TWICE
+
+PTX, MACHINE_CODE = 1, 2
+
+
+def fatbin(kind, target, content):
+    """One entry (its header has 64 bytes) behind the fatbin's own."""
+    content += bytes(-len(content) % 8)
+    entry = struct.pack("<HHIQIIIIQQ16x", kind, 0x101, 64, len(content), 0, 0, 0, target, 0x41, 0) + content
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
+
+
+def wrapper(whole, *parts):
+    """What the compiler puts around them; with all that must live as long."""
+    kept = [ctypes.create_string_buffer(image, len(image)) for image in (whole, *parts)]
+    others = (ctypes.c_void_p * (len(parts) + 1))(*(ctypes.addressof(part) for part in kept[1:]), None)
+    packed = struct.pack("<IIQQ", 0x466243B1, 2, ctypes.addressof(kept[0]), ctypes.addressof(others))
+    return ctypes.create_string_buffer(packed, len(packed)), kept, others
+
+
+start()
+memory = done(driver.cuMemAlloc(4))
+foreign = fatbin(MACHINE_CODE, 75, bytes(64))
+image, *kept = wrapper(foreign, fatbin(PTX, 80, CALLER + b"\0"), fatbin(PTX, 80, TWICE + b"\0"))
+module = done(driver.cuModuleLoadData(ctypes.addressof(image)))
+done(launch(done(driver.cuModuleGetFunction(module, b"put")), 0, memory, ctypes.c_uint32(21)))
+print(read(memory)[0])
+names(driver.cuModuleUnload(module))
+image, *kept = wrapper(foreign, fatbin(PTX, 80, CALLER + b"\0"))
+names(driver.cuModuleLoadData(ctypes.addressof(image)))
+image, *kept = wrapper(foreign, b"no fatbin\0")
+names(driver.cuModuleLoadData(ctypes.addressof(image)))
+image, *kept = wrapper(foreign)
+names(driver.cuModuleLoadData(ctypes.addressof(image)))
