@@ -93,15 +93,11 @@ for _ in range(2):
     stream.sync()
     print(read(result, 1))
 
-# Memory that the host has at the same address, from pools.
-resources = [
-    getattr(core, f"{kind}MemoryResource")(
-        getattr(core, f"{kind}MemoryResourceOptions")(**how) if how else None
-    )
-    for kind, how in (("Managed", {}), ("Managed", {"preferred_location": 0}), ("Pinned", {}))
-    if hasattr(core, f"{kind}MemoryResource")
-]
-for resource in resources:
+# Memory that the host has at the same address, from pools. Kernels do not reach PinnedMemoryResource.
+ways = ({}, {"preferred_location": 0}) if hasattr(core, "ManagedMemoryResource") else ()
+for how in ways:
+    options = core.ManagedMemoryResourceOptions(**how) if how else None
+    resource = core.ManagedMemoryResource(options)
     shared = resource.allocate(4 * COUNT, stream=stream)
     stream.sync()
     ctypes.memmove(int(shared.handle), values, 4 * COUNT)

@@ -183,10 +183,10 @@ CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = command.options.priority.value_or(0);
         // cuda.core takes any dimension for a cluster.
         if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
-            command.options.cluster != std::array{1U, 1U, 1U}) {
-            value->clusterDim.x = command.options.cluster[0];
-            value->clusterDim.y = command.options.cluster[1];
-            value->clusterDim.z = command.options.cluster[2];
+            command.options.cluster.value_or(Cluster{1, 1, 1}) != Cluster{1, 1, 1}) {
+            value->clusterDim.x = (*command.options.cluster)[0];
+            value->clusterDim.y = (*command.options.cluster)[1];
+            value->clusterDim.z = (*command.options.cluster)[2];
         }
         return CUDA_SUCCESS;
     });

@@ -27,9 +27,6 @@ CUresult active_blocks(int* blocks, CUfunction handle, int threads, size_t share
     });
 }
 
-using Cluster = std::array<unsigned, 3>;
-
-// What a launch says of clusters, and what the function demands; none: neither.
 std::optional<Cluster> wanted_cluster(const CUlaunchConfig& config) {
     for (unsigned index = 0; index < config.numAttrs; ++index) {
         const CUlaunchAttribute& attribute = config.attrs[index];
@@ -38,13 +35,6 @@ std::optional<Cluster> wanted_cluster(const CUlaunchConfig& config) {
         return Cluster{dimension.x, dimension.y, dimension.z};
     }
     return std::nullopt;
-}
-
-std::optional<Cluster> demanded_cluster(const Function& function) {
-    Cluster cluster;
-    for (unsigned dimension = 0; dimension < 3; ++dimension)
-        cluster[dimension] = static_cast<unsigned>(std::max(function.required_cluster[dimension], 1));
-    return function.required_cluster[0] != 0 ? std::optional(cluster) : std::nullopt;
 }
 
 // `body` gets the cluster's blocks, 0 where nothing is said of clusters, and how many blocks an SM holds.
@@ -57,12 +47,10 @@ CUresult with_cluster(CUfunction handle, const CUlaunchConfig* config, Body body
         const std::uint64_t threads =
             std::uint64_t{config->blockDimX} * config->blockDimY * config->blockDimZ;
         if (threads == 0 || threads > model::threads_per_block) return CUDA_ERROR_INVALID_VALUE;
-        const std::optional<Cluster> wanted = wanted_cluster(*config), demanded = demanded_cluster(function);
-        const std::optional<Cluster> cluster = wanted ? wanted : demanded;
-        if (wanted && demanded && *wanted != *demanded) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
         const LaunchShape shape{{config->gridDimX, config->gridDimY, config->gridDimZ},
                                 {config->blockDimX, config->blockDimY, config->blockDimZ}};
-        const CUresult result = cluster ? check_cluster(function, shape, *cluster) : CUDA_SUCCESS;
+        std::optional<Cluster> cluster;
+        const CUresult result = choose_cluster(function, shape, wanted_cluster(*config), cluster);
         if (result != CUDA_SUCCESS) return result;
         return body(function, cluster ? (*cluster)[0] * (*cluster)[1] * (*cluster)[2] : 0,
                     resident_blocks(function, static_cast<unsigned>(threads), config->sharedMemBytes));

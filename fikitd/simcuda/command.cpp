@@ -69,14 +69,6 @@ CUresult check_shape(const Function& function, const LaunchShape& shape, unsigne
     return CUDA_SUCCESS;
 }
 
-// What the launch asks for, or what the function demands.
-std::array<unsigned, 3> cluster_of(const Function& function, const LaunchOptions& options) {
-    std::array<unsigned, 3> cluster = options.cluster;
-    for (unsigned dimension = 0; dimension < 3 && options.cluster == std::array{1U, 1U, 1U}; ++dimension)
-        cluster[dimension] = static_cast<unsigned>(std::max(function.required_cluster[dimension], 1));
-    return cluster;
-}
-
 // Results that miss a kernel's work would be a riddle otherwise.
 void tell_once(const std::string& name) {
     static std::atomic_flag told;
@@ -96,7 +88,8 @@ CUresult translate_launch(Driver& driver, int device, const LaunchCommand& comma
     launch.variables = &image.variables.at(device);
     launch.owner = command.image;
     launch.shape = command.shape;
-    launch.cluster = command.options.cluster[0] * command.options.cluster[1] * command.options.cluster[2];
+    launch.cluster = 1;
+    for (const unsigned size : command.shape.cluster) launch.cluster *= size;
     launch.parameters = command.parameters;
     launch.block = block_shape(command.shape.threads(), kernel.registers_per_thread,
                                kernel.static_shared + command.shared);
@@ -164,15 +157,24 @@ CUresult translate_values(Driver& driver, const ValuesCommand& command, std::vec
 
 }  // namespace
 
-CUresult check_cluster(const Function& function, const LaunchShape& shape,
-                       const std::array<unsigned, 3>& cluster) {
+CUresult choose_cluster(const Function& function, const LaunchShape& shape,
+                        const std::optional<Cluster>& wanted, std::optional<Cluster>& cluster) {
+    cluster = wanted;
+    if (function.required_cluster[0] != 0) {
+        Cluster demanded;
+        for (unsigned dimension = 0; dimension < 3; ++dimension)
+            demanded[dimension] = static_cast<unsigned>(std::max(function.required_cluster[dimension], 1));
+        if (wanted && *wanted != demanded) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        cluster = demanded;
+    }
+    if (!cluster) return CUDA_SUCCESS;
     std::uint64_t blocks = 1;
-    for (const unsigned size : cluster) blocks *= std::min(size, 1024U);
+    for (const unsigned size : *cluster) blocks *= std::min(size, 1024U);
     const unsigned limit =
         function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
     if (blocks == 0 || blocks > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     for (unsigned dimension = 0; dimension < 3; ++dimension) {
-        if (shape.grid[dimension] % cluster[dimension] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+        if (shape.grid[dimension] % (*cluster)[dimension] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     }
     return CUDA_SUCCESS;
 }
@@ -199,9 +201,9 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     const Context* home = context.owner != nullptr ? context.owner : &context;
     if (function->image->context != nullptr && function->image->context != home)
         return CUDA_ERROR_INVALID_CONTEXT;
-    const std::array<unsigned, 3> cluster = cluster_of(*function, options);
+    std::optional<Cluster> cluster;
     CUresult result = check_shape(*function, shape, shared);
-    if (result == CUDA_SUCCESS) result = check_cluster(*function, shape, cluster);
+    if (result == CUDA_SUCCESS) result = choose_cluster(*function, shape, options.cluster, cluster);
     if (result != CUDA_SUCCESS) return result;
     if (options.cooperative) {
         const std::uint64_t sms = partition != nullptr ? partition->count() : model::sm_count;
@@ -213,7 +215,7 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     command.shape = shape;
     command.shape.dynamic_shared = shared;
     command.shape.cooperative = options.cooperative;
-    command.shape.cluster = cluster;
+    command.shape.cluster = cluster.value_or(Cluster{1, 1, 1});
     command.shape.stack = home->limits[CU_LIMIT_STACK_SIZE];
     command.shared = shared;
     command.options = options;

@@ -14,10 +14,12 @@
 
 namespace fikit::sim {
 
+using Cluster = std::array<unsigned, 3>;
+
 struct LaunchOptions {
     std::optional<int> priority;
     bool cooperative = false;
-    std::array<unsigned, 3> cluster{1, 1, 1};
+    std::optional<Cluster> cluster;
 };
 
 struct LaunchCommand {
@@ -94,8 +96,9 @@ using DeviceWork = decltype(Operation::work);
 
 // How many of its blocks an SM holds; 0 where it may not run so.
 unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared);
-CUresult check_cluster(const Function& function, const LaunchShape& shape,
-                       const std::array<unsigned, 3>& cluster);
+// The cluster that a launch wants or the function demands; none: neither says anything of clusters.
+CUresult choose_cluster(const Function& function, const LaunchShape& shape,
+                        const std::optional<Cluster>& wanted, std::optional<Cluster>& cluster);
 
 // Makes a launch of an untrusted description: the shape, the limits and the parameters are checked.
 CUresult make_launch(Driver& driver, const Context& context, CUfunction function, const LaunchShape& shape,

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <algorithm>
+#include <algorithm>
 #include <new>
 
 #include "capture.hpp"
@@ -81,10 +83,18 @@ CUresult fits(const Function& function, const LaunchShape& shape) {
                                                               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
-// Whole clusters of a size that the device can run.
+// Whole clusters of a size that the device can run, and no other than the function's own.
 CUresult fits_clusters(const Function& function, const LaunchShape& shape,
                        const CUlaunchAttributeValue& given) {
     const auto& cluster = given.clusterDim;
+    const int32_t* const own =
+        function.attribute + CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;  // height, depth
+    const auto differs = [](int32_t demanded, unsigned wanted) {
+        return static_cast<unsigned>(std::max(demanded, 1)) != wanted;
+    };
+    if (own[0] > 0 &&
+        (differs(own[0], cluster.x) || differs(own[1], cluster.y) || differs(own[2], cluster.z)))
+        return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     const bool large = function.attribute[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] == 1;
     const uint64_t most = large ? 16 : 8;
     if (cluster.x - 1 >= most || cluster.y - 1 >= most || cluster.z - 1 >= most ||

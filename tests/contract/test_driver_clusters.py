@@ -159,6 +159,17 @@ def test_a_function_says_its_clusters(cuda: Cuda, module: Any) -> None:
     cuda.cuCtxSynchronize()
 
 
+@pytest.mark.parametrize("cluster", [1, 4])
+def test_a_launch_may_not_want_other_clusters_than_the_function(
+    cuda: Cuda, module: Any, cluster: int
+) -> None:
+    function = cuda.cuModuleGetFunction(module, b"of_two")
+    with pytest.raises(CudaError, match="INVALID_CLUSTER_SIZE"):
+        launch(cuda, function, (64, 1), (cluster, 1))
+    launch(cuda, function, (64, 1), (2, 1))
+    cuda.cuCtxSynchronize()
+
+
 @pytest.mark.parametrize(("grid", "cluster"), [((6, 1), (4, 1)), ((32, 1), (16, 1))])
 def test_clusters_that_do_not_fit(
     cuda: Cuda, module: Any, grid: tuple[int, int], cluster: tuple[int, int]
