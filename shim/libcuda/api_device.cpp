@@ -23,7 +23,6 @@ bool withheld(CUdevice_attribute attribute) {
         case CU_DEVICE_ATTRIBUTE_HANDLE_TYPE_FABRIC_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_HOST_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
-        case CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES:
         case CU_DEVICE_ATTRIBUTE_MULTICAST_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
         case CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED:
@@ -37,7 +36,10 @@ bool withheld(CUdevice_attribute attribute) {
 }
 
 int attribute_of(const Device& device, CUdevice_attribute attribute) {
-    return withheld(attribute) ? 0 : device.attributes.attribute[attribute];
+    const int known = device.attributes.attribute[attribute];
+    if (attribute == CU_DEVICE_ATTRIBUTE_MEMPOOL_SUPPORTED_HANDLE_TYPES)
+        return known & CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+    return withheld(attribute) ? 0 : known;
 }
 
 // The device with its attributes.

@@ -9,7 +9,7 @@
 #include "entry.hpp"
 #include "graph_memory.hpp"
 #include "host_memory.hpp"
-#include "objects.hpp"
+#include "pool.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
 
@@ -17,36 +17,6 @@ namespace fikit::shim {
 namespace {
 
 constexpr uint64_t pitch_step = 512;
-constexpr uint32_t pool_magic = 0x46504f4f;
-
-}  // namespace
-
-// Memory of all pools comes from the same place; a pool remembers what it was told and what it has given.
-struct Pool {
-    uint32_t magic = pool_magic;
-    int device = 0;
-    uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
-    CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-    bool on_host = false;                                       // pinned
-    bool managed = false;                                       // on the host, too
-    CUmemLocation location = {CU_MEM_LOCATION_TYPE_NONE, {0}};  // where managed memory would rather be
-    uint64_t used_bytes = 0, most_bytes = 0;
-
-    void give(uint64_t bytes) {
-        const uint64_t now = __atomic_add_fetch(&used_bytes, bytes, __ATOMIC_RELAXED);
-        uint64_t before = load_relaxed(most_bytes);
-        while (before < now && !__atomic_compare_exchange_n(&most_bytes, &before, now, false,
-                                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-        }
-    }
-    // A pool that was destroyed ends with the last of its memory.
-    void take_back(uint64_t bytes) {
-        const uint64_t left = __atomic_sub_fetch(&used_bytes, bytes, __ATOMIC_ACQ_REL);
-        if (left == 0 && magic != pool_magic) delete this;
-    }
-};
-
-namespace {
 
 // By device.
 constinit Pool default_pools[most_gpus];
@@ -80,8 +50,6 @@ Pool& current_pool(const Device& device) {
     Pool* const pool = load_acquire(current_pools[device.ordinal]);
     return pool != nullptr ? *pool : default_pool(device);
 }
-
-Pool* pool_of(CUmemoryPool handle) { return object_of<Pool>(handle, pool_magic); }
 
 CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -119,6 +87,7 @@ CUresult free_memory(CUdeviceptr address) {
         if (range.pool != nullptr) range.pool->take_back(range.bytes);
         return free_host(range);
     }
+    if (ranges.take(address, Range::Kind::imported, range)) return close_imported(range);
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(process.device(range.device).producer->memory_free(address));
@@ -194,7 +163,7 @@ CUresult cuMemAllocAsync(CUdeviceptr* address, size_t bytes, CUstream stream) {
 CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPool handle, CUstream stream) {
     Pool* const pool = pool_of(handle);
     uint32_t name = 0;
-    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (pool == nullptr || pool->import != nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
     if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
     if (captures.capturing(name))
@@ -221,6 +190,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     if (known && range.device != name >> stream_bits)
         if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
             return result_of(status);
+    if (ranges.take(address, Range::Kind::imported, range)) return close_imported(range, name);
     return free_memory(address);
 }
 
@@ -286,7 +256,7 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (process.find_device(ordinal) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (pool->on_host || pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
+    if (pool->on_host || pool->import != nullptr || pool->device != ordinal) return CUDA_ERROR_INVALID_VALUE;
     store_release(current_pools[ordinal], pool);
     return CUDA_SUCCESS;
 }
@@ -300,9 +270,15 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     if (result != CUDA_SUCCESS)
         return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
     if (managed && properties->maxSize != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (properties->handleTypes != CU_MEM_HANDLE_TYPE_NONE) return CUDA_ERROR_NOT_SUPPORTED;
+    const CUmemAllocationHandleType shared = properties->handleTypes;
+    if (shared == CU_MEM_HANDLE_TYPE_WIN32 || shared == CU_MEM_HANDLE_TYPE_WIN32_KMT ||
+        (shared != CU_MEM_HANDLE_TYPE_NONE && location.type == CU_MEM_LOCATION_TYPE_HOST))
+        return CUDA_ERROR_INVALID_VALUE;
+    const bool shareable = shared == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR && on_device && !managed;
+    if (shared != CU_MEM_HANDLE_TYPE_NONE && !shareable) return CUDA_ERROR_NOT_SUPPORTED;
     auto* const made = new (std::nothrow) Pool();
     if (made == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
+    made->shareable = shareable;
     made->device = on_device ? location.id : 0;
     made->on_host = managed || !on_device;
     made->managed = managed;
@@ -314,6 +290,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (pool->import != nullptr) return destroy_import(*pool);
     const bool managed = pool >= default_managed_pools && pool < std::end(default_managed_pools);
     if (pool == &default_pools[pool->device] || pool == &default_host_pool || managed)
         return CUDA_ERROR_INVALID_VALUE;
@@ -328,10 +305,15 @@ namespace {
 bool is_switch(CUmemPool_attribute attribute) {
     return attribute <= CU_MEMPOOL_ATTR_REUSE_ALLOW_INTERNAL_DEPENDENCIES;
 }
+// An imported one has no attributes.
+Pool* own_pool_of(CUmemoryPool handle) {
+    Pool* const pool = pool_of(handle);
+    return pool != nullptr && pool->import == nullptr ? pool : nullptr;
+}
 }  // namespace
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-    Pool* const pool = pool_of(handle);
+    Pool* const pool = own_pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1) return CUDA_ERROR_INVALID_VALUE;
     if (attribute <= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
@@ -349,7 +331,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 
 // Nothing is kept back for a pool: what is reserved is what is used.
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-    const Pool* const pool = pool_of(handle);
+    const Pool* const pool = own_pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1 || attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return CUDA_ERROR_INVALID_VALUE;
@@ -389,7 +371,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
-    return pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return own_pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace fikit::shim

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "entry.hpp"
+#include "pool.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
 
@@ -52,8 +53,11 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
             return give(into, range.bytes);
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return give(into, 1u);
-        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-            return give(into, uint64_t{0});
+        case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: {
+            const bool shareable = range.pool != nullptr && range.pool->shareable;
+            const auto types = shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
+            return give(into, uint64_t{types});
+        }
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
             return give(into, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:

@@ -22,45 +22,6 @@ struct SharedEvent {
 constexpr uint32_t shared_event_magic = 0x46455653;
 static_assert(sizeof(SharedEvent) <= sizeof(CUipcEventHandle));
 
-struct Opened {
-    const Device* device;
-    uint32_t number;  // of the memory, as the executor calls it
-    uint32_t uses;
-    uint64_t address, size;  // of the mapping
-    CUmemGenericAllocationHandle memory;
-    Opened* next;
-};
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-Opened* all_opened = nullptr;
-
-CUresult identity(const Device& device, fikit_reply_session_identity& answer) {
-    const fikit_request_session_identity request = {};
-    Reply reply = {&answer, sizeof answer, 0};
-    return result_of(device.producer->call(fikit_call_session_identity, {&request, sizeof request}, reply));
-}
-
-// Memory where it can be used; nothing is left of it after a failure.
-CUresult map(const SharedMemory& shared, Opened& opened) {
-    CUresult result = import_memory(shared, opened.memory);
-    if (result != CUDA_SUCCESS) return result;
-    opened.size = shared.size;
-    CUdeviceptr address = 0;
-    result = fikit::shim::cuMemAddressReserve(&address, opened.size, 0, 0, 0);
-    if (result == CUDA_SUCCESS) {
-        const CUmemAccessDesc access = {{CU_MEM_LOCATION_TYPE_DEVICE, {opened.device->ordinal}},
-                                        CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-        result = fikit::shim::cuMemMap(address, opened.size, 0, opened.memory, 0);
-        if (result == CUDA_SUCCESS) {
-            result = fikit::shim::cuMemSetAccess(address, opened.size, &access, 1);
-            if (result != CUDA_SUCCESS) fikit::shim::cuMemUnmap(address, opened.size);
-        }
-        if (result != CUDA_SUCCESS) fikit::shim::cuMemAddressFree(address, opened.size);
-    }
-    if (result != CUDA_SUCCESS) fikit::shim::cuMemRelease(opened.memory);
-    opened.address = address;
-    return result;
-}
-
 }  // namespace
 
 // --- memory ---
@@ -68,7 +29,7 @@ CUresult map(const SharedMemory& shared, Opened& opened) {
 CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
     Range range;
     if (handle == nullptr || !ranges.find(address, range) || range.kind != Range::Kind::device ||
-        range.device != current_device().ordinal)
+        range.pool != nullptr || range.device != current_device().ordinal)
         return CUDA_ERROR_INVALID_VALUE;
     SharedMemory shared;
     const CUresult result = export_memory(range.address, 0, shared);
@@ -84,26 +45,14 @@ CUresult cuIpcOpenMemHandle_v2(CUdeviceptr* address, CUipcMemHandle handle, unsi
     memcpy(&shared, handle.reserved, sizeof shared);
     if (address == nullptr || flags != CU_IPC_MEM_LAZY_ENABLE_PEER_ACCESS) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = identity(current_device(), own); result != CUDA_SUCCESS) return result;
-    const bool here = memcmp(own.executor, shared.executor, sizeof own.executor) == 0;
-    if (here && own.session == shared.session) return CUDA_ERROR_INVALID_CONTEXT;  // its own memory
-    const Locked lock(mutex);
-    Opened* opened = all_opened;
-    while (opened != nullptr &&
-           (!here || opened->number != shared.number || opened->device != &current_device()))
-        opened = opened->next;
-    if (opened == nullptr) {
-        opened = new (std::nothrow) Opened{&current_device(), shared.number, 0, 0, 0, 0, all_opened};
-        if (opened == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
-        if (const CUresult result = map(shared, *opened); result != CUDA_SUCCESS) {
-            delete opened;
-            return result;
-        }
-        all_opened = opened;
-    }
-    if (shared.offset >= opened->size) return CUDA_ERROR_INVALID_HANDLE;
-    ++opened->uses;
-    *address = opened->address + shared.offset;
-    return CUDA_SUCCESS;
+    if (shared.magic != shared_memory_magic ||
+        memcmp(own.executor, shared.executor, sizeof own.executor) != 0)
+        return CUDA_ERROR_INVALID_HANDLE;
+    if (own.session == shared.session) return CUDA_ERROR_INVALID_CONTEXT;  // its own memory
+    uint64_t opened = 0;
+    const CUresult result = open_memory(shared, 1, current_device(), true, opened);
+    if (result == CUDA_SUCCESS) *address = opened;
+    return result;
 }
 
 CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigned int flags) {
@@ -111,18 +60,10 @@ CUresult cuIpcOpenMemHandle(CUdeviceptr* address, CUipcMemHandle handle, unsigne
 }
 
 CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
-    const Locked lock(mutex);
-    Opened** at = &all_opened;
-    while (*at != nullptr && address - (*at)->address >= (*at)->size) at = &(*at)->next;
-    Opened* const opened = *at;
-    if (opened == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (--opened->uses != 0) return CUDA_SUCCESS;
-    CUresult result = fikit::shim::cuMemUnmap(opened->address, opened->size);
-    if (result == CUDA_SUCCESS) result = fikit::shim::cuMemAddressFree(opened->address, opened->size);
-    if (result == CUDA_SUCCESS) result = fikit::shim::cuMemRelease(opened->memory);
-    *at = opened->next;
-    delete opened;
-    return result;
+    Range range;
+    if (!ranges.find(address, range) || range.kind != Range::Kind::mapped) return CUDA_ERROR_INVALID_VALUE;
+    if (const Status status = process.device(range.device).producer->synchronize()) return result_of(status);
+    return close_memory(address, true);
 }
 
 // --- events ---

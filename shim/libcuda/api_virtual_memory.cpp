@@ -1,13 +1,11 @@
 // Memory and addresses that the program joins itself. Handles of memory are the session's numbers; addresses
 // are the executor's, which keeps this process' own mappings away from them.
-#include <fcntl.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <new>
 
 #include "entry.hpp"
+#include "memory_map.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -16,7 +14,6 @@
 namespace fikit::shim {
 namespace {
 
-constexpr uint32_t shared_magic = 0x464d454d;
 constexpr uint64_t granularity = 2 << 20;
 
 // By handle; bytes 0: there is none such.
@@ -86,12 +83,8 @@ CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp*
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wished,
-                             unsigned long long flags) {
-    if (address == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0)
-        return CUDA_ERROR_INVALID_VALUE;
-    Device* device = nullptr;
-    if (const CUresult result = current_or_first(device); result != CUDA_SUCCESS) return result;
+CUresult reserve_addresses(Device& device, uint64_t bytes, uint64_t alignment, uint64_t wished,
+                           uint64_t& address) {
     // Where something of this process lies already, others are asked for; those are held meanwhile, so that
     // they do not come again.
     constexpr unsigned tries = 4;
@@ -101,14 +94,14 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
     CUresult result = CUDA_ERROR_OUT_OF_MEMORY;
     while (holding < tries) {
         fikit_reply_memory_reserve answer{};
-        result = ask(*device, fikit_call_memory_reserve, request, answer);
+        result = ask(device, fikit_call_memory_reserve, request, answer);
         if (result != CUDA_SUCCESS) break;
-        auto* const reserved = new (std::nothrow) Reserved{answer.address, bytes, device, nullptr};
+        auto* const reserved = new (std::nothrow) Reserved{answer.address, bytes, &device, nullptr};
         if (reserved != nullptr && process.keep_away(answer.address, bytes)) {
             const Locked lock(mutex);
             reserved->next = all_reserved;
             all_reserved = reserved;
-            *address = answer.address;
+            address = answer.address;
             break;
         }
         delete reserved;
@@ -119,8 +112,20 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
     while (holding != 0) {
         const fikit_request_memory_unreserve back = {held[--holding], bytes};
         fikit_reply_memory_unreserve nothing{};
-        ask(*device, fikit_call_memory_unreserve, back, nothing);
+        ask(device, fikit_call_memory_unreserve, back, nothing);
     }
+    return result;
+}
+
+CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignment, CUdeviceptr wished,
+                             unsigned long long flags) {
+    if (address == nullptr || bytes == 0 || bytes % granularity != 0 || flags != 0)
+        return CUDA_ERROR_INVALID_VALUE;
+    Device* device = nullptr;
+    if (const CUresult result = current_or_first(device); result != CUDA_SUCCESS) return result;
+    uint64_t reserved = 0;
+    const CUresult result = reserve_addresses(*device, bytes, alignment, wished, reserved);
+    if (result == CUDA_SUCCESS) *address = reserved;
     return result;
 }
 
@@ -176,34 +181,34 @@ CUresult export_memory(uint64_t address, uint32_t handle, SharedMemory& shared) 
     const Device& device = by_address ? process.device(range.device) : *memories[handle].device;
     const CUresult result = ask(device, fikit_call_memory_export, request, answer);
     if (result != CUDA_SUCCESS) return result;
-    shared = {shared_magic, answer.session, answer.number, 0, {}, answer.size, answer.offset};
+    shared = {shared_memory_magic, answer.session, answer.number, 0, {}, answer.size, answer.offset};
     memcpy(shared.executor, answer.executor, sizeof shared.executor);
     return CUDA_SUCCESS;
 }
 
-CUresult import_memory(const SharedMemory& shared, CUmemGenericAllocationHandle& handle) {
-    if (shared.magic != shared_magic) return CUDA_ERROR_INVALID_HANDLE;
-    Device* device = nullptr;
-    if (const CUresult result = current_or_first(device); result != CUDA_SUCCESS) return result;
+CUresult import_memory(const SharedMemory& shared, Device& device, CUmemGenericAllocationHandle& handle) {
     const uint32_t number = handles.take();
     if (number == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     fikit_request_memory_import request = {{}, shared.number, number};
     memcpy(request.executor, shared.executor, sizeof request.executor);
     fikit_reply_memory_import answer{};
-    const CUresult result = ask(*device, fikit_call_memory_import, request, answer);
+    const CUresult result = ask(device, fikit_call_memory_import, request, answer);
     if (result != CUDA_SUCCESS) {
         handles.give_back(number);
         return result;
     }
     memories[number].exportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
-    memories[number].device = device;
+    memories[number].device = &device;
     memories[number].references = 1;
     store_relaxed(memories[number].bytes, uint64_t{answer.size});
+    if (answer.size != shared.size) {
+        fikit::shim::cuMemRelease(number);
+        return CUDA_ERROR_INVALID_HANDLE;
+    }
     handle = number;
     return CUDA_SUCCESS;
 }
 
-// The descriptor is a file that says which memory it is; whoever opens it needs a session beside this one.
 CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHandle handle,
                                       CUmemAllocationHandleType type, unsigned long long flags) {
     if (shareable == nullptr || flags != 0 || !is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
@@ -211,16 +216,7 @@ CUresult cuMemExportToShareableHandle(void* shareable, CUmemGenericAllocationHan
     if ((memories[handle].exportable & type) == 0) return CUDA_ERROR_INVALID_VALUE;
     SharedMemory shared;
     const CUresult result = export_memory(0, static_cast<uint32_t>(handle), shared);
-    if (result != CUDA_SUCCESS) return result;
-    const int descriptor = memfd_create("fikit-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (descriptor < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    if (write(descriptor, &shared, sizeof shared) != static_cast<ssize_t>(sizeof shared) ||
-        fcntl(descriptor, F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0) {
-        close(descriptor);
-        return CUDA_ERROR_OPERATING_SYSTEM;
-    }
-    *static_cast<int*>(shareable) = descriptor;
-    return CUDA_SUCCESS;
+    return result == CUDA_SUCCESS ? publish(&shared, sizeof shared, *static_cast<int*>(shareable)) : result;
 }
 
 CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, void* system_handle,
@@ -229,9 +225,10 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
     SharedMemory shared;
     const int descriptor = static_cast<int>(reinterpret_cast<uintptr_t>(system_handle));
-    if (pread(descriptor, &shared, sizeof shared, 0) != static_cast<ssize_t>(sizeof shared))
-        return CUDA_ERROR_INVALID_VALUE;
-    return import_memory(shared, *handle);
+    CUresult result = read_published(descriptor, shared_memory_magic, &shared, sizeof shared);
+    Device* device = nullptr;
+    if (result == CUDA_SUCCESS) result = current_or_first(device);
+    return result == CUDA_SUCCESS ? import_memory(shared, *device, *handle) : result;
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
@@ -280,19 +277,23 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     return ranges.add(range) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+CUresult unmap_memory(const Device& device, uint64_t address, uint64_t bytes) {
+    const fikit_request_memory_unmap request = {address, bytes};
+    fikit_reply_memory_unmap answer{};
+    const CUresult result = ask(device, fikit_call_memory_unmap, request, answer);
+    if (result != CUDA_SUCCESS) return result;
+    Range range;
+    for (const uint64_t end = address + bytes; address < end; address += range.bytes)
+        if (!ranges.take(address, Range::Kind::mapped, range)) break;
+    return CUDA_SUCCESS;
+}
+
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     // Work that was issued before may still use it; the executor unmaps at once.
     const Device* const device = device_at(address);
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const Status status = device->producer->synchronize()) return result_of(status);
-    const fikit_request_memory_unmap request = {address, bytes};
-    fikit_reply_memory_unmap answer{};
-    const CUresult result = ask(*device, fikit_call_memory_unmap, request, answer);
-    if (result != CUDA_SUCCESS) return result;
-    Range range;
-    for (const CUdeviceptr end = address + bytes; address < end; address += range.bytes)
-        if (!ranges.take(address, Range::Kind::mapped, range)) break;
-    return CUDA_SUCCESS;
+    const Status status = device->producer->synchronize();
+    return status == status::success ? unmap_memory(*device, address, bytes) : result_of(status);
 }
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {

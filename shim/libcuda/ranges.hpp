@@ -17,7 +17,7 @@ struct GraphMemory;
 struct Pool;
 
 struct Range {
-    enum class Kind : uint8_t { device, variable, pinned, managed, registered, mapped };
+    enum class Kind : uint8_t { device, variable, pinned, managed, registered, mapped, imported };
     uint64_t address = 0;
     uint64_t bytes = 0;
     uint64_t device_address = 0;
@@ -27,7 +27,7 @@ struct Range {
     Kind kind = Kind::device;
     uint8_t device = 0;               // whose session has it
     bool synchronous = false;         // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which is heeded in any case
-    Pool* pool = nullptr;             // that device memory came from; nullptr: none
+    Pool* pool = nullptr;             // that device memory came from, here or there; nullptr: none
     GraphMemory* graph = nullptr;     // that it is; nullptr: no graph's
     Context* context = nullptr;       // with which it goes; nullptr: none
     ManagedAdvice* advice = nullptr;  // of managed memory
