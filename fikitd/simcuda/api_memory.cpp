@@ -118,7 +118,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return put(1);
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-            return put(std::uint64_t{0});
+            return put(block->pool != nullptr ? std::uint64_t{block->pool->handle_types()} : 0);
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
             return put(0);
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
@@ -187,23 +187,24 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-    return with_context([&](Driver& driver, Driver::Lock& lock, Context& context,
-                            SimulatedDevice&) -> CUresult {
-        if (address == 0) return CUDA_SUCCESS;
-        const auto is_allocation = [&] {
-            const auto found = driver.blocks.find(address);
-            return found != driver.blocks.end() &&
-                   (found->second.kind == Block::Kind::device || found->second.kind == Block::Kind::pooled ||
-                    (found->second.managed() && found->second.context != nullptr));
-        };
-        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
-        // As the real one: it waits for all work of the context.
-        if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS) return result;
-        if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
-        if (free_graph_memory(address)) return CUDA_SUCCESS;
-        return free_block(driver, address);
-    });
+    return with_context(
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            if (address == 0) return CUDA_SUCCESS;
+            const auto is_allocation = [&] {
+                const auto found = driver.blocks.find(address);
+                return found != driver.blocks.end() &&
+                       (found->second.kind == Block::Kind::device || found->second.pool != nullptr ||
+                        (found->second.managed() && found->second.context != nullptr));
+            };
+            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            // As the real one: it waits for all work of the context.
+            if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
+                return result;
+            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            if (free_graph_memory(address)) return CUDA_SUCCESS;
+            return free_block(driver, address);
+        });
 }
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {

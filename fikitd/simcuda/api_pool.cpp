@@ -1,4 +1,6 @@
 // Memory pools and stream-ordered allocation.
+#include <algorithm>
+
 #include "capture.hpp"
 #include "pool.hpp"
 
@@ -14,6 +16,18 @@ CUresult with_pool(CUmemoryPool handle, Body body) {
         MemoryPool* pool = driver.pools.find(handle);
         return pool == nullptr ? CUDA_ERROR_INVALID_VALUE : body(driver, *pool);
     });
+}
+
+// An imported one has no attributes.
+template <typename Body>
+CUresult with_own_pool(CUmemoryPool handle, Body body) {
+    return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
+        return pool.imported ? CUDA_ERROR_INVALID_VALUE : body(driver, pool);
+    });
+}
+
+bool holds_memory(const Driver& driver, const MemoryPool& pool) {
+    return std::ranges::any_of(driver.blocks, [&](const auto& block) { return block.second.pool == &pool; });
 }
 
 bool is_device(const Driver& driver, int device) {
@@ -49,12 +63,18 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
     pool->properties = properties;
     if (pool->managed() && properties.maxSize != 0) return CUDA_ERROR_INVALID_VALUE;
     if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
+        if (properties.handleTypes == CU_MEM_HANDLE_TYPE_WIN32 ||
+            properties.handleTypes == CU_MEM_HANDLE_TYPE_WIN32_KMT ||
+            properties.location.type == CU_MEM_LOCATION_TYPE_HOST) {
+            return CUDA_ERROR_INVALID_VALUE;
+        }
         if (properties.handleTypes != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR || pool->on_host())
             return CUDA_ERROR_NOT_SUPPORTED;
         SharedMemory::Description description{};
         description.properties.type = properties.allocType;
         description.properties.requestedHandleTypes = properties.handleTypes;
         description.properties.location = properties.location;
+        description.pool = true;
         description.bytes =
             driver.devices[static_cast<std::size_t>(properties.location.id)]->physical.total();
         auto shared = SharedMemory::create(description);
@@ -108,7 +128,8 @@ CUresult named_pool(const CUmemLocation* location, CUmemAllocationType type, CUm
 CUresult choose_pool(CUdevice device, CUmemoryPool handle) {
     return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
         if (!is_device(driver, device)) return CUDA_ERROR_INVALID_DEVICE;
-        if (pool.on_host() || pool.properties.location.id != device) return CUDA_ERROR_INVALID_VALUE;
+        if (pool.on_host() || pool.imported || pool.properties.location.id != device)
+            return CUDA_ERROR_INVALID_VALUE;
         preset_pool(driver, device);
         driver.devices[static_cast<std::size_t>(device)]->pool = &pool;
         return CUDA_SUCCESS;
@@ -128,7 +149,8 @@ CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties)
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
-        if (pool.preset) return CUDA_ERROR_INVALID_VALUE;
+        if (pool.preset || (pool.imported && holds_memory(driver, pool))) return CUDA_ERROR_INVALID_VALUE;
+        if (pool.imported && --pool.imports > 0) return CUDA_SUCCESS;
         for (const auto& device : driver.devices) {
             if (device->pool == &pool) device->pool = device->preset_pool;
         }
@@ -138,14 +160,14 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
-    return with_pool(handle, [](Driver& driver, MemoryPool&) -> CUresult {
+    return with_own_pool(handle, [](Driver& driver, MemoryPool&) -> CUresult {
         collect(driver);
         return CUDA_SUCCESS;
     });
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-    return with_pool(handle, [&](Driver&, MemoryPool& pool) -> CUresult {
+    return with_own_pool(handle, [&](Driver&, MemoryPool& pool) -> CUresult {
         if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (is_switch(attribute)) {
             pool.reuse[attribute] = *static_cast<const int*>(value);
@@ -168,7 +190,7 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
 }
 
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-    return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
+    return with_own_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
         if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
         collect(driver);
         if (is_switch(attribute)) {
@@ -282,14 +304,13 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream where) {
             if (free_graph_memory(address)) return CUDA_SUCCESS;
             const auto found = driver.blocks.find(address);
             if (found == driver.blocks.end()) return CUDA_ERROR_INVALID_VALUE;
-            if (found->second.kind == Block::Kind::imported) return close_import(driver, address);
             // cuMemAlloc's too may be freed so; here that waits.
             if (found->second.kind == Block::Kind::device) {
                 const OperationPtr before = stream.tail;
                 const CUresult result = driver.wait(lock, device, before);
                 return result == CUDA_SUCCESS ? free_block(driver, address) : result;
             }
-            if (found->second.kind != Block::Kind::pooled) return CUDA_ERROR_INVALID_VALUE;
+            if (found->second.pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
             auto mark = std::make_shared<Operation>();
             driver.enqueue(stream, mark);
             found->second.pool->pending.push_back({mark, address, found->second.bytes});

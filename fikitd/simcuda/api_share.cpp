@@ -38,12 +38,11 @@ constexpr std::uint64_t ipc_magic = 0x666b746970633031;
 constexpr std::uint64_t pool_magic = 0x666b74706f6f6c31;
 static_assert(sizeof(Named) <= CU_IPC_HANDLE_SIZE && sizeof(Named) <= sizeof(CUmemPoolPtrExportData));
 
-// Memory of another process, mapped here. Opened again it has the same address, and as many closes to go.
+// An allocation of another process, mapped here. Opened again it has the same address, and as many closes to
+// go.
 struct Import {
-    std::uint64_t address = 0;
     std::size_t bytes = 0;
     std::byte* view = nullptr;
-    bool owns_view = false;
     Named name{};
     unsigned opened = 1;
 };
@@ -63,21 +62,20 @@ bool locate(Driver& driver, const PhysicalMemory& physical, const Block& block, 
     return true;
 }
 
-// Gives foreign pages an address here. `view` is where the host sees them.
-CUresult map_import(Driver& driver, Import import, int device, CUdeviceptr* address) {
-    import.address = reserve_addresses(import.bytes, model::page, 0);
-    if (import.address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-    driver.space.map({import.address, import.bytes, import.view, Access::read_write});
+// Gives foreign pages an address here; 0 where there is none. `view` is where the host sees them.
+std::uint64_t map_import(Driver& driver, std::byte* view, std::size_t bytes, int device,
+                         MemoryPool* pool = nullptr) {
     Block block;
     block.kind = Block::Kind::imported;
-    block.address = import.address;
-    block.bytes = import.bytes;
+    block.address = reserve_addresses(bytes, model::page, 0);
+    if (block.address == 0) return 0;
+    driver.space.map({block.address, bytes, view, Access::read_write});
+    block.bytes = bytes;
     block.device = device;
     block.id = driver.next_id++;
-    driver.blocks[import.address] = block;
-    *address = import.address;
-    imports()[import.address] = import;
-    return CUDA_SUCCESS;
+    block.pool = pool;
+    driver.blocks[block.address] = block;
+    return block.address;
 }
 
 int open_pages(const Named& name) {
@@ -118,23 +116,15 @@ CUresult open_ipc(Driver& driver, Context& context, const Named& name, CUdevicep
     Import import;
     import.bytes = name.bytes;
     import.view = static_cast<std::byte*>(view) + lead;
-    import.owns_view = true;
     import.name = name;
-    return map_import(driver, import, context.device, address);
-}
-
-CUresult export_descriptor(int descriptor, void* out) {
-    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
-    if (own < 0) return CUDA_ERROR_OPERATING_SYSTEM;
-    *static_cast<int*>(out) = own;
+    *address = map_import(driver, import.view, import.bytes, context.device);
+    if (*address == 0) {
+        munmap(view, name.bytes + lead);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    imports()[*address] = import;
     return CUDA_SUCCESS;
 }
-
-int descriptor_of(void* handle) { return static_cast<int>(reinterpret_cast<std::intptr_t>(handle)); }
-
-}  // namespace
-
-namespace fikit::sim {
 
 CUresult close_import(Driver& driver, CUdeviceptr address) {
     const auto found = imports().find(address);
@@ -145,14 +135,30 @@ CUresult close_import(Driver& driver, CUdeviceptr address) {
     driver.blocks.erase(address);
     driver.space.unmap(address, 1);
     free_addresses(address, import.bytes);
-    if (import.owns_view) {
-        const std::uint64_t lead = reinterpret_cast<std::uint64_t>(import.view) % 4096;
-        munmap(import.view - lead, import.bytes + lead);
-    }
+    const std::uint64_t lead = reinterpret_cast<std::uint64_t>(import.view) % 4096;
+    munmap(import.view - lead, import.bytes + lead);
     return CUDA_SUCCESS;
 }
 
-}  // namespace fikit::sim
+CUresult export_descriptor(int descriptor, void* out) {
+    const int own = fcntl(descriptor, F_DUPFD_CLOEXEC, 0);
+    if (own < 0) return CUDA_ERROR_OPERATING_SYSTEM;
+    *static_cast<int*>(out) = own;
+    return CUDA_SUCCESS;
+}
+
+// What a descriptor is of: an allocation, or a pool.
+CUresult import_descriptor(void* handle, bool pool, std::unique_ptr<SharedMemory>& shared) {
+    shared = SharedMemory::open(static_cast<int>(reinterpret_cast<std::intptr_t>(handle)));
+    if (!shared) return CUDA_ERROR_UNKNOWN;
+    return shared->description().pool == pool ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+}
+
+bool has_device(const Driver& driver, const CUmemLocation& location) {
+    return location.id >= 0 && static_cast<std::size_t>(location.id) < driver.devices.size();
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -172,13 +178,13 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     return with_memory([&](Driver& driver) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) return CUDA_ERROR_NOT_SUPPORTED;
-        auto shared = SharedMemory::open(descriptor_of(descriptor));
-        if (!shared || shared->description().bytes % model::page != 0) return CUDA_ERROR_INVALID_VALUE;
+        std::unique_ptr<SharedMemory> shared;
+        if (const CUresult result = import_descriptor(descriptor, false, shared); result != CUDA_SUCCESS)
+            return result;
+        if (shared->description().bytes % model::page != 0) return CUDA_ERROR_INVALID_VALUE;
         const CUmemLocation& location = shared->description().properties.location;
-        if (location.type == CU_MEM_LOCATION_TYPE_DEVICE &&
-            (location.id < 0 || static_cast<std::size_t>(location.id) >= driver.devices.size())) {
+        if (location.type == CU_MEM_LOCATION_TYPE_DEVICE && !has_device(driver, location))
             return CUDA_ERROR_INVALID_DEVICE;
-        }
         auto allocation = std::make_shared<PhysicalAllocation>();
         allocation->properties = shared->description().properties;
         allocation->bytes = shared->description().bytes;
@@ -192,11 +198,12 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
 CUresult cuMemPoolExportToShareableHandle(void* out, CUmemoryPool handle, CUmemAllocationHandleType type,
                                           unsigned long long flags) {
     return with_memory([&](Driver& driver) -> CUresult {
-        const MemoryPool* pool = driver.pools.find(handle);
+        MemoryPool* pool = driver.pools.find(handle);
         if (out == nullptr || pool == nullptr || flags != 0 || !pool->pages ||
             type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR) {
             return CUDA_ERROR_INVALID_VALUE;
         }
+        pool->exported = true;
         return export_descriptor(pool->pages->descriptor(), out);
     });
 }
@@ -206,20 +213,26 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* handle, void* descript
     return with_memory([&](Driver& driver) -> CUresult {
         if (handle == nullptr || flags != 0 || type != CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR)
             return CUDA_ERROR_INVALID_VALUE;
-        auto shared = SharedMemory::open(descriptor_of(descriptor));
-        if (!shared) return CUDA_ERROR_INVALID_VALUE;
+        std::unique_ptr<SharedMemory> shared;
+        if (const CUresult result = import_descriptor(descriptor, true, shared); result != CUDA_SUCCESS)
+            return result;
         const CUmemAllocationProp& properties = shared->description().properties;
-        const CUmemLocation& location = properties.location;
-        if (location.type != CU_MEM_LOCATION_TYPE_DEVICE || location.id < 0 ||
-            static_cast<std::size_t>(location.id) >= driver.devices.size()) {
-            return CUDA_ERROR_INVALID_DEVICE;
+        if (!has_device(driver, properties.location)) return CUDA_ERROR_INVALID_DEVICE;
+        MemoryPool* known = nullptr;
+        driver.pools.each([&](MemoryPool& pool) {
+            if (pool.imported && pool.imported->is(*shared)) known = &pool;
+        });
+        if (known == nullptr) {
+            auto pool = std::make_shared<MemoryPool>();
+            pool->properties.allocType = properties.type;
+            pool->properties.handleTypes = properties.requestedHandleTypes;
+            pool->properties.location = properties.location;
+            pool->imported = std::move(shared);
+            known = pool.get();
+            driver.pools.add(std::move(pool));
         }
-        auto pool = std::make_shared<MemoryPool>();
-        pool->properties.allocType = properties.type;
-        pool->properties.handleTypes = properties.requestedHandleTypes;
-        pool->properties.location = location;
-        pool->imported = std::move(shared);
-        *handle = driver.pools.add(std::move(pool));
+        ++known->imports;
+        *handle = known->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -227,7 +240,8 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* handle, void* descript
 CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr address) {
     return with_memory([&](Driver& driver) -> CUresult {
         const Block* block = driver.block_of(address);
-        if (out == nullptr || block == nullptr || block->pool == nullptr || !block->pool->pages)
+        if (out == nullptr || block == nullptr || block->address != address || block->pool == nullptr ||
+            !block->pool->exported)
             return CUDA_ERROR_INVALID_VALUE;
         Named name{pool_magic, getpid(), -1, 0, block->bytes};
         if (!locate(driver, *block->pool->pages, *block, name.offset)) return CUDA_ERROR_NOT_SUPPORTED;
@@ -239,7 +253,7 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr address
 
 CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmemPoolPtrExportData* data) {
     return with_memory([&](Driver& driver) -> CUresult {
-        const MemoryPool* pool = driver.pools.find(handle);
+        MemoryPool* pool = driver.pools.find(handle);
         if (address == nullptr || pool == nullptr || data == nullptr || !pool->imported)
             return CUDA_ERROR_INVALID_VALUE;
         Named name;
@@ -248,11 +262,17 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmem
         if (name.magic != pool_magic || name.bytes == 0 || name.offset > total ||
             name.bytes > total - name.offset)
             return CUDA_ERROR_INVALID_VALUE;
-        Import import;
-        import.bytes = name.bytes;
-        import.view = pool->imported->data() + name.offset;
-        import.name = name;
-        return map_import(driver, import, pool->properties.location.id, address);
+        std::byte* const view = pool->imported->data() + name.offset;
+        // Imported again it has the same address, and the first free ends it.
+        for (const auto& [start, block] : driver.blocks) {
+            if (block.pool != pool || driver.space.at(start, 1, false) != view) continue;
+            *address = start;
+            return CUDA_SUCCESS;
+        }
+        *address = map_import(driver, view, name.bytes, pool->properties.location.id, pool);
+        if (*address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
+        pool->used += name.bytes;
+        return CUDA_SUCCESS;
     });
 }
 

@@ -138,7 +138,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
         collect(driver);
         if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
         if (properties->requestedHandleTypes != CU_MEM_HANDLE_TYPE_NONE) {
-            allocation->shared = SharedMemory::create({*properties, bytes});
+            allocation->shared = SharedMemory::create({*properties, bytes, false});
             if (!allocation->shared) return CUDA_ERROR_OUT_OF_MEMORY;
             const auto ordinal = static_cast<std::size_t>(properties->location.id);
             if (on_device && !driver.devices[ordinal]->physical.charge(bytes))

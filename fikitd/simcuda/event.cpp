@@ -40,7 +40,7 @@ std::shared_ptr<SharedEvent> SharedEvent::map(AddressSpace& space, std::unique_p
 }
 
 std::shared_ptr<SharedEvent> SharedEvent::create(AddressSpace& space) {
-    return map(space, SharedMemory::create({{}, bytes}));
+    return map(space, SharedMemory::create({{}, bytes, false}));
 }
 
 CUresult SharedEvent::open(AddressSpace& space, const CUipcEventHandle& handle,

@@ -160,6 +160,12 @@ std::unique_ptr<SharedMemory> SharedMemory::open(int descriptor) {
     return nullptr;
 }
 
+bool SharedMemory::is(const SharedMemory& other) const {
+    struct stat own{}, others{};
+    return fstat(descriptor_, &own) == 0 && fstat(other.descriptor_, &others) == 0 &&
+           own.st_dev == others.st_dev && own.st_ino == others.st_ino;
+}
+
 SharedMemory::~SharedMemory() {
     munmap(data_, description_.bytes);
     close(descriptor_);

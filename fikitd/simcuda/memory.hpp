@@ -36,6 +36,7 @@ class SharedMemory {
     struct Description {
         CUmemAllocationProp properties;
         std::uint64_t bytes;
+        bool pool;  // a pool's
     };
     static std::unique_ptr<SharedMemory> create(const Description& description);
     // Null where the descriptor is of something else. It stays the caller's.
@@ -47,6 +48,7 @@ class SharedMemory {
     const Description& description() const { return description_; }
     std::byte* data() const { return data_; }
     int descriptor() const { return descriptor_; }
+    bool is(const SharedMemory& other) const;  // of the same memfd
 
   private:
     SharedMemory(int descriptor, std::byte* data, const Description& description)

@@ -143,7 +143,7 @@ struct Block {
     unsigned flags = 0;
     std::uint64_t id = 0;
     void* allocation = nullptr;               // mapped: the physical allocation
-    MemoryPool* pool = nullptr;               // pooled
+    MemoryPool* pool = nullptr;               // pooled; imported from a pool
     bool synchronous = false;                 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
     bool on_host = false;                     // the host reads it at its own address
     std::shared_ptr<ManagedAdvice> advice{};  // of managed memory, a pool's or not

@@ -122,6 +122,9 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
 void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes) {
     if (pool.on_host()) {
         release_host_pages(driver.space, address, bytes);
+    } else if (pool.imported) {
+        driver.space.unmap(address, 1);
+        free_addresses(address, bytes);
     } else if (pool.heap) {
         pool.heap->release(address, bytes);
         device_of(driver, pool).physical.refund(rounded(bytes, model::page));

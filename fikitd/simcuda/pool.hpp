@@ -29,11 +29,15 @@ struct MemoryPool {
 
     // Of managed memory the location is where it would rather be.
     bool managed() const { return properties.allocType == CU_MEM_ALLOCATION_TYPE_MANAGED; }
+    // What its memory can be shared by.
+    unsigned handle_types() const { return pages ? properties.handleTypes : CU_MEM_HANDLE_TYPE_NONE; }
     bool on_host() const { return managed() || properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE; }
     // One that may be exported has pages of its own; of an imported one there is only the other's.
     std::unique_ptr<PhysicalMemory> pages;
     std::unique_ptr<DeviceHeap> heap;
+    bool exported = false;
     std::unique_ptr<SharedMemory> imported;
+    unsigned imports = 0;  // as many destroys end it
 };
 
 // The pool of a device that is there from the start.
@@ -50,8 +54,5 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
 void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes);
 // Frees device or managed memory, a pool's or not, that nothing uses any more.
 CUresult free_block(Driver& driver, CUdeviceptr address);
-
-// Forgets memory of another process that was mapped here.
-CUresult close_import(Driver& driver, CUdeviceptr address);
 
 }  // namespace fikit::sim

@@ -174,17 +174,13 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmem
 
 CUresult close_imported(const Range& range) {
     const Status status = process.device(range.device).producer->synchronize();
-    if (status == status::success) range.pool->take_back(range.bytes);
+    range.pool->take_back(range.bytes);
     return status == status::success ? close_memory(range.address, false) : result_of(status);
 }
 
 CUresult close_imported(const Range& range, uint32_t stream) {
-    const auto end = [](void* address) { close_memory(reinterpret_cast<uintptr_t>(address), false); };
-    void* const address = reinterpret_cast<void*>(range.address);
-    if (const Status status = producer_of(stream).host_function(stream_number(stream), end, address))
-        return result_of(status);
     range.pool->take_back(range.bytes);
-    return CUDA_SUCCESS;
+    return close_memory_behind(stream, range.address, false);
 }
 
 }  // namespace fikit::shim

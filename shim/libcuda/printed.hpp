@@ -6,6 +6,7 @@
 #include "cuda_interface.hpp"
 #include "graph_memory.hpp"
 #include "process.hpp"
+#include "sharing.hpp"
 
 namespace fikit::shim {
 
@@ -25,6 +26,8 @@ void show_failed_assertions(Status error, const char* text);
         show_printed(device);
     if (load_relaxed(graph_memory_was_freed)) [[unlikely]]
         settle_graph_memory(device);
+    if (load_relaxed(memory_is_closing)) [[unlikely]]
+        settle_closed_memory();
     if (load_relaxed(device.failure) != 0) [[unlikely]]
         return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
     return CUDA_SUCCESS;

@@ -23,9 +23,16 @@ struct Opened {
     CUmemGenericAllocationHandle memory;
     Opened* next;
 };
-// Not held while anything waits for a stream: functions in streams close memory.
+struct Closing {
+    uint64_t address;
+    bool whole;
+    uint32_t stream;
+    uint64_t step;
+    Closing* next;
+};
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 Opened* all_opened = nullptr;
+Closing* all_closing = nullptr;
 
 // Nothing is left of it after a failure.
 CUresult map(const SharedMemory& shared, Opened& opened) {
@@ -65,6 +72,7 @@ CUresult identity(const Device& device, fikit_reply_session_identity& answer) {
 
 CUresult open_memory(const SharedMemory& shared, uint64_t bytes, Device& device, bool whole,
                      uint64_t& address) {
+    settle_closed_memory();
     const Locked lock(mutex);
     Opened* opened = all_opened;
     while (opened != nullptr &&
@@ -106,6 +114,48 @@ CUresult close_memory(uint64_t address, bool whole) {
     const CUresult result = unmap(*opened);
     delete opened;
     return result;
+}
+
+bool memory_is_closing = false;
+
+CUresult close_memory_behind(uint32_t stream, uint64_t address, bool whole) {
+    uint64_t step = 0;
+    if (const Status status = producer_of(stream).mark_stream(stream_number(stream), step))
+        return result_of(status);
+    auto* const closing = new (std::nothrow) Closing{address, whole, stream, step, nullptr};
+    if (closing == nullptr) {
+        const Status status = producer_of(stream).stream_synchronize(stream_number(stream));
+        return status == status::success ? close_memory(address, whole) : result_of(status);
+    }
+    const Locked lock(mutex);
+    closing->next = all_closing;
+    all_closing = closing;
+    store_relaxed(memory_is_closing, true);
+    return CUDA_SUCCESS;
+}
+
+void settle_closed_memory() {
+    Closing* done = nullptr;
+    {
+        const Locked lock(mutex);
+        for (Closing** at = &all_closing; *at != nullptr;) {
+            Closing* const closing = *at;
+            if (!producer_of(closing->stream).reached(stream_number(closing->stream), closing->step)) {
+                at = &closing->next;
+                continue;
+            }
+            *at = closing->next;
+            closing->next = done;
+            done = closing;
+        }
+        store_relaxed(memory_is_closing, all_closing != nullptr);
+    }
+    while (done != nullptr) {
+        Closing* const closing = done;
+        done = closing->next;
+        close_memory(closing->address, closing->whole);
+        delete closing;
+    }
 }
 
 CUresult publish(const void* content, size_t bytes, int& descriptor) {

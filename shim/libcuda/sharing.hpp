@@ -36,6 +36,11 @@ CUresult open_memory(const SharedMemory& shared, uint64_t bytes, Device& device,
                      uint64_t& address);
 // Nothing uses it any more. INVALID_VALUE: none such is open at the address.
 CUresult close_memory(uint64_t address, bool whole);
+// Only what was issued to the stream so far does. It is closed when the program next synchronises or opens
+// memory, after that: no call of the executor's may be made from within a stream.
+CUresult close_memory_behind(uint32_t stream, uint64_t address, bool whole);
+extern bool memory_is_closing;
+void settle_closed_memory();
 
 // A descriptor of a file that says what it is: whoever opens that needs a session beside this one.
 CUresult publish(const void* content, size_t bytes, int& descriptor);
