@@ -33,6 +33,7 @@ struct Named {
     std::int32_t process;
     std::int32_t descriptor;
     std::uint64_t offset, bytes;
+    std::uint64_t pool;  // the number of its memfd; 0: none
 };
 constexpr std::uint64_t ipc_magic = 0x666b746970633031;
 constexpr std::uint64_t pool_magic = 0x666b74706f6f6c31;
@@ -220,7 +221,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* handle, void* descript
         if (!has_device(driver, properties.location)) return CUDA_ERROR_INVALID_DEVICE;
         MemoryPool* known = nullptr;
         driver.pools.each([&](MemoryPool& pool) {
-            if (pool.imported && pool.imported->is(*shared)) known = &pool;
+            if (pool.imported && pool.imported->number() == shared->number()) known = &pool;
         });
         if (known == nullptr) {
             auto pool = std::make_shared<MemoryPool>();
@@ -243,8 +244,9 @@ CUresult cuMemPoolExportPointer(CUmemPoolPtrExportData* out, CUdeviceptr address
         if (out == nullptr || block == nullptr || block->address != address || block->pool == nullptr ||
             !block->pool->exported)
             return CUDA_ERROR_INVALID_VALUE;
-        Named name{pool_magic, getpid(), -1, 0, block->bytes};
-        if (!locate(driver, *block->pool->pages, *block, name.offset)) return CUDA_ERROR_NOT_SUPPORTED;
+        const PhysicalMemory& pages = *block->pool->pages;
+        Named name{pool_magic, getpid(), -1, 0, block->bytes, file_number(pages.descriptor())};
+        if (!locate(driver, pages, *block, name.offset)) return CUDA_ERROR_NOT_SUPPORTED;
         *out = {};
         std::memcpy(out, &name, sizeof name);
         return CUDA_SUCCESS;
@@ -259,8 +261,8 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmem
         Named name;
         std::memcpy(&name, data, sizeof name);
         const std::uint64_t total = pool->imported->description().bytes;
-        if (name.magic != pool_magic || name.bytes == 0 || name.offset > total ||
-            name.bytes > total - name.offset)
+        if (name.magic != pool_magic || name.pool != pool->imported->number() || name.bytes == 0 ||
+            name.offset > total || name.bytes > total - name.offset)
             return CUDA_ERROR_INVALID_VALUE;
         std::byte* const view = pool->imported->data() + name.offset;
         // Imported again it has the same address, and the first free ends it.
@@ -281,7 +283,7 @@ CUresult cuIpcGetMemHandle(CUipcMemHandle* handle, CUdeviceptr address) {
         const Block* block = driver.block_of(address);
         if (handle == nullptr || block == nullptr || block->kind != Block::Kind::device)
             return CUDA_ERROR_INVALID_VALUE;
-        Named name{ipc_magic, getpid(), device.physical.descriptor(), 0, block->bytes};
+        Named name{ipc_magic, getpid(), device.physical.descriptor(), 0, block->bytes, 0};
         if (!locate(driver, device.physical, *block, name.offset)) return CUDA_ERROR_NOT_SUPPORTED;
         *handle = {};
         std::memcpy(handle, &name, sizeof name);

@@ -160,10 +160,9 @@ std::unique_ptr<SharedMemory> SharedMemory::open(int descriptor) {
     return nullptr;
 }
 
-bool SharedMemory::is(const SharedMemory& other) const {
-    struct stat own{}, others{};
-    return fstat(descriptor_, &own) == 0 && fstat(other.descriptor_, &others) == 0 &&
-           own.st_dev == others.st_dev && own.st_ino == others.st_ino;
+std::uint64_t file_number(int descriptor) {
+    struct stat status{};
+    return fstat(descriptor, &status) == 0 ? status.st_ino : 0;
 }
 
 SharedMemory::~SharedMemory() {

@@ -29,6 +29,9 @@ struct Extent {
     std::size_t offset = 0, bytes = 0;
 };
 
+// What tells a memfd from all others.
+std::uint64_t file_number(int descriptor);
+
 // Memory of a memfd of its own, which other processes can map: what is exported. Its last page says
 // what it is, so that a descriptor alone is enough to import it.
 class SharedMemory {
@@ -48,7 +51,7 @@ class SharedMemory {
     const Description& description() const { return description_; }
     std::byte* data() const { return data_; }
     int descriptor() const { return descriptor_; }
-    bool is(const SharedMemory& other) const;  // of the same memfd
+    std::uint64_t number() const { return file_number(descriptor_); }
 
   private:
     SharedMemory(int descriptor, std::byte* data, const Description& description)

@@ -50,7 +50,7 @@ NOT_SHARED = {
     "READ_ONLY_HOST_REGISTER_SUPPORTED",
     "SPARSE_CUDA_ARRAY_SUPPORTED",
 }
-"""Attributes that tell of features of the device which fikitd's libcuda lacks."""
+"""Attributes that tell of features of the device which fikitd's libcuda lacks: of pools, fabric handles."""
 
 OF_THE_HOST = {"MULTICAST_SUPPORTED"}
 """Attributes that tell of how the GPUs of a host are linked."""

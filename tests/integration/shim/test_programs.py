@@ -22,6 +22,7 @@ LIBRARIES = {
     "cuda_core": ["cuda.core", "cuda.bindings.nvrtc"],
     "cuda_core_graphs": ["cuda.core.graph", "cuda.bindings.nvrtc"],
     "cuda_core_images": ["cuda.core.texture", "cuda.bindings.nvrtc", "numpy"],
+    "cuda_core_ipc": ["cuda.core"],
     "numba_kernels": ["numba_cuda", "numpy"],
     "query": [],
 }
@@ -66,6 +67,7 @@ NAMES = [
     "launch_misuse",
     "libraries",
     "pool_misuse",
+    "pool_sharing",
     "vmm_misuse",
 ]
 NEEDED = {"managed_gradient": ["cooperative_groups.h", "nv/target"], "dialogue": ["cuda/atomic"]}
