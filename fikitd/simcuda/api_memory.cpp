@@ -152,6 +152,15 @@ std::size_t attribute_size(CUpointer_attribute attribute) {
     }
 }
 
+// Memory on the device, a pool's or a graph's, here or imported; managed memory but for a module's variables.
+bool is_allocation(const Driver& driver, CUdeviceptr address) {
+    const auto found = driver.blocks.find(address);
+    if (found == driver.blocks.end()) return false;
+    const Block& block = found->second;
+    return block.kind == Block::Kind::device || block.kind == Block::Kind::pooled || block.pool != nullptr ||
+           (block.managed() && block.context != nullptr);
+}
+
 }  // namespace
 
 extern "C" {
@@ -190,18 +199,12 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
     return with_context(
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
             if (address == 0) return CUDA_SUCCESS;
-            const auto is_allocation = [&] {
-                const auto found = driver.blocks.find(address);
-                return found != driver.blocks.end() &&
-                       (found->second.kind == Block::Kind::device || found->second.pool != nullptr ||
-                        (found->second.managed() && found->second.context != nullptr));
-            };
             if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            if (!is_allocation(driver, address)) return CUDA_ERROR_INVALID_VALUE;
             // As the real one: it waits for all work of the context.
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
                 return result;
-            if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
+            if (!is_allocation(driver, address)) return CUDA_ERROR_INVALID_VALUE;
             if (free_graph_memory(address)) return CUDA_SUCCESS;
             return free_block(driver, address);
         });
