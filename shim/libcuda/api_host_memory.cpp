@@ -146,8 +146,8 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    if (share(range) != CUDA_SUCCESS && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    const CUresult shared = share(range);
+    if (shared != CUDA_SUCCESS && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0) return shared;
     if (ranges.add(range)) return CUDA_SUCCESS;
     unregister(range);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -133,7 +133,7 @@ void free_memory_of(const Context& context) {
             process.producer(range.device).memory_free(range.address);
         else if (range.on_host())
             free_host(range);
-        else
+        else if (range.kind == Range::Kind::registered)
             unregister(range);
     }
 }
