@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include <algorithm>
-#include <algorithm>
 #include <new>
 
 #include "capture.hpp"
