@@ -25,6 +25,28 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CU
         });
 }
 
+// An event that a launch records: here when the kernel has ended, which CUDA allows (cuda.h,
+// CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT).
+bool names_event(const CUlaunchAttribute& attribute, CUevent& event, int& flags) {
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT) {
+        event = attribute.value.launchCompletionEvent.event;
+        flags = attribute.value.launchCompletionEvent.flags;
+        return true;
+    }
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT) return false;
+    event = attribute.value.programmaticEvent.event;
+    flags = attribute.value.programmaticEvent.flags;
+    return true;
+}
+
+CUresult check_event(CUevent handle, int flags) {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        const Event* const event = driver.events.find(handle);
+        if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        return flags == 0 && !event->timing() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
+}
+
 }  // namespace
 
 extern "C" {
@@ -48,14 +70,20 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
     if (config == nullptr || (config->numAttrs > 0 && config->attrs == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
     LaunchOptions options;
+    CUevent event = nullptr;
     for (unsigned index = 0; index < config->numAttrs; ++index) {
-        const CUresult result = read_launch_attribute(config->attrs[index], options);
+        const CUlaunchAttribute& attribute = config->attrs[index];
+        int flags = 0;
+        const CUresult result = names_event(attribute, event, flags)
+                                    ? check_event(event, flags)
+                                    : read_launch_attribute(attribute, options);
         if (result != CUDA_SUCCESS) return result;
     }
-    return launch(function,
-                  {{config->gridDimX, config->gridDimY, config->gridDimZ},
-                   {config->blockDimX, config->blockDimY, config->blockDimZ}},
-                  config->sharedMemBytes, config->hStream, parameters, extra, options);
+    const CUresult result = launch(function,
+                                   {{config->gridDimX, config->gridDimY, config->gridDimZ},
+                                    {config->blockDimX, config->blockDimY, config->blockDimZ}},
+                                   config->sharedMemBytes, config->hStream, parameters, extra, options);
+    return result == CUDA_SUCCESS && event != nullptr ? cuEventRecord(event, config->hStream) : result;
 }
 
 CUresult cuLaunchHostFunc(CUstream handle, CUhostFn function, void* data) {

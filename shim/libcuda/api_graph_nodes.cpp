@@ -277,7 +277,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id
     if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const AttributeUse use = use_of(id);
     if (use == AttributeUse::hint) return CUDA_SUCCESS;
-    if (use == AttributeUse::refused) return CUDA_ERROR_NOT_SUPPORTED;
+    if (use != AttributeUse::sent) return CUDA_ERROR_NOT_SUPPORTED;
     fikit_attribute attribute = {static_cast<uint32_t>(id), 0, {}};
     memcpy(attribute.value, value, sizeof attribute.value);
     for (uint32_t i = 0; i < node->shape.attributes; ++i)

@@ -104,6 +104,18 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
 
+// The event of an attribute, recorded when the kernel has ended: later than it might be, which CUDA allows
+// (cuda.h, CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT).
+CUresult find_event(const CUlaunchAttribute& given, CUevent& handle) {
+    const bool begun = given.id == CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT;
+    handle = begun ? given.value.launchCompletionEvent.event : given.value.programmaticEvent.event;
+    const int flags = begun ? given.value.launchCompletionEvent.flags : given.value.programmaticEvent.flags;
+    const Event* const event = event_of(handle);
+    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    const bool times = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
+    return flags == 0 && !times ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 fikit_attribute cooperative_attribute() {
     CUlaunchAttributeValue value = {};
     value.cooperative = 1;
@@ -176,6 +188,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
     function = on_device_of(shape.stream, function);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
+    CUevent event = nullptr;
     for (unsigned i = 0; i < config->numAttrs; ++i) {
         const CUlaunchAttribute& given = config->attrs[i];
         const AttributeUse use = use_of(given.id);
@@ -184,6 +197,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
              given.value.syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC))
             return CUDA_ERROR_INVALID_VALUE;
         if (use == AttributeUse::hint) continue;
+        if (use == AttributeUse::event) {
+            if (const CUresult result = find_event(given, event); result != CUDA_SUCCESS) return result;
+            continue;
+        }
         if (use == AttributeUse::refused || shape.attributes == FIKIT_MAX_ATTRIBUTES) {
             call_log.say("launch attribute %d is not supported", static_cast<int>(given.id));
             return CUDA_ERROR_NOT_SUPPORTED;
@@ -199,7 +216,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
             if (const CUresult result = fits_clusters(*function, shape, given.value); result != CUDA_SUCCESS)
                 return result;
     }
-    return launch(*function, shape, attributes, parameters, extra);
+    const CUresult result = launch(*function, shape, attributes, parameters, extra);
+    return result == CUDA_SUCCESS && event != nullptr ? fikit::shim::cuEventRecord(event, config->hStream)
+                                                      : result;
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {

@@ -9,8 +9,9 @@
 
 namespace fikit::shim {
 
-// What a launch attribute is to us: the executor's business, a hint without effect on results, or refused.
-enum class AttributeUse { sent, hint, refused };
+// What a launch attribute is to us: the executor's business, a hint without effect on results, an event to be
+// recorded, or refused.
+enum class AttributeUse { sent, hint, event, refused };
 
 inline AttributeUse use_of(CUlaunchAttributeID id) {
     switch (id) {
@@ -29,6 +30,9 @@ inline AttributeUse use_of(CUlaunchAttributeID id) {
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
         case CU_LAUNCH_ATTRIBUTE_NVLINK_UTIL_CENTRIC_SCHEDULING:
             return AttributeUse::hint;
+        case CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_EVENT:
+        case CU_LAUNCH_ATTRIBUTE_LAUNCH_COMPLETION_EVENT:
+            return AttributeUse::event;
         default:
             return AttributeUse::refused;
     }

@@ -200,6 +200,41 @@ def test_launch_attributes(cuda: Cuda, fails: Check) -> None:
     assert cuda.read(place)[0] == 1
 
 
+@pytest.mark.parametrize("when", ["LAUNCH_COMPLETION", "PROGRAMMATIC"])
+def test_an_event_of_a_launch(cuda: Cuda, fails: Check, when: str) -> None:
+    """It is over with the kernel at the latest."""
+    flags = cuda.CUevent_flags
+    event = cuda.cuEventCreate(flags.CU_EVENT_DISABLE_TIMING)
+    attribute = cuda.CUlaunchAttribute()
+    attribute.id = getattr(cuda.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{when}_EVENT")
+    given = (
+        attribute.value.launchCompletionEvent if when != "PROGRAMMATIC" else attribute.value.programmaticEvent
+    )
+    config = cuda.CUlaunchConfig()
+    config.gridDimX = config.gridDimY = config.gridDimZ = 1
+    config.blockDimX = config.blockDimY = config.blockDimZ = 1
+    config.hStream = cuda.stream()
+
+    def launch(recorded: Any, record_flags: int = 0) -> None:
+        given.event, given.flags = recorded, record_flags
+        if when == "PROGRAMMATIC":
+            attribute.value.programmaticEvent = given
+        else:
+            attribute.value.launchCompletionEvent = given
+        config.attrs, config.numAttrs = [attribute], 1
+        cuda.cuLaunchKernelEx(config, cuda.function("count"), ((place,), (ctypes.c_void_p,)), 0)
+
+    place, other = cuda.device_words(), cuda.stream()
+    launch(event)
+    cuda.cuStreamSynchronize(config.hStream)
+    assert cuda.result("cuEventQuery", event) == "SUCCESS"
+    cuda.cuStreamWaitEvent(other, event, 0)
+    cuda.cuStreamSynchronize(other)
+    fails("INVALID_VALUE", launch, cuda.cuEventCreate(0))
+    fails("INVALID_VALUE", launch, event, 1)
+    assert cuda.read(place)[0] == 1
+
+
 def test_a_cooperative_grid_must_fit(cuda: Cuda, fails: Check) -> None:
     function = cuda.function("nothing")
     cuda.cuLaunchCooperativeKernel(function, 264, 1, 1, 1024, 1, 1, 0, 0, 0)

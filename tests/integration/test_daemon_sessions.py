@@ -105,7 +105,9 @@ def test_unresponsive_executor_is_replaced(stopped_daemon: Any) -> None:
     )
     client = stopped_daemon.start().client()
     assert client.ask(p.OpenSession(name="deaf")).code == "unavailable"
-    assert isinstance(client.ask(p.OpenSession(name="after")), p.SessionOpened)
+    # On a machine that is busy one may itself need longer than that to start.
+    answers = (client.ask(p.OpenSession(name="after")) for _ in range(5))
+    assert any(isinstance(answer, p.SessionOpened) for answer in answers)
 
 
 def test_idle_executor_stops(stopped_daemon: Any) -> None:
