@@ -81,6 +81,8 @@ CUresult with_memory(Body body) {
     });
 }
 
+std::uint64_t end_of(const Block& block) { return block.address + block.bytes; }
+
 bool aligned(std::size_t value) { return value % model::page == 0; }
 
 }  // namespace
@@ -214,14 +216,17 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return with_memory([&](Driver& driver) -> CUresult {
-        // What is reserved and holds nothing may be unmapped again (as driver 580).
-        if (reserved(driver, address, bytes) && aligned(address) && aligned(bytes) &&
-            !driver.space.overlaps(address, bytes)) {
-            return CUDA_SUCCESS;
-        }
+        // Mappings go whole; what else of a reservation is in the range holds nothing (as driver 580).
         std::vector<Block> gone;
         if (!each_mapping(driver, address, bytes, [&](const Block& block) { gone.push_back(block); })) {
-            return CUDA_ERROR_INVALID_VALUE;
+            if (!reserved(driver, address, bytes) || !aligned(address) || !aligned(bytes))
+                return CUDA_ERROR_INVALID_VALUE;
+            auto next = driver.blocks.lower_bound(address);
+            if (next != driver.blocks.begin() && end_of(std::prev(next)->second) > address)
+                return CUDA_ERROR_INVALID_VALUE;
+            for (; next != driver.blocks.end() && next->first < address + bytes; ++next)
+                gone.push_back(next->second);
+            if (!gone.empty() && end_of(gone.back()) > address + bytes) return CUDA_ERROR_INVALID_VALUE;
         }
         driver.charge(model::call::by_size(model::call::unmap, bytes));
         for (const Block& block : gone) {

@@ -283,8 +283,8 @@ CUresult unmap_memory(const Device& device, uint64_t address, uint64_t bytes) {
     const CUresult result = ask(device, fikit_call_memory_unmap, request, answer);
     if (result != CUDA_SUCCESS) return result;
     Range range;
-    for (const uint64_t end = address + bytes; address < end; address += range.bytes)
-        if (!ranges.take(address, Range::Kind::mapped, range)) break;
+    while (ranges.take_first(address, address + bytes, Range::Kind::mapped, range)) {
+    }
     return CUDA_SUCCESS;
 }
 

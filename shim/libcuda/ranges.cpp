@@ -37,6 +37,12 @@ uint32_t Ranges::after(uint64_t address) const {
     return low;
 }
 
+void Ranges::remove(uint32_t at, Range& range) {
+    range = ranges_[at];
+    --count_;
+    memmove(static_cast<void*>(ranges_ + at), ranges_ + at + 1, (count_ - at) * sizeof(Range));
+}
+
 bool Ranges::add(Range range) {
     const Writing lock(lock_);
     range.id = ++ids_;
@@ -63,9 +69,16 @@ bool Ranges::take(uint64_t address, Range::Kind kind, Range& range) {
     const Writing lock(lock_);
     const uint32_t at = after(address);
     if (at == 0 || ranges_[at - 1].address != address || ranges_[at - 1].kind != kind) return false;
-    range = ranges_[at - 1];
-    memmove(static_cast<void*>(ranges_ + at - 1), ranges_ + at, (count_ - at) * sizeof(Range));
-    --count_;
+    remove(at - 1, range);
+    return true;
+}
+
+bool Ranges::take_first(uint64_t begin, uint64_t end, Range::Kind kind, Range& range) {
+    const Writing lock(lock_);
+    uint32_t at = begin != 0 ? after(begin - 1) : 0;
+    while (at < count_ && ranges_[at].address < end && ranges_[at].kind != kind) ++at;
+    if (at == count_ || ranges_[at].address >= end) return false;
+    remove(at, range);
     return true;
 }
 
@@ -73,9 +86,7 @@ bool Ranges::take_of(const Context& context, Range& range) {
     const Writing lock(lock_);
     for (uint32_t at = 0; at < count_; ++at) {
         if (ranges_[at].context != &context) continue;
-        range = ranges_[at];
-        --count_;
-        memmove(static_cast<void*>(ranges_ + at), ranges_ + at + 1, (count_ - at) * sizeof(Range));
+        remove(at, range);
         return true;
     }
     return false;

@@ -43,6 +43,8 @@ class Ranges {
     bool add(Range range);
     // The range that begins at `address`, which is forgotten; false when there is none of the kind.
     bool take(uint64_t address, Range::Kind kind, Range& range);
+    // The first of the kind that begins in [begin, end), likewise.
+    bool take_first(uint64_t begin, uint64_t end, Range::Kind kind, Range& range);
     bool find(uint64_t address, Range& range) const { return find(address, 0, range) != Held::nowhere; }
     // And how much of so many bytes lies in the range, or in what a program has mapped behind it.
     enum class Held : uint8_t { nowhere, partly, wholly };
@@ -51,6 +53,7 @@ class Ranges {
     bool take_of(const Context& context, Range& range);
 
   private:
+    void remove(uint32_t at, Range& range);
     uint32_t after(uint64_t address) const;  // index of the first range that begins beyond
     bool mapped(uint32_t at, uint64_t address, uint64_t bytes) const;  // from that range on
 

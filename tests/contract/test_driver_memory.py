@@ -302,6 +302,29 @@ def test_virtual_memory_errors(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuMemAddressFree, start, size)
 
 
+def test_unmapping_more_than_is_mapped(cuda: Cuda, fails: Check) -> None:
+    """Mappings go whole, with what holds nothing around them."""
+    step = 2 * MIB
+    start = int(cuda.cuMemAddressReserve(6 * step, 0, 0, 0))
+    wide, handle = (cuda.cuMemCreate(size, cuda.properties(), 0) for size in (2 * step, step))
+    cuda.cuMemMap(start, 2 * step, 0, wide, 0)
+    cuda.cuMemMap(start + 3 * step, step, 0, handle, 0)
+    cuda.allow(start, 2 * step)
+    fails("INVALID_VALUE", cuda.cuMemUnmap, start, step)
+    fails("INVALID_VALUE", cuda.cuMemUnmap, start + step, 2 * step)
+    fails("INVALID_VALUE", cuda.cuMemUnmap, start, 7 * step)
+    cuda.cuMemsetD8(start, 1, 2 * step)
+    cuda.cuMemUnmap(start, 6 * step)
+    assert cuda.result("cuMemsetD8", start, 1, 4) == "ERROR_INVALID_VALUE"
+    kind = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_RANGE_SIZE
+    assert cuda.result("cuPointerGetAttribute", kind, start + 3 * step) == "ERROR_INVALID_VALUE"
+    cuda.cuMemMap(start + step, 2 * step, 0, wide, 0)
+    cuda.cuMemUnmap(start + step, 2 * step)
+    for each in (wide, handle):
+        cuda.cuMemRelease(each)
+    cuda.cuMemAddressFree(start, 6 * step)
+
+
 def test_a_mapping_names_its_allocation(cuda: Cuda) -> None:
     start = int(cuda.cuMemAddressReserve(2 * MIB, 0, 0, 0))
     handle = cuda.cuMemCreate(2 * MIB, cuda.properties(), 0)
