@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 import subprocess
 import sys
@@ -13,16 +14,18 @@ FOLDER: Final = ROOT / "build/bench"
 
 
 def build(targets: list[str]) -> Path:
-    """Configure and build; returns the folder with the programs."""
+    """Configure and build, one benchmark after the other; returns the folder with the programs."""
     cmake = (
         shutil.which("cmake", path=f"{Path(sys.executable).parent}:{Path('/usr/local/bin')}:/usr/bin")
         or "cmake"
     )
-    if not (FOLDER / "build.ninja").exists():
-        options = ["-DFIKIT_NATIVE_TESTS=ON", "-DFIKIT_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=Release"]
-        source = ["-S", str(ROOT / "fikitd/native"), "-B", str(FOLDER), "-G", "Ninja"]
-        subprocess.run(
-            [cmake, *source, *options, f"-DPython_EXECUTABLE={sys.executable}"], check=True, stdout=sys.stderr
-        )
-    subprocess.run([cmake, "--build", str(FOLDER), "--target", *targets], check=True, stdout=sys.stderr)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (FOLDER / "build.ninja").exists():
+            options = ["-DFIKIT_NATIVE_TESTS=ON", "-DFIKIT_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=Release"]
+            source = ["-S", str(ROOT / "fikitd/native"), "-B", str(FOLDER), "-G", "Ninja"]
+            python = f"-DPython_EXECUTABLE={sys.executable}"
+            subprocess.run([cmake, *source, *options, python], check=True, stdout=sys.stderr)
+        subprocess.run([cmake, "--build", str(FOLDER), "--target", *targets], check=True, stdout=sys.stderr)
     return FOLDER / "bench"
