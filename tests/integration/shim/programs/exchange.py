@@ -26,7 +26,10 @@ KERNEL = b"""
     ld.param.u64 %rd1, [mine];
     ld.param.u64 %rd2, [theirs];
     ld.param.u32 %r1, [value];
+    bra LOOK;
 AGAIN:
+    nanosleep.u32 20000;  // so that the simulated GPU takes no long wait for an endless loop
+LOOK:
     ld.volatile.global.u32 %r2, [%rd1];
     setp.ne.u32 %p1, %r2, %r1;
     @%p1 bra AGAIN;
