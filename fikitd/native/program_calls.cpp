@@ -289,19 +289,14 @@ CUresult ProgramCalls::memory_map(const fikit_request_memory_map& request, fikit
 CUresult ProgramCalls::memory_unmap(const fikit_request_memory_unmap& request, fikit_reply_memory_unmap&) {
     if (request.size == 0 || request.size > UINT64_MAX - request.address) return CUDA_ERROR_INVALID_VALUE;
     const uint64_t end = request.address + request.size;
-    // Mappings go whole. What else is in the range is reserved and holds nothing.
+    // Mappings go whole. What else is in the range holds nothing, and need not be reserved (as driver 580).
     auto mapping = session_.mappings.lower_bound(request.address);
     const bool before = mapping != session_.mappings.begin() &&
                         std::prev(mapping)->first + std::prev(mapping)->second.size > request.address;
-    uint64_t at = request.address;
-    bool gaps = false;
-    for (auto each = mapping; each != session_.mappings.end() && each->first < end; ++each) {
-        gaps = gaps || each->first != at;
-        at = each->first + each->second.size;
-    }
-    if (before || at > end) return CUDA_ERROR_INVALID_VALUE;
-    if ((gaps || at != end) && !is_reserved(session_, request.address, request.size))
-        return CUDA_ERROR_INVALID_VALUE;
+    uint64_t last = request.address;
+    for (auto each = mapping; each != session_.mappings.end() && each->first < end; ++each)
+        last = each->first + each->second.size;
+    if (before || last > end || !is_reserved(session_, request.address, 1)) return CUDA_ERROR_INVALID_VALUE;
     for (; mapping != session_.mappings.end() && mapping->first < end;
          mapping = session_.mappings.erase(mapping)) {
         const CUresult result = driver_.cuMemUnmap_(mapping->first, mapping->second.size);

@@ -43,7 +43,8 @@ CUresult check_event(CUevent handle, int flags) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         const Event* const event = driver.events.find(handle);
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        return flags == 0 && !event->timing() ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        if (event->timing()) return CUDA_ERROR_NOT_SUPPORTED;
+        return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
     });
 }
 

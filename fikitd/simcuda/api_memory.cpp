@@ -97,6 +97,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return put(block->host() && !block->managed() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
+            if (block->host_pooled() && !block->pool->reachable()) return CUDA_ERROR_INVALID_VALUE;
             return put(pointer);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
             if (!block->host()) return CUDA_ERROR_INVALID_VALUE;

@@ -57,7 +57,7 @@ CUresult check_location(const Driver& driver, const CUmemLocation& location, CUm
 CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* handle) {
     if (const CUresult result = check_location(driver, properties.location, properties.allocType);
         result != CUDA_SUCCESS) {
-        return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
+        return CUDA_ERROR_INVALID_VALUE;
     }
     auto pool = std::make_shared<MemoryPool>();
     pool->properties = properties;
@@ -123,6 +123,28 @@ CUresult named_pool(const CUmemLocation* location, CUmemAllocationType type, CUm
         *handle = current ? chosen->handle : preset.handle;
         return CUDA_SUCCESS;
     });
+}
+
+// Who may reach a pool's memory: a device, or the host with its one node.
+CUresult find_place(const Driver& driver, const CUmemLocation& location, int& place) {
+    place = location.id;
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return is_device(driver, place) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    const bool node = location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location.id == 0;
+    place = MemoryPool::host;
+    return node || location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+// As an H200 answers: nobody loses the memory of his own.
+CUresult may_set(const MemoryPool& pool, int place, CUmemAccess_flags flags) {
+    const bool none = flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (!none && flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!pool.managed() && place == pool.place()) {
+        if (!none) return CUDA_SUCCESS;
+        return pool.on_host() ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_DEVICE;
+    }
+    if (pool.on_host()) return CUDA_SUCCESS;
+    return place == MemoryPool::host ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
 
 CUresult choose_pool(CUdevice device, CUmemoryPool handle) {
@@ -225,16 +247,14 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* list, si
     return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
         if (count == 0 || list == nullptr) return CUDA_ERROR_INVALID_VALUE;
         for (std::size_t index = 0; index < count; ++index) {
-            const CUmemLocation& location = list[index].location;
-            if (location.type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-            if (!is_device(driver, location.id)) return CUDA_ERROR_INVALID_DEVICE;
-            const bool own = !pool.on_host() && location.id == pool.properties.location.id;
-            if (own && list[index].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
-            if (own && list[index].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-                return CUDA_ERROR_NOT_SUPPORTED;
-            if (!own && !pool.on_host()) return CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
-            pool.access[location.id] = list[index].flags;
+            int place = 0;
+            const CUmemAccess_flags flags = list[index].flags;
+            CUresult result = find_place(driver, list[index].location, place);
+            if (result == CUDA_SUCCESS) result = may_set(pool, place, flags);
+            if (result != CUDA_SUCCESS) return result;
+            pool.access[place] = flags;
         }
+        if (pool.pinned_on_host()) set_reachable(driver, pool);
         return CUDA_SUCCESS;
     });
 }
@@ -242,13 +262,10 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* list, si
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
     return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
         if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (location->type != CU_MEM_LOCATION_TYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-        if (!is_device(driver, location->id)) return CUDA_ERROR_INVALID_DEVICE;
-        const auto set = pool.access.find(location->id);
-        const bool own = pool.on_host() || location->id == pool.properties.location.id;
-        *flags = set != pool.access.end() ? set->second
-                 : own                    ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                                          : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        int place = 0;
+        if (const CUresult result = find_place(driver, *location, place); result != CUDA_SUCCESS)
+            return result;
+        *flags = pool.access_from(place);
         return CUDA_SUCCESS;
     });
 }

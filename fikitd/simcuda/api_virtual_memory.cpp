@@ -216,16 +216,16 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     return with_memory([&](Driver& driver) -> CUresult {
-        // Mappings go whole; what else of a reservation is in the range holds nothing (as driver 580).
+        // Mappings go whole; what else is in the range, reserved or not, holds nothing (as driver 580).
         std::vector<Block> gone;
         if (!each_mapping(driver, address, bytes, [&](const Block& block) { gone.push_back(block); })) {
-            if (!reserved(driver, address, bytes) || !aligned(address) || !aligned(bytes))
+            if (!reserved(driver, address, 1) || !aligned(address) || !aligned(bytes))
                 return CUDA_ERROR_INVALID_VALUE;
             auto next = driver.blocks.lower_bound(address);
             if (next != driver.blocks.begin() && end_of(std::prev(next)->second) > address)
                 return CUDA_ERROR_INVALID_VALUE;
             for (; next != driver.blocks.end() && next->first < address + bytes; ++next)
-                gone.push_back(next->second);
+                if (next->second.kind == Block::Kind::mapped) gone.push_back(next->second);
             if (!gone.empty() && end_of(gone.back()) > address + bytes) return CUDA_ERROR_INVALID_VALUE;
         }
         driver.charge(model::call::by_size(model::call::unmap, bytes));

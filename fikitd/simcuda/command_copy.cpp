@@ -4,6 +4,7 @@
 
 #include "array.hpp"
 #include "command.hpp"
+#include "pool.hpp"
 
 namespace fikit::sim {
 
@@ -17,6 +18,7 @@ struct End {
     Place place;
     std::size_t slice = 0;  // bytes from one slice to the next
     bool on_device = false;
+    bool pageable = false;
 };
 
 // One end of a CUDA_MEMCPY3D.
@@ -83,12 +85,12 @@ CUresult find_end(Driver& driver, const Description& description, const Size& si
     span = (size.depth - 1) * slice + (size.height - 1) * pitch + size.width;
     const Block* block = driver.block_of(end.place.address);
     end.on_device = block != nullptr && !block->host();
-    if (block == nullptr) {
-        if (description.type == CU_MEMORYTYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
-        end.place.host = true;
-        return CUDA_SUCCESS;
-    }
-    return driver.space.covers(end.place.address, span) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    // A host pool's memory is nowhere a device's, whoever may reach it (as an H200).
+    end.place.host = block == nullptr || block->host_pooled();
+    if (end.place.host && description.type == CU_MEMORYTYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
+    end.pageable = block == nullptr;
+    return block == nullptr || driver.space.covers(end.place.address, span) ? CUDA_SUCCESS
+                                                                            : CUDA_ERROR_INVALID_VALUE;
 }
 
 CopyEngine engine_of(const End& to, const End& from) {
@@ -110,8 +112,8 @@ CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan) {
     CUresult result = find_end(driver, destination_of(shape), size, to);
     if (result == CUDA_SUCCESS) result = find_end(driver, source_of(shape), size, from);
     if (result != CUDA_SUCCESS) return result;
-    plan.pageable = to.place.host || from.place.host;
-    plan.pageable_source = from.place.host;
+    plan.pageable = to.pageable || from.pageable;
+    plan.pageable_source = from.pageable;
     plan.inside = to.on_device && from.on_device;
     const auto dense = [&](const End& end) { return end.slice == end.place.pitch * size.height; };
     if (size.depth > 1 && dense(to) && dense(from)) {
@@ -151,8 +153,9 @@ CUresult check(Driver& driver, const FillCommand& command) {
     if (shape.dst == 0 || shape.dst % element != 0) return CUDA_ERROR_INVALID_VALUE;
     if (shape.height > 1 && (shape.pitch % element != 0 || shape.pitch < row))
         return CUDA_ERROR_INVALID_VALUE;
-    const bool known = driver.block_of(shape.dst) != nullptr;
-    return known && driver.space.covers(shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const Block* block = driver.block_of(shape.dst);
+    const bool reached = block != nullptr && (!block->host_pooled() || block->pool->reachable());
+    return reached && driver.space.covers(shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace fikit::sim

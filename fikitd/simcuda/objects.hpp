@@ -149,6 +149,8 @@ struct Block {
     std::shared_ptr<ManagedAdvice> advice{};  // of managed memory, a pool's or not
     bool host() const { return on_host; }
     bool managed() const { return advice != nullptr; }
+    // A host pool's: the host's own memory, within the device's reach once the pool says so.
+    bool host_pooled() const { return kind == Kind::pooled && on_host && !managed(); }
 };
 
 inline void make_managed(Block& block, Block::Kind kind = Block::Kind::managed) {

@@ -31,6 +31,24 @@ std::uint64_t allocate_shared(Driver& driver, MemoryPool& pool, std::size_t byte
 
 }  // namespace
 
+CUmemAccess_flags MemoryPool::access_from(int from) const {
+    const auto set = access.find(from);
+    if (set != access.end()) return set->second;
+    return from == place() && !managed() ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
+bool MemoryPool::reachable() const {
+    return !pinned_on_host() || std::ranges::any_of(access, [](const auto& set) {
+        return set.first != host && set.second != CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    });
+}
+
+void set_reachable(Driver& driver, const MemoryPool& pool) {
+    const Access access = pool.reachable() ? Access::read_write : Access::none;
+    for (const auto& [address, block] : driver.blocks)
+        if (block.pool == &pool) driver.space.protect(address, block.bytes, access);
+}
+
 MemoryPool& preset_pool(Driver& driver, int device) {
     SimulatedDevice& simulated = *driver.devices[static_cast<std::size_t>(device)];
     if (simulated.preset_pool == nullptr)
@@ -114,6 +132,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
                                  static_cast<int>(driver.devices.size()), CUDA_ERROR_INVALID_VALUE);
     }
     driver.blocks[got] = block;
+    if (!pool.reachable()) driver.space.protect(got, bytes, Access::none);
     count(pool, pool.used + bytes);
     *address = got;
     return CUDA_SUCCESS;

@@ -16,7 +16,8 @@ struct MemoryPool {
     bool preset = false;  // a device's own: never destroyed
     cuuint64_t threshold = 0;
     std::map<CUmemPool_attribute, int> reuse;
-    std::map<int, CUmemAccess_flags> access;  // by device, beside its own
+    static constexpr int host = -1;           // as a place
+    std::map<int, CUmemAccess_flags> access;  // as set, by place
     std::size_t used = 0, used_high = 0;
     std::size_t reserved = 0, reserved_high = 0;
 
@@ -32,6 +33,15 @@ struct MemoryPool {
     // What its memory can be shared by.
     unsigned handle_types() const { return pages ? properties.handleTypes : CU_MEM_HANDLE_TYPE_NONE; }
     bool on_host() const { return managed() || properties.location.type != CU_MEM_LOCATION_TYPE_DEVICE; }
+    bool pinned_on_host() const { return on_host() && !managed(); }
+    // A device's number, or `host`.
+    int place() const {
+        return properties.location.type == CU_MEM_LOCATION_TYPE_DEVICE ? properties.location.id : host;
+    }
+    // What was set for a place, or goes without saying: memory that is not managed is reached where it is.
+    CUmemAccess_flags access_from(int place) const;
+    // Whether devices reach its memory. One address space serves all of them.
+    bool reachable() const;
     // One that may be exported has pages of its own; of an imported one there is only the other's.
     std::unique_ptr<PhysicalMemory> pages;
     std::unique_ptr<DeviceHeap> heap;
@@ -48,6 +58,8 @@ MemoryPool& preset_pool(Driver& driver, const CUmemLocation& location, CUmemAllo
 void retire_pool(Driver& driver, MemoryPool& pool);
 // Gives back what streams have freed by now.
 void collect(Driver& driver);
+// Whether devices reach the memory of a host pool from now on.
+void set_reachable(Driver& driver, const MemoryPool& pool);
 CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::size_t bytes,
                        CUdeviceptr* address);
 // Of an allocation whose block is gone; waits for nothing.

@@ -7,6 +7,7 @@
 #include "copies.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
+#include "pool.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -29,6 +30,7 @@ struct Found {
     if (held == Ranges::Held::nowhere) return {gpu ? Kind::wrong : Kind::host, -1};
     if (held == Ranges::Held::partly) return {Kind::wrong, -1};
     if (range.on_device()) return {Kind::device, range.device, range.kind == Range::Kind::managed};
+    if (gpu && range.host_pooled()) return {Kind::wrong, -1};
     return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
 }
 
@@ -162,12 +164,18 @@ bool fills(const Range& range, uint32_t device) {
     return (range.on_device() || pinned) && range.device == device;
 }
 
+// Memory that some device may write.
+bool find_writable(uint64_t address, uint64_t bytes, Range& range) {
+    return ranges.find(address, bytes, range) == Ranges::Held::wholly &&
+           (!range.host_pooled() || range.pool->reachable());
+}
+
 template <class Value>
 CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Reach reach) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
     if (address % sizeof value != 0 || count > UINT64_MAX / sizeof value ||
-        ranges.find(address, count * sizeof value, range) != Ranges::Held::wholly)
+        !find_writable(address, count * sizeof value, range))
         return CUDA_ERROR_INVALID_VALUE;
     if (reach == Reach::own && !within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
     const bool across = lies_across(range, stream);
@@ -204,7 +212,7 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
         (height > 1 && (pitch % sizeof value != 0 || pitch < row)))
         return CUDA_ERROR_INVALID_VALUE;
     Range range;
-    if (ranges.find(address, last + row, range) != Ranges::Held::wholly) return CUDA_ERROR_INVALID_VALUE;
+    if (!find_writable(address, last + row, range)) return CUDA_ERROR_INVALID_VALUE;
     uint32_t stream = 0;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (!within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;

@@ -106,7 +106,9 @@ CUresult find_memory(CUresult result, CUmemorytype type, const CUDA_MEMCPY3D& c,
     const uint64_t bytes = (c.Depth - 1) * side.slice + (c.Height - 1) * side.pitch + c.WidthInBytes;
     const Ranges::Held held = ranges.find(side.address, bytes, end.range);
     end.known = held != Ranges::Held::nowhere;
-    if (!end.known) return type == CU_MEMORYTYPE_DEVICE ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    if (type == CU_MEMORYTYPE_DEVICE && (!end.known || end.range.host_pooled()))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (!end.known) return CUDA_SUCCESS;
     return held == Ranges::Held::wholly ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

@@ -112,8 +112,8 @@ CUresult find_event(const CUlaunchAttribute& given, CUevent& handle) {
     const int flags = begun ? given.value.launchCompletionEvent.flags : given.value.programmaticEvent.flags;
     const Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const bool times = (event->flags & CU_EVENT_DISABLE_TIMING) == 0;
-    return flags == 0 && !times ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    if ((event->flags & CU_EVENT_DISABLE_TIMING) == 0) return CUDA_ERROR_NOT_SUPPORTED;
+    return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 fikit_attribute cooperative_attribute() {

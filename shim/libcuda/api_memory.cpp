@@ -197,8 +197,8 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
 namespace {
 
 bool is_on_host(const CUmemLocation& location) {
-    return location.type == CU_MEM_LOCATION_TYPE_HOST || location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA ||
-           location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA_CURRENT;
+    return location.type == CU_MEM_LOCATION_TYPE_HOST ||
+           (location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location.id == 0);  // there is one node
 }
 
 // What a location's pool may be asked for.
@@ -267,8 +267,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     const bool managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
     const bool on_device = location.type == CU_MEM_LOCATION_TYPE_DEVICE;
     const CUresult result = check(&location, properties->allocType);
-    if (result != CUDA_SUCCESS)
-        return result == CUDA_ERROR_INVALID_DEVICE ? CUDA_ERROR_INVALID_VALUE : result;
+    if (result != CUDA_SUCCESS) return CUDA_ERROR_INVALID_VALUE;
     if (managed && properties->maxSize != 0) return CUDA_ERROR_INVALID_VALUE;
     const CUmemAllocationHandleType shared = properties->handleTypes;
     if (shared == CU_MEM_HANDLE_TYPE_WIN32 || shared == CU_MEM_HANDLE_TYPE_WIN32_KMT ||
@@ -347,16 +346,34 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
     return CUDA_SUCCESS;
 }
 
+namespace {
+// Who may reach a pool's memory: a device, or the host with its one node.
+CUresult find_place(const CUmemLocation& location, int& place) {
+    place = location.id;
+    if (location.type == CU_MEM_LOCATION_TYPE_DEVICE)
+        return process.find_device(place) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+    const bool node = location.type == CU_MEM_LOCATION_TYPE_HOST_NUMA && location.id == 0;
+    place = Pool::host;
+    return node || location.type == CU_MEM_LOCATION_TYPE_HOST ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+}  // namespace
+
 CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, size_t count) {
-    const Pool* const pool = pool_of(handle);
+    Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i) {
-        if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE || access[i].location.id != pool->device)
-            return CUDA_ERROR_INVALID_DEVICE;
-        // From its own device nothing can be taken.
-        if (access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE) return CUDA_ERROR_INVALID_DEVICE;
-        if (access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_NOT_SUPPORTED;
+        int place = 0;
+        const bool none = access[i].flags == CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        if (const CUresult result = find_place(access[i].location, place); result != CUDA_SUCCESS)
+            return result;
+        if (!none && access[i].flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE) return CUDA_ERROR_NOT_SUPPORTED;
+        // Nobody loses the memory of his own.
+        const bool own = !pool->managed && place == pool->place();
+        if (own && none) return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_DEVICE;
+        if (!own && !pool->on_host)
+            return place == Pool::host ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+        if (!own) store_relaxed(pool->let_in[place], !none);
     }
     return CUDA_SUCCESS;
 }
@@ -364,9 +381,10 @@ CUresult cuMemPoolSetAccess(CUmemoryPool handle, const CUmemAccessDesc* access, 
 CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmemLocation* location) {
     const Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (flags == nullptr || location == nullptr || process.find_device(location->id) == nullptr)
-        return CUDA_ERROR_INVALID_VALUE;
-    *flags = location->id == pool->device ? pool->access : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+    if (flags == nullptr || location == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    int place = 0;
+    if (const CUresult result = find_place(*location, place); result != CUDA_SUCCESS) return result;
+    *flags = pool->lets_in(place) ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE : CU_MEM_ACCESS_FLAGS_PROT_NONE;
     return CUDA_SUCCESS;
 }
 

@@ -24,7 +24,8 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return give(into, static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-            if (range.device_address == 0) return CUDA_ERROR_INVALID_VALUE;
+            if (range.device_address == 0 || (range.host_pooled() && !range.pool->reachable()))
+                return CUDA_ERROR_INVALID_VALUE;
             return give(into, range.device_address + offset);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
             if (device && !managed) return CUDA_ERROR_INVALID_VALUE;

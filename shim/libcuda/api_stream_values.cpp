@@ -28,6 +28,7 @@ bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, Owner& owne
         return false;
     value.address = address;
     owner = {range.device, range.kind == Range::Kind::managed};
+    if (range.host_pooled()) return false;
     if (!range.on_host()) return range.on_device();  // registered memory is no memory of the GPU's here
     value.host_buffer =
         process.device(range.device)

@@ -17,14 +17,25 @@ struct Pool {
     uint32_t magic = pool_magic;
     int device = 0;
     uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
-    CUmemAccess_flags access = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
     bool on_host = false;                                       // pinned
     bool managed = false;                                       // on the host, too
+    bool let_in[most_gpus + 1] = {};                            // who may reach it, by place, beside its own
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_NONE, {0}};  // where managed memory would rather be
     uint64_t used_bytes = 0, most_bytes = 0;
     bool shareable = false;              // made for other processes to import
     uint32_t number = 0;                 // of one that was exported, as its process counts; 0: it was not
     const PoolImport* import = nullptr;  // of another process' pool: its memory is opened, never allocated
+
+    // A device's number, or `host`.
+    static constexpr int host = most_gpus;
+    int place() const { return on_host ? host : device; }
+    bool lets_in(int who) const { return load_relaxed(let_in[who]) || (!managed && who == place()); }
+    // Whether kernels may be given its memory.
+    bool reachable() const {
+        bool found = !on_host || managed;
+        for (int who = 0; who < host; ++who) found = found || lets_in(who);
+        return found;
+    }
 
     void give(uint64_t bytes) {
         const uint64_t now = __atomic_add_fetch(&used_bytes, bytes, __ATOMIC_RELAXED);

@@ -35,6 +35,8 @@ struct Range {
     // Managed memory lies on the host, and is what device memory is to all calls.
     bool on_device() const { return kind != Kind::pinned && kind != Kind::registered; }
     bool on_host() const { return kind == Kind::pinned || kind == Kind::managed; }
+    // A host pool's: nowhere taken for a device's, whoever may reach it.
+    bool host_pooled() const { return kind == Kind::pinned && pool != nullptr; }
 };
 
 class Ranges {

@@ -177,22 +177,6 @@ def test_a_handle_is_for_other_processes(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_CONTEXT", cuda.cuIpcOpenMemHandle, cuda.cuIpcGetMemHandle(place), flags)
 
 
-@pytest.mark.parametrize("kind", ["HOST_NUMA"])
-def test_a_pool_in_host_memory(cuda: Cuda, kind: str) -> None:
-    wanted = pool_properties(cuda)
-    wanted.location.type = getattr(cuda.CUmemLocationType, "CU_MEM_LOCATION_TYPE_" + kind)
-    wanted.location.id = 0
-    pool, stream = cuda.cuMemPoolCreate(wanted), cuda.stream()
-    memory = int(cuda.cuMemAllocFromPoolAsync(4096, pool, stream))
-    cuda.cuStreamSynchronize(stream)
-    word = ctypes.c_uint32.from_address(memory)
-    word.value = 3
-    assert word.value == 3
-    cuda.cuMemFreeAsync(memory, stream)
-    cuda.cuStreamSynchronize(stream)
-    cuda.cuMemPoolDestroy(pool)
-
-
 TWICE = b"""
 .version 8.0
 .target sm_90
