@@ -13,7 +13,7 @@ PTX, MACHINE_CODE = 1, 2
 def fatbin(kind, target, content):
     """One entry (its header has 64 bytes) behind the fatbin's own."""
     content += bytes(-len(content) % 8)
-    entry = struct.pack("<HHIQIIIIQQ16x", kind, 0x101, 64, len(content), 0, 0, 0, target, 0x41, 0) + content
+    entry = struct.pack("<HHIQ12xIQQ16x", kind, 0x101, 64, len(content), target, 0x40, 0x11) + content
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
 
 
