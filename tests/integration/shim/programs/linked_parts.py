@@ -11,9 +11,10 @@ PTX, MACHINE_CODE = 1, 2
 
 
 def fatbin(kind, target, content):
-    """One entry (its header has 64 bytes) behind the fatbin's own."""
+    """One entry as nvcc writes it, options that are empty in its header, behind the fatbin's own."""
     content += bytes(-len(content) % 8)
-    entry = struct.pack("<HHIQ12xIQQ16x", kind, 0x101, 64, len(content), target, 0x40, 0x11) + content
+    entry = struct.pack("<HHIQIIHHIQQ16x", kind, 0x101, 80, len(content), 0, 64, 0, 8, target, 0, 0x11)
+    entry += struct.pack("<QQ", 72, 0) + content
     return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
 
 
