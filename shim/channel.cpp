@@ -13,6 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "descriptors.hpp"
+
 namespace fikit {
 namespace {
 
@@ -300,24 +302,6 @@ void Channel::send_doorbell(uint32_t parked) {
     if (error == EPIPE || error == ECONNRESET) fail();
 }
 
-Status Channel::send_descriptor(int descriptor) {
-    char byte = 'd';
-    iovec data = {&byte, 1};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &data;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    cmsghdr* const header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
-    return sendmsg(lifeline_, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1 ? status::success
-                                                                          : status::operating_system;
-}
-
 Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor,
                      int offered) {
     const uint64_t payload = uint64_t{request.size} + behind.size;
@@ -326,7 +310,7 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
     const Locked lock(call_mutex_);
     if (const Status status = drop_answer()) return status;
     if (offered >= 0)
-        if (const Status status = send_descriptor(offered)) return status;
+        if (!send_descriptor(lifeline_, offered)) return status::operating_system;
     const auto bytes = static_cast<uint32_t>((sizeof(fikit_call_record) + payload + FIKIT_RECORD_ALIGN - 1) /
                                              FIKIT_RECORD_ALIGN * FIKIT_RECORD_ALIGN);
     void* room = nullptr;
@@ -361,7 +345,7 @@ Status Channel::drop_answer() {
     abandoned_ = false;
     int descriptor = -1;
     if (abandoned_descriptor_ && load_relaxed(inbox_->call_status) == status::success) {
-        if (const Status status = receive_descriptor(descriptor)) return status;
+        if (const Status status = await_descriptor(descriptor)) return status;
         close(descriptor);
     }
     return status::success;
@@ -378,30 +362,19 @@ Status Channel::answer(Reply& reply, int* descriptor) {
     reply.size = size < reply.capacity ? size : reply.capacity;
     if (reply.size != 0) memcpy(reply.data, inbox_bytes_ + FIKIT_REPLY_OFFSET, reply.size);
     const Status status = load_relaxed(inbox_->call_status);
-    if (status == status::success && descriptor != nullptr) return receive_descriptor(*descriptor);
+    if (status == status::success && descriptor != nullptr) return await_descriptor(*descriptor);
     return status;
 }
 
 // One byte with one descriptor. If it does not come, what follows could no longer be told apart: the
 // session is over.
-Status Channel::receive_descriptor(int& descriptor) {
+Status Channel::await_descriptor(int& descriptor) {
     pollfd entry = {lifeline_, POLLIN, 0};
     const int64_t deadline = now_ns() + descriptor_wait_ns;
     for (;;) {
         char byte = 0;
-        iovec data = {&byte, 1};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-        msghdr message{};
-        message.msg_iov = &data;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        const ssize_t got = recvmsg(lifeline_, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-        const cmsghdr* header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-        if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS) {
-            memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
-            return status::success;
-        }
+        const ssize_t got = receive_descriptor(lifeline_, &byte, 1, descriptor);
+        if (descriptor >= 0) return status::success;
         const bool nothing_yet = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
         if (!nothing_yet || now_ns() >= deadline) {
             fail();

@@ -150,8 +150,7 @@ class Channel {
     Status await_answer();
     Status drop_answer();
     Status answer(Reply& reply, int* descriptor);
-    Status receive_descriptor(int& descriptor);
-    Status send_descriptor(int descriptor);
+    Status await_descriptor(int& descriptor);
     void send_doorbell(uint32_t parked);
     void fail() const;
     Status map(int outbox, int inbox);

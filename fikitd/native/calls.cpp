@@ -3,11 +3,11 @@
 // without a handler here does not compile.
 #include <calls.h>
 #include <fcntl.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <descriptors.hpp>
 
 #include "core.hpp"
 #include "images.hpp"
@@ -140,26 +140,9 @@ class CallHandler {
             return CUDA_ERROR_OUT_OF_MEMORY;
         const int descriptor = memory.descriptor();
         result = core_.pin(session_, request.handle, std::move(memory), reply.device_address);
-        if (result != CUDA_SUCCESS || send_descriptor(descriptor)) return result;
+        if (result != CUDA_SUCCESS || send_descriptor(session_.lifeline.get(), descriptor)) return result;
         driver_.cuMemHostUnregister_(core_.unpin(session_, request.handle).memory.data());
         return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-
-    bool send_descriptor(int descriptor) const {
-        char byte = 'd';
-        iovec part{&byte, 1};
-        alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
-        msghdr message{};
-        message.msg_iov = &part;
-        message.msg_iovlen = 1;
-        message.msg_control = control;
-        message.msg_controllen = sizeof control;
-        cmsghdr* header = CMSG_FIRSTHDR(&message);
-        header->cmsg_level = SOL_SOCKET;
-        header->cmsg_type = SCM_RIGHTS;
-        header->cmsg_len = CMSG_LEN(sizeof(int));
-        std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-        return sendmsg(session_.lifeline.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
     }
 
     CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {

@@ -3,10 +3,10 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/syscall.h>
 
 #include <cerrno>
+#include <descriptors.hpp>
 #include <optional>
 #include <stdexcept>
 
@@ -279,21 +279,9 @@ void Core::listen(Session& session) {
 // As recv() of some bytes; a descriptor that comes with them is kept for the next call, the last one alone.
 ssize_t Core::receive(Session& session) {
     char bytes[64];
-    iovec part{bytes, sizeof bytes};
-    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof control;
-    const ssize_t got = recvmsg(session.lifeline.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
-    if (header == nullptr || header->cmsg_level != SOL_SOCKET || header->cmsg_type != SCM_RIGHTS ||
-        header->cmsg_len < CMSG_LEN(sizeof(int)))
-        return got;
-    int number = -1;
-    std::memcpy(&number, CMSG_DATA(header), sizeof number);
-    session.arrived = Descriptor(number);
+    int came = -1;
+    const ssize_t got = receive_descriptor(session.lifeline.get(), bytes, sizeof bytes, came);
+    if (came >= 0) session.arrived = Descriptor(came);
     return got;
 }
 

@@ -3,7 +3,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstring>
+#include <descriptors.hpp>
+#include <filesystem>
 #include <string>
 
 #include "check.hpp"
@@ -65,6 +68,48 @@ void zeros_take_the_place_of_what_is_taken_away() {
     CHECK_EQUAL(memory.data()[size - 1], 2);
 }
 
+auto open_files() {
+    const std::filesystem::directory_iterator files("/proc/self/fd");
+    return std::distance(begin(files), end(files));
+}
+
+// What a tenant sends beyond the one that is looked at must not stay open here.
+void of_several_descriptors_one_comes() {
+    int ends[2];
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+    const Descriptor ours(ends[0]), theirs(ends[1]);
+    for (const size_t count : {1, 2, 3, 40}) {
+        const std::vector<int> sent(count, STDIN_FILENO);
+        std::vector<uint64_t> control(CMSG_SPACE(count * sizeof(int)) / sizeof(uint64_t));
+        char byte = 0;
+        iovec data = {&byte, 1};
+        msghdr message{};
+        message.msg_iov = &data;
+        message.msg_iovlen = 1;
+        message.msg_control = control.data();
+        message.msg_controllen = control.size() * sizeof(uint64_t);
+        cmsghdr* const header = CMSG_FIRSTHDR(&message);
+        header->cmsg_level = SOL_SOCKET;
+        header->cmsg_type = SCM_RIGHTS;
+        header->cmsg_len = CMSG_LEN(count * sizeof(int));
+        std::memcpy(CMSG_DATA(header), sent.data(), count * sizeof(int));
+        const auto before = open_files();
+        CHECK(sendmsg(theirs.get(), &message, 0) == 1);
+        int came = -1;
+        CHECK_EQUAL(receive_descriptor(ours.get(), &byte, 1, came), 1);
+        const Descriptor got(came);
+        CHECK(got && open_files() == before + 1);
+    }
+    int came = 7;
+    CHECK(send(theirs.get(), "ab", 2, 0) == 2);
+    char bytes[8];
+    CHECK_EQUAL(receive_descriptor(ours.get(), bytes, sizeof bytes, came), 2);
+    CHECK_EQUAL(came, -1);
+    CHECK(send_descriptor(theirs.get(), STDIN_FILENO));
+    CHECK_EQUAL(receive_descriptor(ours.get(), bytes, sizeof bytes, came), 1);
+    CHECK(Descriptor(came));
+}
+
 void a_session_registers_its_file() {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
@@ -101,6 +146,7 @@ int main(int count, char** arguments) {
         CASE(a_part_of_a_file_is_shared),
         CASE(what_is_no_such_file_is_refused),
         CASE(zeros_take_the_place_of_what_is_taken_away),
+        CASE(of_several_descriptors_one_comes),
         CASE(a_session_registers_its_file),
     };
     return run_cases(cases, count, arguments);

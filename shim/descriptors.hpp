@@ -1,0 +1,49 @@
+// Descriptors over a socket, each with a byte, as the lifeline carries them (unix(7), SCM_RIGHTS).
+#pragma once
+
+#include <sys/socket.h>
+
+#include <cstddef>
+#include <cstring>
+
+namespace fikit {
+
+// Without waiting; false leaves the reason in errno.
+inline bool send_descriptor(int socket, int descriptor) {
+    char byte = 'd';
+    iovec data = {&byte, 1};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    message.msg_controllen = sizeof control;
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof descriptor);
+    memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    return sendmsg(socket, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == 1;
+}
+
+// As recv() without waiting, of at most so many bytes. `descriptor` is the first that came with them, the
+// caller's now, or -1.
+inline ssize_t receive_descriptor(int socket, void* bytes, size_t most, int& descriptor) {
+    iovec data = {bytes, most};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)];
+    msghdr message{};
+    message.msg_iov = &data;
+    message.msg_iovlen = 1;
+    message.msg_control = control;
+    // With the space's padding there would be room for a second one, which nobody would ever close.
+    message.msg_controllen = CMSG_LEN(sizeof descriptor);
+    const ssize_t got = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    const cmsghdr* const header = got > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
+    descriptor = -1;
+    if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len >= CMSG_LEN(sizeof descriptor))
+        memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    return got;
+}
+
+}  // namespace fikit
