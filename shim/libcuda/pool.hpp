@@ -17,8 +17,8 @@ struct Pool {
     uint32_t magic = pool_magic;
     int device = 0;
     uint64_t attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD + 1] = {0, 1, 1, 1};  // by id; reuse is allowed
-    bool on_host = false;                                       // pinned
-    bool managed = false;                                       // on the host, too
+    bool on_host = false;                                                      // pinned
+    bool managed = false;                                                      // on the host, too
     bool let_in[most_gpus + 1] = {};                            // who may reach it, by place, beside its own
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_NONE, {0}};  // where managed memory would rather be
     uint64_t used_bytes = 0, most_bytes = 0;

@@ -25,7 +25,8 @@ class Sequence {
     static constexpr uint32_t capacity = 1u << 13;  // launches remembered; longer iterations repeat unnoticed
     static constexpr uint32_t nowhere = UINT32_MAX;
 
-    struct Launch {
+    // As large as a power of two: what is found by its number is found by a shift.
+    struct alignas(128) Launch {
         uint64_t key = 0;
         Nanoseconds gap = 0, deviation = 0;   // from the launch before it
         Nanoseconds offset = 0;               // the sum of the gaps since the session began
