@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from fikit.nvrtc import compile_ptx
+from fikit.nvrtc import compile_ptx, for_older_drivers
 from fikitctl.demonstration.shapes import Machine, shape_of
 from fikitctl.demonstration.timed_kernels import entry_names, module_text
 from fikitctl.demonstration.workloads import Operation, Workload, load_workload
@@ -132,7 +132,8 @@ def real(name: str, image: Path) -> str:
 def compiled(architecture: str, image: Path) -> None:
     """Compile the real kernels. Raises MissingExtraError without NVRTC."""
     source = (ROOT / "bench/native/kernels.cu").read_text()
-    image.write_bytes(compile_ptx(source, name="kernels.cu", architecture=architecture).rstrip(b"\0"))
+    ptx = compile_ptx(source, name="kernels.cu", architecture=architecture)
+    image.write_bytes(for_older_drivers(ptx.rstrip(b"\0")))
 
 
 def write(name: str, machine: Machine, architecture: str, traces: Path | None, folder: Path) -> Path:

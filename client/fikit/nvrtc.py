@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from fikit.errors import FikitError, MissingExtraError
 
@@ -13,6 +14,10 @@ class CompileError(FikitError, ValueError):
     """The source does not compile; the message is NVRTC's log."""
 
     code = "compile"
+
+
+OLDEST_VERSION: Final = b"9.0"
+"""Of PTX, which every driver of CUDA 13 takes (PTX ISA, "Release Notes")."""
 
 
 def compile_ptx(
@@ -44,6 +49,14 @@ def compile_ptx(
         return bytes(ptx)
     finally:
         nvrtc.nvrtcDestroyProgram(program)
+
+
+def for_older_drivers(ptx: bytes) -> bytes:
+    """``ptx`` as of a version that every driver of CUDA 13 takes, whatever NVRTC made it.
+
+    The text stays: a driver that does not know one of its instructions refuses that by name.
+    """
+    return re.sub(rb"^(\.version )9\.\d+", rb"\g<1>" + OLDEST_VERSION, ptx, count=1, flags=re.MULTILINE)
 
 
 def _missing(error: Exception) -> MissingExtraError:

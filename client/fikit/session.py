@@ -16,10 +16,10 @@ from fikit._channel import Channel, PinnedMemory
 from fikit.control import Connection
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
-from fikit.errors import UsageError
+from fikit.errors import CudaError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
-from fikit.nvrtc import compile_ptx
+from fikit.nvrtc import compile_ptx, for_older_drivers
 from fikit.streams import Event, Stream
 
 
@@ -136,12 +136,17 @@ class Session:
     def compile(self, source: str, *, name: str = "source.cu", options: Sequence[str] = ()) -> Module:
         """A module from CUDA C, compiled by NVRTC for this device. Declare kernels ``extern "C"``.
 
-        Raises CompileError with NVRTC's log; MissingExtraError without NVRTC.
+        Raises CompileError with NVRTC's log; MissingExtraError without NVRTC. NVRTC may be newer than the
+        driver, as pip gets the newest.
         """
         major, minor = self.device.compute_capability
-        return self.load(
-            compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
-        )
+        ptx = compile_ptx(source, name=name, architecture=f"compute_{major}{minor}", options=options)
+        try:
+            return self.load(ptx)
+        except CudaError as error:
+            if error.name != "CUDA_ERROR_UNSUPPORTED_PTX_VERSION":
+                raise
+            return self.load(for_older_drivers(ptx))
 
     def stream(self, *, priority: int = 0, non_blocking: bool = False) -> Stream:
         """A new stream. ``priority`` ranks it within the session (CUDA's numbers: lower is more urgent).

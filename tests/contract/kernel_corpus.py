@@ -32,7 +32,6 @@ HERE: Final = pathlib.Path(__file__).parent
 DATA: Final = HERE.parent / "data" / "kernels"
 EXPECTED: Final = DATA / "expected.json"
 KINDS: Final = {"u32": np.uint32, "f32": np.float32, "f64": np.float64, "u16": np.uint16, "u64": np.uint64}
-VERSION: Final = "9.0"  # of PTX, the newest that the modelled driver takes
 
 
 @dataclass(frozen=True)
@@ -112,7 +111,7 @@ def compile_source(source: pathlib.Path) -> bytes:
 
 def compile_text(text: str, name: str = "source.cu", architecture: str = "compute_90") -> bytes:
     """The PTX that NVRTC makes of CUDA C, marked as of a version that every driver of CUDA 13 takes."""
-    from fikit.nvrtc import compile_ptx
+    from fikit.nvrtc import compile_ptx, for_older_drivers
 
     options = [
         "--std=c++17",
@@ -121,11 +120,7 @@ def compile_text(text: str, name: str = "source.cu", architecture: str = "comput
         *(f"-I{place}" for place in include_folders()),
     ]
     ptx = compile_ptx(text, name=name, architecture=architecture, options=options)
-    ptx = ptx.rstrip(b"\0")
-    newer = re.search(rb"^\.version (\d+\.\d+)", ptx, re.MULTILINE)
-    if newer and float(newer[1]) > float(VERSION):
-        ptx = ptx.replace(newer[0], b".version " + VERSION.encode(), 1)
-    return ptx
+    return for_older_drivers(ptx.rstrip(b"\0"))
 
 
 def stored_ptx(group: str) -> bytes:

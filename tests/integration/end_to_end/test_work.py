@@ -178,6 +178,24 @@ def test_threads_of_one_program(session: fikit.Session) -> None:
         assert np.frombuffer(memory.read(), dtype=np.uint32).tolist() == [200] * 4
 
 
+def test_cuda_c(session: fikit.Session) -> None:
+    """Whatever NVRTC is installed: the newest is newer than the driver."""
+    pytest.importorskip("cuda.bindings.nvrtc")
+    source = """extern "C" __global__ void square(float* data, unsigned count) {
+        unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < count) data[i] *= data[i];
+    }"""
+    values = np.arange(1000, dtype=np.float32)
+    with session.compile(source) as module, session.allocate(values.nbytes) as memory:
+        memory.copy_from(values)
+        module.kernel("square").launch(memory, 990, grid=4, block=256)
+        session.synchronize()
+        expected = np.where(values < 990, values * values, values)
+        np.testing.assert_array_equal(np.frombuffer(memory.read(), dtype=np.float32), expected)
+    with pytest.raises(fikit.CompileError, match="does not compile"):
+        session.compile("__global__ void wrong( {}")
+
+
 def test_cooperative_launch(session: fikit.Session) -> None:
     with session.load(PTX) as module:
         module.kernel("nothing").launch(grid=16, block=64, cooperative=True)
