@@ -186,6 +186,7 @@ done(driver.cuMemsetD32(memory, 5, 1 << 14))
 pinned = done(driver.cuMemHostAlloc(1 << 16, 0))
 seen = (ctypes.c_int32 * (1 << 14)).from_address(int(pinned))
 seen[:] = range(1 << 14)
+done(driver.cuCtxSynchronize())  # `stream` waits for no default stream
 done(driver.cuMemcpy3DAsync(to_array(plane, pinned, 256, 16), stream))
 done(
     driver.cuMemcpy3DAsync(
@@ -250,6 +251,7 @@ done(driver.cuMemcpyHtoA(plane, 16, words(8, 100), 32))
 done(driver.cuMemcpyAtoA(twin, 0, plane, 16, 32))
 done(driver.cuMemcpyAtoD(memory, twin, 8, 24))
 done(driver.cuMemcpyDtoA(twin, 64, memory, 16))
+done(driver.cuCtxSynchronize())
 done(driver.cuMemcpyHtoAAsync(twin, 128, words(4, 7), 16, stream))
 done(driver.cuMemcpyAtoHAsync(back, twin, 0, 256, stream))
 done(driver.cuStreamSynchronize(stream))
