@@ -43,7 +43,7 @@ const char* check_elf(Bytes image) {
 // to what is asked here.
 const char* check_entry(Bytes entry, uint64_t& size) {
     constexpr uint64_t least = 64, most_unpacked = uint64_t{1} << 30;
-    constexpr uint64_t lz4 = 0x2000, zstd = 0x8000;
+    constexpr uint64_t ptx = 1, lz4 = 0x2000, zstd = 0x8000;
     if (entry.size() < least) return "fatbin entry beyond its end";
     const auto at = [&](uint64_t offset, size_t bytes) { return number(entry, offset, bytes); };
     const uint64_t header = at(4, 4), content = at(8, 8), packed = at(16, 4), options = at(20, 4);
@@ -52,9 +52,13 @@ const char* check_entry(Bytes entry, uint64_t& size) {
     if (options != 0 && (!within(options, 8, header) || !within(at(options, 4), at(options + 4, 4), header)))
         return "options of a fatbin entry beyond its header";
     if (packed > content) return "packed content of a fatbin entry beyond its end";
+    if (options == 0 && at(0, 2) == ptx)
+        return "fatbin entry of PTX without options";  // the linker reads them
     size = header + content;
-    if ((at(40, 8) & (lz4 | zstd)) != 0)
+    if ((at(40, 8) & (lz4 | zstd)) != 0) {
+        if (packed == 0 || at(56, 8) == 0) return "packed fatbin entry without content";
         return at(56, 8) <= most_unpacked ? nullptr : "fatbin entry of more than 1 GiB";
+    }
     const bool elf = content >= sizeof(uint32_t) && at(header, 4) == elf_magic;
     return elf ? check_elf(entry.subspan(header, content)) : nullptr;
 }

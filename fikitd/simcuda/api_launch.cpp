@@ -44,7 +44,7 @@ CUresult check_event(CUevent handle, int flags) {
         const Event* const event = driver.events.find(handle);
         if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         if (event->timing()) return CUDA_ERROR_NOT_SUPPORTED;
-        return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+        return flags == 0 ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
     });
 }
 

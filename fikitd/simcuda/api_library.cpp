@@ -54,7 +54,7 @@ extern "C" {
 CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* options, void** values,
                            unsigned int count, CUlibraryOption*, void**, unsigned int) {
     if (code == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    return load_library(library, copy_image(code), JitOptions(count, options, values));
+    return load_library(library, copy_wrapped(code), JitOptions(count, options, values));
 }
 CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_option* options, void** values,
                                unsigned int count, CUlibraryOption*, void**, unsigned int) {

@@ -24,10 +24,10 @@ struct Entry {
     std::uint32_t header_bytes;
     std::uint64_t bytes;
     std::uint32_t packed_bytes;
-    std::uint32_t unknown[2];
+    std::uint32_t options;  // where in the header their place and size stand
+    std::uint32_t unknown;
     std::uint32_t target;
-    std::uint32_t bits;
-    std::uint32_t unknown_too;
+    std::uint32_t name, name_bytes;
     std::uint64_t flags;
     std::uint64_t unknown_last;
     std::uint64_t expanded_bytes;
@@ -107,18 +107,23 @@ std::uint64_t fatbin_length(Bytes head) {
 }
 
 std::vector<std::byte> wrap_ptx(Bytes text) {
-    Entry entry{};
+    struct {
+        Header all;
+        Entry entry;
+        std::uint32_t options[4];
+    } start{};
+    Entry& entry = start.entry;
     entry.kind = kind_ptx;
     entry.version = 0x101;
-    entry.header_bytes = sizeof entry;
+    entry.header_bytes = sizeof entry + sizeof start.options;
     entry.bytes = (text.size() + 1 + 7) / 8 * 8;  // with a null byte, padded
     entry.target = device_target;
-    entry.bits = 64;
-    const Header header{magic, 1, sizeof(Header), sizeof entry + entry.bytes};
-    std::vector<std::byte> out(sizeof header + header.bytes);
-    std::memcpy(out.data(), &header, sizeof header);
-    std::memcpy(out.data() + sizeof header, &entry, sizeof entry);
-    std::memcpy(out.data() + sizeof header + sizeof entry, text.data(), text.size());
+    entry.options = sizeof entry;
+    start.options[0] = sizeof entry + 8;  // there are none
+    start.all = {magic, 1, sizeof(Header), entry.header_bytes + entry.bytes};
+    std::vector<std::byte> out(sizeof start + entry.bytes);
+    std::memcpy(out.data(), &start, sizeof start);
+    std::memcpy(out.data() + sizeof start, text.data(), text.size());
     return out;
 }
 

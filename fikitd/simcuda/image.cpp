@@ -111,15 +111,6 @@ std::vector<std::byte> copy_image(const void* image) {
     const auto* from = static_cast<const std::byte*>(image);
     std::vector<std::byte> head(sizeof(Elf64_Ehdr));
     head.resize(read_own(from, head.data(), head.size()));
-    Wrapper wrapper;
-    if (head.size() >= sizeof wrapper) {
-        std::memcpy(&wrapper, head.data(), sizeof wrapper);
-        if (wrapper.magic == wrapper_magic) {
-            from = static_cast<const std::byte*>(wrapper.data);
-            head.resize(sizeof(Elf64_Ehdr));
-            head.resize(read_own(from, head.data(), head.size()));
-        }
-    }
     if (const std::uint64_t length = fatbin_length(head); length != 0) {
         std::vector<std::byte> bytes;
         return read_exactly(from, length, bytes) ? bytes : std::vector<std::byte>{};
@@ -131,6 +122,14 @@ std::vector<std::byte> copy_image(const void* image) {
         return read_elf(from, header);
     }
     return read_text(from);
+}
+
+std::vector<std::byte> copy_wrapped(const void* image) {
+    std::vector<std::byte> head;
+    Wrapper wrapper;
+    if (!read_exactly(static_cast<const std::byte*>(image), sizeof wrapper, head)) return copy_image(image);
+    std::memcpy(&wrapper, head.data(), sizeof wrapper);
+    return copy_image(wrapper.magic == wrapper_magic ? wrapper.data : image);
 }
 
 CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log) {

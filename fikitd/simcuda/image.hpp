@@ -18,6 +18,9 @@ struct LoadedImage {
 // has no such memory.
 std::vector<std::byte> copy_image(const void* image);
 
+// What a library is loaded from: an image, or the wrapper that nvcc puts around one.
+std::vector<std::byte> copy_wrapped(const void* image);
+
 // Takes it apart. On an error, `log` says what was wrong.
 CUresult load_image(Bytes image, LoadedImage& loaded, std::string& log);
 

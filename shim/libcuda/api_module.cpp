@@ -101,7 +101,8 @@ CUresult load(Module*& module, const void* passed, Wish wish) {
     module = nullptr;
     if (passed == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Image image;
-    if (!find_image(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
+    const auto find = wish.library ? find_wrapped : find_image;
+    if (!find(passed, image)) return CUDA_ERROR_INVALID_IMAGE;
     const Context* const context = thread.current();
     Device& device = context != nullptr ? *context->device : process.device(0);
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;

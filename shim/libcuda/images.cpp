@@ -65,15 +65,7 @@ uint64_t elf_bytes(const void* data) {
 
 bool find_image(const void* passed, Image& image) {
     const uint32_t magic = word_at(passed);
-    if (magic == wrapper_magic) {
-        Wrapper wrapper;
-        memcpy(&wrapper, passed, sizeof wrapper);
-        const void* const content = wrapper.data;
-        if (content == nullptr || word_at(content) == wrapper_magic || !find_image(content, image))
-            return false;
-        image.unlinked = wrapper.version == 2 ? wrapper.others : nullptr;
-        return true;
-    }
+    if (magic == wrapper_magic) return false;
     image = {.data = passed};
     if (magic == fatbin_magic) {
         Fatbin fatbin;
@@ -85,6 +77,15 @@ bool find_image(const void* passed, Image& image) {
         image.bytes = strlen(static_cast<const char*>(passed)) + 1;
     }
     return image.bytes != 0;
+}
+
+bool find_wrapped(const void* passed, Image& image) {
+    if (word_at(passed) != wrapper_magic) return find_image(passed, image);
+    Wrapper wrapper;
+    memcpy(&wrapper, passed, sizeof wrapper);
+    if (wrapper.data == nullptr || !find_image(wrapper.data, image)) return false;
+    image.unlinked = wrapper.version == 2 ? wrapper.others : nullptr;
+    return true;
 }
 
 UsefulParts::UsefulParts(const Image& image, int major) {

@@ -17,9 +17,11 @@ struct Image {
     const void* const* unlinked = nullptr;
 };
 
-// The image behind what a program hands to cuModuleLoadData or cuLibraryLoadData: PTX text, a cubin, a
-// fatbin, or the wrapper that the compiler puts around one. False: none of these.
+// The image that a program hands to cuModuleLoadData: PTX text, a cubin or a fatbin. False: none of these.
 bool find_image(const void* passed, Image& image);
+
+// What cuLibraryLoadData takes: an image, or the wrapper that the compiler puts around one.
+bool find_wrapped(const void* passed, Image& image);
 
 // What of an image a device of that compute capability can use, in its parts: a fatbin without the machine
 // code of other major versions, which never runs there (CUDA C++ Programming Guide, "Binary Compatibility").

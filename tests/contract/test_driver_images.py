@@ -80,16 +80,22 @@ class Wrapper(ctypes.Structure):
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_linked_program_is_loaded_and_not_its_parts(cuda: Cuda, version: int) -> None:
+def test_a_linked_program_is_loaded_and_not_its_parts(cuda: Cuda, fails: Check, version: int) -> None:
+    """As a library's code; calls of older date take a bare image only."""
     whole = (IMAGES / "text-none.fatbin").read_bytes()
     part = ctypes.create_string_buffer(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 0), 16)
     parts = (ctypes.c_void_p * 2)(ctypes.addressof(part), None)
     wrapper = Wrapper(0x466243B1, version, whole, ctypes.addressof(parts) if version == 2 else None)
-    module = cuda.cuModuleLoadData(ctypes.addressof(wrapper))
+    image = ctypes.addressof(wrapper)
+    library = cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0)
+    function = cuda.cuKernelGetFunction(cuda.cuLibraryGetKernel(library, b"count"))
     place = cuda.device_words()
-    cuda.launch_function(cuda.cuModuleGetFunction(module, b"count"), place)
+    cuda.launch_function(function, place)
     assert cuda.read(place)[0] == 1
-    cuda.cuModuleUnload(module)
+    cuda.cuLibraryUnload(library)
+    fails("INVALID_IMAGE", cuda.cuModuleLoadData, image)
+    fails("INVALID_IMAGE", cuda.cuModuleLoadDataEx, image, 0, [], [])
+    fails("INVALID_IMAGE", cuda.cuModuleLoadFatBinary, image)
 
 
 @pytest.mark.parametrize("name", ["machine-none", "machine-size"])

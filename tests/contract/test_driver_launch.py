@@ -231,7 +231,7 @@ def test_an_event_of_a_launch(cuda: Cuda, fails: Check, when: str) -> None:
     cuda.cuStreamWaitEvent(other, event, 0)
     cuda.cuStreamSynchronize(other)
     fails("NOT_SUPPORTED", launch, cuda.cuEventCreate(0))
-    fails("INVALID_VALUE", launch, event, 1)
+    fails("ILLEGAL_STATE", launch, event, cuda.CUevent_record_flags.CU_EVENT_RECORD_EXTERNAL)
     assert cuda.read(place)[0] == 1
 
 

@@ -126,11 +126,17 @@ void a_fat_binary() {
         entries.resize(header + elf().size() + (lie.at == 8 ? 0 : header + 200));
         CHECK_EQUAL(wrong_with(fatbin(entries)), lie.wrong);
     }
+    Bytes bare = entry(ptx, {text.begin(), text.end()});
+    put(bare, 20, 0);
+    CHECK_EQUAL(wrong_with(fatbin(bare)), "fatbin entry of PTX without options");
 }
 
 void packed_content() {
     Bytes packed = entry(machine_code, Bytes(8));
     put(packed, 40, uint64_t{0x2011});
+    CHECK_EQUAL(wrong_with(fatbin(packed)), "packed fatbin entry without content");
+    put(packed, 16, 8);
+    CHECK_EQUAL(wrong_with(fatbin(packed)), "packed fatbin entry without content");
     put(packed, 56, uint64_t{1} << 30);
     CHECK_EQUAL(wrong_with(fatbin(packed)), "");
     put(packed, 56, uint64_t{1} << 40);

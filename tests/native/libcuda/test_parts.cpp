@@ -83,21 +83,23 @@ void test_images_are_as_long_as_their_headers_say() {
         uint64_t content_bytes = 100;
     } fatbin;
     CHECK(find_image(&fatbin, image) && image.bytes == 116);
+    CHECK(find_wrapped(&fatbin, image) && image.bytes == 116);
     struct {
         uint32_t magic = 0x466243b1, version = 1;
         const void* data;
         const void* others = nullptr;
     } wrapper;
     wrapper.data = &fatbin;
-    CHECK(find_image(&wrapper, image) && image.bytes == 116 && image.data == &fatbin);
+    CHECK(!find_image(&wrapper, image));
+    CHECK(find_wrapped(&wrapper, image) && image.bytes == 116 && image.data == &fatbin);
     // Of a program that was linked, the whole, not the first of its parts.
     const void* const parts[] = {elf.data(), nullptr};
     wrapper.others = parts;
-    CHECK(find_image(&wrapper, image) && image.data == &fatbin && image.unlinked == nullptr);
+    CHECK(find_wrapped(&wrapper, image) && image.data == &fatbin && image.unlinked == nullptr);
     wrapper.version = 2;
-    CHECK(find_image(&wrapper, image) && image.data == &fatbin && image.unlinked == parts);
+    CHECK(find_wrapped(&wrapper, image) && image.data == &fatbin && image.unlinked == parts);
     wrapper.data = &wrapper;
-    CHECK(!find_image(&wrapper, image));
+    CHECK(!find_wrapped(&wrapper, image));
 }
 
 // A fatbin of entries: their kinds, targets and bytes of content.

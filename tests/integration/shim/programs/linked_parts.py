@@ -26,17 +26,22 @@ def wrapper(whole, *parts):
     return ctypes.create_string_buffer(packed, len(packed)), kept, others
 
 
+def load(image):
+    return driver.cuLibraryLoadData(ctypes.addressof(image), [], [], 0, [], [], 0)
+
+
 start()
 memory = done(driver.cuMemAlloc(4))
 foreign = fatbin(MACHINE_CODE, 75, bytes(64))
 image, *kept = wrapper(foreign, fatbin(PTX, 80, CALLER + b"\0"), fatbin(PTX, 80, TWICE + b"\0"))
-module = done(driver.cuModuleLoadData(ctypes.addressof(image)))
-done(launch(done(driver.cuModuleGetFunction(module, b"put")), 0, memory, ctypes.c_uint32(21)))
+library = done(load(image))
+kernel = done(driver.cuLibraryGetKernel(library, b"put"))
+done(launch(done(driver.cuKernelGetFunction(kernel)), 0, memory, ctypes.c_uint32(21)))
 print(read(memory)[0])
-names(driver.cuModuleUnload(module))
+names(driver.cuLibraryUnload(library))
 image, *kept = wrapper(foreign, fatbin(PTX, 80, CALLER + b"\0"))
-names(driver.cuModuleLoadData(ctypes.addressof(image)))
+names(load(image))
 image, *kept = wrapper(foreign, b"no fatbin\0")
-names(driver.cuModuleLoadData(ctypes.addressof(image)))
+names(load(image))
 image, *kept = wrapper(foreign)
-names(driver.cuModuleLoadData(ctypes.addressof(image)))
+names(load(image))
