@@ -22,28 +22,108 @@ bool within(uint64_t offset, uint64_t bytes, uint64_t size) {
 
 constexpr uint64_t elf_magic = 0x464c457f, fatbin_magic = 0xba55ed50;
 
-const char* check_elf(Bytes image) {
-    const auto at = [&](uint64_t offset, size_t bytes) { return number(image, offset, bytes); };
-    const uint64_t size = image.size();
-    if (size < 64) return "ELF header beyond its end";
-    const uint64_t sections = at(40, 8), segments = at(32, 8);
-    const uint64_t section_bytes = at(58, 2) * at(60, 2), segment_bytes = at(54, 2) * at(56, 2);
-    if (at(4, 1) != 2) return "not a 64-bit ELF image";
-    if (!within(sections, section_bytes, size)) return "ELF section table beyond its end";
-    if (!within(segments, segment_bytes, size)) return "ELF program headers beyond its end";
-    for (uint64_t header = sections; at(58, 2) >= 64 && header + 64 <= sections + section_bytes;
-         header += at(58, 2)) {
-        if (at(header + 4, 4) != 8 && !within(at(header + 24, 8), at(header + 32, 8), size))
-            return "ELF section beyond its end";
+// As LZ4's block format has it; the driver unpacks without looking.
+bool is_lz4(Bytes packed, uint64_t expected) {
+    uint64_t at = 0, made = 0;
+    const auto length = [&](uint64_t start) {
+        uint64_t sum = start;
+        for (unsigned more = start == 15 ? 255 : 0; more == 255 && at < packed.size(); sum += more)
+            more = packed[at++];
+        return sum;
+    };
+    while (at < packed.size()) {
+        const unsigned token = packed[at++];
+        const uint64_t literals = length(token >> 4);
+        if (literals > packed.size() - at || literals > expected - made) return false;
+        at += literals;
+        made += literals;
+        if (at == packed.size()) return made == expected;  // the last sequence has no match
+        if (packed.size() - at < 2) return false;
+        const uint64_t distance = number(packed, at, 2);
+        at += 2;
+        const uint64_t match = length(token & 15) + 4;
+        if (distance == 0 || distance > made || match > expected - made) return false;
+        made += match;
     }
-    return nullptr;
+    return false;
 }
+
+class Elf {
+  public:
+    explicit Elf(Bytes image) : image_(image) {}
+
+    const char* wrong() const {
+        if (image_.size() < 64) return "ELF header beyond its end";
+        if (at(4, 1) != 2) return "not a 64-bit ELF image";
+        const uint64_t size = image_.size(), segments = at(56, 2);
+        if (count() > 0 && at(58, 2) != 64) return "ELF section table beyond its end";
+        if (!within(table(), 64 * count(), size)) return "ELF section table beyond its end";
+        if (segments > 0 && (at(54, 2) != 56 || !within(at(32, 8), 56 * segments, size)))
+            return "ELF program headers beyond its end";
+        for (uint64_t i = 0; i < segments; ++i) {
+            const uint64_t segment = at(32, 8) + 56 * i;
+            if (!within(at(segment + 8, 8), at(segment + 32, 8), size)) return "ELF segment beyond its end";
+        }
+        for (uint64_t i = 0; i < count(); ++i)
+            if (type(i) != nothing && !within(at(section(i) + 24, 8), at(section(i) + 32, 8), size))
+                return "ELF section beyond its end";
+        if (count() > 0 && !is_strings(at(62, 2))) return "ELF image without names of its sections";
+        for (uint64_t i = 0; i < count(); ++i) {
+            if (at(section(i), 4) >= bytes(at(62, 2)).size()) return "name of an ELF section beyond its end";
+            if (!refers_well(i)) return "ELF section that refers beyond its end";
+        }
+        return nullptr;
+    }
+
+  private:
+    static constexpr uint64_t symbols = 2, strings = 3, added = 4, nothing = 8, relocations = 9;
+    static constexpr uint64_t reserved = 0xff00;
+
+    uint64_t at(uint64_t offset, size_t width) const { return number(image_, offset, width); }
+    uint64_t table() const { return at(40, 8); }
+    uint64_t count() const { return at(60, 2); }
+    uint64_t section(uint64_t index) const { return table() + 64 * index; }
+    uint64_t type(uint64_t index) const { return at(section(index) + 4, 4); }
+    uint64_t link(uint64_t index) const { return at(section(index) + 40, 4); }
+    Bytes bytes(uint64_t index) const {
+        if (type(index) == nothing) return {};
+        return image_.subspan(at(section(index) + 24, 8), at(section(index) + 32, 8));
+    }
+    bool is_strings(uint64_t index) const {
+        return index < count() && type(index) == strings && !bytes(index).empty() && bytes(index).back() == 0;
+    }
+
+    // Symbols by their names and sections, relocations by their symbols.
+    bool refers_well(uint64_t index) const {
+        if (link(index) >= count()) return false;
+        const Bytes all = bytes(index);
+        if (type(index) == symbols) {
+            if (!is_strings(link(index)) || all.size() % 24 != 0) return false;
+            for (uint64_t i = 0; i < all.size(); i += 24) {
+                const uint64_t place = number(all, i + 6, 2);
+                if (number(all, i, 4) >= bytes(link(index)).size()) return false;
+                if (place >= count() && place < reserved) return false;
+            }
+        } else if (type(index) == added || type(index) == relocations) {
+            const uint64_t width = type(index) == added ? 24 : 16;
+            if (type(link(index)) != symbols || all.size() % width != 0) return false;
+            if (at(section(index) + 44, 4) >= count()) return false;
+            for (uint64_t i = 0; i < all.size(); i += width)
+                if (number(all, i + 12, 4) >= bytes(link(index)).size() / 24) return false;
+        }
+        return true;
+    }
+
+    Bytes image_;
+};
+
+bool ends(Bytes text) { return std::ranges::find(text, 0) != text.end(); }
 
 // One image of a fat binary, from its header on. The layout is nvcc's: some 28,000 of NVIDIA's libraries keep
 // to what is asked here.
 const char* check_entry(Bytes entry, uint64_t& size) {
     constexpr uint64_t least = 64, most_unpacked = uint64_t{1} << 30;
-    constexpr uint64_t ptx = 1, lz4 = 0x2000, zstd = 0x8000;
+    constexpr uint64_t ptx = 1, machine_code = 2, lz4 = 0x2000, zstd = 0x8000;
     if (entry.size() < least) return "fatbin entry beyond its end";
     const auto at = [&](uint64_t offset, size_t bytes) { return number(entry, offset, bytes); };
     const uint64_t header = at(4, 4), content = at(8, 8), packed = at(16, 4), options = at(20, 4);
@@ -54,13 +134,20 @@ const char* check_entry(Bytes entry, uint64_t& size) {
     if (packed > content) return "packed content of a fatbin entry beyond its end";
     if (options == 0 && at(0, 2) == ptx)
         return "fatbin entry of PTX without options";  // the linker reads them
+    if (options != 0 && !ends(entry.subspan(at(options, 4), header - at(options, 4))))
+        return "options of a fatbin entry beyond its header";
     size = header + content;
     if ((at(40, 8) & (lz4 | zstd)) != 0) {
         if (packed == 0 || at(56, 8) == 0) return "packed fatbin entry without content";
-        return at(56, 8) <= most_unpacked ? nullptr : "fatbin entry of more than 1 GiB";
+        if (at(56, 8) > most_unpacked) return "fatbin entry of more than 1 GiB";
+        const bool runs =
+            at(0, 2) == ptx || at(0, 2) == machine_code;  // others have their own way of packing
+        if (!runs || (at(40, 8) & lz4) == 0) return nullptr;
+        return is_lz4(entry.subspan(header, packed), at(56, 8)) ? nullptr
+                                                                : "damaged content of a fatbin entry";
     }
     const bool elf = content >= sizeof(uint32_t) && at(header, 4) == elf_magic;
-    return elf ? check_elf(entry.subspan(header, content)) : nullptr;
+    return elf ? Elf(entry.subspan(header, content)).wrong() : nullptr;
 }
 
 const char* check_fatbin(Bytes image) {
@@ -78,7 +165,7 @@ const char* check_fatbin(Bytes image) {
 
 const char* check_image(const std::vector<uint8_t>& image) {
     const Bytes given = Bytes(image).first(image.size() - 1);  // a NUL was added
-    if (given.size() >= 64 && number(given, 0, 4) == elf_magic) return check_elf(given);
+    if (given.size() >= 64 && number(given, 0, 4) == elf_magic) return Elf(given).wrong();
     if (given.size() >= 16 && number(given, 0, 4) == fatbin_magic) return check_fatbin(given);
     for (size_t i = 0; i < std::min<size_t>(given.size(), 4096); ++i)
         if (given[i] != 0)

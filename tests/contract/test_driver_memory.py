@@ -313,6 +313,7 @@ def test_unmapping_more_than_is_mapped(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuMemUnmap, start, step)
     fails("INVALID_VALUE", cuda.cuMemUnmap, start + step, 2 * step)
     cuda.cuMemsetD8(start, 1, 2 * step)
+    cuda.cuCtxSynchronize()
     cuda.cuMemUnmap(start, 7 * step)
     assert cuda.result("cuMemsetD8", start, 1, 4) == "ERROR_INVALID_VALUE"
     kind = cuda.CUpointer_attribute.CU_POINTER_ATTRIBUTE_RANGE_SIZE

@@ -25,15 +25,41 @@ void append(Bytes& into, const Bytes& more) {
     std::ranges::copy(more, into.begin() + static_cast<std::ptrdiff_t>(at));
 }
 
+struct Section {
+    uint32_t name, type;
+    Bytes content;
+    uint32_t link = 0, info = 0;
+};
+
+constexpr uint32_t symbols = 2, strings = 3, relocations = 9;
+constexpr size_t sections = 4, table = 64, contents = table + 64 * sections;
+
+// Names, symbols and a relocation by the second symbol; the first section is the names' own.
 Bytes elf() {
-    Bytes image(64 + 2 * 64 + 16);
+    Bytes symbol_table(48), relocation(16);
+    put(symbol_table, 24, 4);            // its name
+    put(symbol_table, 30, uint16_t{2});  // its section
+    put(relocation, 12, 1);
+    const Section made[sections] = {{0, strings, {'n', 'a', 'm', 0, 'f', 0}},
+                                    {1, symbols, symbol_table, 0},
+                                    {2, relocations, relocation, 1, 2},
+                                    {4, 1, Bytes(16)}};
+    Bytes image(contents);
     put(image, 0, 0x464c457f);
     image[4] = 2;
-    put(image, 40, uint64_t{64});  // section table
+    put(image, 40, uint64_t{table});
     put(image, 58, uint16_t{64});
-    put(image, 60, uint16_t{2});
-    put(image, 64 + 64 + 24, uint64_t{64 + 2 * 64});  // the second section's place and size
-    put(image, 64 + 64 + 32, uint64_t{16});
+    put(image, 60, uint16_t{sections});
+    for (size_t at = table; const Section& section : made) {
+        put(image, at, section.name);
+        put(image, at + 4, section.type);
+        put(image, at + 24, uint64_t{image.size()});
+        put(image, at + 32, uint64_t{section.content.size()});
+        put(image, at + 40, section.link);
+        put(image, at + 44, section.info);
+        append(image, section.content);
+        at += 64;
+    }
     return image;
 }
 
@@ -67,9 +93,24 @@ Bytes fatbin(const Bytes& entries) {
     return made;
 }
 
+// Sixteen bytes: six as they are, eight of those again, and two.
+const Bytes lz4 = {0x64, 'a', 'b', 'c', 'd', 'e', 'f', 6, 0, 0x20, 'x', 'y'};
+
+Bytes packed(uint16_t kind, Bytes content, uint64_t unpacked, uint64_t how = 0x2011) {
+    const size_t size = content.size();
+    content.resize((size + 7) / 8 * 8);
+    Bytes made = entry(kind, content);
+    put(made, 16, static_cast<uint32_t>(size));
+    put(made, 40, how);
+    put(made, 56, unpacked);
+    return fatbin(made);
+}
+
 Bytes whole() {
     Bytes entries = entry(machine_code, elf());
     append(entries, entry(ptx, {text.begin(), text.end()}));
+    const Bytes last = packed(ptx, lz4, 16);
+    append(entries, {last.begin() + 16, last.end()});
     return fatbin(entries);
 }
 
@@ -85,6 +126,12 @@ void what_is_no_image() {
     CHECK_EQUAL(wrong_with({text.begin(), text.end()}), "");
 }
 
+struct Lie {
+    size_t at;
+    uint32_t value;
+    const char* wrong;
+};
+
 void an_elf_image() {
     CHECK_EQUAL(wrong_with(elf()), "");
     Bytes image = elf();
@@ -92,16 +139,41 @@ void an_elf_image() {
     CHECK_EQUAL(wrong_with(image), "ELF section beyond its end");
     image.resize(100);
     CHECK_EQUAL(wrong_with(image), "ELF section table beyond its end");
+    constexpr auto section = [](size_t index) { return table + 64 * index; };
+    constexpr size_t symbol = contents + 6 + 24, relocation = symbol + 24;
+    const Lie lies[] = {
+        {40, ~0u, "ELF section table beyond its end"},
+        {58, 40 | sections << 16, "ELF section table beyond its end"},
+        {60, sections + 9, "ELF section table beyond its end"},
+        {60, sections | sections << 16, "ELF image without names of its sections"},
+        {56, 1 | 64 << 16, "ELF program headers beyond its end"},
+        {section(0) + 4, symbols, "ELF image without names of its sections"},
+        {section(0) + 32, 5, "ELF image without names of its sections"},
+        {section(0) + 32, 0, "ELF image without names of its sections"},
+        {section(3), 6, "name of an ELF section beyond its end"},
+        {section(3) + 40, sections, "ELF section that refers beyond its end"},
+        {section(1) + 40, 1, "ELF section that refers beyond its end"},
+        {section(1) + 32, 40, "ELF section that refers beyond its end"},
+        {symbol, 6, "ELF section that refers beyond its end"},
+        {symbol + 4, sections << 16, "ELF section that refers beyond its end"},
+        {section(2) + 40, 0, "ELF section that refers beyond its end"},
+        {section(2) + 44, sections, "ELF section that refers beyond its end"},
+        {section(2) + 32, 8, "ELF section that refers beyond its end"},
+        {relocation + 12, 2, "ELF section that refers beyond its end"},
+    };
+    for (const Lie& lie : lies) {
+        image = elf();
+        put(image, lie.at, lie.value);
+        CHECK_EQUAL(wrong_with(image), lie.wrong);
+    }
     image = elf();
-    put(image, 40, ~uint64_t{0});
-    CHECK_EQUAL(wrong_with(image), "ELF section table beyond its end");
+    put(image, 32, uint64_t{section(2)});
+    put(image, 54, uint16_t{56});
+    put(image, 56, uint16_t{1});
+    CHECK_EQUAL(wrong_with(image), "");
+    put(image, section(2) + 32, uint64_t{9999});
+    CHECK_EQUAL(wrong_with(image), "ELF segment beyond its end");
 }
-
-struct Lie {
-    size_t at;
-    uint32_t value;
-    const char* wrong;
-};
 
 void a_fat_binary() {
     CHECK_EQUAL(wrong_with(whole()), "");
@@ -129,18 +201,40 @@ void a_fat_binary() {
     Bytes bare = entry(ptx, {text.begin(), text.end()});
     put(bare, 20, 0);
     CHECK_EQUAL(wrong_with(fatbin(bare)), "fatbin entry of PTX without options");
+    put(bare, 20, 64);
+    put(bare, 72, ~uint64_t{0});  // they are read up to a NUL
+    CHECK_EQUAL(wrong_with(fatbin(bare)), "options of a fatbin entry beyond its header");
 }
 
 void packed_content() {
-    Bytes packed = entry(machine_code, Bytes(8));
-    put(packed, 40, uint64_t{0x2011});
-    CHECK_EQUAL(wrong_with(fatbin(packed)), "packed fatbin entry without content");
-    put(packed, 16, 8);
-    CHECK_EQUAL(wrong_with(fatbin(packed)), "packed fatbin entry without content");
-    put(packed, 56, uint64_t{1} << 30);
-    CHECK_EQUAL(wrong_with(fatbin(packed)), "");
-    put(packed, 56, uint64_t{1} << 40);
-    CHECK_EQUAL(wrong_with(fatbin(packed)), "fatbin entry of more than 1 GiB");
+    CHECK_EQUAL(wrong_with(packed(ptx, lz4, 16)), "");
+    CHECK_EQUAL(wrong_with(packed(ptx, {}, 16)), "packed fatbin entry without content");
+    CHECK_EQUAL(wrong_with(packed(ptx, lz4, 0)), "packed fatbin entry without content");
+    CHECK_EQUAL(wrong_with(packed(ptx, lz4, uint64_t{1} << 40)), "fatbin entry of more than 1 GiB");
+    constexpr uint64_t zstd = 0x8011, own = 0x12011;
+    CHECK_EQUAL(wrong_with(packed(machine_code, lz4, 99, zstd)), "");  // the driver looks itself
+    CHECK_EQUAL(wrong_with(packed(8, lz4, 99, own)), "");
+    const std::string_view damaged = "damaged content of a fatbin entry";
+    for (const uint64_t unpacked : {15, 17, 99}) {
+        CHECK_EQUAL(wrong_with(packed(ptx, lz4, unpacked)), damaged);
+        CHECK_EQUAL(wrong_with(packed(machine_code, lz4, unpacked, own)), damaged);
+    }
+    for (size_t size = 1; size < lz4.size(); ++size)
+        CHECK_EQUAL(
+            wrong_with(packed(ptx, {lz4.begin(), lz4.begin() + static_cast<std::ptrdiff_t>(size)}, 16)),
+            damaged);
+    for (const auto& [at, value] :
+         {std::pair{0, 0x65}, {0, 0xf4}, {7, 0}, {7, 7}, {8, 1}, {9, 0x30}, {9, 0x10}}) {
+        Bytes wrong = lz4;
+        wrong[static_cast<size_t>(at)] = static_cast<uint8_t>(value);
+        CHECK_EQUAL(wrong_with(packed(ptx, wrong, 16)), damaged);
+    }
+    // Lengths of more than fifteen.
+    Bytes longer = {0xff, 255, 1};
+    longer.resize(3 + 271, 'a');
+    append(longer, {1, 0, 10, 0x10, 'z'});
+    CHECK_EQUAL(wrong_with(packed(ptx, longer, 271 + 29 + 1)), "");
+    CHECK_EQUAL(wrong_with(packed(ptx, longer, 271 + 29)), damaged);
 }
 
 // The sanitizers watch.
