@@ -196,10 +196,10 @@ class Jobs(JobRecords):
         await self._processes.weigh_at_start(self.known[job.number])
 
     async def foreground_started(self, job: Job, pid: int) -> None:
-        """The caller has started the process. Raises Unavailable when it is not there."""
+        """The caller has started the process, which may be over already."""
         process = Process.by_pid(pid)
         if process is None:
-            raise Unavailable(f"there is no process {pid}")
+            return
         started = replace(self.known[job.number], pid=pid, pid_started=start_time(pid))
         await self._store.write(saving(started))
         self.keep(started)

@@ -184,6 +184,16 @@ def test_foreground_job_that_is_over_before_its_start_is_heard_of(client: Any) -
     assert (done.state, done.pid) == ("finished", None)
 
 
+def test_foreground_job_whose_process_is_over_before_its_start_is_heard_of(client: Any) -> None:
+    job = client.ask(submit("unused", foreground=True)).job.job
+    with subprocess.Popen(["true"]) as process:
+        pass
+    assert client.ask(p.JobStarted(job=job, pid=process.pid)) == p.Done()
+    assert client.ask(p.JobFinished(job=job, exit_code=3)) == p.Done()
+    done = wait_for(client, job)
+    assert (done.state, done.exit_code) == ("failed", 3)
+
+
 def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> None:
     caller = daemon.client()
     started = caller.ask(submit("unused", foreground=True))

@@ -121,7 +121,10 @@ def own_foreground(caller: Caller, name: str) -> Job:
 
 @handles(JobStarted)
 async def job_started(caller: Caller, request: JobStarted) -> Reply:
-    """The process must be the peer's own: the daemon will signal it when the job is killed."""
+    """The process must be the peer's own: the daemon will signal it when the job is killed.
+
+    One that is over already is no error: how it ended follows, or the caller's own end.
+    """
     job = own_foreground(caller, request.job)
     if job.state in ("finished", "failed"):  # a short command; requests are answered in any order
         return Done()
@@ -130,7 +133,7 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
     try:
         owner = (await trio.Path(f"/proc/{request.pid}").stat()).st_uid
     except FileNotFoundError:
-        raise NotFound(f"there is no process {request.pid}") from None
+        return Done()
     if owner != caller.peer.uid:
         raise NotPermitted(f"process {request.pid} belongs to another user")
     await caller.daemon.jobs.foreground_started(job, request.pid)
