@@ -54,7 +54,7 @@ class Elf {
 
     const char* wrong() const {
         if (image_.size() < 64) return "ELF header beyond its end";
-        if (at(4, 1) != 2) return "not a 64-bit ELF image";
+        if (at(4, 1) != 2 || at(18, 2) != cuda) return "not a 64-bit ELF image for GPUs";
         const uint64_t size = image_.size(), segments = at(56, 2);
         if (count() > 0 && at(58, 2) != 64) return "ELF section table beyond its end";
         if (!within(table(), 64 * count(), size)) return "ELF section table beyond its end";
@@ -77,7 +77,7 @@ class Elf {
 
   private:
     static constexpr uint64_t symbols = 2, strings = 3, added = 4, nothing = 8, relocations = 9;
-    static constexpr uint64_t reserved = 0xff00;
+    static constexpr uint64_t reserved = 0xff00, cuda = 190;
 
     uint64_t at(uint64_t offset, size_t width) const { return number(image_, offset, width); }
     uint64_t table() const { return at(40, 8); }
@@ -137,12 +137,13 @@ const char* check_entry(Bytes entry, uint64_t& size) {
     if (options != 0 && !ends(entry.subspan(at(options, 4), header - at(options, 4))))
         return "options of a fatbin entry beyond its header";
     size = header + content;
-    if ((at(40, 8) & (lz4 | zstd)) != 0) {
+    const uint64_t packing = at(40, 8) & 0x1f000;
+    if (packing != 0) {
         if (packed == 0 || at(56, 8) == 0) return "packed fatbin entry without content";
         if (at(56, 8) > most_unpacked) return "fatbin entry of more than 1 GiB";
-        const bool runs =
-            at(0, 2) == ptx || at(0, 2) == machine_code;  // others have their own way of packing
-        if (!runs || (at(40, 8) & lz4) == 0) return nullptr;
+        if (at(0, 2) != ptx && at(0, 2) != machine_code) return nullptr;  // packed in a way of their own
+        if (packing == zstd) return nullptr;                              // the driver looks itself
+        if (packing != lz4) return "fatbin entry that is packed in an unknown way";
         return is_lz4(entry.subspan(header, packed), at(56, 8)) ? nullptr
                                                                 : "damaged content of a fatbin entry";
     }

@@ -21,7 +21,7 @@ from fikit.protocol import (
 )
 
 from fikitd.api.registry import Caller, handles
-from fikitd.errors import InvalidRequest, NotFound, NotPermitted, QuotaReached, Unavailable
+from fikitd.errors import InvalidRequest, NotPermitted, QuotaReached, Unavailable
 from fikitd.file_watch import FileWatch
 from fikitd.jobs.model import Job
 from fikitd.placement import Ask, memory_limit, no_such_gpu

@@ -47,6 +47,7 @@ Bytes elf() {
     Bytes image(contents);
     put(image, 0, 0x464c457f);
     image[4] = 2;
+    image[18] = 190;
     put(image, 40, uint64_t{table});
     put(image, 58, uint16_t{64});
     put(image, 60, uint16_t{sections});
@@ -142,6 +143,7 @@ void an_elf_image() {
     constexpr auto section = [](size_t index) { return table + 64 * index; };
     constexpr size_t symbol = contents + 6 + 24, relocation = symbol + 24;
     const Lie lies[] = {
+        {16, 62 << 16, "not a 64-bit ELF image for GPUs"},
         {40, ~0u, "ELF section table beyond its end"},
         {58, 40 | sections << 16, "ELF section table beyond its end"},
         {60, sections + 9, "ELF section table beyond its end"},
@@ -217,8 +219,10 @@ void packed_content() {
     const std::string_view damaged = "damaged content of a fatbin entry";
     for (const uint64_t unpacked : {15, 17, 99}) {
         CHECK_EQUAL(wrong_with(packed(ptx, lz4, unpacked)), damaged);
-        CHECK_EQUAL(wrong_with(packed(machine_code, lz4, unpacked, own)), damaged);
     }
+    for (const uint64_t how : {own, zstd | 0x2000, uint64_t{0x4011}})
+        CHECK_EQUAL(wrong_with(packed(machine_code, lz4, 16, how)),
+                    "fatbin entry that is packed in an unknown way");
     for (size_t size = 1; size < lz4.size(); ++size)
         CHECK_EQUAL(
             wrong_with(packed(ptx, {lz4.begin(), lz4.begin() + static_cast<std::ptrdiff_t>(size)}, 16)),
