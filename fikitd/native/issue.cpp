@@ -303,9 +303,8 @@ void Core::issue(Session& session, uint8_t where) {
         session.last_launch = now_;
     }
 
-    // A flood of high priority reads the clock once for each batch of it.
     const bool gated = session.level != scheduling::highest_level;
-    if (gated || trace_.on()) now_ = clock_.now();
+    now_ = clock_.now();
     count_step(session, stream, record.stream);
     if (work && (result == CUDA_SUCCESS || timer >= 0)) {
         InFlight& entry = stream.queue.push();

@@ -19,15 +19,19 @@ void show_printed(Device& device);
 // Writes which assertions of kernels failed to the program's standard error, as the driver does.
 void show_failed_assertions(Status error, const char* text);
 
+// What has come up to be done once the host has waited; mostly nothing.
+[[gnu::noinline]] inline void settle(Device& device) {
+    if (load_relaxed(kernels_print)) show_printed(device);
+    if (load_relaxed(graph_memory_was_freed)) settle_graph_memory(device);
+    if (load_relaxed(memory_is_closing)) settle_closed_memory();
+}
+
 // What a call that synchronises with the device returns.
 [[gnu::always_inline]] inline CUresult synchronised(Device& device, Status status) {
     if (status != status::success) return result_of(status);
-    if (load_relaxed(kernels_print)) [[unlikely]]
-        show_printed(device);
-    if (load_relaxed(graph_memory_was_freed)) [[unlikely]]
-        settle_graph_memory(device);
-    if (load_relaxed(memory_is_closing)) [[unlikely]]
-        settle_closed_memory();
+    if ((load_relaxed(kernels_print) | load_relaxed(graph_memory_was_freed) |
+         load_relaxed(memory_is_closing)) != 0) [[unlikely]]
+        settle(device);
     if (load_relaxed(device.failure) != 0) [[unlikely]]
         return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
     return CUDA_SUCCESS;
