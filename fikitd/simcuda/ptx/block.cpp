@@ -83,14 +83,15 @@ std::uint64_t BlockRun::clock_cycles() const {
 Progress BlockRun::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions) {
     memory_ = &memory;
     // A block's clock never goes back, so it may be ahead of the launch's.
-    now_ = std::max(now, clock());
-    if (resting_since_ >= 0) work.waited += now - std::exchange(resting_since_, -1);
+    const Nanoseconds before = clock();
+    now_ = std::max(now, before);
+    if (std::exchange(resting_, false)) work.waited += now_ - before;
     computed_before_ = block_cost(work).latency - work.waited;
     stretches_.fill({});
-    const std::uint64_t end = retired_ + instructions;
+    const std::uint64_t end = spent_ + instructions;
     while (fault_ == CUDA_SUCCESS) {
         for (; next_warp_ < warps_.size() && fault_ == CUDA_SUCCESS; ++next_warp_) {
-            if (retired_ >= end) return {Progress::State::running, clock()};
+            if (spent_ >= end) return {Progress::State::running, clock()};
             run_warp(warps_[next_warp_]);
             if (memory.give_way()) stretches_.fill({});
         }
@@ -107,14 +108,9 @@ Progress BlockRun::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t i
                 for_peers = for_peers || group.state == Group::State::cluster;
             }
         }
-        if (for_peers) {
-            resting_since_ = now;
-            return {Progress::State::for_peers, soonest};
-        }
-        if (soonest != std::numeric_limits<Nanoseconds>::max()) {
-            resting_since_ = now;
-            return {Progress::State::waiting, soonest};
-        }
+        resting_ = for_peers || soonest != std::numeric_limits<Nanoseconds>::max();
+        if (for_peers) return {Progress::State::for_peers, soonest};
+        if (resting_) return {Progress::State::waiting, soonest};
         // Threads that wait for each other for ever would hang the hardware until somebody ends them.
         fault_ = CUDA_ERROR_LAUNCH_TIMEOUT;
     }

@@ -167,11 +167,11 @@ class BlockRun {
     std::shared_ptr<Cluster> cluster_;  // null: it is a block by itself
     std::uint32_t live_threads_ = 0;
     std::uint64_t retired_ = 0;      // warp instructions
+    std::uint64_t spent_ = 0;        // of its turns: instructions, and accesses that others may answer
     std::uint64_t round_began_ = 0;  // what was retired when it was the first warp's turn
-    std::uint64_t allowance_ = 0;
     Nanoseconds now_ = 0;
     Nanoseconds computed_before_ = 0;
-    Nanoseconds resting_since_ = -1;  // nobody could run since then
+    bool resting_ = false;  // nobody could run
     CUresult fault_ = CUDA_SUCCESS;
     std::array<Stretch, 16> stretches_{};
 };

@@ -14,14 +14,15 @@ namespace fikit::sim {
 
 namespace {
 
-// So many warp instructions of a block before the next has its turn, and so many turns of each before the
-// device looks at its other work.
-constexpr std::uint64_t block_turn = std::uint64_t{1} << 16;
+// So many warp instructions of a block (limits::fair_access) before the next has its turn: going from block
+// to block costs as much as thousands. And so many turns of each before the device looks at its other work.
+constexpr std::uint64_t block_turn = std::uint64_t{1} << 18;
 constexpr unsigned launch_turns = 64;
 // How long a launch whose blocks all wait for others' writes pauses.
 constexpr Nanoseconds spin_pause = 1000;
 // At most so many bytes of state, of blocks that have begun and not ended.
 constexpr std::size_t live_bytes = std::size_t{512} << 20;
+constexpr Nanoseconds never = std::numeric_limits<Nanoseconds>::max();
 
 std::uint64_t next_grid_id() {
     static std::uint64_t id = 0;
@@ -76,6 +77,7 @@ Progress BlockExecution::resume(GlobalMemory& memory, Nanoseconds now, std::uint
     return run_->resume(memory, now, instructions);
 }
 std::uint64_t BlockExecution::retired() const { return run_->retired(); }
+Nanoseconds BlockExecution::clock() const { return run_->clock(); }
 const BlockWork& BlockExecution::work() const { return run_->work; }
 
 Execution::Execution(const ptx::Kernel& kernel, std::vector<std::byte> parameters, const LaunchShape& shape,
@@ -88,11 +90,18 @@ bool Execution::run_block(std::size_t index, GlobalMemory& memory, Nanoseconds n
                           std::uint64_t instructions, Progress& progress) {
     Live& live = live_[index];
     const std::uint64_t before = live.block.retired();
+    const Nanoseconds began = std::max(now, live.block.clock());
     progress = live.block.resume(memory, now, std::min(instructions, block_turn));
     retired_ += live.block.retired() - before;
     const bool ran = live.block.retired() != before;
     live.for_peers = progress.state == State::for_peers;
-    live.until = live.for_peers || progress.state == State::waiting ? progress.until : now;
+    live.until = now;
+    if (live.for_peers || progress.state == State::waiting) {
+        live.until = progress.until;
+        live.due = progress.until == never ? never : progress.until - live.block.clock() + passed_;
+    } else {
+        lasted_ = std::max(lasted_, live.block.clock() - began);
+    }
     if (progress.state != State::finished) return ran;
     const BlockWork& work = live.block.work();
     for (std::size_t kind = 0; kind < work.instructions.size(); ++kind) {
@@ -139,10 +148,15 @@ Progress Execution::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t 
             run_.flush();
             return {State::finished, now};
         }
-        if (!std::exchange(ran_, false)) {
-            Nanoseconds soonest = std::numeric_limits<Nanoseconds>::max();
-            for (const Live& live : live_) soonest = std::min(soonest, live.until);
-            if (soonest != std::numeric_limits<Nanoseconds>::max()) return {State::waiting, soonest};
+        // Who sleeps wakes when others have run for as long: they may wait for it.
+        passed_ += std::exchange(lasted_, 0);
+        const bool ran = std::exchange(ran_, false);
+        Nanoseconds soonest = never;
+        for (const Live& live : live_) {
+            if (!ran || (live.until > now && live.due <= passed_)) soonest = std::min(soonest, live.until);
+        }
+        if (soonest != never) return {State::waiting, soonest};
+        if (!ran) {
             // Blocks of a cluster that wait for each other for ever; see BlockRun::resume().
             run_.flush();
             return {State::faulted, now, CUDA_ERROR_LAUNCH_TIMEOUT};

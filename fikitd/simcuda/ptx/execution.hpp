@@ -118,6 +118,7 @@ class BlockExecution {
     // Runs about so many warp instructions, from the time `now` on.
     Progress resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t instructions);
     std::uint64_t retired() const;  // warp instructions so far
+    Nanoseconds clock() const;
     // Of the block so far; `waited` is the time in which no thread could run.
     const BlockWork& work() const;
 
@@ -149,12 +150,15 @@ class Execution {
         BlockExecution block;
         Nanoseconds until;
         bool for_peers = false;
+        Nanoseconds due = 0;  // waiting: `passed_` when it has slept enough
     };
     KernelRun run_;
     BlockWork sum_;  // of the blocks that have ended
     std::vector<Live> live_;
-    std::size_t at_ = 0;  // whose turn it is among them
-    bool ran_ = false;    // whether one of them could run in this round
+    std::size_t at_ = 0;      // whose turn it is among them
+    bool ran_ = false;        // whether one of them could run in this round
+    Nanoseconds lasted_ = 0;  // this round: the longest turn of those that did not end it waiting
+    Nanoseconds passed_ = 0;  // all rounds
     std::uint64_t next_block_ = 0;
     std::uint64_t retired_ = 0;
 };

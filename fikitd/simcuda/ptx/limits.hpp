@@ -19,9 +19,9 @@ inline constexpr std::uint64_t uniform_watchdog = std::uint64_t{1} << 22;
 inline constexpr std::uint64_t block_watchdog = std::uint64_t{1} << 30;
 // How long one group of lanes runs while others of its warp are ready; a memory access that other
 // lanes may answer counts as many.
-inline constexpr std::uint32_t fair_turn = 16384;
-inline constexpr std::uint32_t fair_access = 128;
+inline constexpr std::uint32_t fair_turn = 8192;
+inline constexpr std::uint32_t fair_access = 256;
 // How long one warp runs before the next of its block does.
-inline constexpr std::uint32_t warp_turn = 8192;
+inline constexpr std::uint32_t warp_turn = 16384;
 
 }  // namespace fikit::sim::ptx::limits

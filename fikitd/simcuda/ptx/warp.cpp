@@ -147,11 +147,11 @@ Mask BlockRun::gathered(const Warp& warp, const Context& context, const Op& op, 
 void BlockRun::run_warp(Warp& warp) {
     std::uint32_t turn = limits::warp_turn;
     while (turn > 0 && fault_ == CUDA_SUCCESS) {
-        const std::uint64_t before = retired_;
+        const std::uint64_t before = spent_;
         Group* group = pick(warp);
         if (group == nullptr) return;
         run_group(warp, static_cast<std::size_t>(group - warp.groups.data()));
-        const std::uint64_t used = retired_ - before + 1;
+        const std::uint64_t used = spent_ - before + 1;
         turn -= static_cast<std::uint32_t>(std::min<std::uint64_t>(used, turn));
         if (retired_ > (launch.kernel.uniform ? limits::uniform_watchdog : limits::block_watchdog)) {
             fault_ = CUDA_ERROR_LAUNCH_TIMEOUT;
@@ -178,16 +178,17 @@ void BlockRun::run_group(Warp& warp, std::size_t index) {
     context.patience = limits::warp_turn;
     const Op* code = context.frame->function->code.data();
     std::uint32_t pc = warp.groups[index].pc;
-    const std::uint64_t before = retired_;
     const Mask active = context.active;
     std::uint32_t executed = 0;
     // Leaves the loop with the group at `at`.
     const auto stop = [&](std::uint32_t at) {
+        const std::uint32_t used = limits::warp_turn - context.patience;
         warp.groups[index].pc = at;
         retired_ += executed;
+        spent_ += used;
         if (alone) return;
         Group& group = warp.groups[index];
-        group.spent += static_cast<std::uint32_t>(retired_ - before) + limits::warp_turn - context.patience;
+        group.spent += used;
         if (group.spent < limits::fair_turn) return;
         group.spent = 0;
         ++group.turns;
