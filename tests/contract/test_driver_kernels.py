@@ -254,3 +254,26 @@ def test_stacks_that_grow_at_run_time(alone: Alone) -> None:
             kept = (kept + total + turn) % 2**32
         wanted.append(kept)
     assert [int(word) for word in found.split()] == wanted
+
+
+BYTES_OF_BFLOATS = """
+#include <cuda_bf16.h>
+extern "C" __global__ void k(signed char* whole, unsigned char* positive) {
+    unsigned i = blockIdx.x * blockDim.x + threadIdx.x;
+    whole[i] = __bfloat162char_rz(__ushort_as_bfloat16(i));
+    positive[i] = __bfloat162uchar_rz(__ushort_as_bfloat16(i));
+}
+"""
+
+
+def test_bytes_of_every_bfloat(cuda: Cuda) -> None:
+    module = cuda.cuModuleLoadData(corpus.compile_text(BYTES_OF_BFLOATS))
+    target = cuda.cuMemAlloc(1 << 17)
+    kernel = cuda.cuModuleGetFunction(module, b"k")
+    cuda.launch_function(kernel, target, int(target) + (1 << 16), grid=64, block=1024)
+    found = cuda.read(target, 1 << 17, np.uint8).reshape(2, -1)
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+    value = np.nan_to_num((np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32), nan=0)
+    np.testing.assert_array_equal(found[0].view(np.int8), np.trunc(value).clip(-128, 127))
+    np.testing.assert_array_equal(found[1], np.trunc(value).clip(0, 255))

@@ -142,31 +142,41 @@ slct ftz : BITS|INT|REAL f32
 
 mov : pred|BITS|INT|REAL|b128
 cvta to? global|local|const|SHARED|PARAM : u32|u64
-cvt sat? : BYTE|INT BYTE|INT
+cvt : BYTE|INT BYTE|INT
+cvt sat : u8 s8|INT
+cvt sat : s8 u8|INT
+cvt sat : u16 s8|s16|WORD
+cvt sat : s16 u16|WORD
+cvt sat : u32 s8|s16|s32|u64|s64
+cvt sat : s32 u32|u64|s64
+cvt sat : u64 s8|s16|s32|s64
+cvt sat : s64 u64
 cvt sat? : f32|f64 f16
 cvt ftz sat? : f32 f16|f32
 cvt sat? : f32 f32
 cvt ftz? sat? : f64 f32
 cvt sat? : f64 f64
 cvt sat? : f16 f16
-cvt ftz? : f32 bf16
-cvt : bf16|f64 bf16
+cvt ROUNDED? ftz? : f32 bf16
+cvt ROUNDED? : f64 bf16
+cvt : bf16 bf16
 cvt ROUNDED sat? : f16|REAL BYTE|INT
 cvt ROUNDED ftz sat? : f32 BYTE|INT
-cvt ROUNDED : bf16 INT
+cvt ROUNDED : bf16 BYTE|INT
 cvt ROUNDED sat? : f16 f64
 cvt ROUNDED ftz? sat? : f32 f64
 cvt ROUNDED ftz? sat? : f16 f32
 cvt ROUNDED ftz? : bf16 f32
-cvt ROUNDED : bf16 f16|f64
-cvt ROUNDED : f16 bf16
+cvt ROUNDED : bf16 f64
+cvt ROUNDED? : bf16 f16
+cvt ROUNDED? : f16 bf16
 cvt rn|rz relu? : f16|bf16|f16x2|bf16x2 f32
 8.1 cvt rn|rz satfinite relu? : f16|bf16|f16x2|bf16x2 f32
 cvt rn|rz relu? : tf32 f32
 cvt rna satfinite? : tf32 f32
 cvt WHOLE sat? : BYTE|INT f16|REAL
 cvt WHOLE ftz sat? : BYTE|INT f32
-cvt WHOLE : INT bf16
+cvt WHOLE : BYTE|INT bf16
 cvt WHOLE sat? : f16 f16
 cvt WHOLE : bf16 bf16
 cvt WHOLE ftz? sat? : f32 f32

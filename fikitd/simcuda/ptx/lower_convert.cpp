@@ -367,11 +367,12 @@ void lower_cvt(Lowering& lowering) {
     lowering.expect_operands(2);
     const Operand& what = lowering.operand(1);
     Place a = no_place;
-    if (what.kind == OperandKind::special)
+    const bool brain = to == Type::bf16 || from == Type::bf16;  // whose registers are no wider than the types
+    if (what.kind == OperandKind::special && !brain)
         read_special(lowering, what.text, a = lowering.temporary(from), bytes_of(from));
     else
-        a = from == Type::bf16 ? lowering.source(what, from) : lowering.narrow(what, from);
-    const bool wider = to != Type::bf16 && to != Type::tf32;
+        a = brain ? lowering.source(what, from) : lowering.narrow(what, from);
+    const bool wider = !brain && to != Type::tf32;
     const Place d = lowering.target(lowering.operand(0), to, wider);
     const bool to_whole_real = whole && is_float(to) && is_float(from);
     const Handler run = frequent(to, from, rounding, flags, to_whole_real);
