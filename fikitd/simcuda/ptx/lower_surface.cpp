@@ -86,7 +86,8 @@ void lower_surface(Lowering& lowering) {
     lowering.expect_operands(2);
     const Operand& at = lowering.operand(writes ? 0 : 1);
     const Operand& values = lowering.operand(writes ? 1 : 0);
-    if (values.kind != OperandKind::vector || values.parts.size() != parts ||
+    const bool bare = parts == 1 && values.kind != OperandKind::vector;  // without braces
+    if ((!bare && (values.kind != OperandKind::vector || values.parts.size() != parts)) ||
         at.kind != OperandKind::address || at.parts.size() != 2 || at.value != 0 ||
         bytes_of(type) * parts > 16)
         lowering.refuse();
@@ -98,8 +99,10 @@ void lower_surface(Lowering& lowering) {
     for (unsigned part = 0; part < axes.count; ++part)
         places[axes.order[part]] = lowering.source(single ? coordinates : coordinates.parts[part], Type::b32);
     const Place object = lowering.source(at.parts[0], Type::b64);
-    for (const Operand& part : values.parts)
-        places.push_back(writes ? lowering.narrow(part, type) : lowering.target(part, type, true));
+    for (std::size_t part = 0; part < parts; ++part) {
+        const Operand& value = bare ? values : values.parts[part];
+        places.push_back(writes ? lowering.narrow(value, type) : lowering.target(value, type, true));
+    }
     Op& op = lowering.emit(
         by_bytes(bytes_of(type), [](auto zero) { return Handler{&surface<decltype(zero), writes>}; }),
         Work::memory);
