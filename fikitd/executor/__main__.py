@@ -14,6 +14,7 @@ import trio
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.process import ExecutorProcess
 from fikitd.executor.set_up import SetUpFailed, set_up
+from fikitd.log import Lines, to_lines
 from fikitd.scheduling.settings import SchedulingSection
 
 
@@ -48,9 +49,14 @@ def main(
     settings: str,
 ) -> None:
     """Hold one CUDA context and run the dispatch core on it."""
+    lines = Lines()
     structlog.configure(
-        processors=[structlog.processors.TimeStamper(fmt="iso"), structlog.processors.JSONRenderer()],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            lines.name_lost,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=to_lines(lines),
     )
     log = structlog.get_logger()
     try:

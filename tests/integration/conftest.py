@@ -193,12 +193,13 @@ def small_disk(stopped_daemon: Daemon) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(state)], check=True)
 
 
-def fill(disk: Path) -> Path:
-    """Leave no room; the file to remove."""
+def fill(disk: Path, *files: Path) -> Path:
+    """Leave no room, nor behind the end of the files; the file to remove."""
     filler = disk / "filler"
-    with filler.open("wb", buffering=0) as file, pytest.raises(OSError, match="No space"):
-        while True:
-            file.write(bytes(4096))
+    for path in (filler, *files):
+        with path.open("ab", buffering=0) as file, pytest.raises(OSError, match="No space"):
+            while True:
+                file.write(bytes(4096))
     return filler
 
 
