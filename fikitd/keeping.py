@@ -52,7 +52,10 @@ def heartbeats_turn(daemon: Daemon) -> bool:
 
 async def api_answers(daemon: Daemon) -> bool:
     """Whether a client of our own is welcomed: accept, dispatch and send have all turned then."""
-    stream = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        stream = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError:
+        return False
     wire = Wire(stream, AnyReply)
     try:
         await stream.connect(str(daemon.directories.socket))

@@ -79,7 +79,12 @@ async def spawn(command: Sequence[str], environment: Mapping[str, str], output: 
                 start_new_session=True,
                 cwd="/",
             )
-        process = Process(child.pid, os.pidfd_open(child.pid))
+        try:
+            process = Process(child.pid, os.pidfd_open(child.pid))
+        except OSError:  # no descriptor is left: nobody could follow it
+            child.kill()
+            child.wait()
+            raise
         child.returncode = 0  # reaped through the pidfd; keeps Popen from warning and waiting itself
         return process
 

@@ -18,12 +18,11 @@ from fikitd.api.connection import Connection
 from fikitd.configuration import DaemonSection
 from fikitd.daemon import Daemon
 from fikitd.errors import AlreadyRunningError
+from fikitd.scarcity import PAUSE_SECONDS, SCARCE
 from fikitd.tenants.peer import group_number, identify
 
 FIRST_PASSED_DESCRIPTOR: Final = 3
 BACKLOG: Final = 512
-SCARCE: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
-SCARCE_PAUSE_SECONDS: Final = 0.1
 
 
 def passed_sockets() -> list[socket.socket]:
@@ -85,7 +84,7 @@ class Listener:
                     if error.errno not in SCARCE:
                         continue  # the peer left before we came
                     self._log.error("accept_failed", reason=str(error))
-                    await trio.sleep(SCARCE_PAUSE_SECONDS)
+                    await trio.sleep(PAUSE_SECONDS)
                     continue
                 connections.start_soon(self._serve, stream)
 

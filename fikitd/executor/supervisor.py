@@ -151,10 +151,14 @@ class Supervisor:
 
     async def _adopt_one(self, path: Path) -> None:
         """Take over the executor that listens there, or clear the place of one that is gone."""
-        try:
-            connection = await ExecutorConnection.open(path)
-        except OSError:
-            await trio.Path(path).unlink(missing_ok=True)
+        with trio.move_on_after(ADOPT_SECONDS) as patience:
+            try:
+                connection = await connect(path, listens=True)
+            except (FileNotFoundError, ConnectionRefusedError):
+                await trio.Path(path).unlink(missing_ok=True)
+                return
+        if patience.cancelled_caught:
+            self._events.tell("executor_silent", socket=str(path), reason="no connection", warning=True)
             return
         description: Description | None = None
         async with trio.open_nursery() as nursery:
@@ -209,7 +213,8 @@ class Supervisor:
         self._listener.executor_over(executor)
         executor.ready.set()
         executor.ended.set()
-        await trio.Path(executor.socket).unlink(missing_ok=True)
+        with suppress(OSError):
+            await trio.Path(executor.socket).unlink(missing_ok=True)
         if executor.process is not None:
             executor.process.close()
 

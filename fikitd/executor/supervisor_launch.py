@@ -86,19 +86,24 @@ async def start(
     return await launch(Launch(unit, [*command, *options], executor.log, environment))
 
 
-async def connect(path: Path) -> ExecutorConnection:
+async def connect(path: Path, *, listens: bool = False) -> ExecutorConnection:
     """Connect as soon as somebody accepts; the caller sets the deadline.
 
     There is no event for "a socket is being listened on" that holds for a process that is not ours, so
-    this asks again at growing intervals, for as long as an executor takes to start.
+    this asks again at growing intervals, for as long as an executor takes to start. With ``listens``, one
+    on whose socket nobody listens is gone: FileNotFoundError, ConnectionRefusedError.
     """
     pause = FIRST_RETRY_SECONDS
     while True:
         try:
             return await ExecutorConnection.open(path)
         except (FileNotFoundError, ConnectionRefusedError):
-            await trio.sleep(pause)
-            pause = min(pause * 2, LAST_RETRY_SECONDS)
+            if listens:
+                raise
+        except OSError:
+            pass  # we have no descriptor to spare just now, or its backlog is full
+        await trio.sleep(pause)
+        pause = min(pause * 2, LAST_RETRY_SECONDS)
 
 
 def left_behind(runtime: Path) -> list[Path]:
@@ -120,5 +125,5 @@ def trim(log: Path, limit: int) -> None:
             file.truncate(0)
         with log.open("ab") as file:
             file.write(b"[older lines were dropped]\n" + newest)
-    except FileNotFoundError:
-        return
+    except OSError:
+        return  # it is gone, or cannot be changed just now

@@ -27,6 +27,7 @@ from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_wei
 from fikitd.niceness import nice_of, set_nice
 from fikitd.processes import Process, start_time
 from fikitd.quote import quoted
+from fikitd.scarcity import patiently
 
 NORMAL: Final = priority_level("normal")
 RUNNER_LOG: Final = "runner.log"
@@ -134,22 +135,25 @@ class JobProcesses:
             return Process(*found)
 
         try:
-            return await trio.to_thread.run_sync(look)
+            return await patiently(look)
         except OSError:
             return None
 
     async def started(self, job: Job) -> int:
         """The pid of the command, once it runs."""
         path = self.place(job) / files.STARTED
-        with FileWatch(self.place(job)) as watch:
-            while (found := await trio.to_thread.run_sync(files.read, path)) is None:
+        with await patiently(lambda: FileWatch(self.place(job))) as watch:
+            while (found := await patiently(lambda: files.read(path))) is None:
                 await watch.changed()
         return int(found["pid"])
 
     async def ending(self, job: Job) -> Ending:
         """What the runner, which has ended, wrote down."""
         path = self.place(job) / files.EXIT
-        found = await trio.to_thread.run_sync(files.read, path)
+        try:
+            found = await patiently(lambda: files.read(path))
+        except OSError:
+            found = None
         if not found or "exit_code" not in found:
             log = self.place(job) / RUNNER_LOG
             return Ending(None, LOST + await trio.to_thread.run_sync(quoted, log))

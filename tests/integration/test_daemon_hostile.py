@@ -138,6 +138,31 @@ def test_more_descriptors_wanted_than_there_are(stopped_daemon: Daemon) -> None:
     assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
 
 
+def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    late = "command = ['/bin/sh', '-c', 'sleep 1; exec \"$@\"', 'sh', "
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("command = [", late))
+    daemon = stopped_daemon.start()
+    first, watcher = daemon.client(), daemon.client()
+    word = daemon.place / "word"
+    awaiting = ["/bin/sh", "-c", f"until [ -e {word} ]; do sleep 0.05; done; exit 7"]
+    job = watcher.ask(p.Submit(command=awaiting, environment=dict(os.environ), directory="/")).job.job
+    while watcher.ask(p.Show(target=job)).job.pid is None:
+        pass
+    watcher.send(p.Subscribe())
+    first.send(p.OpenSession(name="first"))
+    while watcher.receive()[1].kind != "executor_started":
+        pass
+    held = [Client(daemon.socket, hello=False) for _ in range(80)]
+    word.touch()
+    time.sleep(0.5)
+    for client in held:
+        client.close()
+    assert isinstance(first.receive()[1], p.SessionOpened)
+    assert first.ask(p.Wait(job=job)).job.exit_code == 7
+
+
 def test_a_job_that_leaves_a_daemon_behind(daemon: Daemon, client: Client) -> None:
     """What leaves the process group outlives the job, but neither keeps the job nor its output open."""
     marker = daemon.place / "daemon.pid"
