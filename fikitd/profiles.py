@@ -59,12 +59,13 @@ class Profiles:
     async def _load_into(self, executor: Executor) -> None:
         if executor.description is None:
             return
-        rows = await self._store.read(
+        known = await self._store.readable(
             f"SELECT {LISTED} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",
+            lambda row: kernel_profile(record(row)),
             (executor.description.device_name, MOST_LOADED),
         )
-        if rows:
-            await executor.ask(LoadProfiles(profiles=[kernel_profile(record(row)) for row in rows]), Ok)
+        if known:
+            await executor.ask(LoadProfiles(profiles=known), Ok)
 
     async def collect(self) -> None:
         """Take what the executors have learnt since. Never raises: what is missed now comes next time."""
@@ -90,7 +91,7 @@ class Profiles:
     async def list(self, limit: int) -> list[ProfileRecord]:
         """The most sampled entries."""
         statement = f"SELECT {LISTED} FROM profiles ORDER BY samples DESC LIMIT ?"
-        return [record(row) for row in await self._store.read(statement, (limit,))]
+        return await self._store.readable(statement, record, (limit,))
 
     async def clear(self) -> None:
         """Forget all, here and in the executors. Raises Unavailable."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -51,6 +51,7 @@ DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 Row = tuple[Any, ...]
 Record = TypeVar("Record", bound=msgspec.Struct)
+Found = TypeVar("Found")
 
 
 def pack(record: msgspec.Struct) -> bytes:
@@ -129,17 +130,21 @@ class Store:
         except sqlite3.Error as error:
             raise Unavailable(f"cannot read the state file {self._path}: {error}") from None
 
-    async def records(self, statement: str, kind: type[Record]) -> list[tuple[Any, Record]]:
-        """Pairs of a key and a record; one that cannot be read is reported and left out."""
+    async def readable(
+        self, statement: str, of: Callable[[Row], Found], values: Sequence[Any] = ()
+    ) -> list[Found]:
+        """What ``of`` makes of each row; one that it can make nothing of is reported and left out."""
         found = []
-        for key, data in await self.read(statement):
+        for row in await self.read(statement, values):
             try:
-                found.append((key, unpack(data, kind)))
-            except msgspec.MsgspecError as error:
-                structlog.get_logger().error(
-                    "record_unreadable", kind=kind.__name__, key=key, reason=str(error)
-                )
+                found.append(of(row))
+            except (msgspec.MsgspecError, ValueError, TypeError) as error:
+                structlog.get_logger().error("record_unreadable", row=repr(row)[:200], reason=str(error))
         return found
+
+    async def records(self, statement: str, kind: type[Record]) -> list[tuple[Any, Record]]:
+        """Pairs of a key and a record."""
+        return await self.readable(statement, lambda row: (row[0], unpack(row[1], kind)))
 
     async def setting(self, name: str) -> str | None:
         """A remembered value."""
@@ -155,11 +160,10 @@ class Store:
 
     async def load_usage(self) -> dict[tuple[int, int], Usage]:
         """What each tenant (uid) has used of each GPU in sessions that are over."""
-        sums = {}
-        for key, usage in await self.records("SELECT uid || ' ' || gpu, usage FROM tenants", Usage):
-            uid, gpu = map(int, key.split())
-            sums[uid, gpu] = usage
-        return sums
+        statement = "SELECT uid, gpu, usage FROM tenants"
+        return dict(
+            await self.readable(statement, lambda row: ((int(row[0]), int(row[1])), unpack(row[2], Usage)))
+        )
 
     async def close(self) -> None:
         """Fold the WAL into the file."""
@@ -169,6 +173,7 @@ class Store:
 def connect(path: Path) -> tuple[sqlite3.Connection, int]:
     """The file, made or brought to this schema, and the schema that it had; 0: it was empty. Blocking."""
     connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda text: text.decode(errors="replace")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > SCHEMA_VERSION:

@@ -43,8 +43,9 @@ class JobRecords:
                 self.unsaved.add(job.number)
             else:  # its submission was not completed
                 await self._processes.remove(job)
-        highest = await self._store.setting(LAST_JOB)
-        self._next = 1 + max([int(highest or 0), *self.known])
+        statement = "SELECT value FROM settings WHERE name=?"
+        highest = await self._store.readable(statement, lambda row: int(row[0]), (LAST_JOB,))
+        self._next = 1 + max([0, *highest, *self.known])
 
     def find(self, job: str) -> Job | None:
         """A job by its identifier."""

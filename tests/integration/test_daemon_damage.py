@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from fikit import protocol as p
+from msgspec.structs import replace
 
 from tests.integration.conftest import Daemon
 
@@ -91,6 +92,35 @@ def test_a_record_that_cannot_be_read_is_left_out(stopped_daemon: Daemon) -> Non
     assert again.ask(p.Show(target=first)).code == "not_found"
     assert again.ask(p.Show(target=second)).job.state == "finished"
     assert "record_unreadable" in stopped_daemon.log.read_text()
+
+
+def test_what_a_flipped_bit_makes_unreadable_is_left_out(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    kernel = p.ProfileRecord(
+        function="whole", module="ab", device="double", grid=(1, 1, 1), block=(1, 1, 1), shared_bytes=0,
+        samples=5, median_ns=10, p95_ns=11,
+    )  # fmt: skip
+    others = [replace(kernel, function=name) for name in ("gaps", "text", "number")]
+    assert client.ask(p.ImportProfiles(profiles=[kernel, *others])) == p.Done()
+    assert client.ask(p.Drain(reason="maintenance")) == p.Done()
+    assert stopped_daemon.stop() == 0
+    connection = sqlite3.connect(stopped_daemon.place / "state" / "state.db")
+    for statement in (
+        "UPDATE profiles SET gaps='[{' WHERE function='gaps'",
+        "UPDATE profiles SET module=CAST(x'ff' AS TEXT) WHERE function='text'",
+        "UPDATE profiles SET samples='many' WHERE function='number'",
+        "UPDATE settings SET value=CAST(x'6dff' AS TEXT)",
+        "INSERT INTO settings VALUES ('last_job', '1x')",
+        "INSERT INTO tenants VALUES ('x', 0, x'80')",
+    ):
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    again = stopped_daemon.start().client()
+    assert again.ask(p.Undrain()) == p.Done()
+    assert isinstance(again.ask(p.OpenSession(name="served")), p.SessionOpened)
+    assert [each.function for each in again.ask(p.ListProfiles()).profiles] == ["whole"]
+    assert again.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job == "job-1"
 
 
 def refusal(daemon: Daemon, **environment: str) -> str:
