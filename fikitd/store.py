@@ -12,6 +12,7 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -84,8 +85,9 @@ class Store:
             aside = None
             try:
                 connection, version = connect(path)
-            except sqlite3.DatabaseError as error:
-                if getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
+            except (sqlite3.DatabaseError, UnicodeDecodeError) as error:  # that one in SQLite's own message
+                broken = isinstance(error, UnicodeDecodeError)
+                if not broken and getattr(error, "sqlite_errorcode", 0) & 0xFF not in DAMAGED:
                     raise
                 aside = set_aside(path)
                 connection, version = connect(path)
@@ -181,16 +183,31 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
         connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
-            damage = sqlite3.DatabaseError(found)
-            damage.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
-            raise damage
+            raise damage(found)
         steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
         script = "".join([*steps, SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION};"])
         connection.executescript(f"BEGIN; {script} COMMIT;")
+        with closing(sqlite3.connect(":memory:")) as model:
+            model.executescript(SCHEMA)
+            if missing := columns(model) - columns(connection):
+                raise damage(f"it lacks {missing}")
     except BaseException:
         connection.close()
         raise
     return connection, version
+
+
+def damage(what: str) -> sqlite3.DatabaseError:
+    """As SQLite reports it, where it does not."""
+    error = sqlite3.DatabaseError(what)
+    error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return error
+
+
+def columns(connection: sqlite3.Connection) -> set[Row]:
+    """The names of the tables' columns."""
+    statement = "SELECT t.name, c.name FROM sqlite_master t, pragma_table_info(t.name) c"
+    return set(connection.execute(statement))
 
 
 def set_aside(path: Path) -> Path:

@@ -36,7 +36,17 @@ def missing(path: Path) -> None:
     path.unlink()
 
 
-@pytest.mark.parametrize("damage", [garbage, truncated, zeroed, missing])
+def misspelt(path: Path) -> None:
+    """A bit flipped in the name of a column."""
+    path.write_bytes(path.read_bytes().replace(b"usage BLOB", b"usaee BLOB"))
+
+
+def illegible(path: Path) -> None:
+    """A bit flipped where SQLite's message quotes what it does not understand."""
+    path.write_bytes(path.read_bytes().replace(b"TABLE tenants (uid", b"TABLE tenants \xf4uid"))
+
+
+@pytest.mark.parametrize("damage", [garbage, truncated, zeroed, missing, misspelt, illegible])
 def test_a_damaged_state_file_is_set_aside_and_what_runs_is_taken_over(
     stopped_daemon: Daemon, damage: Callable[[Path], None]
 ) -> None:
