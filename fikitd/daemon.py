@@ -223,7 +223,6 @@ class Daemon:
             allowance=granted,
             memory_limit_bytes=memory_limit(ask, device),
             reserved_bytes=request.memory_limit_bytes,
-            paused=job is not None and job.state == "paused",
             measured=job is not None and job.measured,
             session=session,
         )

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import trio
 from fikit.protocol import Gated, GateStatistics, OpenSession, SessionRecord, Usage
 from msgspec import Struct
 from msgspec.structs import replace
@@ -61,6 +62,8 @@ class Session:
     """Its streams that wait for a host function to return."""
     missed: int = 0
     """Heartbeats in a row that did not list it."""
+    changing: trio.Lock = field(default_factory=trio.Lock)
+    """Held while its executor is asked for a change: what is noted here is the last that it was asked."""
 
     def record(self) -> SessionRecord:
         """As the protocol shows it."""
@@ -118,7 +121,6 @@ class Opening:
     allowance: Allowance
     memory_limit_bytes: int
     reserved_bytes: int
-    paused: bool
     measured: bool
     """Each of its launches is."""
     session: str

@@ -52,6 +52,7 @@ class Sessions:
         self.living: dict[str, Session] = {}
         self.opening: dict[str, Opening] = {}
         self.supervisor: Supervisor  # set once it is there: it has these sessions as its listener
+        self.conform: Callable[[Session], Awaitable[None]]  # to its job: set once there are jobs
         self.on_opened: Callable[[Session], None] = lambda session: None
         self.on_closed: Callable[[str, str | None, Usage], None] = lambda session, job, usage: None
         """A session is over: its job, what it used."""
@@ -121,10 +122,13 @@ class Sessions:
             del self.opening[opening.session]
         self._tell("session_opened", session, pid=session.pid, priority=session.priority)
         self.on_opened(session)
-        if opening.paused:
-            await self.pause(session)
-        if opening.measured:
-            await session.ask(Change(session=session.session, measured=True))
+        try:
+            await self.conform(session)
+            if opening.measured:
+                await session.ask(Change(session=session.session, measured=True))
+        except BaseException:
+            close_all(descriptors)  # which ends it
+            raise
         return session, descriptors
 
     async def _open_in(
@@ -159,23 +163,23 @@ class Sessions:
         with suppress(Unavailable):
             await session.ask(End(session=session.session, error=CONTEXT_DESTROYED, reason="not opened"))
 
-    async def pause(self, session: Session) -> None:
-        """Issue nothing more of it."""
-        await session.ask(Change(session=session.session, paused=True))
-        session.state = "paused"
-        self._tell("session_paused", session)
+    async def set_paused(self, session: Session, wanted: Callable[[], bool]) -> None:
+        """Issue nothing more of it, or undo that: as it is wanted when its turn comes."""
+        async with session.changing:
+            paused = wanted()
+            if session.state == ("running" if paused else "paused"):
+                await session.ask(Change(session=session.session, paused=paused))
+                if session.session in self.living:
+                    session.state = "paused" if paused else "running"
+                    self._tell("session_paused" if paused else "session_resumed", session)
 
-    async def resume(self, session: Session) -> None:
-        """Undo pause."""
-        await session.ask(Change(session=session.session, paused=False))
-        session.state = "running"
-        self._tell("session_resumed", session)
-
-    async def set_priority(self, session: Session, priority: int) -> None:
+    async def set_priority(self, session: Session, wanted: Callable[[], int]) -> None:
         """From its next operation on."""
-        await session.ask(Change(session=session.session, priority=priority))
-        session.priority = priority
-        self._tell("session_priority", session, priority=priority)
+        async with session.changing:
+            priority = wanted()
+            await session.ask(Change(session=session.session, priority=priority))
+            session.priority = priority
+            self._tell("session_priority", session, priority=priority)
 
     async def end(self, session: Session, reason: str) -> None:
         """End it and free what it holds; its process gets an error and the reason."""

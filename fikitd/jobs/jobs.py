@@ -50,12 +50,11 @@ class Jobs(JobRecords):
         self._followed: dict[int, Process] = {}
         self._abandoned: set[int] = set()
         """Foreground jobs whose caller is gone: nobody will report their exit code."""
-        self.starting: set[int] = set()
-        """Admitted, and not yet running."""
         self.admits: Callable[[], bool] = lambda: True
         self.max_running: Callable[[], int] = lambda: 64
         sessions.on_opened = self._session_opened
         sessions.on_closed = self._session_closed
+        sessions.conform = self._conform_new
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Admit and follow jobs; started once those of an earlier daemon are taken over."""
@@ -63,6 +62,8 @@ class Jobs(JobRecords):
             self._nursery = nursery
             for job in [job for job in self.known.values() if not job.over]:
                 await self._take_over(job)
+                if job.state == "paused":
+                    await self._conform(job)
             task_status.started()
             while True:
                 self._wake = trio.Event()
@@ -109,8 +110,9 @@ class Jobs(JobRecords):
             key=lambda job: (job.priority, job.number),
         )
         blocked: set[tuple[int, ...]] = set()
-        for job in waiting:
-            if job.gpus in blocked or not self.admits():
+        for number in [job.number for job in waiting]:
+            job = self.known.get(number)  # as it is by now: those before it have been started meanwhile
+            if job is None or job.state != "queued" or job.gpus in blocked or not self.admits():
                 continue
             running = sum(other.state in ("running", "paused") for other in self.known.values())
             if running >= self.max_running():
@@ -121,7 +123,7 @@ class Jobs(JobRecords):
             except QuotaReached as refusal:
                 if isinstance(refusal, MachineFull):
                     blocked.add(job.gpus)
-                self.keep(replace(self.known[job.number], reason=refusal.message), quietly=True)
+                self.keep(replace(job, reason=refusal.message), quietly=True)
                 continue
             self.starting.add(job.number)
             try:
@@ -130,16 +132,23 @@ class Jobs(JobRecords):
                 self.starting.discard(job.number)
 
     async def _start(self, job: Job, device: DeviceSpec) -> None:
-        running = job.moved("running", gpu=device.index, started_unix=time.time(), reason="")
+        def started(queued: Job) -> Job:
+            return queued.moved("running", gpu=device.index, started_unix=begun, reason="")
+
+        begun, refusal = time.time(), None
         try:
-            await self._store.write(saving(running))
-        except Unavailable as refusal:
-            self.keep(replace(job, reason=refusal.message), quietly=True)
-            self.unsaved.add(job.number)
+            await self._store.write(saving(started(job)))
+        except Unavailable as error:
+            refusal = error
+        now = self.known[job.number]
+        if now is not job or refusal is not None:
+            self.unsaved.add(job.number)  # it was changed while the store was written
+        if now.state != "queued":
             return
-        if self.known[job.number].state != "queued":  # killed while the store was written
-            self.unsaved.add(job.number)
+        if refusal is not None:
+            self.keep(replace(now, reason=refusal.message), quietly=True)
             return
+        running = started(now)
         self.keep(running)
         self._tell("job_started", running)
         if not job.foreground:
@@ -180,7 +189,8 @@ class Jobs(JobRecords):
         self._followed.pop(job.number, None)
         process.close()
         if job.foreground:
-            reported = self.known[job.number].over or job.number in self._abandoned
+            known = self.known.get(job.number)
+            reported = known is None or known.over or job.number in self._abandoned
             await trio.sleep(0 if reported else RETRY_SECONDS)  # JobFinished may be on its way
             self._abandoned.discard(job.number)
         ending = Ending(None, UNREPORTED) if job.foreground else await self._processes.ending(job)
@@ -196,12 +206,22 @@ class Jobs(JobRecords):
         await self._processes.weigh_at_start(self.known[job.number])
 
     async def foreground_started(self, job: Job, pid: int) -> None:
-        """The caller has started the process, which may be over already."""
+        """The caller has started the process; nothing where it has ended, or the job has."""
         process = Process.by_pid(pid)
         if process is None:
             return
-        started = replace(self.known[job.number], pid=pid, pid_started=start_time(pid))
-        await self._store.write(saving(started))
+        identity = {"pid": pid, "pid_started": start_time(pid)}
+        try:
+            await self._store.write(saving(replace(job, **identity)))
+            now = self.known.get(job.number)
+        except BaseException:
+            process.close()
+            raise
+        self.unsaved.add(job.number)
+        if now is None or now.over or now.pid is not None:
+            process.close()
+            return
+        started = replace(now, **identity)
         self.keep(started)
         self._follow(started, process)
         await self._processes.weigh_at_start(started)
@@ -212,8 +232,8 @@ class Jobs(JobRecords):
 
     async def caller_gone(self, job: Job) -> None:
         """The connection of a foreground job has ended, and so must the job."""
-        self._abandoned.add(job.number)
         if job.number in self._followed:
+            self._abandoned.add(job.number)
             self.keep(replace(self.known[job.number], reason="its caller went away"))
             await self.kill(self.known[job.number], 15, CALLER_GRACE_MS)
         else:
@@ -221,8 +241,8 @@ class Jobs(JobRecords):
 
     async def _end(self, number: int, ending: Ending, state: State | None = None) -> None:
         """The job is over; frees what its sessions hold."""
-        job = self.known[number]
-        if job.over:
+        job = self.known.get(number)
+        if job is None or job.over:
             return
         code = ending.exit_code
         if state is None:
@@ -248,8 +268,9 @@ class Jobs(JobRecords):
             await self._end(job.number, Ending(None, "killed while it was queued"), "killed")
             return
         asked = replace(self.known[job.number], kill_asked=True, reason=job.reason or "killed on request")
-        self.keep(asked)
-        self.unsaved.add(job.number)
+        await self._keep_ahead(asked)
+        if self._now(job).over:
+            return
         process = self._followed.get(job.number)
         if job.foreground and process is not None:
             self._nursery.start_soon(self._end_foreground, job.number, number, grace_ms)
@@ -271,18 +292,43 @@ class Jobs(JobRecords):
 
     async def set_paused(self, job: Job, paused: bool) -> None:
         """Pause or resume every session of the job, and those it will open. Raises Unavailable."""
-        self.keep(job.moved("paused" if paused else "running"))
+        if changed := (job.state == "paused") != paused:
+            await self._keep_ahead(job.moved("paused" if paused else "running"))
+        await self._conform(job)
+        if changed:
+            self._tell("job_paused" if paused else "job_resumed", job)
+
+    async def _keep_ahead(self, job: Job) -> None:
+        """Remember a job as it is now, in the store too if that can be written, before this has an effect."""
+        self.keep(job)
         self.unsaved.add(job.number)
+        await self.settle()
+
+    async def _conform(self, job: Job) -> None:
+        """Its sessions are paused, or not, as it is. Raises Unavailable."""
         for session in self.sessions_of(job):
-            await (self._sessions.pause(session) if paused else self._sessions.resume(session))
-        self._tell("job_paused" if paused else "job_resumed", job)
+            await self._sessions.set_paused(session, lambda: self._now(job).state == "paused")
+
+    async def _conform_new(self, session: Session) -> None:
+        """The job may have changed while the session was opened. Raises Unavailable."""
+        job = self.find(session.job) if session.job else None
+        if job is None:
+            return
+        if job.over:
+            await self._sessions.end(session, f"{job.job} is over")
+            return
+        await self._sessions.set_paused(session, lambda: self._now(job).state == "paused")
+        if session.priority != self._now(job).priority:
+            await self._sessions.set_priority(session, lambda: self._now(job).priority)
+
+    def _now(self, job: Job) -> Job:
+        return self.known.get(job.number, job)
 
     async def set_priority(self, job: Job, priority: int) -> None:
         """Of the job and all its sessions. Raises Unavailable."""
-        self.keep(replace(job, priority=priority))
-        self.unsaved.add(job.number)
+        await self._keep_ahead(replace(job, priority=priority))
         for session in self.sessions_of(job):
-            await self._sessions.set_priority(session, priority)
+            await self._sessions.set_priority(session, lambda: self._now(job).priority)
         self._tell("job_priority", job, priority=priority)
         self.wake()
         if job.number in self._followed:

@@ -32,6 +32,8 @@ class JobRecords:
         self._changed: dict[int, trio.Event] = {}
         self.known: dict[int, Job] = {}
         self.unsaved: set[int] = set()
+        self.starting: set[int] = set()
+        """Admitted, and not yet running."""
         self.keep_ended: Callable[[], int] = lambda: 1000
 
     async def load(self) -> None:
@@ -81,7 +83,7 @@ class JobRecords:
                     self.known.get(job.number) is job
                 ):  # else it has changed meanwhile, and must be written again
                     self.unsaved.discard(job.number)
-            over = [job for job in self.known.values() if job.over]
+            over = [job for job in self.known.values() if job.over and job.number not in self.starting]
             for job in over[: max(0, len(over) - self.keep_ended())]:
                 await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
                 await self._processes.remove(job)

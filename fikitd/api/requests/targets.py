@@ -50,11 +50,8 @@ async def resume(caller: Caller, request: Resume) -> Reply:
 
 async def set_paused(caller: Caller, target: Job | Session, paused: bool) -> None:
     """Idempotent; a job that is queued has nothing to pause."""
-    if target.state == ("paused" if paused else "running"):
-        return
     if isinstance(target, Session):
-        sessions = caller.daemon.sessions
-        await (sessions.pause(target) if paused else sessions.resume(target))
+        await caller.daemon.sessions.set_paused(target, lambda: paused)
     elif target.state == "queued":
         raise InvalidRequest(f"{target.job} is queued; only what runs can be paused")
     else:
@@ -69,5 +66,5 @@ async def set_priority(caller: Caller, request: SetPriority) -> Reply:
     if isinstance(target, Job):
         await caller.daemon.jobs.set_priority(target, request.priority)
     else:
-        await caller.daemon.sessions.set_priority(target, request.priority)
+        await caller.daemon.sessions.set_priority(target, lambda: request.priority)
     return Done()

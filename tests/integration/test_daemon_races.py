@@ -1,0 +1,146 @@
+"""What is asked while something else is under way: the last word holds, however long disks take."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from typing import Any
+
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import REAL, Client, Daemon
+
+SLOW_DISK = """
+import trio
+from fikitd.jobs.model import Job
+from fikitd.store import Store, unpack
+write = Store.write
+async def slowly(self, statements):
+    statements = list(statements)
+    for statement, values in statements:
+        if "INTO jobs" in statement:
+            job = unpack(values[1], Job)
+            with open(self._path.with_name("begun"), "a") as begun:
+                print(job.job, job.state, file=begun)
+    await trio.sleep(0.3)
+    await write(self, statements)
+Store.write = slowly
+"""
+SLOW_EXECUTOR = "command = ['/bin/sh', '-c', 'sleep 1; exec \"$@\"', 'sh', "
+
+
+def submit(client: Client, script: str, **options: Any) -> str:
+    request = p.Submit(
+        command=["/bin/sh", "-c", script], environment=dict(os.environ), directory="/", **options
+    )
+    return str(client.ask(request).job.job)
+
+
+def state_of(client: Client, target: str) -> str:
+    shown = client.ask(p.Show(target=target))
+    return str((shown.job or shown.session).state)
+
+
+def running(client: Client, job: str) -> str:
+    while state_of(client, job) != "running":
+        pass
+    return job
+
+
+@pytest.fixture
+def one_by_one(stopped_daemon: Daemon) -> Client:
+    """One job runs at a time, and every write to the disk takes long."""
+    stopped_daemon.prologue = f"exec({SLOW_DISK!r}); "
+    stopped_daemon.configure("[jobs]\nmax_running = 1\n")
+    return stopped_daemon.start().client()
+
+
+def test_what_is_asked_of_queued_jobs_while_one_is_started_holds(
+    stopped_daemon: Daemon, one_by_one: Client
+) -> None:
+    first = running(one_by_one, submit(one_by_one, "sleep 1000"))
+    second, third = submit(one_by_one, "sleep 1000"), submit(one_by_one, "true")
+    assert one_by_one.ask(p.Kill(target=first, signal=9)) == p.Done()
+    while f"{second} running" not in (stopped_daemon.place / "state" / "begun").read_text():
+        pass
+    one_by_one.send(p.SetPriority(target=second, priority=7))
+    one_by_one.send(p.Kill(target=third))
+    running(one_by_one, second)
+    assert one_by_one.ask(p.Show(target=second)).job.priority == 7
+    assert one_by_one.ask(p.Kill(target=second, signal=9)) == p.Done()
+    assert one_by_one.ask(p.Wait(job=second)).job.state == "killed"
+    assert one_by_one.ask(p.Wait(job=third)).job.reason == "killed while it was queued"
+
+
+def test_a_foreground_job_ends_while_its_start_is_written(one_by_one: Client) -> None:
+    job = one_by_one.ask(p.Submit(command=["true"], environment={}, directory="/", foreground=True)).job.job
+    with subprocess.Popen(["sleep", "0.1"]) as child:
+        one_by_one.send(p.JobStarted(job=job, pid=child.pid))
+    assert one_by_one.ask(p.JobFinished(job=job, exit_code=3)) == p.Done()
+    one_by_one.receive()
+    ended = one_by_one.ask(p.Wait(job=job)).job
+    assert (ended.state, ended.exit_code) == ("failed", 3)
+    next_one = submit(one_by_one, "exit 4")
+    assert one_by_one.ask(p.Wait(job=next_one)).job.exit_code == 4
+    assert one_by_one.ask(p.Show(target=job)).job == ended
+
+
+def test_a_foreground_job_that_has_ended_before_its_start_is_reported(daemon: Daemon, client: Client) -> None:
+    job = client.ask(p.Submit(command=["true"], environment={}, directory="/", foreground=True)).job.job
+    with subprocess.Popen(["true"]) as child:
+        pass
+    assert client.ask(p.JobStarted(job=job, pid=child.pid)) == p.Done()
+    assert client.ask(p.JobFinished(job=job, exit_code=5)) == p.Done()
+    assert client.ask(p.Show(target=job)).job.exit_code == 5
+
+
+@pytest.mark.skipif(REAL, reason="a real executor takes long by itself")
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_job_is_changed_while_its_session_is_opened(stopped_daemon: Daemon, paused: bool) -> None:
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("command = [", SLOW_EXECUTOR))
+    client = stopped_daemon.start().client()
+    job = running(client, submit(client, "sleep 1000"))
+    if not paused:
+        assert client.ask(p.Pause(target=job)) == p.Done()
+    opening = stopped_daemon.client()
+    opening.send(p.OpenSession(name="late", job=job))
+    while not client.ask(p.Doctor()).checks[-1].name.startswith("executor"):
+        pass
+    assert client.ask(p.Pause(target=job) if paused else p.Resume(target=job)) == p.Done()
+    assert client.ask(p.SetPriority(target=job, priority=8)) == p.Done()
+    opened = opening.receive()[1]
+    assert opened.priority == 8
+    stopped_daemon.stop(signal.SIGKILL)  # the executor knows best, and the next daemon asks it
+    again = stopped_daemon.start().client()
+    session = again.ask(p.Show(target=opened.session)).session
+    assert (session.state, session.priority) == ("paused" if paused else "running", 8)
+    assert state_of(again, job) == session.state
+    assert again.ask(p.Kill(target=job, signal=9)) == p.Done()
+
+
+def test_a_pause_outlives_the_daemon(daemon: Daemon, client: Client) -> None:
+    job = running(client, submit(client, "sleep 1000"))
+    session = client.ask(p.OpenSession(name="held", job=job)).session
+    assert client.ask(p.Pause(target=job)) == p.Done()
+    daemon.stop(signal.SIGKILL)
+    again = daemon.start().client()
+    assert [state_of(again, each) for each in (job, session)] == ["paused", "paused"]
+    assert again.ask(p.Resume(target=job)) == p.Done()
+    assert [state_of(again, each) for each in (job, session)] == ["running", "running"]
+    assert again.ask(p.Pause(target=session)) == p.Done()
+    assert again.ask(p.Resume(target=job)) == p.Done()
+    assert state_of(again, session) == "running"
+    assert again.ask(p.Kill(target=job, signal=9)) == p.Done()
+
+
+def test_a_kill_outlives_the_daemon(daemon: Daemon, client: Client) -> None:
+    job = running(client, submit(client, "trap 'sleep 1; exit 3' TERM; echo up; while :; do sleep 0.1; done"))
+    while not client.ask(p.ReadLogs(job=job, follow=True)).data:
+        pass
+    assert client.ask(p.Kill(target=job)) == p.Done()
+    daemon.stop(signal.SIGKILL)
+    ended = daemon.start().client().ask(p.Wait(job=job)).job
+    assert (ended.state, ended.exit_code) == ("killed", 3)
