@@ -23,6 +23,8 @@ from typing import Final
 
 import click
 
+from fikitctl.plain import lines
+
 
 class ExitCode(IntEnum):
     """What the shell sees."""
@@ -108,6 +110,6 @@ def report(failure: CommandError, *, as_json: bool) -> None:
         fields = {"code": failure.code, "message": failure.message, "hint": failure.hint}
         print(json.dumps(fields), file=sys.stderr)
         return
-    print(f"fikitctl: {failure.message}", file=sys.stderr)
+    print(f"fikitctl: {lines(failure.message)}", file=sys.stderr)
     if failure.hint:
-        print(f"  hint: {failure.hint}", file=sys.stderr)
+        print(f"  hint: {lines(failure.hint)}", file=sys.stderr)

@@ -90,7 +90,8 @@ class Foreground:
     def _pass_on(self, number: int) -> None:
         if number == signal.SIGCONT and self._wants_terminal:
             self._lend_terminal()
-        os.killpg(self.pid, number)
+        with suppress(ProcessLookupError, PermissionError):  # its group is another's by now
+            os.killpg(self.pid, number)
 
     def _stopped(self, number: int) -> None:
         """The child was stopped: by the terminal, then stop like it, so that the shell's fg and bg work."""

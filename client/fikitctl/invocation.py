@@ -15,6 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from fikitctl import failures
+from fikitctl.plain import lines
 
 if TYPE_CHECKING:
     from fikit.control import Connection
@@ -100,4 +101,4 @@ def is_terminal() -> bool:
 
 def note(text: str) -> None:
     """A remark beside the result."""
-    print(f"fikitctl: {text}", file=sys.stderr)
+    print(f"fikitctl: {lines(text)}", file=sys.stderr)

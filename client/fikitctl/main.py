@@ -126,8 +126,17 @@ def call(arguments: Sequence[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return ExitCode.BROKEN_PIPE
+    except OSError as error:
+        _drop_output()
+        failures.report(failures.refused(str(error)), as_json=invocation.as_json)
+        return ExitCode.REFUSED
+
+
+def _drop_output() -> None:
+    """What could not be written must not be tried again at the end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _options(arguments: Sequence[str]) -> Sequence[str]:
@@ -140,6 +149,14 @@ def _is_run(error: click.ClickException) -> bool:
     return context is not None and context.info_name == "run"
 
 
+def _open_missing_streams() -> None:
+    """A standard stream that the caller has closed is empty, and takes everything."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
+
+
 def main() -> None:
     """The entry point."""
+    _open_missing_streams()
     sys.exit(call(sys.argv[1:]))

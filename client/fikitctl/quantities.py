@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 import signal as signals
 from collections.abc import Callable
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
 _BINARY: Final = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_MOST_BYTES: Final = 1 << 62
+"""What the protocol has room for; so it has for the number of a GPU."""
+_MOST_SECONDS: Final = 1e9
+"""Thirty years: timers have room for that."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
@@ -20,7 +25,10 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no size: write it like 512M or 8G")
-    return int(float(match[1]) * _BINARY[match[2].upper()])
+    count = int(Fraction(match[1]) * _BINARY[match[2].upper()])
+    if count > _MOST_BYTES:
+        raise ValueError(f"{text!r} is more than there can be")
+    return count
 
 
 def parse_duration(text: str) -> float:
@@ -28,7 +36,10 @@ def parse_duration(text: str) -> float:
     match = _DURATION.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no duration: write it like 500ms, 10s or 2m")
-    return float(match[1]) * _SECONDS[match[2]]
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if seconds > _MOST_SECONDS:
+        raise ValueError(f"{text!r} is longer than can be waited")
+    return seconds
 
 
 def parse_priority(text: str) -> int:
@@ -43,14 +54,14 @@ def parse_gpus(text: str) -> list[int] | Literal["all"]:
     if text == "all":
         return "all"
     words = text.split(",") if text else []
-    if not all(word.isascii() and word.isdigit() for word in words):
+    if not all(re.fullmatch("[0-9]{1,9}", word) for word in words):
         raise ValueError(f"{text!r} is no list of GPUs: write it like 0, 1,0 or all")
     return [int(word) for word in words]
 
 
 def parse_signal(text: str) -> int:
     """The number of ``TERM``, ``SIGTERM`` or ``15``."""
-    if text.isdigit() and 1 <= int(text) <= 64:
+    if text.isascii() and text.isdigit() and len(text) < 3 and 1 <= int(text) <= 64:
         return int(text)
     name = text.upper() if text.upper().startswith("SIG") else f"SIG{text.upper()}"
     try:

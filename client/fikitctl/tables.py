@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from fikitctl.failures import refused
+from fikitctl.plain import lines, one_line
 
 
 class Column(NamedTuple):
@@ -17,6 +18,10 @@ class Column(NamedTuple):
     text: Callable[[Any], str]
     right: bool = False
     hidden: bool = False
+
+    def cell(self, record: Any) -> str:
+        """What is printed of a record."""
+        return one_line(self.text(record))
 
 
 class Layout(NamedTuple):
@@ -56,7 +61,7 @@ def chosen(columns: Sequence[Column], layout: Layout) -> list[Column]:
 def table(columns: Sequence[Column], records: Iterable[Any], layout: Layout) -> str:
     """The table as text, each line ended; empty without header and records."""
     columns = chosen(columns, layout)
-    rows = [[column.text(record) for column in columns] for record in records]
+    rows = [[column.cell(record) for column in columns] for record in records]
     if layout.header and not layout.quiet:
         rows.insert(0, [column.name.upper().replace("_", " ") for column in columns])
     widths = [max((len(row[place]) for row in rows), default=0) for place in range(len(columns))]
@@ -75,7 +80,7 @@ def sheet(pairs: Iterable[tuple[str, str]]) -> str:
     """One record as lines of name and value; pairs without a value are left out."""
     shown = [(name, value) for name, value in pairs if value]
     width = max((len(name) for name, _ in shown), default=0)
-    return "".join(f"{name.ljust(width)}  {value}\n" for name, value in shown)
+    return "".join(f"{name.ljust(width)}  {lines(value, width + 2)}\n" for name, value in shown)
 
 
 PLAIN: Final = Layout(names=None, header=True, quiet=False)

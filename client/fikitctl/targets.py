@@ -10,6 +10,7 @@ from click.shell_completion import CompletionItem
 
 from fikitctl.failures import CommandError
 from fikitctl.invocation import Invocation
+from fikitctl.plain import one_line
 from fikitctl.quantities import Parameter
 
 _COMPLETION_SECONDS: Final = 0.5
@@ -47,7 +48,9 @@ class _Target(Parameter):
             known = _known(ctx, self._sessions)
         except CommandError:
             return []
-        return [CompletionItem(name, help=text) for name, text in known if name.startswith(incomplete)]
+        return [
+            CompletionItem(name, help=one_line(text)) for name, text in known if name.startswith(incomplete)
+        ]
 
 
 JOB: Final = _Target("job", sessions=False)

@@ -6,6 +6,7 @@ import pytest
 from fikitctl.quantities import (
     duration_text,
     parse_duration,
+    parse_gpus,
     parse_priority,
     parse_signal,
     parse_size,
@@ -37,6 +38,28 @@ def test_no_sizes(text: str) -> None:
         parse_size(text)
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "99999999T", "5000000000G"])
+def test_sizes_that_nothing_has(text: str) -> None:
+    with pytest.raises(ValueError, match="more than there can be"):
+        parse_size(text)
+
+
+def test_a_size_is_exact() -> None:
+    assert parse_size("9007199254740993") == 9007199254740993
+
+
+@pytest.mark.parametrize("text", ["9" * 400, "100000d"])
+def test_durations_that_nobody_waits(text: str) -> None:
+    with pytest.raises(ValueError, match="longer than can be waited"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "0,", "²", "99999999999999999999"])
+def test_no_gpus(text: str) -> None:
+    with pytest.raises(ValueError, match="is no list of GPUs"):
+        parse_gpus(text)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("10", 10), ("1.5s", 1.5), ("500ms", 0.5), ("2m", 120), ("1h", 3600)]
 )
@@ -52,8 +75,9 @@ def test_no_durations(text: str) -> None:
 
 def test_signals() -> None:
     assert [parse_signal(text) for text in ("TERM", "sigint", "9")] == [15, 2, 9]
-    with pytest.raises(ValueError, match="is no signal"):
-        parse_signal("65")
+    for text in ("65", "²", "0", "9" * 5000):
+        with pytest.raises(ValueError, match="is no signal"):
+            parse_signal(text)
 
 
 def test_priorities() -> None:

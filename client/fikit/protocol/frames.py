@@ -16,10 +16,13 @@ class ProtocolError(Exception):
 
 
 def encode(identifier: int, body: Struct) -> bytes:
-    """One frame. Raises ProtocolError when it would exceed MAX_FRAME_BYTES."""
-    packed: bytes = msgpack.packb(
-        {"id": identifier, "body": msgspec.to_builtins(body, builtin_types=(bytes,))}
-    )
+    """One frame. Raises ProtocolError when it would exceed MAX_FRAME_BYTES, or a number 64 bits."""
+    try:
+        packed: bytes = msgpack.packb(
+            {"id": identifier, "body": msgspec.to_builtins(body, builtin_types=(bytes,))}
+        )
+    except OverflowError as error:
+        raise ProtocolError(f"a number in {type(body).__name__}: {error}") from None
     if len(packed) > MAX_FRAME_BYTES:
         raise ProtocolError(f"frame of {len(packed)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
     return packed

@@ -23,7 +23,7 @@ def priority_level(text: str) -> int:
     """The level 0 (highest) to 9 that ``high``, ``normal``, ``low`` or a digit names."""
     if text in PRIORITIES:
         return PRIORITIES[text]
-    if len(text) == 1 and text.isdigit():
+    if len(text) == 1 and text.isascii() and text.isdigit():
         return int(text)
     raise ValueError(f"priority {text!r} is none of high, normal, low, 0 to 9")
 

@@ -19,6 +19,7 @@ from fikitctl.commands.work import unsupported_text
 from fikitctl.failures import CommandError, ExitCode, refused
 from fikitctl.invocation import Invocation, note
 from fikitctl.output import print_json
+from fikitctl.plain import lines
 from fikitctl.verb import ANSWER_SECONDS, Verb
 
 _PATIENCE: Final = 50
@@ -119,9 +120,8 @@ def _check(invocation: Invocation) -> int:
     else:
         width = max(len(check.name) for check in checks)
         for check in checks:
-            click.echo(
-                f"{'ok  ' if check.ok else 'FAIL'}  {check.name.ljust(width)}  {check.detail}".rstrip()
-            )
+            detail = lines(check.detail)
+            click.echo(f"{'ok  ' if check.ok else 'FAIL'}  {check.name.ljust(width)}  {detail}".rstrip())
     if exit_code == ExitCode.DONE and not all(check.ok for check in checks):
         exit_code = ExitCode.REFUSED
     return exit_code

@@ -10,6 +10,7 @@ from fikit.protocol import Event, Subscribe
 
 from fikitctl.invocation import Invocation
 from fikitctl.output import print_json
+from fikitctl.plain import one_line
 from fikitctl.verb import Verb
 
 
@@ -22,7 +23,7 @@ def event_text(event: Event) -> str:
         f"{name}={value if isinstance(value, str | int | float) else json.dumps(value, default=str)}"
         for name, value in event.detail.items()
     ]
-    return " ".join([f"{clock}.{int(event.unix % 1 * 1000):03}", event.kind, *fields])
+    return one_line(" ".join([f"{clock}.{int(event.unix % 1 * 1000):03}", event.kind, *fields]))
 
 
 @click.command(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any, Final, Literal
 
 import click
@@ -15,6 +14,7 @@ from fikitctl.commands.submit import (
     checked_command,
     environment_with,
     gpus_with,
+    here,
     work_options,
 )
 from fikitctl.failures import CommandError, ExitCode
@@ -54,18 +54,18 @@ def run(
     125: fikitd refused it; 126, 127: the command could not be executed, or was not found.
     Signals are passed on. --timeout limits the wait for a place, not the command.
     """
-    request = foreground_job(
-        invocation,
-        command,
-        variables,
-        own_driver,
-        priority=priority,
-        gpus=gpus,
-        memory_limit_bytes=memory,
-        name=name,
-        isolated=isolate,
-    )
     try:
+        request = foreground_job(
+            invocation,
+            command,
+            variables,
+            own_driver,
+            priority=priority,
+            gpus=gpus,
+            memory_limit_bytes=memory,
+            name=name,
+            isolated=isolate,
+        )
         return run_job(invocation, request)[0]
     except CommandError as failure:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
@@ -86,7 +86,7 @@ def foreground_job(
     return Submit(
         command=checked_command(command),
         environment=environment,
-        directory=os.getcwd(),
+        directory=here(),
         foreground=True,
         gpus=gpus_with(gpus or [], environment),
         **options,

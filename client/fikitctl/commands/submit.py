@@ -92,6 +92,21 @@ def _is_text(text: str) -> bool:
     return True
 
 
+def absolute(directory: str | None) -> str:
+    """A directory as the daemon needs it; none: the current one."""
+    if directory is not None and os.path.isabs(directory):
+        return os.path.normpath(directory)
+    return os.path.normpath(os.path.join(here(), directory or ""))
+
+
+def here() -> str:
+    """The current directory."""
+    try:
+        return os.getcwd()
+    except OSError as error:
+        raise refused(f"the current directory: {error.strerror}", "go to another one") from None
+
+
 def checked_command(command: tuple[str, ...]) -> list[str]:
     """The command, if it can travel."""
     if not all(_is_text(word) for word in command):
@@ -133,7 +148,7 @@ def submit(
         Submit(
             command=checked_command(command),
             environment=environment,
-            directory=os.path.abspath(directory or os.getcwd()),
+            directory=absolute(directory),
             priority=priority,
             gpus=gpus_with(gpus, environment),
             memory_limit_bytes=memory,

@@ -14,6 +14,7 @@ from fikit.protocol import GetStatus, ListSessions, Sessions, Status, Usage, pri
 from fikitctl.commands.status import gpu_columns
 from fikitctl.invocation import Invocation
 from fikitctl.output import print_json
+from fikitctl.plain import one_line
 from fikitctl.quantities import DURATION, size_text
 from fikitctl.rates import Rate, rates
 from fikitctl.tables import PLAIN, Column, table
@@ -73,13 +74,13 @@ def _screen(status: Status, found: list[Rate]) -> RenderableType:
 
     state = "accepting work" if status.draining is None else f"draining: {status.draining}"
     counts = f"{status.jobs_running} jobs running, {status.jobs_queued} queued, {status.sessions} sessions"
-    parts: list[RenderableType] = [Text(f"fikitd {status.daemon}  {state}  {counts}"), Text()]
+    parts: list[RenderableType] = [Text(one_line(f"fikitd {status.daemon}  {state}  {counts}")), Text()]
     for columns, records in ((gpu_columns(), status.gpus), (rate_columns(), found)):
         drawn = Table(box=None, header_style="bold", padding=(0, 1))
         for column in columns:
             drawn.add_column(column.name.upper(), justify="right" if column.right else "left")
         for record in records:
-            drawn.add_row(*(Text(column.text(record)) for column in columns), style=_style(record))
+            drawn.add_row(*(Text(column.cell(record)) for column in columns), style=_style(record))
         parts += [drawn, Text()]
     return Group(*parts)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +107,39 @@ def test_unknown_column(daemon: Daemon, fikitctl: Fikitctl) -> None:
     assert result.code == 1
     assert "colour" in result.err
     assert "max_sessions" in result.err
+
+
+def spoken(shell: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """A process of its own, called by a shell."""
+    program = f"{sys.executable} -P -c 'from fikitctl.main import main; main()'"
+    return subprocess.run(
+        ["/bin/sh", "-c", shell.replace("fikitctl", program)],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+        cwd=directory,
+    )
+
+
+def test_output_that_cannot_be_written(daemon: Daemon) -> None:
+    daemon.script[protocol.ListTenants] = protocol.Tenants(tenants=[])
+    for verb in ("tenants", "tenants --json", "completion bash"):
+        full = spoken(f"fikitctl {verb} >/dev/full")
+        assert (full.returncode, full.stderr.count("No space left"), full.stderr.count("\n")) == (1, 1, 1)
+        closed = spoken(f"fikitctl {verb} >&-")
+        assert (closed.returncode, closed.stderr) == (0, "")
+    assert spoken("fikitctl tenants --nonsense 2>&- <&-").returncode == 2
+
+
+@pytest.mark.usefixtures("daemon")
+def test_a_directory_that_is_gone(tmp_path: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    for verb, code in (("submit", 1), ("run", 125)):
+        result = spoken(f"mkdir -p {gone}; cd {gone}; rmdir {gone}; fikitctl {verb} -- true")
+        assert result.returncode == code
+        assert result.stderr.startswith("fikitctl: the current directory: No such file or directory\n")
 
 
 def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:

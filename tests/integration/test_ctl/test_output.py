@@ -256,6 +256,24 @@ def test_a_bare_command_is_status(daemon: Daemon, fikitctl: Fikitctl) -> None:
     assert "GPU%" in fikitctl("top", "--interval", "50ms").out
 
 
+def test_other_people_s_words_do_not_steer_the_terminal(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    evil = "a\nb\x1b[31m\u202e"
+    job = msgspec.structs.replace(JOB, name=evil, command=[evil], reason="first\n  second\x07")
+    daemon.script[ListJobs] = Jobs(jobs=[job])
+    daemon.script[ListSessions] = Sessions(sessions=[])
+    listed = fikitctl("ps", "--no-header", "--format", "id,name,reason").out
+    assert listed == "job-1  a\\nb\\x1b[31m\\u202e  first\\n  second\\x07\n"
+    daemon.script[Show] = Shown(job=job)
+    shown = fikitctl("show", "job-1").out.splitlines()
+    assert shown[1] == "name          a"
+    assert shown[2] == "              b\\x1b[31m\\u202e"
+    daemon.script[Show] = protocol.Failure(code="not_found", message=evil, hint=evil)
+    assert fikitctl("show", "job-1").err == ("fikitctl: a\nb\\x1b[31m\\u202e\n  hint: a\nb\\x1b[31m\\u202e\n")
+    daemon.script[Subscribe] = [Event(kind="drain_started", unix=NOW, detail={"reason": evil})]
+    told = fikitctl("events", "--count", "1").out
+    assert told.endswith("drain_started reason=a\\nb\\x1b[31m\\u202e\n")
+
+
 def _output(request: ReadLogs) -> Logs:
     data = {"stdout": b"out \xff\n", "stderr": b"err\n"}[request.stream][request.offset :]
     over = request.follow and not data

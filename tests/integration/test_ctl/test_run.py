@@ -75,6 +75,21 @@ def test_a_signal_is_passed_on(admitting: Daemon) -> None:
         assert child.wait(10) == 5
 
 
+def test_a_signal_for_a_child_that_is_another_s_by_now_is_lost(admitting: Daemon) -> None:
+    """Of another user, say: sudo. Here it is a group that is gone, as its leader went to another one."""
+    code = (
+        "import os, time; child = os.fork()\n"
+        "if child == 0: os.setpgid(0, 0); print('ready', flush=True); time.sleep(1000)\n"
+        "while os.getpgid(child) != child: time.sleep(0.01)\n"
+        "os.setpgid(0, child); print('gone', flush=True); time.sleep(0.5); os.kill(child, 9); os._exit(6)"
+    )
+    with subprocess.Popen([*START, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert sorted(child.stdout.readline() for _ in range(2)) == ["gone\n", "ready\n"]
+        child.send_signal(signal.SIGUSR1)
+        assert child.wait(10) == 6
+
+
 def test_a_child_killed_by_a_signal_gives_128_and_its_number(admitting: Daemon) -> None:
     assert run("sh", "-c", "kill -KILL $$").returncode == 137
     assert admitting.of(JobFinished)[-1].exit_code == 137
