@@ -85,11 +85,11 @@ class ExecutorSection(Section, frozen=True):
         list[str],
         Meta(description="Program and first arguments of an executor; empty: the one that comes along."),
     ] = field(default_factory=list)
-    start_seconds: Annotated[Seconds, Meta(description="An executor must accept connections within.")] = 60.0
+    start_seconds: Annotated[Interval, Meta(description="An executor must accept connections within.")] = 60.0
     idle_seconds: Annotated[Seconds, Meta(description="Stop an executor without sessions after.")] = 30.0
     heartbeat_seconds: Annotated[Interval, Meta(description="Ask each executor this often.")] = 1.0
     unresponsive_seconds: Annotated[
-        Seconds, Meta(description="An executor that has not answered for this long is reported.")
+        Interval, Meta(description="An executor that has not answered for this long is reported.")
     ] = 10.0
     kill_unresponsive: Annotated[bool, Meta(description="And killed, so that a new one can serve.")] = True
     log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20
@@ -146,7 +146,7 @@ class ProfilesSection(Section, frozen=True):
     """What is learnt about kernels."""
 
     interval_seconds: Annotated[
-        Seconds, Meta(description="Take what executors have learnt, and save accounts, this often.")
+        Interval, Meta(description="Take what executors have learnt, and save accounts, this often.")
     ] = 30.0
 
 

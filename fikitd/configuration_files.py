@@ -22,12 +22,15 @@ DEFAULT_FILE: Final = Path("/etc/fikitd/fikitd.toml")
 def load(file: Path | None) -> Configuration:
     """The configuration; ``None`` is the default file, which need not exist. Blocking. ConfigurationError."""
     main = file or Path(os.environ.get("CONFIGURATION_DIRECTORY", DEFAULT_FILE.parent)) / DEFAULT_FILE.name
-    if file is not None and not file.is_file():
-        raise ConfigurationError(f"{file}: no such file")
     merged: dict[str, Any] = {}
-    for path in [main, *sorted((main.parent / "conf.d").glob("*.toml"))]:
-        if path.is_file():
-            merged = merge(merged, read(path))
+    try:
+        if file is not None and not file.is_file():
+            raise ConfigurationError(f"{file}: no such file")
+        for path in [main, *sorted((main.parent / "conf.d").glob("*.toml"))]:
+            if path.is_file():
+                merged = merge(merged, read(path))
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: {error.strerror}") from None
     return convert(merged, main)
 
 
@@ -37,6 +40,8 @@ def read(path: Path) -> dict[str, Any]:
         table = tomllib.loads(path.read_text())
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigurationError(f"{path}: {error}") from None
+    except RecursionError:
+        raise ConfigurationError(f"{path}: it is nested too deeply") from None
     convert(table, path)
     return table
 

@@ -52,6 +52,9 @@ class Daemon:
     profiles: Profiles = field(init=False)
     traces: Traces = field(init=False)
     draining: str | None = None
+    """Why an administrator had it refuse new work, which is remembered."""
+    ending: bool = False
+    """After SIGTERM; there is no way back."""
     stopping: bool = False
     """The drain after SIGTERM is over: executors are being stopped."""
     version: str = __version__
@@ -86,7 +89,7 @@ class Daemon:
             self.events,
             self.place_job,
         )
-        self.jobs.admits = lambda: self.draining is None
+        self.jobs.admits = lambda: self.refusing is None
         self.jobs.max_running = lambda: self.configuration.jobs.max_running
         self.jobs.keep_ended = lambda: self.configuration.jobs.keep_ended
 
@@ -113,6 +116,11 @@ class Daemon:
         await self.jobs.settle()
         await self.sessions.settle()
 
+    @property
+    def refusing(self) -> str | None:
+        """Why new work is refused; None: it is not."""
+        return "the daemon is ending" if self.ending else self.draining
+
     # --- who may what ----------------------------------------------------------------------------
 
     def allowance(self, peer: Peer) -> Allowance:
@@ -135,8 +143,8 @@ class Daemon:
 
     def check_open(self) -> None:
         """Raises Draining while no new work is taken."""
-        if self.draining is not None:
-            raise Draining(f"the daemon is draining: {self.draining or 'no reason given'}", "try again later")
+        if self.refusing is not None:
+            raise Draining(f"the daemon is draining: {self.refusing or 'no reason given'}", "try again later")
 
     def job_of(self, peer: Peer, target: str) -> Job:
         """A job the peer may see. Raises NotFound, in the same words for one that is not his."""

@@ -48,7 +48,9 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         passed = passed_sockets()
         directories.lock(places, with_socket=not passed)
         listening = passed or [make_socket(places.socket, configuration.daemon)]
-        trio.run(serve, configuration, places, devices, listening, file)
+        port = configuration.metrics.port
+        scraped = metrics.listen_http(port) if port else None
+        trio.run(serve, configuration, places, devices, listening, scraped, file)
     except (ConfigurationError, DeviceUnavailableError, AlreadyRunningError, OSError, RequestError) as error:
         click.echo(f"fikitd: {error}", err=True)
         sys.exit(1)
@@ -59,6 +61,7 @@ async def serve(
     places: Directories,
     devices: list[DeviceSpec],
     listening: list[socket.socket],
+    scraped: socket.socket | None,
     file: Path | None,
 ) -> None:
     """The daemon: one nursery. Executors are taken over before jobs, jobs before anybody is served."""
@@ -73,8 +76,8 @@ async def serve(
             nursery.start_soon(Listener(daemon).run, each)
         nursery.start_soon(keep_books, daemon)
         nursery.start_soon(feed_watchdog, daemon)
-        if configuration.metrics.port:
-            nursery.start_soon(metrics.serve_http, daemon, configuration.metrics.port)
+        if scraped is not None:
+            nursery.start_soon(metrics.serve_http, daemon, scraped)
         gpus = ", ".join(device.name for device in devices)
         structlog.get_logger().info("serving", socket=str(places.socket), gpus=gpus, version=__version__)
         notify("READY=1", f"STATUS=Serving {gpus}")

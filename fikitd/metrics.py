@@ -6,8 +6,10 @@ device time. The names follow prometheus.io/docs/practices/naming.
 
 from __future__ import annotations
 
+import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -23,6 +25,8 @@ from fikitd.tenants.peer import user_name
 if TYPE_CHECKING:
     from fikitd.daemon import Daemon
 
+HOST: Final = "127.0.0.1"
+BACKLOG: Final = 64
 NANOSECONDS: Final = 1e9
 USAGE_COUNTERS: Final = {
     "fikit_gpu_seconds": ("gpu_ns", NANOSECONDS, "Device time that operations took."),
@@ -168,9 +172,19 @@ async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
     return generate_latest(registry).decode()
 
 
-async def serve_http(daemon: Daemon, port: int) -> None:
-    """``GET /metrics`` on 127.0.0.1, one request a connection (HTTP/1.0: all a scraper needs)."""
-    await trio.serve_tcp(lambda stream: answer_http(daemon, stream), port, host="127.0.0.1")
+def listen_http(port: int) -> socket.socket:
+    """Where scrapers connect. Blocking. Raises OSError."""
+    try:
+        return socket.create_server((HOST, port), backlog=BACKLOG)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot serve metrics: {error.strerror}", f"{HOST}:{port}") from None
+
+
+async def serve_http(daemon: Daemon, listening: socket.socket) -> None:
+    """``GET /metrics``, one request a connection (HTTP/1.0: all a scraper needs)."""
+    listening.setblocking(False)
+    listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+    await trio.serve_listeners(partial(answer_http, daemon), [listener])
 
 
 async def answer_http(daemon: Daemon, stream: trio.SocketStream) -> None:

@@ -55,7 +55,7 @@ async def end_gracefully(daemon: Daemon, patience: trio.CancelScope, whole: trio
     """Refuse new work, wait for what runs, end what still does, then the daemon."""
     seconds = daemon.configuration.daemon.drain_seconds
     notify("STOPPING=1", "STATUS=Draining")
-    daemon.draining = "the daemon is ending"
+    daemon.ending = True
     daemon.events.tell("daemon_ending", drain_seconds=seconds)
     patience.deadline = trio.current_time() + seconds
     with patience:

@@ -57,6 +57,9 @@ def test_reload(daemon: Daemon, client: Client) -> None:
     daemon.configure("[device.typo]\nx = 1\n")
     daemon.process.send_signal(signal.SIGHUP)
     assert "typo" in next_event(client, "reload_refused").detail["reason"]
+    daemon.configure("[metrics]\nport = " + "[" * 20_000)
+    daemon.process.send_signal(signal.SIGHUP)
+    assert "nested" in next_event(client, "reload_refused").detail["reason"]
     daemon.configure("[jobs]\nmax_running = 0\n")
     daemon.process.send_signal(signal.SIGHUP)
     next_event(client, "reloaded")
@@ -92,6 +95,24 @@ def test_sigterm_waits_for_what_runs(stopped_daemon: Daemon) -> None:
     assert client.receive()[1].job.state == "finished"
     assert stopped_daemon.process.wait(20) == 0
     stopped_daemon.process = None
+
+
+def test_a_daemon_that_ends_takes_no_new_work_whatever_it_is_told(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("drain_seconds = 0.0", "drain_seconds = 300.0"))
+    client = stopped_daemon.start().client()
+    events = stopped_daemon.client()
+    events.send(p.Subscribe())
+    assert isinstance(client.ask(p.OpenSession(name="stays")), p.SessionOpened)
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.send_signal(signal.SIGTERM)
+    next_event(events, "daemon_ending")
+    assert client.ask(p.Undrain()) == p.Done()
+    assert client.ask(p.Submit(command=["true"], environment={}, directory="/")).code == "draining"
+    assert client.ask(p.GetStatus()).draining == "the daemon is ending"
+    assert client.ask(p.Drain(reason="maintenance")) == p.Done()
+    assert stopped_daemon.stop() == 0
+    assert stopped_daemon.start().client().ask(p.GetStatus()).draining == "maintenance"
 
 
 def test_second_sigterm_ends_jobs_and_executors(stopped_daemon: Daemon) -> None:
@@ -200,6 +221,24 @@ def test_metrics_over_http(stopped_daemon: Daemon) -> None:
         assert b'fikit_sessions{gpu="0"' in answer.read()
     with pytest.raises(urllib.error.HTTPError, match="404"):
         urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20)
+
+
+def test_a_port_that_is_taken_is_named(stopped_daemon: Daemon) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        stopped_daemon.configure(f"[metrics]\nport = {port}\n")
+        result = subprocess.run(
+            stopped_daemon.command(),
+            env=stopped_daemon.environment(),
+            capture_output=True,
+            text=True,
+            timeout=20,
+            check=False,
+        )
+    assert result.returncode == 1
+    assert result.stderr.startswith("fikitd: ")
+    assert f"'127.0.0.1:{port}'" in result.stderr
+    stopped_daemon.configure()
 
 
 def test_events_are_only_the_peers_own(daemon: Daemon, client: Client, as_user: Any) -> None:

@@ -57,7 +57,7 @@ async def get_status(caller: Caller, request: GetStatus) -> Reply:
         daemon=daemon.version,
         pid=os.getpid(),
         uptime_seconds=time.monotonic() - daemon.started_at,
-        draining=daemon.draining,
+        draining=daemon.refusing,
         sessions=len(daemon.sessions.living),
         jobs_running=sum(state in ("running", "paused") for state in states),
         jobs_queued=states.count("queued"),

@@ -28,6 +28,21 @@ def test_a_file_that_is_wrong_is_named_with_its_key(fikitctl: Fikitctl, tmp_path
     assert "max_runing" in result.err
 
 
+@pytest.mark.parametrize(
+    "key", ["executor.start_seconds", "executor.unresponsive_seconds", "profiles.interval_seconds"]
+)
+def test_no_time_at_all_is_wrong(fikitctl: Fikitctl, tmp_path: Path, key: str) -> None:
+    section, name = key.split(".")
+    file = tmp_path / "fikitd.toml"
+    file.write_text(f"[{section}]\n{name} = 0.0\n")
+    result = fikitctl("config", "check", str(file))
+    assert (result.code, key in result.err) == (1, True)
+
+
+def test_a_file_that_cannot_be_looked_for(fikitctl: Fikitctl) -> None:
+    assert "File name too long" in fikitctl("config", "check", "x" * 300).err
+
+
 def test_a_file_that_is_not_there(fikitctl: Fikitctl, tmp_path: Path) -> None:
     assert fikitctl("config", "check", str(tmp_path / "none.toml")).code == 1
 
