@@ -235,6 +235,19 @@ def test_output_on_a_full_disk_is_cut_and_says_so(stopped_daemon: Daemon, small_
     assert client.ask(p.OpenSession(name="full")).code == "unavailable"
 
 
+def test_jobs_are_followed_without_inotify(stopped_daemon: Daemon) -> None:
+    refused = "lambda *_: (ctypes.set_errno(errno.EMFILE), -1)[1]"
+    watch = "fikitd.file_watch._libc.inotify_init1"
+    stopped_daemon.prologue = f"import ctypes, errno, fikitd.file_watch; {watch} = {refused}; "
+    client = stopped_daemon.start().client()
+    job = client.ask(submit("sleep 0.5; echo up; sleep 1000")).job.job
+    until(client, job, b"up")
+    while (pid := client.ask(p.Show(target=job)).job.pid) is None:
+        pass
+    os.kill(pid, 9)
+    assert wait_for(client, job).exit_code == 137
+
+
 def niceness(pid: int) -> list[int]:
     """Of a process and, where the kernel has them, of its session's autogroup."""
     autogroup = Path(f"/proc/{pid}/autogroup")
