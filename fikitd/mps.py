@@ -23,7 +23,8 @@ import trio
 
 from fikitd.events import Events
 from fikitd.launch import Launch, launch
-from fikitd.processes import Process, start_time
+from fikitd.process_times import start_time
+from fikitd.processes import Process
 
 CONTROL: Final = "nvidia-cuda-mps-control"
 UNIT: Final = "fikitd-executor-mps"

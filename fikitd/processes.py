@@ -56,15 +56,6 @@ class Process:
         os.close(self._pidfd)
 
 
-def start_time(pid: int) -> int | None:
-    """Clock ticks after boot at which the process of this pid began: with the pid, its identity on disk."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return None
-    return int(stat.rpartition(")")[2].split()[19])
-
-
 async def spawn(command: Sequence[str], environment: Mapping[str, str], output: Path) -> Process:
     """Start a program in a session of its own, both outputs appended to ``output``. Raises OSError."""
 

@@ -24,7 +24,8 @@ from fikitd.jobs.records import LAST_JOB, JobRecords, saving
 from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_foreground, foreground_process
 from fikitd.launch import EndedAtOnce
 from fikitd.placement import MachineFull
-from fikitd.processes import Process, start_time
+from fikitd.process_times import start_time
+from fikitd.processes import Process
 from fikitd.session import Session
 from fikitd.sessions import Sessions
 from fikitd.store import Store

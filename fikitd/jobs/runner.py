@@ -2,7 +2,8 @@
 
 It switches to the submitting user only in the child, so the user can change neither the output files nor
 the exit code. It is the command's parent, so the signal it sends always reaches the right process group.
-When the command ends, what is left of its process group is killed, so a job that is over holds nothing.
+When the command ends, what is left of its process group is killed, so a job that is over holds nothing; the
+daemon does that when the runner itself was killed.
 Standard library only, one thread: it may fork safely and starts quickly.
 """
 
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from fikitd.jobs import files
+from fikitd.process_times import start_time
 
 CHUNK_BYTES: Final = 65536
 MARK_ROOM_BYTES: Final = 8192
@@ -89,7 +91,8 @@ class Runner:
             return
         self._pid, error = self._start()
         with suppress(OSError):  # a disk that is full just now: the pid is not shown then
-            files.write_whole(self._directory / files.STARTED, {"pid": self._pid, "unix": time.time()})
+            started = {"pid": self._pid, "began": start_time(self._pid), "unix": time.time()}
+            files.write_whole(self._directory / files.STARTED, started)
         pidfd = os.pidfd_open(self._pid)
         for output in self._outputs:
             os.close(output.writer)

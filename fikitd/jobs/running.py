@@ -6,10 +6,12 @@ Everything that touches files or forks happens in a thread. A background job's t
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -25,7 +27,8 @@ from fikitd.jobs import files
 from fikitd.jobs.model import Job
 from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
 from fikitd.niceness import nice_of, set_nice
-from fikitd.processes import Process, start_time
+from fikitd.process_times import start_time
+from fikitd.processes import Process
 from fikitd.quote import quoted
 from fikitd.scarcity import patiently
 
@@ -155,9 +158,18 @@ class JobProcesses:
         except OSError:
             found = None
         if not found or "exit_code" not in found:
+            await trio.to_thread.run_sync(self._end_orphan, job)
             log = self.place(job) / RUNNER_LOG
             return Ending(None, LOST + await trio.to_thread.run_sync(quoted, log))
         return Ending(int(found["exit_code"]), str(found.get("error", "")))
+
+    def _end_orphan(self, job: Job) -> None:
+        """A job that is over holds nothing: its runner cannot end what is left of the command any more."""
+        with suppress(OSError):
+            started = files.read(self.place(job) / files.STARTED) or {}
+            pid, began = started.get("pid"), started.get("began")
+            if isinstance(pid, int) and began is not None and start_time(pid) == began:
+                os.killpg(pid, signal.SIGKILL)
 
     async def kill(self, job: Job, number: int, grace_ms: int) -> None:
         """Ask the runner to, whether it listens yet or not. Raises Unavailable when the disk refuses."""

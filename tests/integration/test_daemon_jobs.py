@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
@@ -110,14 +112,29 @@ def test_killed_daemon_takes_its_jobs_over(daemon: Any, client: Any) -> None:
     assert not os.path.exists(f"/proc/{pid}")
 
 
+@pytest.mark.parametrize("away", [False, True])
+def test_a_job_whose_runner_is_killed_leaves_no_process(daemon: Any, client: Any, away: bool) -> None:
+    job = client.ask(submit("sleep 1000 & echo $!; wait")).job.job
+    child = int(until(client, job, b"\n"))
+    while (pid := client.ask(p.Show(target=job)).job.pid) is None:
+        pass
+    runner = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    ended = os.pidfd_open(child)
+    if away:
+        daemon.stop(signal.SIGKILL)
+    os.kill(runner, signal.SIGKILL)
+    again = daemon.start().client() if away else client
+    assert wait_for(again, job).state == "lost"
+    assert select.select([ended], [], [], 10)[0]
+    os.close(ended)
+
+
 def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any) -> None:
     job = client.ask(submit("echo up; sleep 0.2; exit 5")).job
     until(client, job.job, b"up")
     pid = client.ask(p.Show(target=job.job)).job.pid
     ended = os.pidfd_open(pid)
     daemon.stop(signal.SIGKILL)
-    import select
-
     assert select.select([ended], [], [], 10)[0]
     os.close(ended)
     daemon.start()
@@ -131,6 +148,7 @@ import os, signal, sys
 sys.path.append({root!r})
 from pathlib import Path
 from tests.integration.conftest import Client
+import pytest
 from fikit import protocol as p
 client = Client(Path(os.environ["FIKIT_SOCKET"]))
 print(client.ask(p.OpenSession(name="busy", job=os.environ["FIKIT_JOB"])), flush=True)

@@ -1,0 +1,14 @@
+"""When a process began: with its pid its identity, also on disk. Standard library only."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def start_time(pid: int) -> int | None:
+    """Clock ticks after boot at which the process of this pid began; None when there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
