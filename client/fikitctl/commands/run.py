@@ -108,23 +108,37 @@ def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
             # Its reply is read later: signals for the child must not wait for the daemon.
             started = _told(control, JobStarted(job=job, pid=pid))
             exit_code = child.wait()
-        ended = _told(control, JobFinished(job=job, exit_code=exit_code))
-        _answered(control, [identifier for identifier in (started, ended) if identifier is not None])
+        report = JobFinished(job=job, exit_code=exit_code)
+        ended = _told(control, report)
+        try:
+            if not _answered(control, [started, ended]):
+                _tell_successor(invocation, report)
+        except (OSError, ProtocolError, RefusedError) as error:
+            note(f"the daemon did not take the job's end: {error}")
     return exit_code, job
 
 
 def _told(control: Connection, report: Request) -> int | None:
-    """Send a report; None, with a note, where nobody is there: the command goes on, its result stands."""
+    """Send a report; None where nobody is there: the command goes on, its result stands."""
     try:
         return control.send(report)
-    except ConnectionError as error:
-        note(f"the daemon went away meanwhile: {error}")
+    except ConnectionError:
         return None
 
 
-def _answered(control: Connection, identifiers: list[int]) -> None:
+def _answered(control: Connection, identifiers: list[int | None]) -> bool:
+    """Whether every report was answered; not where the daemon went away meanwhile."""
     try:
         for identifier in identifiers:
+            if identifier is None:
+                return False
             control.receive(identifier, timeout=_ANSWER_SECONDS)
-    except (OSError, ProtocolError, RefusedError) as error:
-        note(f"the daemon did not take the job's end: {error}")
+    except ConnectionError:
+        return False
+    return True
+
+
+def _tell_successor(invocation: Invocation, report: Request) -> None:
+    """The daemon that took the job over has not heard of it from us."""
+    with Connection(invocation.path, client="fikitctl", timeout=_ANSWER_SECONDS) as control:
+        control.request(report)

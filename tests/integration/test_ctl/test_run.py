@@ -125,6 +125,20 @@ def test_the_result_stands_when_the_daemon_goes_away(admitting: Daemon) -> None:
     assert "did not take the job's end" in ended.stderr
 
 
+def test_the_end_is_told_to_the_daemon_that_took_the_job_over(admitting: Daemon) -> None:
+    ended: list[JobFinished] = []
+
+    def taken_at_last(request: JobFinished) -> protocol.Reply:
+        ended.append(request)
+        return Done()
+
+    admitting.script[JobFinished] = taken_at_last
+    admitting.hang_up.add(JobStarted)
+    result = run("sh", "-c", "sleep 0.3; exit 3")
+    assert (result.returncode, result.stderr) == (3, "")
+    assert ended == [JobFinished(job="job-1", exit_code=3)]
+
+
 def test_the_child_leads_its_own_group(admitting: Daemon) -> None:
     ended = run(
         sys.executable, "-c", "import os; print(os.getpgrp() == os.getpid(), os.getpgrp() == os.getsid(0))"
