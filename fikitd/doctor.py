@@ -57,8 +57,9 @@ def directory_checks(directory: Path, name: str) -> Iterator[Check]:
         yield Check(name=f"{name} writable", ok=True, detail=str(directory))
     except OSError as error:
         yield Check(name=f"{name} writable", ok=False, detail=f"{directory}: {error.strerror}")
-    free = shutil.disk_usage(directory).free
-    yield Check(name=f"{name} free", ok=free >= LEAST_FREE_BYTES, detail=f"{free >> 20} MiB")
+    if directory.is_dir():
+        free = shutil.disk_usage(directory).free
+        yield Check(name=f"{name} free", ok=free >= LEAST_FREE_BYTES, detail=f"{free >> 20} MiB")
 
 
 def executor_checks(daemon: Daemon) -> Iterator[Check]:

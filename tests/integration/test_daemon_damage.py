@@ -208,6 +208,15 @@ def test_a_read_only_state_directory_is_named(stopped_daemon: Daemon, small_disk
     assert stopped_daemon.stop() == 0
 
 
+def test_the_doctor_names_a_directory_that_is_gone(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    gone = stopped_daemon.place / "run"
+    gone.rename(stopped_daemon.place / "elsewhere")
+    (wrong,) = [each for each in client.ask(p.Doctor()).checks if each.name.startswith("runtime directory")]
+    assert (wrong.ok, wrong.detail) == (False, f"{gone}: No such file or directory")
+    (stopped_daemon.place / "elsewhere").rename(gone)
+
+
 def test_clocks_that_jump_change_nothing(stopped_daemon: Daemon) -> None:
     """Wall-clock times are shown and never reckoned with: a job that ended before it began is only odd."""
     for offset in (0, 10_000_000, -10_000_000):
