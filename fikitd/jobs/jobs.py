@@ -86,11 +86,11 @@ class Jobs(JobRecords):
         """Its living sessions."""
         return [each for each in self._sessions.living.values() if each.job == job.job]
 
-    async def submit(self, draft: Job, environment: dict[str, str]) -> Job:
+    async def submit(self, draft: Job, command: list[str], environment: dict[str, str]) -> Job:
         """Queue a job; its number is decided here. Raises Unavailable when it cannot be kept."""
         job = replace(draft, number=self.next_number(), submitted_unix=time.time())
         if not job.foreground:
-            await self._processes.prepare(job, {**environment, "FIKIT_JOB": job.job})
+            await self._processes.prepare(job, command, {**environment, "FIKIT_JOB": job.job})
         try:
             await self._store.write(
                 [*saving(job), ("INSERT OR REPLACE INTO settings VALUES (?, ?)", (LAST_JOB, str(job.number)))]

@@ -35,6 +35,7 @@ class Job(Struct, frozen=True, kw_only=True):
     groups: tuple[int, ...]
     name: str
     command: list[str]
+    """As it is shown: the beginning of one that is very long."""
     directory: str
     priority: int
     gpu_asked: int | None

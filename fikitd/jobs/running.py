@@ -58,10 +58,10 @@ class JobProcesses:
         """The job's directory."""
         return self._directory / job.job
 
-    async def prepare(self, job: Job, environment: dict[str, str]) -> None:
+    async def prepare(self, job: Job, command: list[str], environment: dict[str, str]) -> None:
         """Write down what to run. Raises Unavailable when the disk refuses."""
         spec: dict[str, Any] = {
-            "command": job.command,
+            "command": command,
             "environment": environment,
             "directory": job.directory,
             "uid": job.uid,

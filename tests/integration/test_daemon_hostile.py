@@ -98,6 +98,23 @@ def test_output_without_end_is_cut(daemon: Daemon, client: Client) -> None:
     assert b"further output is discarded" in output.read_bytes()
 
 
+def test_commands_that_are_too_long_to_be_listed(daemon: Daemon, client: Client) -> None:
+    words = ["/bin/sh", "-c", "echo $# ${#1}; sleep 1000", "x", *["y" * 120_000] * 12]
+    jobs = []
+    for _ in range(16):
+        answer = client.ask(p.Submit(command=words, environment=dict(os.environ), directory="/"))
+        jobs.append(answer.job.job)
+        assert len("".join(answer.job.command)) < 3000
+    assert [each.job for each in client.ask(p.ListJobs()).jobs] == jobs
+    assert client.ask(p.ReadLogs(job=jobs[0], follow=True)).data == b"12 120000\n"
+    for job in jobs:
+        client.ask(p.Kill(target=job, signal=9))
+    far = p.Submit(command=["true"], environment={}, directory="/" + "d/" * 5000)
+    assert client.ask(far).code == "invalid"
+    long = client.ask(p.Submit(command=["n" * 5000], environment={}, directory="/")).job
+    assert (len(long.name), len(long.command[0])) == (200, 2003)
+
+
 def test_a_thousand_connections(stopped_daemon: Daemon) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < 4096:

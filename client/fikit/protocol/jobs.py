@@ -18,6 +18,7 @@ class JobRecord(Struct, frozen=True, kw_only=True):
     uid: int
     name: str
     command: list[str]
+    """The beginning of one that is very long."""
     directory: str
     priority: Level
     gpus: list[int]

@@ -27,6 +27,10 @@ from fikitd.jobs.model import Job
 from fikitd.placement import Ask, memory_limit, no_such_gpu
 
 LOG_CHUNK_BYTES: Final = 1 << 20
+MOST_SHOWN: Final = 2000
+"""Characters of a command."""
+MOST_NAME: Final = 200
+MOST_PATH_BYTES: Final = 4095
 SOCKET_VARIABLE: Final = "FIKIT_SOCKET"
 
 
@@ -38,7 +42,8 @@ async def submit(caller: Caller, request: Submit) -> Reply:
     daemon.check_priority(caller.peer, request.priority)
     check_room_ever(caller, request)
     surroundings = {SOCKET_VARIABLE: str(daemon.directories.socket)}
-    job = await daemon.jobs.submit(draft(caller, request), {**request.environment, **surroundings})
+    environment = {**request.environment, **surroundings}
+    job = await daemon.jobs.submit(draft(caller, request), request.command, environment)
     surroundings["FIKIT_JOB"] = job.job
     if not request.foreground:
         return Submitted(job=job.record(job.usage), environment=surroundings)
@@ -57,7 +62,9 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
         raise QuotaReached(f"you have {waiting} jobs queued and running, the most you may have")
     asked = gpus_asked(caller, request)
     if not os.path.isabs(request.directory):
-        raise InvalidRequest(f"directory {request.directory!r} is not an absolute path")
+        raise InvalidRequest(f"directory {request.directory[:MOST_SHOWN]!r} is not an absolute path")
+    if len(os.fsencode(request.directory)) > MOST_PATH_BYTES:
+        raise InvalidRequest(f"a directory's path has {MOST_PATH_BYTES} bytes at most")
     if any("\0" in text for text in (*request.command, request.directory)):
         raise InvalidRequest("command and directory cannot contain NUL")
     for name, value in request.environment.items():
@@ -95,8 +102,8 @@ def draft(caller: Caller, request: Submit) -> Job:
         uid=peer.uid,
         gid=peer.gid,
         groups=peer.groups,
-        name=request.name or Path(request.command[0]).name or "job",
-        command=request.command,
+        name=request.name or Path(request.command[0]).name[:MOST_NAME] or "job",
+        command=shown(request.command),
         directory=request.directory,
         priority=request.priority,
         gpu_asked=asked[0] if asked else None,
@@ -107,6 +114,17 @@ def draft(caller: Caller, request: Submit) -> Job:
         measured=request.measured,
         output_limit_bytes=min(request.output_limit_bytes or most, most),
     )
+
+
+def shown(command: list[str]) -> list[str]:
+    """As far as it is remembered: a list of jobs must fit into a frame, whatever they were called with."""
+    words, left = [], MOST_SHOWN
+    for word in command:
+        words.append(word if len(word) <= left else f"{word[:left]}...")
+        left -= len(word) + 1
+        if left < 0:
+            break
+    return words
 
 
 def own_foreground(caller: Caller, name: str) -> Job:
