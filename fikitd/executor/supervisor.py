@@ -41,6 +41,7 @@ from fikitd.executor.supervisor_launch import (
     domain_owner,
     left_behind,
     new_executor,
+    remove_oldest,
     start,
     trim,
 )
@@ -215,6 +216,9 @@ class Supervisor:
         executor.ended.set()
         with suppress(OSError):
             await trio.Path(executor.socket).unlink(missing_ok=True)
+        living = [each.log for each in self.executors.values()]
+        with suppress(OSError):
+            await trio.to_thread.run_sync(remove_oldest, executor.log.parent, living)
         if executor.process is not None:
             executor.process.close()
 

@@ -7,7 +7,7 @@ import re
 import secrets
 import stat
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,7 @@ from fikitd.scheduling.settings import SchedulingSection
 FIRST_RETRY_SECONDS: Final = 0.005
 CODE_CACHE: Final = "CUDA_CACHE_PATH"
 LAST_RETRY_SECONDS: Final = 0.1
+KEPT_LOGS: Final = 100
 
 
 def new_executor(device: DeviceSpec, domain: str, uid: int, runtime: Path, logs: Path) -> Executor:
@@ -109,6 +110,13 @@ async def connect(path: Path, *, listens: bool = False) -> ExecutorConnection:
 def left_behind(runtime: Path) -> list[Path]:
     """The sockets of executors that an earlier daemon started. Blocking."""
     return [path for path in runtime.glob("x-*.sock") if stat.S_ISSOCK(path.lstat().st_mode)]
+
+
+def remove_oldest(logs: Path, living: Collection[Path]) -> None:
+    """Of the logs of executors that have ended, keep the latest. Blocking."""
+    ended = [(log.stat().st_mtime, log) for log in logs.glob("x-*.log") if log not in living]
+    for _, log in sorted(ended)[: max(0, len(ended) - KEPT_LOGS)]:
+        log.unlink(missing_ok=True)
 
 
 def trim(log: Path, limit: int) -> None:

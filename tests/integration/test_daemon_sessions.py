@@ -138,6 +138,25 @@ def test_an_isolated_session_s_executor_ends_with_it(client: Any, daemon: Any) -
     assert [each.session for each in client.ask(p.ListSessions()).sessions] == [kept.session]
 
 
+def test_of_the_logs_of_executors_that_have_ended_the_latest_are_kept(stopped_daemon: Any) -> None:
+    stopped_daemon.prologue = "import fikitd.executor.supervisor_launch as launch; launch.KEPT_LOGS = 2; "
+    client, events = stopped_daemon.start().client(), stopped_daemon.client()
+    events.send(p.Subscribe())
+    lives = client.ask(p.OpenSession(name="lives")).session
+    names = [client.ask(p.Show(target=lives)).session.executor]
+    for number in range(4):
+        session = client.ask(p.OpenSession(name=f"ends-{number}", isolated=True)).session
+        names.append(client.ask(p.Show(target=session)).session.executor)
+        client.ask(p.Kill(target=session))
+        while (event := events.receive()[1]).kind != "executor_ended":
+            pass
+        assert event.detail["executor"] == names[-1]
+    logs = stopped_daemon.place / "state" / "logs"
+    while len(found := {each.stem for each in logs.glob("x-*.log")}) > 3:
+        pass
+    assert found == {names[0], *names[-2:]}
+
+
 def test_a_full_gpu_gives_the_place_of_an_idle_executor(stopped_daemon: Any) -> None:
     settings = stopped_daemon.config.read_text()
     stopped_daemon.configure(settings=settings.replace("[executor]", "[executor]\nmax_per_gpu = 2"))
