@@ -6,6 +6,7 @@ import re
 import signal as signals
 from collections.abc import Callable
 from fractions import Fraction
+from math import ceil
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
@@ -25,7 +26,7 @@ def parse_size(text: str) -> int:
     match = _SIZE.fullmatch(text.strip())
     if match is None:
         raise ValueError(f"{text!r} is no size: write it like 512M or 8G")
-    count = int(Fraction(match[1]) * _BINARY[match[2].upper()])
+    count = ceil(Fraction(match[1]) * _BINARY[match[2].upper()])
     if count > _MOST_BYTES:
         raise ValueError(f"{text!r} is more than there can be")
     return count

@@ -6,6 +6,7 @@ Everything that touches files or forks happens in a thread. A background job's t
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
@@ -143,12 +144,14 @@ class JobProcesses:
             return None
 
     async def started(self, job: Job) -> int:
-        """The pid of the command, once it runs."""
+        """The pid of the command, once it runs. Raises OSError."""
         path = self.place(job) / files.STARTED
         with await patiently(lambda: FileWatch(self.place(job))) as watch:
             while (found := await patiently(lambda: files.read(path))) is None:
                 await watch.changed()
-        return int(found["pid"])
+        if not isinstance(pid := found.get("pid"), int):
+            raise OSError(errno.EINVAL, "it names no process", str(path))
+        return pid
 
     async def ending(self, job: Job) -> Ending:
         """What the runner, which has ended, wrote down."""
@@ -157,7 +160,7 @@ class JobProcesses:
             found = await patiently(lambda: files.read(path))
         except OSError:
             found = None
-        if not found or "exit_code" not in found:
+        if not found or not isinstance(found.get("exit_code"), int):
             await trio.to_thread.run_sync(self._end_orphan, job)
             log = self.place(job) / RUNNER_LOG
             return Ending(None, LOST + await trio.to_thread.run_sync(quoted, log))

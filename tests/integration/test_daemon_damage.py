@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
 import sqlite3
@@ -206,6 +207,33 @@ def test_a_read_only_state_directory_is_named(stopped_daemon: Daemon, small_disk
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert stopped_daemon.start().client().ask(p.Show(target=kept)).job.state == "finished"
     assert stopped_daemon.stop() == 0
+
+
+def test_a_job_s_files_that_tell_nothing(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    submit = p.Submit(command=["/bin/sh", "-c", "echo up; sleep 1000"], environment={}, directory="/")
+    runs = client.ask(submit).job.job
+    ends = client.ask(submit).job.job
+    for job in (runs, ends):
+        while client.ask(p.Show(target=job)).job.pid is None:
+            pass
+    (ended, held) = (client.ask(p.Show(target=ends)).job.pid, stopped_daemon.place / "state" / "jobs")
+    stopped_daemon.stop(signal.SIGKILL)
+    connection = sqlite3.connect(stopped_daemon.place / "state" / "state.db")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+    (stopped_daemon.place / "state" / "state.db").unlink()  # it knows their processes
+    gone = os.pidfd_open(int(Path(f"/proc/{ended}/stat").read_text().rpartition(")")[2].split()[1]))
+    os.kill(ended, signal.SIGKILL)
+    assert select.select([gone], [], [], 10)[0]
+    os.close(gone)
+    (held / runs / "started").write_text('{"pie": 7}')
+    (held / ends / "exit").write_text('{"exit_code": "three"}')
+    again = stopped_daemon.start().client()
+    assert again.ask(p.Show(target=runs)).job.state == "running"
+    assert again.ask(p.Wait(job=ends)).job.state == "lost"
+    assert again.ask(p.Kill(target=runs, signal=9)) == p.Done()
+    assert again.ask(p.Wait(job=runs)).job.exit_code == 137
 
 
 def test_the_doctor_names_a_directory_that_is_gone(stopped_daemon: Daemon) -> None:

@@ -46,6 +46,7 @@ def test_sizes_that_nothing_has(text: str) -> None:
 
 def test_a_size_is_exact() -> None:
     assert parse_size("9007199254740993") == 9007199254740993
+    assert parse_size("0.0001") == 1  # 0 would be no limit at all
 
 
 @pytest.mark.parametrize("text", ["9" * 400, "100000d"])
