@@ -5,9 +5,8 @@
 // there for as long as the keys agree, and found again by its last keys when they do not; best where they
 // came as far behind a wait as now, which tells launches of the same kernel apart. Each position carries the
 // gap before the launch and how much that varied (both smoothed over the iterations), what it occupies, and
-// how long the GPU would have been idle since the session last waited, with the GPU to itself. Gaps and idle
-// times grow by an eighth an iteration at most: a program that once stood still will not again. Idle times
-// do so together, not each by itself: what a launch that comes late takes from one it gives to the next.
+// the idle time of the GPU between it and its predecessor as it would be with the GPU to itself. Gaps and
+// idle times grow by an eighth an iteration at most: a program that once stood still will not again.
 //
 // That gives: when the next launches come and what SMs they need; and the slack: the idle time until the
 // session waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
@@ -34,7 +33,8 @@ class Sequence {
         Nanoseconds duration = 0, block = 0;  // undisturbed
         Nanoseconds at = 0;                   // when it was issued
         Nanoseconds alone = 0;                // when it would have ended with the GPU to itself
-        Nanoseconds idle = 0;                 // since the first launch behind a wait
+        Nanoseconds pause = 0;                // idle time before it
+        Nanoseconds idle = 0;                 // that, summed since the session began
         uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
         uint32_t hash = 0;                    // of its key and the three before
         uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
@@ -71,7 +71,7 @@ class Sequence {
         entry.at = now;
         const Nanoseconds ready = now + latency;
         entry.alone = std::max(ready, before.alone) + entry.duration;
-        entry.idle = waited() ? 0 : before.idle + std::max<Nanoseconds>(0, ready - before.alone);
+        entry.pause = std::max<Nanoseconds>(0, ready - before.alone);
         entry.blocks = work.blocks;
         entry.per_sm = std::max<uint16_t>(1, work.per_sm);
         entry.engine = work.engine;
@@ -80,9 +80,7 @@ class Sequence {
             const Launch& old = at(cursor_);
             const Nanoseconds later = gap - old.gap;
             entry.gap = old.gap + std::min(later >> 2, (old.gap >> 3) + 1000);
-            const End& end = ends_[old.step % ends_.size()];
-            const Nanoseconds whole = end.step == old.step ? end.idle : old.idle;
-            entry.idle = std::min(entry.idle, old.idle + (whole >> 3) + 1000);
+            entry.pause = std::min(entry.pause, old.pause + (old.pause >> 3) + 1000);
             entry.deviation = old.deviation + ((std::abs(later) - old.deviation) >> 2);
             period_ = head_ - cursor_;
             entry.hash = old.hash;  // the keys up to here are those up to the cursor
@@ -91,6 +89,7 @@ class Sequence {
             entry.deviation = gap / 2;
             entry.hash = recent_hash();
         }
+        entry.idle = before.idle + entry.pause;
         entry.offset = before.offset + entry.gap;
         entry.ordinal = ordinal_;
         index_[entry.hash % index_.size()] = head_;
