@@ -29,8 +29,9 @@ void show_failed_assertions(Status error, const char* text);
 // What a call that synchronises with the device returns.
 [[gnu::always_inline]] inline CUresult synchronised(Device& device, Status status) {
     if (status != status::success) return result_of(status);
-    if ((load_relaxed(kernels_print) | load_relaxed(graph_memory_was_freed) |
-         load_relaxed(memory_is_closing)) != 0) [[unlikely]]
+    const unsigned prints = load_relaxed(kernels_print), freed = load_relaxed(graph_memory_was_freed),
+                   closing = load_relaxed(memory_is_closing);
+    if ((prints | freed | closing) != 0) [[unlikely]]
         settle(device);
     if (load_relaxed(device.failure) != 0) [[unlikely]]
         return static_cast<CUresult>(__atomic_exchange_n(&device.failure, 0, __ATOMIC_RELAXED));
