@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import structlog
 import trio
-from fikit.protocol import ProfileRecord
+from fikit.protocol import KernelProfile, ProfileRecord
 
 from fikitd.errors import Unavailable
 from fikitd.executor.messages import (
     ForgetProfiles,
-    KernelProfile,
     LoadProfiles,
     Ok,
     ProfilesTaken,
@@ -37,6 +36,9 @@ LISTED: Final = ", ".join(COLUMNS)
 AS_JSON: Final = {"grid", "block", "gaps"}
 MOST_LOADED: Final = 5_000
 """Entries that a new executor is given: the most sampled ones, well below the frame limit."""
+
+
+Kind = TypeVar("Kind", bound=KernelProfile)
 
 
 class Profiles:
@@ -61,7 +63,7 @@ class Profiles:
             return
         known = await self._store.readable(
             f"SELECT {LISTED} FROM profiles WHERE device=? ORDER BY samples DESC LIMIT ?",
-            lambda row: kernel_profile(record(row)),
+            lambda row: entry(row, KernelProfile),
             (executor.description.device_name, MOST_LOADED),
         )
         if known:
@@ -91,7 +93,7 @@ class Profiles:
     async def list(self, limit: int) -> list[ProfileRecord]:
         """The most sampled entries."""
         statement = f"SELECT {LISTED} FROM profiles ORDER BY samples DESC LIMIT ?"
-        return await self._store.readable(statement, record, (limit,))
+        return await self._store.readable(statement, lambda row: entry(row, ProfileRecord), (limit,))
 
     async def clear(self) -> None:
         """Forget all, here and in the executors. Raises Unavailable."""
@@ -113,15 +115,10 @@ def values(record: ProfileRecord) -> tuple[Any, ...]:
     return tuple(json.dumps(plain[name]) if name in AS_JSON else plain[name] for name in COLUMNS)
 
 
-def record(row: Row) -> ProfileRecord:
-    """A row as an entry."""
+def entry(row: Row, kind: type[Kind]) -> Kind:
+    """A row as an entry, with its device or without."""
     named = dict(zip(COLUMNS, row, strict=True))
-    return msgspec.convert(named | {name: json.loads(named[name]) for name in AS_JSON}, ProfileRecord)
-
-
-def kernel_profile(record: ProfileRecord) -> KernelProfile:
-    """As executors speak of it."""
-    return KernelProfile(**{name: getattr(record, name) for name in KernelProfile.__struct_fields__})
+    return msgspec.convert(named | {name: json.loads(named[name]) for name in AS_JSON}, kind)
 
 
 def profile_record(profile: KernelProfile, device: str) -> ProfileRecord:

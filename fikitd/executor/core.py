@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import msgspec
-from fikit.protocol import GateStatistics, TraceOperation, Usage
+from fikit.protocol import GateStatistics, KernelProfile, TraceOperation, Usage
 
 from fikitd import _core
-from fikitd.executor.messages import KernelProfile
 from fikitd.executor.set_up import Device
 from fikitd.scheduling.settings import SchedulingSection
 

@@ -15,8 +15,7 @@ from fikit.protocol import (
     Failure,
     GateStatistics,
     Identifier,
-    KernelGap,
-    KernelKey,
+    KernelProfile,
     Level,
     Name,
     TraceOperation,
@@ -167,24 +166,6 @@ class Traced(Answer, tag="traced", frozen=True):
     operations: list[TraceOperation]
     cursor: Count
     dropped: Count
-
-
-class KernelProfile(Struct, frozen=True, kw_only=True):
-    """A profile entry: the key, and durations of launches measured on the device."""
-
-    module: KernelKey
-    function: str
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: Bytes
-    samples: Count
-    median_ns: Count
-    p95_ns: Count
-    shortest_ns: Count = 0
-    block_ns: Count = 0
-    wrong: Count = 0
-    key: str = ""
-    gaps: list[KernelGap] = []
 
 
 class TakeProfiles(Ask, tag="take_profiles", frozen=True):

@@ -17,7 +17,7 @@ import sys
 from dataclasses import dataclass, field
 from typing import Any
 
-from fikit.protocol import Decoder, Failure, GateStatistics, TraceOperation, Usage, encode
+from fikit.protocol import Decoder, Failure, GateStatistics, KernelProfile, TraceOperation, Usage, encode
 
 from fikitd.executor import messages as m
 
@@ -73,7 +73,7 @@ class Double:
         self.beats = 0
         self.tracing = False
         self.deaf = False
-        self.loaded: list[m.KernelProfile] = []
+        self.loaded: list[KernelProfile] = []
 
     def run(self) -> None:
         while True:
@@ -180,11 +180,11 @@ class Double:
             return []
         return [TraceOperation(name, 0, "launch", "kernel", 1, 2, 3, 4, 0, 1, 0) for name in self.sessions]
 
-    def learnt(self) -> list[m.KernelProfile]:
+    def learnt(self) -> list[KernelProfile]:
         if not any(each.attach.name == "busy" for each in self.sessions.values()):
             return []
         shape = {"grid": (1, 1, 1), "block": (32, 1, 1), "shared_bytes": 0}
-        return [m.KernelProfile(module="ab", function="busy", samples=3, median_ns=10, p95_ns=20, **shape)]
+        return [KernelProfile(module="ab", function="busy", samples=3, median_ns=10, p95_ns=20, **shape)]
 
     def attach(self, identifier: int, ask: m.Attach) -> None:
         lifeline, pidfd = self.received.pop(0), self.received.pop(0)

@@ -18,13 +18,12 @@ class KernelGap(Struct, frozen=True, array_like=True):
     median_ns: Count
 
 
-class ProfileRecord(Struct, frozen=True, kw_only=True):
+class KernelProfile(Struct, frozen=True, kw_only=True):
     """What is known of one kernel key: durations are of the latest measured launches."""
 
     function: str
     module: KernelKey
     """Hash of the module's content."""
-    device: str
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: Bytes
@@ -40,6 +39,12 @@ class ProfileRecord(Struct, frozen=True, kw_only=True):
     key: str = ""
     """Hash of module, function and shape: how gaps name it."""
     gaps: list[KernelGap] = []
+
+
+class ProfileRecord(KernelProfile, frozen=True, kw_only=True):
+    """What is known of one kernel key on one model of device."""
+
+    device: str
 
 
 class ListProfiles(Request, tag="list_profiles", frozen=True):

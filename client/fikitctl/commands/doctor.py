@@ -13,11 +13,11 @@ import click
 from fikit.protocol import Check, Diagnosis, JobRecord, Show, Shown
 from fikit.protocol import Doctor as DoctorRequest
 
-from fikitctl.commands.run import foreground_job, run_job
-from fikitctl.commands.submit import FROM_THE_COMMAND_ON
+from fikitctl.commands.run import run_job
 from fikitctl.commands.work import unsupported_text
 from fikitctl.failures import CommandError, ExitCode, refused
 from fikitctl.invocation import Invocation, note
+from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions
 from fikitctl.output import print_json
 from fikitctl.plain import lines
 from fikitctl.verb import ANSWER_SECONDS, Verb
@@ -69,7 +69,7 @@ def _living(invocation: Invocation, job: str) -> JobRecord:
 
 def _examine(invocation: Invocation, command: tuple[str, ...]) -> int:
     """Run a command and tell what it called in vain; its exit code."""
-    exit_code, job = run_job(invocation, foreground_job(invocation, command))
+    exit_code, job = run_job(invocation, JobOptions(command=command).request(invocation, foreground=True))
     usage = _living(invocation, job).usage
     if invocation.as_json:
         print_json({"exit_code": exit_code, "unsupported": usage.unsupported})

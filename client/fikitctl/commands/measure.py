@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import Final, Literal
+from typing import Final
 
 import click
 from fikit.protocol import GetStatus, ListProfiles, ListSessions, Profiles, Sessions, Status
 
-from fikitctl.commands.run import foreground_job, run_job
-from fikitctl.commands.submit import FROM_THE_COMMAND_ON, work_options
+from fikitctl.commands.run import run_job
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
+from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.verb import Verb
 
 MOST: Final = 100_000
@@ -33,37 +33,15 @@ _SETTLE_SECONDS: Final = 5.0
         "fikitctl profile measure --priority high --gpus 0 -- ./infer --once",
     ],
 )
-@work_options
+@takes_job_options
 @click.option("--beside-others", is_flag=True, help="Even while other sessions use the GPU.")
 @click.pass_obj
-def measure(
-    invocation: Invocation,
-    priority: int,
-    gpus: list[int] | Literal["all"],
-    memory: int,
-    name: str | None,
-    isolate: bool,
-    variables: tuple[str, ...],
-    own_driver: bool,
-    command: tuple[str, ...],
-    beside_others: bool,
-) -> int:
+def measure(invocation: Invocation, job: JobOptions, beside_others: bool) -> int:
     """Run a command in the foreground and measure every launch; its exit code is ours.
 
     It must have the GPU to itself, or its kernels look longer than they are.
     """
-    request = foreground_job(
-        invocation,
-        command,
-        variables,
-        own_driver,
-        priority=priority,
-        gpus=gpus,
-        memory_limit_bytes=memory,
-        name=name,
-        isolated=isolate,
-        measured=True,
-    )
+    request = job.request(invocation, foreground=True, measured=True)
     status: Status = invocation.request(GetStatus())
     asked = request.gpus if request.gpus and request.gpus != "all" else [each.index for each in status.gpus]
     busy = [each for each in status.gpus if each.sessions and each.index in asked]
@@ -73,8 +51,8 @@ def measure(
             "wait until they are over, or measure --beside-others",
         )
     before = _samples(invocation)
-    exit_code, job = run_job(invocation, request)
-    _await_sessions(invocation, job)
+    exit_code, identifier = run_job(invocation, request)
+    _await_sessions(invocation, identifier)
     after = _samples(invocation)
     learnt = {key: count - before.get(key, 0) for key, count in after.items() if count > before.get(key, 0)}
     note(f"{len(learnt)} kernels measured, {sum(learnt.values())} launches")

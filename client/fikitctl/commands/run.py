@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal
+from typing import Final
 
 import click
 from fikit.control import Connection
 from fikit.errors import RefusedError
 from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Submit, Submitted
 
-from fikitctl.commands.submit import (
-    FROM_THE_COMMAND_ON,
-    checked_command,
-    environment_with,
-    gpus_with,
-    here,
-    work_options,
-)
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
 from fikitctl.invocation import Invocation, lift_deadline, note
+from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.verb import Verb
 
 _ANSWER_SECONDS: Final = 5.0
@@ -36,61 +29,20 @@ _ANSWER_SECONDS: Final = 5.0
         "fikitctl run --timeout 1m -p low -- ./batch.sh || echo $?",
     ],
 )
-@work_options
+@takes_job_options
 @click.pass_obj
-def run(
-    invocation: Invocation,
-    priority: int,
-    gpus: list[int] | Literal["all"],
-    memory: int,
-    name: str | None,
-    isolate: bool,
-    variables: tuple[str, ...],
-    own_driver: bool,
-    command: tuple[str, ...],
-) -> int:
+def run(invocation: Invocation, job: JobOptions) -> int:
     """Run a command as a job in the foreground; its exit code is ours.
 
     125: fikitd refused it; 126, 127: the command could not be executed, or was not found.
     Signals are passed on. --timeout limits the wait for a place, not the command.
     """
     try:
-        request = foreground_job(
-            invocation,
-            command,
-            variables,
-            own_driver,
-            priority=priority,
-            gpus=gpus,
-            memory_limit_bytes=memory,
-            name=name,
-            isolated=isolate,
-        )
-        return run_job(invocation, request)[0]
+        return run_job(invocation, job.request(invocation, foreground=True))[0]
     except CommandError as failure:
         if failure.exit_code not in (ExitCode.NOT_EXECUTABLE, ExitCode.COMMAND_NOT_FOUND):
             failure.exit_code = ExitCode.RUN_FAILED
         raise
-
-
-def foreground_job(
-    invocation: Invocation,
-    command: tuple[str, ...],
-    variables: tuple[str, ...] = (),
-    own_driver: bool = False,
-    gpus: list[int] | Literal["all"] | None = None,
-    **options: Any,
-) -> Submit:
-    """The request for a job that runs here."""
-    environment = environment_with(invocation, variables, own_driver)
-    return Submit(
-        command=checked_command(command),
-        environment=environment,
-        directory=here(),
-        foreground=True,
-        gpus=gpus_with(gpus or [], environment),
-        **options,
-    )
 
 
 def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:

@@ -1,0 +1,140 @@
+"""What ``submit``, ``run`` and ``profile measure`` take: a command, and what it is given."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import click
+from fikit import unmodified
+from fikit.protocol import PRIORITIES, Submit
+
+from fikitctl.failures import refused
+from fikitctl.invocation import Invocation, note
+from fikitctl.quantities import GPUS, PRIORITY, SIZE, parse_gpus
+
+FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
+"""Options after the command's name are the command's own."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """As the command line has them, by the options' names."""
+
+    command: tuple[str, ...]
+    priority: int = PRIORITIES["normal"]
+    gpus: list[int] | Literal["all"] = field(default_factory=list)
+    memory: int = 0
+    name: str | None = None
+    isolate: bool = False
+    variables: tuple[str, ...] = ()
+    own_driver: bool = False
+
+    def request(self, invocation: Invocation, directory: str | None = None, **more: Any) -> Submit:
+        """The job to ask for, in the directory (none: the current one)."""
+        if not all(_is_text(word) for word in self.command):
+            raise click.BadParameter("the command is not UTF-8", param_hint="COMMAND")
+        environment = self._environment(invocation)
+        return Submit(
+            command=list(self.command),
+            gpus=_gpus_with(self.gpus, environment),
+            environment=environment,
+            directory=_absolute(directory),
+            priority=self.priority,
+            memory_limit_bytes=self.memory,
+            name=self.name,
+            isolated=self.isolate,
+            **more,
+        )
+
+    def _environment(self, invocation: Invocation) -> dict[str, str]:
+        """Our environment, fikitd's libcuda.so.1 in front, and ``variables``.
+
+        What is not text cannot travel and is left out, with a note.
+        """
+        environment = dict(os.environ)
+        if not self.own_driver:
+            try:
+                environment |= unmodified.variables(invocation.path, environment)
+            except FileNotFoundError as error:
+                raise refused(str(error), "or run it with --own-driver") from None
+        for variable in self.variables:
+            name, equals, value = variable.partition("=")
+            if not equals or not name:
+                raise click.BadParameter(f"{variable!r} is not NAME=VALUE", param_hint="--env")
+            environment[name] = value
+        unsendable = [name for name, value in environment.items() if not _is_text(name + value)]
+        for name in unsendable:
+            del environment[name]
+            note(f"variable {name!r} is not UTF-8 and was left out")
+        return environment
+
+
+def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command of click's the options and COMMAND; it gets them as ``job``."""
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> Any:
+        job = JobOptions(**{name: given.pop(name) for name in JobOptions.__dataclass_fields__})
+        return command(job=job, **given)
+
+    options = (
+        click.option(
+            "-p", "--priority", type=PRIORITY, default="normal", show_default=True,
+            help="high, normal, low, or 0 (highest) to 9.",
+        ),
+        click.option(
+            "-g", "--gpus", "--gpu", type=GPUS, default="", metavar="N,...|all",
+            help="Which GPUs it sees, in this order; else one that the daemon chooses.",
+        ),
+        click.option("-m", "--memory", type=SIZE, default="0", help="Memory limit on each GPU: 8G, 512M."),
+        click.option("-n", "--name", help="A name to show; else the command's."),
+        click.option("--isolate", is_flag=True, help="Share no CUDA context with other work."),
+        click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable."),
+        click.option(
+            "--own-driver", is_flag=True, help="Let it load the driver's libcuda.so.1 instead of fikitd's."
+        ),
+        click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED),
+    )  # fmt: skip
+    taking: Callable[..., Any] = with_options
+    for option in reversed(options):
+        taking = option(taking)
+    return taking
+
+
+def _gpus_with(gpus: list[int] | Literal["all"], environment: dict[str, str]) -> list[int] | Literal["all"]:
+    """What ``--gpus`` says; else what our own CUDA_VISIBLE_DEVICES does, by the machine's numbers.
+
+    In the job's environment it would count the job's GPUs, so there it is left out then.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if gpus or not visible or environment.get("CUDA_VISIBLE_DEVICES") != visible:
+        return gpus
+    try:
+        gpus = parse_gpus(visible)
+    except ValueError:
+        return gpus
+    del environment["CUDA_VISIBLE_DEVICES"]
+    return gpus
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _absolute(directory: str | None) -> str:
+    """A directory as the daemon needs it; none: the current one."""
+    if directory is not None and os.path.isabs(directory):
+        return os.path.normpath(directory)
+    try:
+        here = os.getcwd()
+    except OSError as error:
+        raise refused(f"the current directory: {error.strerror}", "go to another one") from None
+    return os.path.normpath(os.path.join(here, directory or ""))
