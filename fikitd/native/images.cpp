@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
+#include <string_view>
 
 namespace fikit {
 
@@ -21,6 +22,8 @@ bool within(uint64_t offset, uint64_t bytes, uint64_t size) {
 }
 
 constexpr uint64_t elf_magic = 0x464c457f, fatbin_magic = 0xba55ed50;
+constexpr std::string_view archive_magic = "!<arch>\n";
+constexpr size_t member_header = 60;
 
 // As LZ4's block format has it; the driver unpacks without looking.
 bool is_lz4(Bytes packed, uint64_t expected) {
@@ -55,6 +58,13 @@ class Elf {
     const char* wrong() const {
         if (image_.size() < 64) return "ELF header beyond its end";
         if (at(4, 1) != 2 || at(18, 2) != cuda) return "not a 64-bit ELF image for GPUs";
+        return damaged();
+    }
+    // An object file of the host's, with fat binaries in sections of theirs, or an image.
+    const char* wrong_object() const;
+
+  private:
+    const char* damaged() const {
         const uint64_t size = image_.size(), segments = at(56, 2);
         if (count() > 0 && at(58, 2) != 64) return "ELF section table beyond its end";
         if (!within(table(), 64 * count(), size)) return "ELF section table beyond its end";
@@ -75,7 +85,6 @@ class Elf {
         return nullptr;
     }
 
-  private:
     static constexpr uint64_t symbols = 2, strings = 3, added = 4, nothing = 8, relocations = 9;
     static constexpr uint64_t reserved = 0xff00, cuda = 190;
 
@@ -88,6 +97,9 @@ class Elf {
     Bytes bytes(uint64_t index) const {
         if (type(index) == nothing) return {};
         return image_.subspan(at(section(index) + 24, 8), at(section(index) + 32, 8));
+    }
+    std::string_view name(uint64_t index) const {
+        return reinterpret_cast<const char*>(bytes(at(62, 2)).data()) + at(section(index), 4);
     }
     bool is_strings(uint64_t index) const {
         return index < count() && type(index) == strings && !bytes(index).empty() && bytes(index).back() == 0;
@@ -151,13 +163,86 @@ const char* check_entry(Bytes entry, uint64_t& size) {
     return elf ? Elf(entry.subspan(header, content)).wrong() : nullptr;
 }
 
-const char* check_fatbin(Bytes image) {
+const char* check_fatbin(Bytes image, uint64_t& size) {
     const uint64_t header = number(image, 6, 2), content = number(image, 8, 8);
     if (!within(header, content, image.size())) return "fatbin beyond its end";
+    size = header + content;
     for (Bytes left = image.subspan(header, content); !left.empty();) {
+        uint64_t entry = 0;
+        if (const char* wrong = check_entry(left, entry); wrong != nullptr) return wrong;
+        left = left.subspan(entry);
+    }
+    return nullptr;
+}
+
+bool is_elf(Bytes image) { return image.size() >= 64 && number(image, 0, 4) == elf_magic; }
+bool is_fatbin(Bytes image) { return image.size() >= 16 && number(image, 0, 4) == fatbin_magic; }
+
+const char* Elf::wrong_object() const {
+    if (at(4, 1) != 2) return "not a 64-bit object file";
+    if (const char* wrong = damaged(); wrong != nullptr) return wrong;
+    const bool hosts = at(18, 2) != cuda;
+    for (uint64_t i = 0; hosts && i < count(); ++i) {
+        if (name(i) != ".nv_fatbin" && name(i) != "__nv_relfatbin") continue;
         uint64_t size = 0;
-        if (const char* wrong = check_entry(left, size); wrong != nullptr) return wrong;
-        left = left.subspan(size);
+        for (Bytes left = bytes(i); !left.empty(); left = left.subspan(std::min(size, left.size()))) {
+            if (!is_fatbin(left)) return "object file with something else among its fatbins";
+            if (const char* wrong = check_fatbin(left, size); wrong != nullptr) return wrong;
+            size = (size + 7) / 8 * 8;
+        }
+    }
+    return nullptr;
+}
+
+// A number in ASCII, followed by blanks.
+bool read_decimal(Bytes digits, uint64_t& value) {
+    size_t at = 0;
+    for (value = 0; at < digits.size() && digits[at] >= '0' && digits[at] <= '9'; ++at)
+        value = value * 10 + (digits[at] - '0');
+    return at > 0 && std::ranges::all_of(digits.subspan(at), [](uint8_t each) { return each == ' '; });
+}
+
+// Where the members that define symbols begin, most significant byte first, and the symbols' names.
+bool is_symbol_table(Bytes table, uint64_t archive) {
+    if (table.size() < 4) return false;
+    const auto at = [&](uint64_t offset) {
+        return __builtin_bswap32(static_cast<uint32_t>(number(table, offset, 4)));
+    };
+    const uint64_t count = at(0);
+    if (count > table.size() / 4 - 1) return false;
+    for (uint64_t i = 1; i <= count; ++i)
+        if (!within(at(4 * i), member_header, archive)) return false;
+    const Bytes names = table.subspan(4 * (count + 1));
+    return static_cast<uint64_t>(std::ranges::count(names, 0)) >= count;
+}
+
+const char* check_object(Bytes object) {
+    uint64_t size = 0;
+    if (is_elf(object)) return Elf(object).wrong_object();
+    return is_fatbin(object) ? check_fatbin(object, size) : "neither an object file nor a fatbin";
+}
+
+// As System V and GNU write them.
+const char* check_archive(Bytes archive) {
+    uint64_t names = 0;  // bytes of those that are too long for a member's header
+    for (Bytes left = archive.subspan(archive_magic.size()); !left.empty();) {
+        uint64_t size = 0, name = 0;
+        if (left.size() < member_header || left[58] != '`' || left[59] != '\n' ||
+            !read_decimal(left.subspan(48, 10), size))
+            return "damaged header in an archive";
+        if (!within(member_header, size, left.size())) return "archive member beyond its end";
+        const Bytes member = left.subspan(member_header, size);
+        const bool special = left[0] == '/';
+        if (special && left[1] == '/') {
+            names = size;
+        } else if (special && left[1] == ' ') {
+            if (!is_symbol_table(member, archive.size())) return "damaged symbol table of an archive";
+        } else {
+            if (special && (!read_decimal(left.subspan(1, 15), name) || name >= names))
+                return "name of an archive member beyond its end";
+            if (const char* wrong = check_object(member); wrong != nullptr) return wrong;
+        }
+        left = left.subspan(std::min(member_header + size + size % 2, left.size()));
     }
     return nullptr;
 }
@@ -166,12 +251,21 @@ const char* check_fatbin(Bytes image) {
 
 const char* check_image(const std::vector<uint8_t>& image) {
     const Bytes given = Bytes(image).first(image.size() - 1);  // a NUL was added
-    if (given.size() >= 64 && number(given, 0, 4) == elf_magic) return Elf(given).wrong();
-    if (given.size() >= 16 && number(given, 0, 4) == fatbin_magic) return check_fatbin(given);
+    uint64_t size = 0;
+    if (is_elf(given)) return Elf(given).wrong();
+    if (is_fatbin(given)) return check_fatbin(given, size);
     for (size_t i = 0; i < std::min<size_t>(given.size(), 4096); ++i)
         if (given[i] != 0)
             return std::strchr("./ \t\r\n", given[i]) != nullptr ? nullptr : "neither PTX, ELF nor fatbin";
     return "neither PTX, ELF nor fatbin";
+}
+
+const char* check_linked(const std::vector<uint8_t>& image) {
+    const Bytes given = Bytes(image).first(image.size() - 1);
+    const size_t magic = archive_magic.size();
+    if (given.size() >= magic && std::memcmp(given.data(), archive_magic.data(), magic) == 0)
+        return check_archive(given);
+    return is_elf(given) ? check_object(given) : check_image(image);
 }
 
 }  // namespace fikit

@@ -10,4 +10,8 @@ namespace fikit {
 // `image` ends with a NUL that is no part of it.
 const char* check_image(const std::vector<uint8_t>& image);
 
+// The same of what the linker may be given besides: object files of the host's compiler, and archives of
+// those.
+const char* check_linked(const std::vector<uint8_t>& image);
+
 }  // namespace fikit

@@ -78,9 +78,7 @@ CUresult ProgramCalls::link_add(const fikit_request_link_add& request, fikit_rep
     part.image.assign(from, from + request.size);  // the tenant may write on
     part.image.push_back(0);
     part.options.assign(extra_.begin(), extra_.begin() + static_cast<std::ptrdiff_t>(options));
-    const bool headed = type == CU_JIT_INPUT_CUBIN || type == CU_JIT_INPUT_PTX ||
-                        type == CU_JIT_INPUT_FATBINARY || type == CU_JIT_INPUT_OBJECT;
-    if (const char* wrong = headed ? check_image(part.image) : nullptr; wrong != nullptr) {
+    if (const char* wrong = check_linked(part.image); wrong != nullptr) {
         Jit jit;
         jit.complain(wrong);
         bytes_ += jit.say(reply_ + sizeof reply, reply);

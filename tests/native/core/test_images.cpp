@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,20 +35,26 @@ struct Section {
 constexpr uint32_t symbols = 2, strings = 3, relocations = 9;
 constexpr size_t sections = 4, table = 64, contents = table + 64 * sections;
 
-// Names, symbols and a relocation by the second symbol; the first section is the names' own.
-Bytes elf() {
+constexpr uint8_t gpus = 190, hosts = 62;
+
+// Names, symbols, a relocation by the second symbol, and a section of code; the first section is the names'
+// own.
+Bytes elf(std::string_view code = "f", const Bytes& content = Bytes(16), uint8_t machine = gpus) {
+    Bytes names = {'n', 'a', 'm', 0};
+    names.insert(names.end(), code.begin(), code.end());
+    names.push_back(0);
     Bytes symbol_table(48), relocation(16);
     put(symbol_table, 24, 4);            // its name
     put(symbol_table, 30, uint16_t{2});  // its section
     put(relocation, 12, 1);
-    const Section made[sections] = {{0, strings, {'n', 'a', 'm', 0, 'f', 0}},
+    const Section made[sections] = {{0, strings, names},
                                     {1, symbols, symbol_table, 0},
                                     {2, relocations, relocation, 1, 2},
-                                    {4, 1, Bytes(16)}};
+                                    {4, 1, content}};
     Bytes image(contents);
     put(image, 0, 0x464c457f);
     image[4] = 2;
-    image[18] = 190;
+    image[18] = machine;
     put(image, 40, uint64_t{table});
     put(image, 58, uint16_t{64});
     put(image, 60, uint16_t{sections});
@@ -115,10 +122,55 @@ Bytes whole() {
     return fatbin(entries);
 }
 
+Bytes joined(Bytes bytes, const Bytes& more) {
+    append(bytes, more);
+    return bytes;
+}
+
+Bytes aligned(Bytes bytes) {
+    bytes.resize((bytes.size() + 7) / 8 * 8);
+    return bytes;
+}
+
+// What g++ makes of what nvcc gives it.
+Bytes object(const Bytes& fatbins = aligned(whole())) { return elf(".nv_fatbin", fatbins, hosts); }
+
+Bytes member(std::string_view name, const Bytes& content) {
+    Bytes made(60, ' ');
+    std::ranges::copy(name, made.begin());
+    std::ranges::copy(std::to_string(content.size()), made.begin() + 48);
+    made[58] = '`';
+    made[59] = '\n';
+    append(made, content);
+    if (made.size() % 2 != 0) made.push_back('\n');
+    return made;
+}
+
+// One symbol, which the first member after these two defines.
+const Bytes symbol_table = {0, 0, 0, 1, 0, 0, 0, 8 + 60 + 12 + 60 + 10, 't', 'w', 'o', 0};
+const Bytes long_names = {'l', 'o', 'n', 'g', '.', 'o', '/', '\n', 'x', '\n'};
+
+Bytes archive(const Bytes& symbols_of, std::string_view name, const Bytes& content) {
+    constexpr std::string_view magic = "!<arch>\n";
+    Bytes made(magic.begin(), magic.end());
+    append(made, member("/", symbols_of));
+    append(made, member("//", long_names));
+    append(made, member("short.o/", object()));
+    append(made, member(name, content));
+    return made;
+}
+Bytes archive() { return archive(symbol_table, "/0", elf()); }
+
+std::string_view told(const char* wrong) { return wrong == nullptr ? "" : wrong; }
+
 std::string_view wrong_with(Bytes image) {
     image.push_back(0);
-    const char* wrong = check_image(image);
-    return wrong == nullptr ? "" : wrong;
+    return told(check_image(image));
+}
+
+std::string_view wrong_in_link(Bytes image) {
+    image.push_back(0);
+    return told(check_linked(image));
 }
 
 void what_is_no_image() {
@@ -241,16 +293,65 @@ void packed_content() {
     CHECK_EQUAL(wrong_with(packed(ptx, longer, 271 + 29)), damaged);
 }
 
+void what_is_linked() {
+    for (const Bytes& given :
+         {Bytes(text.begin(), text.end()), elf(), whole(), object(), object({}), archive()})
+        CHECK_EQUAL(wrong_in_link(given), "");
+    CHECK_EQUAL(wrong_in_link(elf("f", Bytes(16), hosts)), "");  // of the host's code alone
+    CHECK_EQUAL(wrong_in_link({'B', 'C'}), "neither PTX, ELF nor fatbin");
+    CHECK_EQUAL(wrong_with(object()), "not a 64-bit ELF image for GPUs");
+
+    const Bytes two = object(joined(fatbin({}), fatbin(entry(machine_code, elf()))));
+    CHECK_EQUAL(wrong_in_link(two), "");
+    Bytes damaged = two;
+    damaged.erase(damaged.end() - 8, damaged.end());
+    CHECK_EQUAL(wrong_in_link(damaged), "ELF section beyond its end");
+    const std::string_view mixed = "object file with something else among its fatbins";
+    CHECK_EQUAL(wrong_in_link(object(joined(fatbin({}), Bytes(16)))), mixed);
+    CHECK_EQUAL(wrong_in_link(object({1})), mixed);
+    CHECK_EQUAL(wrong_in_link(object(fatbin(Bytes(63)))), "fatbin entry beyond its end");
+    damaged = object();
+    damaged[4] = 1;
+    CHECK_EQUAL(wrong_in_link(damaged), "not a 64-bit object file");
+}
+
+void an_archive() {
+    CHECK_EQUAL(wrong_in_link(archive(symbol_table, "/8", object())), "");
+    const std::string_view beyond = "name of an archive member beyond its end";
+    CHECK_EQUAL(wrong_in_link(archive(symbol_table, "/10", elf())), beyond);
+    CHECK_EQUAL(wrong_in_link(archive(symbol_table, "/0x", elf())), beyond);
+    CHECK_EQUAL(wrong_in_link(archive(symbol_table, "b.o/", Bytes(3))),
+                "neither an object file nor a fatbin");
+    CHECK_EQUAL(wrong_in_link(archive(symbol_table, "b.o/", elf("f", Bytes(16), 3))), "");
+    for (const auto& [at, value] : {std::pair{3, 2}, {0, 1}, {4, 1}, {11, 'x'}}) {
+        Bytes changed = symbol_table;
+        changed[static_cast<size_t>(at)] = static_cast<uint8_t>(value);
+        CHECK_EQUAL(wrong_in_link(archive(changed, "b.o/", elf())), "damaged symbol table of an archive");
+    }
+    CHECK_EQUAL(wrong_in_link(archive({0}, "b.o/", elf())), "damaged symbol table of an archive");
+    for (const auto& [at, value] : {std::pair{8 + 58, 'x'}, {8 + 59, ' '}, {8 + 48, ' '}, {8 + 50, '-'}}) {
+        Bytes damaged = archive();
+        damaged[static_cast<size_t>(at)] = static_cast<uint8_t>(value);
+        CHECK_EQUAL(wrong_in_link(damaged), "damaged header in an archive");
+    }
+    Bytes damaged = archive();
+    damaged.pop_back();
+    CHECK_EQUAL(wrong_in_link(damaged), "archive member beyond its end");
+    damaged = archive();
+    damaged.push_back(' ');
+    CHECK_EQUAL(wrong_in_link(damaged), "damaged header in an archive");
+}
+
 // The sanitizers watch.
 void what_was_damaged_is_read_within_its_bounds() {
     std::mt19937 random(7);
     for (int round = 0; round < 50000; ++round) {
-        Bytes image = whole();
+        Bytes image = round % 2 == 0 ? whole() : archive();
         for (auto times = 1 + random() % 3; times > 0; --times)
             image[random() % image.size()] = static_cast<uint8_t>(random());
         if (random() % 4 == 0) image.resize(random() % image.size());
         image.shrink_to_fit();
-        wrong_with(std::move(image));
+        wrong_in_link(std::move(image));
     }
 }
 
@@ -262,6 +363,8 @@ int main(int count, char** arguments) {
         CASE(an_elf_image),
         CASE(a_fat_binary),
         CASE(packed_content),
+        CASE(what_is_linked),
+        CASE(an_archive),
         CASE(what_was_damaged_is_read_within_its_bounds),
     };
     return test::run_cases(cases, count, arguments);
