@@ -35,6 +35,20 @@ class Handles {
         const Locked lock(mutex_);
         freed_[(first_ + waiting_++) % Limit] = handle;
     }
+    // Makes something by a call of the executor's that names it, under a handle that is taken for it unless
+    // it has one. Of an interrupted call nobody knows whether it made it.
+    template <class Call>
+    Status make(uint32_t& handle, Call call) {
+        const bool fresh = handle == 0;
+        if (fresh) handle = take();
+        if (handle == 0) return status::out_of_memory;
+        const Status status = call();
+        if (fresh && status != status::success) {
+            if (status != status::interrupted) give_back(handle);
+            handle = 0;
+        }
+        return status;
+    }
 
   private:
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;

@@ -193,6 +193,8 @@ class Producer {
     template <class Request>
     Status call_with_image(uint32_t number, Request request, Bytes behind, std::span<const Part> image,
                            Reply& reply);
+    template <class Request, class Handles>
+    Status destroy(Handles& handles, uint32_t number, uint32_t handle);
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
     void keep_host_buffer(uint32_t handle, const HostBuffer& buffer);
     Status forget_host_buffer(uint32_t handle);

@@ -21,6 +21,16 @@ Reply reply_into(Answer& answer) {
 
 }  // namespace
 
+// What has this handle is no more, whatever the executor says of it.
+template <class Request, class Handles>
+Status Producer::destroy(Handles& handles, uint32_t number, uint32_t handle) {
+    const Request request = {handle, 0};
+    Reply reply;
+    const Status status = call(number, bytes_of(request), reply);
+    if (status != status::interrupted) handles.give_back(handle);
+    return status;
+}
+
 Status Producer::memory_allocate(uint64_t bytes, uint64_t& address, uint64_t& charged) {
     const fikit_request_memory_allocate request = {bytes};
     fikit_reply_memory_allocate answer{};
@@ -80,17 +90,15 @@ Status Producer::map_host_buffer(int descriptor, uint64_t bytes, uint64_t device
 
 Status Producer::host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer) {
     if (bytes == 0) return status::invalid_value;
-    handle = host_buffer_handles_.take();
-    if (handle == 0) return status::out_of_memory;
-    const fikit_request_host_allocate request = {handle, 0, bytes};
+    handle = 0;
     fikit_reply_host_allocate answer{};
-    Reply reply = reply_into(answer);
     int descriptor = -1;
-    Status status = channel_.call(fikit_call_host_allocate, bytes_of(request), {}, reply, &descriptor);
-    if (status != status::success) {
-        if (status != status::interrupted) host_buffer_handles_.give_back(handle);
-        return status;
-    }
+    Status status = host_buffer_handles_.make(handle, [&] {
+        const fikit_request_host_allocate request = {handle, 0, bytes};
+        Reply reply = reply_into(answer);
+        return channel_.call(fikit_call_host_allocate, bytes_of(request), {}, reply, &descriptor);
+    });
+    if (status != status::success) return status;
     status = answer.size < bytes ? status::operating_system
                                  : map_host_buffer(descriptor, answer.size, answer.device_address, buffer);
     close(descriptor);
@@ -118,17 +126,14 @@ Status Producer::forget_host_buffer(uint32_t handle) {
 
 Status Producer::host_register(const uint8_t* own, uint64_t bytes, int file, uint64_t offset,
                                uint32_t& handle, HostBuffer& buffer) {
-    handle = host_buffer_handles_.take();
-    if (handle == 0) return status::out_of_memory;
-    const fikit_request_host_register request = {handle, 0, bytes, offset};
+    handle = 0;
     fikit_reply_host_register answer{};
-    Reply reply = reply_into(answer);
-    const Status status =
-        channel_.call(fikit_call_host_register, bytes_of(request), {}, reply, nullptr, file);
-    if (status != status::success) {
-        if (status != status::interrupted) host_buffer_handles_.give_back(handle);
-        return status;
-    }
+    const Status status = host_buffer_handles_.make(handle, [&] {
+        const fikit_request_host_register request = {handle, 0, bytes, offset};
+        Reply reply = reply_into(answer);
+        return channel_.call(fikit_call_host_register, bytes_of(request), {}, reply, nullptr, file);
+    });
+    if (status != status::success) return status;
     void* const wished = reinterpret_cast<void*>(answer.device_address);
     void* address = MAP_FAILED;
     if (answer.device_address != 0)
@@ -231,76 +236,56 @@ Status Producer::module_load(std::span<const Part> image, JitOptions options, ui
     uint64_t bytes = 0;
     for (const Part& part : image) bytes += part.bytes;
     if (bytes == 0) return status::invalid_value;
-    module = module_handles_.take();
-    if (module == 0) return status::out_of_memory;
-    const fikit_request_module_load request = {
-        .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
-    const Status status = call_with_image(fikit_call_module_load, request, bytes_of(options), image, log);
-    if (status != status::success && status != status::interrupted) module_handles_.give_back(module);
-    return status;
+    module = 0;
+    return module_handles_.make(module, [&] {
+        const fikit_request_module_load request = {
+            .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
+        return call_with_image(fikit_call_module_load, request, bytes_of(options), image, log);
+    });
 }
 
 Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph, uint32_t conditions) {
-    const bool fresh = graph == 0;
-    if (fresh) graph = graph_handles_.take();
-    if (graph == 0) return status::out_of_memory;
-    const fikit_request_graph_create request = {.handle = graph,
-                                                .host_buffer = 0,
-                                                .offset = 0,
-                                                .size = bytes,
-                                                .conditions = conditions,
-                                                .reserved = 0};
-    Reply reply;
-    const Part whole{image, bytes};
-    const Status status = call_with_image(fikit_call_graph_create, request, {}, {&whole, 1}, reply);
-    if (fresh && status != status::success) {
-        if (status != status::interrupted) graph_handles_.give_back(graph);
-        graph = 0;
-    }
-    return status;
+    return graph_handles_.make(graph, [&] {
+        const fikit_request_graph_create request = {.handle = graph,
+                                                    .host_buffer = 0,
+                                                    .offset = 0,
+                                                    .size = bytes,
+                                                    .conditions = conditions,
+                                                    .reserved = 0};
+        Reply reply;
+        const Part whole{image, bytes};
+        return call_with_image(fikit_call_graph_create, request, {}, {&whole, 1}, reply);
+    });
 }
 
 Status Producer::graph_destroy(uint32_t graph) {
-    const fikit_request_graph_destroy request = {graph, 0};
-    Reply reply;
-    const Status status = call(fikit_call_graph_destroy, bytes_of(request), reply);
-    if (status != status::interrupted) graph_handles_.give_back(graph);
-    return status;
+    return destroy<fikit_request_graph_destroy>(graph_handles_, fikit_call_graph_destroy, graph);
 }
 
 Status Producer::condition_create(uint32_t& conditions, uint32_t initial, uint32_t flags,
                                   uint64_t& condition) {
-    const bool fresh = conditions == 0;
-    if (fresh) conditions = conditions_handles_.take();
-    if (conditions == 0) return status::out_of_memory;
-    const fikit_request_condition_create request = {conditions, initial, flags, 0};
-    fikit_reply_condition_create answer{};
-    Reply reply = reply_into(answer);
-    const Status status = call(fikit_call_condition_create, bytes_of(request), reply);
-    condition = answer.condition;
-    if (fresh && status != status::success) {
-        if (status != status::interrupted) conditions_handles_.give_back(conditions);
-        conditions = 0;
-    }
-    return status;
+    return conditions_handles_.make(conditions, [&] {
+        const fikit_request_condition_create request = {conditions, initial, flags, 0};
+        fikit_reply_condition_create answer{};
+        Reply reply = reply_into(answer);
+        const Status status = call(fikit_call_condition_create, bytes_of(request), reply);
+        condition = answer.condition;
+        return status;
+    });
 }
 
 Status Producer::conditions_destroy(uint32_t conditions) {
-    const fikit_request_conditions_destroy request = {conditions, 0};
-    Reply reply;
-    const Status status = call(fikit_call_conditions_destroy, bytes_of(request), reply);
-    if (status != status::interrupted) conditions_handles_.give_back(conditions);
-    return status;
+    return destroy<fikit_request_conditions_destroy>(conditions_handles_, fikit_call_conditions_destroy,
+                                                     conditions);
 }
 
 Status Producer::link_create(JitOptions options, uint32_t& link) {
-    link = link_handles_.take();
-    if (link == 0) return status::out_of_memory;
-    const fikit_request_link_create request = {link, 0};
-    Reply reply;
-    const Status status = channel_.call(fikit_call_link_create, bytes_of(request), bytes_of(options), reply);
-    if (status != status::success && status != status::interrupted) link_handles_.give_back(link);
-    return status;
+    link = 0;
+    return link_handles_.make(link, [&] {
+        const fikit_request_link_create request = {link, 0};
+        Reply reply;
+        return channel_.call(fikit_call_link_create, bytes_of(request), bytes_of(options), reply);
+    });
 }
 
 Status Producer::link_add(uint32_t link, uint32_t type, const Part& image, JitOptions options,
@@ -321,11 +306,7 @@ Status Producer::link_add(uint32_t link, uint32_t type, const Part& image, JitOp
 }
 
 Status Producer::link_destroy(uint32_t link) {
-    const fikit_request_link_destroy request = {link, 0};
-    Reply reply;
-    const Status status = call(fikit_call_link_destroy, bytes_of(request), reply);
-    if (status != status::interrupted) link_handles_.give_back(link);
-    return status;
+    return destroy<fikit_request_link_destroy>(link_handles_, fikit_call_link_destroy, link);
 }
 
 Status Producer::module_unload(uint32_t module) {
@@ -345,13 +326,11 @@ Status Producer::module_global(uint32_t module, const char* name, fikit_reply_mo
 
 Status Producer::function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,
                               Reply& reply) {
-    function = function_handles_.take();
-    if (function == 0) return status::out_of_memory;
-    const fikit_request_function_get request = {module, function, name_bytes, 0};
-    const Status status =
-        channel_.call(fikit_call_function_get, bytes_of(request), {name, name_bytes}, reply);
-    if (status != status::success && status != status::interrupted) function_handles_.give_back(function);
-    return status;
+    function = 0;
+    return function_handles_.make(function, [&] {
+        const fikit_request_function_get request = {module, function, name_bytes, 0};
+        return channel_.call(fikit_call_function_get, bytes_of(request), {name, name_bytes}, reply);
+    });
 }
 
 void Producer::function_forget(uint32_t function) { function_handles_.give_back(function); }
