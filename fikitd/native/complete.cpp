@@ -106,9 +106,13 @@ bool Core::collect(Session& session, Nanoseconds now) {
             stream.completed = mark;
             session.in_flight -= steps;
             in_flight_ -= steps;
-            while (!stream.queue.empty() && stream.queue.front().step <= mark) {
-                complete(session, stream.queue.front(), stream.queue.front_trace(), now);
+            // Of what is before the last one nobody knows whether it was over.
+            for (bool more = stream.queue.reaches(mark); more;) {
+                InFlight& over = stream.queue.front();
+                TraceRecord& trace = stream.queue.front_trace();
                 stream.queue.pop();
+                more = stream.queue.reaches(mark);
+                complete(session, over, trace, now, more ? 0 : session.looked_at);
             }
             progress = true;
         }
@@ -121,6 +125,7 @@ bool Core::collect(Session& session, Nanoseconds now) {
             ++i;
         }
     }
+    session.looked_at = now;
     if (awaited) session.wake();
     return progress;
 }
@@ -134,7 +139,8 @@ void Core::retire_stream(Session& session, uint32_t handle) {
     std::erase(session.used, handle);
 }
 
-void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now) {
+void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
+                    Nanoseconds unfinished) {
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         ++session.usage.measured;
@@ -154,7 +160,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
     }
     session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
     --(entry.work.gated ? gated_in_flight_ : high_in_flight_);
-    policy_->completed(session.index, entry.work, measured, now);
+    policy_->completed(session.index, entry.work, measured, now, unfinished);
 }
 
 // Device timestamps from elapsed times to a base event, which is renewed before a float of milliseconds

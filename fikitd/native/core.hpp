@@ -268,7 +268,8 @@ class Core {
     bool collect();
     bool collect(Session& session, Nanoseconds now);
     void enter(Session& session, InFlight& entry, Nanoseconds now);
-    void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now);
+    void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
+                  Nanoseconds unfinished);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
     void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
     bool flush_marks(Session& session, Nanoseconds now, bool force);

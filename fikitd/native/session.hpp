@@ -51,6 +51,7 @@ class InFlightQueue {
     InFlight& front() { return slots_[head_ % capacity]; }
     TraceRecord& front_trace() { return traces_[head_ % capacity]; }
     void pop() { ++head_; }
+    bool reaches(uint64_t step) { return !empty() && front().step <= step; }
     // The caller fills the entry in, and its trace where it is traced.
     InFlight& push() { return slots_[tail_++ % capacity]; }
     template <class Visit>
@@ -270,7 +271,8 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
-    uint64_t last_key = 0;  // of the kernel launched last, and when
+    Nanoseconds looked_at = 0;  // its marks
+    uint64_t last_key = 0;      // of the kernel launched last, and when
     Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last

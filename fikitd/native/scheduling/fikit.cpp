@@ -63,7 +63,9 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     Levels::issued(session, work, now);
     const bool planned = planned_for_ == session;
     planned_for_ = max_sessions;
-    if (runs_ == operations) return;  // nobody is near whom it could delay
+    // Nobody is near whom it could delay. What comes behind it is not followed either: each completion is one
+    // of those that are, as long as there are any.
+    if (runs_ == operations || gated_operations_ > runs_ + 1) return;
     Running& made = running(runs_);
     if (!planned) {
         const uint32_t sms =
@@ -96,9 +98,10 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     for (unsigned left = used_; left != 0; left &= left - 1) witness(highs_[std::countr_zero(left)], made);
 }
 
-void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
-    if (work.gated) return completed_gated(session, work, measured, now);
-    Levels::completed(session, work, measured, now);
+void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
+                      Nanoseconds unfinished) {
+    if (work.gated) return completed_gated(session, work, measured, now, unfinished);
+    Levels::completed(session, work, measured, now, unfinished);
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const uint32_t position = high->sequence->size() - high->outstanding;
@@ -107,8 +110,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     const Nanoseconds start = launch.at + Sequence::latency;
     if (runs_ == 0 && last_over_ < launch.at && start > high->end)
         high->notice += std::clamp<Nanoseconds>(now - start - launch.duration - high->notice, -800, 800) / 16;
-    const Nanoseconds at = now - high->notice;
-    compare(session, *high, launch, at);
+    const Nanoseconds latest = now - high->notice;
+    const Nanoseconds at =
+        ended(std::max(start, high->end) + launch.duration, unfinished - high->notice, latest);
+    compare(session, *high, launch, at, latest);
     --high->outstanding;
     high->end = at;
     high->alone = std::min(launch.alone, at);
@@ -116,19 +121,21 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         settle(session, *high, position + 1, now);
 }
 
-void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
-    Levels::completed(session, work, measured, now);
+void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
+                            Nanoseconds unfinished) {
+    Levels::completed(session, work, measured, now, unfinished);
     unsigned at = 0;
     while (at < runs_ && running(at).session != session) ++at;
     if (at == runs_) return;
     const Running& over = running(at);
-    if (!over.known && work.engine == Engine::kernel) --unknowns_;
-    const Nanoseconds lasted = now - std::max(over.plan.start, last_over_);
+    if (!over.known && over.plan.engine == Engine::kernel) --unknowns_;
+    const Nanoseconds start = std::max(over.plan.start, last_over_);
+    last_over_ = ended(start + over.plan.length, unfinished, now);
+    const Nanoseconds lasted = last_over_ - start;
     // One mark tells of several: what else is in flight may have taken that time.
     const Nanoseconds usual = 4 * over.longest + 2 * queued_;
     if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
         surprised(session, work, over, lasted);
-    last_over_ = now;
     queued_ -= over.plan.adds;
     charged_ -= over.charge;
     own_[session] -= over.plan.length;
@@ -140,8 +147,10 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds meas
 
 // Launches that one look saw completed: what they took beyond what was foreseen is their interference with
 // what ran beside them.
-inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at) {
-    if (at != high.seen) {
+inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
+                           Nanoseconds latest) {
+    if (latest != high.looked) {
+        high.looked = latest;
         if (high.beside_run != nobody) {
             const Running& run = running_[high.beside_run];
             const Nanoseconds longer =
@@ -152,15 +161,15 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
                 learn(session, high, run, longer);
         }
         high.foreseen = high.seen;
-        high.seen = at;
         high.own = high.others = 0;
         high.batch = 0;
         high.beside_run = runs_ > 0 ? first_run_ % operations : nobody;
     }
+    high.seen = at;
     ++high.batch;
     high.own += launch.duration;
     high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
-    if (high.foreseen < at && high.beside_run != nobody) [[unlikely]]  // else the rest does not matter
+    if (high.foreseen < latest && high.beside_run != nobody) [[unlikely]]  // else the rest does not matter
         wait_foreseen(high, launch);
 }
 
@@ -190,15 +199,17 @@ void Fikit::surprised(unsigned session, const Work& work, const Running& running
     ++statistics_[session].surprises;
     const double factor = static_cast<double>(lasted) / static_cast<double>(running.longest);
     const auto base = static_cast<double>(std::max(work.longest, work.expected));
-    surprises_[work.key % surprises_.size()] = {work.key, static_cast<Nanoseconds>(base * factor), 64};
+    Surprise& surprise = surprises_[work.key % surprises_.size()];
+    const bool again = surprise.key == work.key && surprise.since < soon * surprise.counts;
+    surprise = {work.key, static_cast<Nanoseconds>(base * factor), 0,
+                again ? std::min(2 * surprise.counts, most_surprised) : least_surprised};
 }
 
 void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
     Levels::arrived(session, work, now);
     guests_[session] = {};
     Surprise& surprise = surprises_[work.key % surprises_.size()];
-    if (surprise.key != work.key || surprise.left == 0) return;
-    --surprise.left;
+    if (surprise.key != work.key || surprise.since++ >= surprise.counts) return;
     Work& head = sessions_[session].head;
     if (surprise.longest <= head.longest) return;
     head.block = std::max(head.block, head.block * surprise.longest / std::max<Nanoseconds>(1, head.longest));
@@ -292,7 +303,7 @@ Decision Fikit::wait(unsigned session, Refusal reason) {
 
 // Is what is in flight little enough that the session's head may join it? `full`: not for any other either.
 inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused, bool& full) const {
-    if (moment.beside && runs_ == operations) return false;
+    if (moment.beside && (runs_ == operations || gated_operations_ > runs_)) return false;
     if (gated_operations_ == 0) return true;
     if (moment.beside && unknowns_ > 0 && unknown(sessions_[session].head)) return false;
     const Nanoseconds most = Levels::in_flight(moment.beside), all = refused ? most : together * most;

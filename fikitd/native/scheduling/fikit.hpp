@@ -59,8 +59,9 @@
 //   unforeseen  high work, in another executor or of more sessions than are predicted: kernels with
 //               blocks longer than `delay_least` are confined.
 //   surprises   An operation that lasted far longer than its profile has seen counts as that long for
-//               the next 64 launches of its key, whatever the profile says: lengths that alternate, or
-//               lie, are corrected at once.
+//               the next launches of its key, whatever the profile says: lengths that alternate, or lie,
+//               are corrected at once. For 4 the first time, since GPU and host have accidents, too; for
+//               twice as many, up to 128, each time that it is soon again.
 //   blame       for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
@@ -101,7 +102,9 @@ class Fikit final : public Levels {
     void arrived(unsigned session, const Work& work, Nanoseconds now) override;
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
-    void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override;
+    using Policy::completed;
+    void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
+                   Nanoseconds unfinished) override;
     void awaited(unsigned session, bool found, Nanoseconds now) override;
     Decision decide(Nanoseconds now) override;
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
@@ -119,6 +122,8 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds together = 2;
     static constexpr Nanoseconds remembered = 200;  // times `high_memory`, of a high session that is there
     static constexpr Nanoseconds between = 1000;    // from one gated kernel's end to the next one's start
+    static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
+    static constexpr uint32_t soon = 16;                                  // times as many
     static constexpr double least_trust = 0.02, most_trust = 0.95;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
@@ -151,7 +156,7 @@ class Fikit final : public Levels {
         Nanoseconds notice = 3000;       // how late a completion is seen
         // From what its interference is learnt: the launches that one look saw completed, and what was
         // foreseen of them.
-        Nanoseconds seen = 0, foreseen = 0, own = 0;
+        Nanoseconds looked = 0, seen = 0, foreseen = 0, own = 0;
         uint32_t batch = 0;
         unsigned beside_run = nobody;  // a place in running_: beside which they ran; it stays there for long
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
@@ -180,9 +185,13 @@ class Fikit final : public Levels {
     struct Surprise {
         uint64_t key = 0;
         Nanoseconds longest = 0;
-        uint32_t left = 0;  // launches for which it counts
+        uint32_t since = 0, counts = 0;  // launches of its key; for so many it counts
     };
     struct Course;
+    // When what could have ended at `foreseen` did: what nobody saw in time is not late for that.
+    static Nanoseconds ended(Nanoseconds foreseen, Nanoseconds unfinished, Nanoseconds latest) {
+        return std::min(latest, std::max(foreseen, unfinished));
+    }
     // When a decision is made: what all of its candidates have in common.
     struct Moment {
         Nanoseconds now = 0, busy = 0;  // busy: until then the GPU is, with the gated work in flight
@@ -208,7 +217,8 @@ class Fikit final : public Levels {
     }
     void begin_step(High& high, Nanoseconds now);
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);
-    void completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now);
+    void completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
+                         Nanoseconds unfinished);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, uint32_t position, Nanoseconds now);
     void close_step(unsigned session, High& high, uint32_t position, Nanoseconds now);
@@ -244,7 +254,8 @@ class Fikit final : public Levels {
     bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
     bool fits(const Plan& plan, Nanoseconds now) const;
-    void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at);
+    void compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
+                 Nanoseconds latest);
     void wait_foreseen(High& high, const Sequence::Launch& launch);
     void learn(unsigned session, const High& high, const Running& run, Nanoseconds longer);
     bool works_high(Nanoseconds now) const {

@@ -80,7 +80,9 @@ class Levels : public Policy {
         level.since = now;
     }
 
-    void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) override {
+    using Policy::completed;
+    void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
+                   Nanoseconds /*unfinished*/) override {
         Session& entry = sessions_[session];
         --entry.in_flight;
         --levels_[entry.level].in_flight;

@@ -116,8 +116,12 @@ class Policy {
     virtual void withdrawn(unsigned session, Nanoseconds now) = 0;
     // An operation of the session was issued (for level 0, without being asked).
     virtual void issued(unsigned session, const Work& work, Nanoseconds now) = 0;
-    // It completed, having taken `measured` (0: unknown).
-    virtual void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) = 0;
+    // It completed, having taken `measured` (0: unknown); at `unfinished` it had not yet (0: nobody knows).
+    virtual void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
+                           Nanoseconds unfinished) = 0;
+    void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
+        completed(session, work, measured, now, now);
+    }
     // The session's program waits for all that it has had issued (a synchronisation): from here on a delay
     // of its work is one of the program, unless it `found` the work over. Told while it waits, or afterwards.
     virtual void awaited(unsigned /*session*/, bool /*found*/, Nanoseconds) {}

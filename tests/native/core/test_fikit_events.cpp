@@ -34,6 +34,8 @@ Work large() {
 struct Accidents {
     std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
     Nanoseconds now = 100 * ms;
+    unsigned confined = 0;   // of them
+    Nanoseconds unseen = 0;  // before the end of a step nobody had looked for so long
 
     Accidents() {
         policy->opened(0, 0, 1, 0);
@@ -51,13 +53,15 @@ struct Accidents {
                 policy->issued(0, high, now);
                 if (number == 19) policy->awaited(0, false, now);
                 policy->arrived(1, low, now + 5 * us);
-                policy->completed(0, high, 0, now + 10 * us + (number == 19 ? late : 0));
+                const Nanoseconds seen = now + 10 * us + (number == 19 ? late : 0);
+                policy->completed(0, high, 0, seen, number == 19 ? seen - unseen : seen);
                 const Decision decision = policy->decide(now + 15 * us);
                 if (decision.verdict == Verdict::wait) {
                     policy->withdrawn(1, now + 16 * us);
                     continue;
                 }
                 ++passed;
+                confined += decision.verdict == Verdict::partition;
                 low.gated = true;
                 policy->issued(1, low, now + 15 * us);
                 policy->completed(1, low, 0, now + 45 * us);
@@ -66,6 +70,14 @@ struct Accidents {
             now += 2 * ms;
         }
         return passed;
+    }
+    // A gated kernel lasts for 5 ms.
+    void lasts_long() {
+        Work low = large();
+        low.expected = low.longest = 20 * us;
+        low.gated = true;
+        policy->issued(1, low, now);
+        policy->completed(1, low, 0, now += 5 * ms);
     }
 };
 
@@ -220,6 +232,59 @@ void the_share_against_starvation_is_of_the_time() {
     }
     const double owed = bounds.starvation_share * 60'000 * ms;
     CHECK(static_cast<double>(confined) > 0.5 * owed && static_cast<double>(confined) < 1.1 * owed);
+}
+
+// Who looks late sees late what may have been over.
+void what_is_seen_late_is_not_late_for_that() {
+    Accidents blind, delayed;
+    blind.unseen = 300 * us;
+    blind.steps(100, 200 * us);
+    delayed.steps(100, 200 * us);
+    CHECK_EQUAL(blind.policy->statistics(0).over_bound, 0u);
+    CHECK(delayed.policy->statistics(0).over_bound > 20);
+}
+
+// What happens once is an accident; what happens again and again is expected.
+void a_kernel_that_lasted_long_once_is_trusted_again() {
+    Accidents accidents;
+    accidents.steps(10, 0);
+    const auto confined = [&] {
+        accidents.lasts_long();
+        accidents.confined = 0;
+        accidents.steps(1, 0);
+        return accidents.confined;
+    };
+    const unsigned once = confined();
+    CHECK(once > 0 && once <= 4);
+    for (int times = 0; times < 5; ++times) confined();
+    CHECK(confined() > 15);
+    for (int times = 0; times < 500; ++times) accidents.steps(1, 0);
+    CHECK_EQUAL(confined(), once);
+}
+
+// While no high session works there is more in flight than is followed one by one: that leaves nothing
+// behind.
+void what_is_not_followed_leaves_nothing_behind() {
+    const auto policy = make_policy("fikit", with_partitions());
+    for (unsigned session = 0; session < 3; ++session) policy->opened(session, session == 0 ? 0 : 5, 1, 0);
+    Work known = large(), fresh = large(), copy = small(10 * us);
+    fresh.known = false;
+    copy.engine = Engine::to_device;
+    known.gated = fresh.gated = copy.gated = true;
+    Nanoseconds now = ms;
+    for (int number = 0; number < 64; ++number) policy->issued(1, known, now);
+    for (int number = 0; number < 8; ++number) policy->issued(1, copy, now);
+    for (int number = 0; number < 64; ++number) policy->completed(1, known, 0, now += 5 * us);
+    policy->issued(1, fresh, now);
+    for (int number = 0; number < 8; ++number) policy->completed(1, copy, 0, now += 10 * us);
+    policy->completed(1, fresh, 0, now += 5 * us);
+
+    policy->issued(0, small(5 * us), now);
+    policy->issued(2, known, now);
+    fresh.gated = false;
+    policy->arrived(1, fresh, now);
+    CHECK(policy->decide(now).verdict == Verdict::partition);
+    CHECK_EQUAL(policy->statistics(1).surprises, 0u);
 }
 
 // How long a kernel that outlasts steps waits, the first four times: steps of 20 launches that are never late
@@ -414,6 +479,9 @@ void who_is_silent_may_come_any_moment() {
 }  // namespace
 
 int main() {
+    what_is_seen_late_is_not_late_for_that();
+    a_kernel_that_lasted_long_once_is_trusted_again();
+    what_is_not_followed_leaves_nothing_behind();
     accidents_do_not_shut_the_low_side_out();
     a_kernel_is_judged_by_more_than_one_step();
     time_that_is_spared_may_be_spent();
