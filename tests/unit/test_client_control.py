@@ -84,10 +84,9 @@ def test_replies_find_their_requests(daemon: Callable[[Answer], Path]) -> None:
 
 def test_descriptors_are_counted(daemon: Callable[[Answer], Path]) -> None:
     def answer(peer: socket.socket, number: int, request: Any) -> None:
-        with Path(os.devnull).open() as null:
-            socket.send_fds(peer, [protocol.encode(number, protocol.Done())], [null.fileno()] * 2)
+        socket.send_fds(peer, [protocol.encode(number, protocol.Done())], [null.fileno()] * 2)
 
-    with Connection(daemon(answer)) as connection:
+    with Path(os.devnull).open() as null, Connection(daemon(answer)) as connection:
         connection.request(protocol.Undrain())
         for descriptor in connection.take_descriptors(2):
             assert not os.get_inheritable(descriptor)
