@@ -193,10 +193,12 @@ class CallHandler {
         return CUDA_SUCCESS;
     }
 
-    // The symbol behind a request; empty when its length is wrong.
+    // The symbol behind a request; empty when its length is wrong, or it has an end before: the driver would
+    // find what is before that, for any number of names.
     std::string symbol(uint32_t bytes) const {
         if (bytes == 0 || bytes > extra_.size() || bytes > FIKIT_SYMBOL_NAME) return {};
-        return std::string(reinterpret_cast<const char*>(extra_.data()), bytes);
+        const std::string name(reinterpret_cast<const char*>(extra_.data()), bytes);
+        return name.find('\0') == name.npos ? name : std::string();
     }
 
     CUresult module_global(const fikit_request_module_global& request, fikit_reply_module_global& reply) {

@@ -302,7 +302,7 @@ void Core::fail(CUresult error, const std::string& what) {
         if (!failure_.compare_exchange_strong(none, static_cast<int>(error))) return;
         failure_text_ = text;
     }
-    if (error == CUDA_ERROR_ASSERT)
+    if (error == CUDA_ERROR_ASSERT && text.size() + 2 < FIKIT_ERROR_TEXT)
         text += '\n' + failed_assertions_.text(FIKIT_ERROR_TEXT - text.size() - 2);
     for (const auto& session : sessions_) {
         end_session(*session, static_cast<int>(error), text);

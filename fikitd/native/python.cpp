@@ -16,6 +16,12 @@ using namespace fikit;
 
 namespace {
 
+// What tenants have named or said may be no text at all.
+nb::str text(const std::string& from) {
+    return nb::steal<nb::str>(
+        PyUnicode_DecodeUTF8(from.data(), static_cast<Py_ssize_t>(from.size()), "replace"));
+}
+
 nb::dict describe_gate(const SessionSnapshot& session) {
     static constexpr const char* reasons[scheduling::refusals] = {"level", "unknown", "too_long", "bound",
                                                                   "in_flight"};
@@ -198,7 +204,7 @@ NB_MODULE(_core, module) {
                  for (const KernelMeasurement& kernel : taken) {
                      nb::dict entry;
                      entry["module"] = hexadecimal(kernel.name.module_hash);
-                     entry["function"] = kernel.name.function;
+                     entry["function"] = text(kernel.name.function);
                      entry["grid"] = shape(kernel.shape.grid);
                      entry["block"] = shape(kernel.shape.block);
                      entry["shared_bytes"] = kernel.shape.shared_bytes;
@@ -261,7 +267,7 @@ NB_MODULE(_core, module) {
                 for (const NamedTrace& entry : taken) {
                     const TraceRecord& record = entry.record;
                     all.append(nb::make_tuple(entry.session, record.stream, operation_name(record),
-                                              entry.name, record.arrived, record.issued, record.started,
+                                              text(entry.name), record.arrived, record.issued, record.started,
                                               record.ended, record.bytes, record.blocks,
                                               record.multiprocessors));
                 }
@@ -275,7 +281,7 @@ NB_MODULE(_core, module) {
                      nb::dict entry;
                      entry["session"] = ended.id;
                      entry["error"] = ended.error;
-                     entry["reason"] = ended.reason;
+                     entry["reason"] = text(ended.reason);
                      entry["usage"] = describe(ended.last)["usage"];
                      entry["gate"] = describe_gate(ended.last);
                      all.append(entry);
@@ -289,5 +295,5 @@ NB_MODULE(_core, module) {
         .def_prop_ro("launch_cost", &Core::launch_cost)
         .def_prop_ro("notification", &Core::notification)
         .def_prop_ro("failure", &Core::failure)
-        .def_prop_ro("failure_text", &Core::failure_text);
+        .def_prop_ro("failure_text", [](Core& self) { return text(self.failure_text()); });
 }

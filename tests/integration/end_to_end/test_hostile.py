@@ -1,0 +1,77 @@
+"""Tenants that write their channels by themselves, to harm others in the executor. Nobody is harmed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import fikit
+import pytest
+from fikit import protocol as p
+
+from tests.integration.conftest import Daemon
+from tests.integration.end_to_end.conftest import PTX
+from tests.integration.end_to_end.raw_channel import RawChannel
+from tests.integration.end_to_end.test_faults import subscribe
+
+Connect = Callable[..., fikit.Session]
+
+FAILS = """
+.version 7.8
+.target sm_80
+.address_size 64
+.extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 s);
+.global .align 1 .b8 text[8] = {110, 111, 195, 40, 255, 254, 33, 0};
+.visible .entry fails()
+{
+    .reg .b64 %rd<3>; .reg .b32 %r<2>;
+    mov.u64 %rd1, text;
+    cvta.global.u64 %rd2, %rd1;
+    mov.u32 %r1, 7;
+    {
+        .param .b64 m; .param .b64 f; .param .b32 l; .param .b64 n; .param .b64 s;
+        st.param.b64 [m+0], %rd2;
+        st.param.b64 [f+0], %rd2;
+        st.param.b32 [l+0], %r1;
+        st.param.b64 [n+0], %rd2;
+        st.param.b64 [s+0], 1;
+        call.uni __assertfail, (m, f, l, n, s);
+    }
+    ret;
+}
+"""
+
+
+def test_a_kernels_name_is_what_the_module_calls_it(daemon: Daemon, session: fikit.Session) -> None:
+    """With more behind its end it would be another kernel every time, or no text at all."""
+    raw = RawChannel(daemon.client())
+    raw.load(PTX)
+    for name in (b"nothing\0again", b"nothing\0\xff\xfe", b"\0", b""):
+        assert raw.function(name, 1) == 1  # CUDA_ERROR_INVALID_VALUE
+    assert raw.function(b"nothing", 2) == 0
+    raw.launch(2)
+    with session.load(PTX) as module:
+        module.kernel("work").launch(10, grid=1, block=1)
+        session.synchronize()
+    client = daemon.client()
+    known: set[str] = set()
+    while len(known) < 2:
+        known = {each.function for each in client.ask(p.ListProfiles()).profiles}
+    assert known == {"nothing", "work"}
+
+
+def test_an_assertion_whose_text_is_none(daemon: Daemon, connect: Connect) -> None:
+    culprit, neighbour = connect(name="culprit"), connect(name="neighbour")
+    watcher = daemon.client()
+    subscribe(watcher)
+    culprit.load(FAILS).kernel("fails").launch(grid=1, block=1)
+    for session in (culprit, neighbour):
+        with pytest.raises(fikit.SessionLostError) as caught:
+            while True:
+                session.synchronize()
+        assert caught.value.name == "CUDA_ERROR_ASSERT"
+    reasons = []
+    while len(reasons) < 2:
+        event = watcher.receive()[1]
+        if event.kind == "session_ended":
+            reasons.append(event.detail["reason"])
+    assert all("Assertion `no\ufffd(\ufffd\ufffd!` failed" in reason for reason in reasons), reasons
