@@ -27,7 +27,8 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     snapshot.memory_peak = session.memory_peak.load();
     for (const uint32_t handle : session.used)
         if (session.streams[handle]->block.kind == Block::Kind::host_function) ++snapshot.host_functions;
-    snapshot.queued = session.ring.waiting_bytes() / FIKIT_RECORD_ALIGN;
+    // The ring's head is the tenant's word.
+    snapshot.queued = std::min(session.ring.waiting_bytes(), settings_.ring_bytes) / FIKIT_RECORD_ALIGN;
     snapshot.unsupported = session.notes();
     snapshot.gate = policy_->statistics(session.index);
     if (const int blamed = snapshot.gate.blames; blamed >= 0)

@@ -334,7 +334,8 @@ std::vector<std::pair<std::string, uint64_t>> Session::notes() const {
                     return std::isalnum(static_cast<unsigned char>(character)) != 0 || character == '_';
                 });
         if (!named) break;
-        if (copy.count > 0) found.emplace_back(copy.name, std::min<uint64_t>(copy.count, uint64_t{1} << 62));
+        // No more than that even the sum of many sessions' is a number that messages can have.
+        if (copy.count > 0) found.emplace_back(copy.name, std::min<uint64_t>(copy.count, uint64_t{1} << 40));
     }
     return found;
 }

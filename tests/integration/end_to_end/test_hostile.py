@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 
 import fikit
@@ -10,8 +11,9 @@ from fikit import protocol as p
 
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX
-from tests.integration.end_to_end.raw_channel import RawChannel
+from tests.integration.end_to_end.raw_channel import NOTES_OFFSET, RawChannel
 from tests.integration.end_to_end.test_faults import subscribe
+from tests.integration.end_to_end.test_refusals import still_works
 
 Connect = Callable[..., fikit.Session]
 
@@ -75,3 +77,17 @@ def test_an_assertion_whose_text_is_none(daemon: Daemon, connect: Connect) -> No
         if event.kind == "session_ended":
             reasons.append(event.detail["reason"])
     assert all("Assertion `no\ufffd(\ufffd\ufffd!` failed" in reason for reason in reasons), reasons
+
+
+def test_counts_of_calls_that_are_not_served(daemon: Daemon, session: fikit.Session) -> None:
+    clients = [daemon.client() for _ in range(5)]
+    for client in clients:
+        note = struct.pack("<Q56s", (1 << 64) - 1, b"cuHostile")
+        RawChannel(client).outbox[NOTES_OFFSET : NOTES_OFFSET + 64] = note
+    watcher = daemon.client()
+    while sum(bool(each.usage.unsupported) for each in watcher.ask(p.ListSessions()).sessions) < 5:
+        pass
+    tenants = watcher.ask(p.ListTenants())
+    assert isinstance(tenants, p.Tenants), tenants
+    assert tenants.tenants[0].usage.unsupported["cuHostile"] > 1 << 32
+    still_works(session)
