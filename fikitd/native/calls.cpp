@@ -332,6 +332,17 @@ bool Core::resume_call(Session& session) {
     return true;
 }
 
+// What was sent before the call that is to be answered. False: there is more to read than a turn has time
+// for, since a tenant can send without end.
+bool Core::take_offered(Session& session) {
+    int looks = 16;
+    while (!session.arrived && --looks >= 0 && receive(session) > 0) {
+    }
+    if (looks < 0) return false;
+    session.offered = std::exchange(session.arrived, {});
+    return true;
+}
+
 // Hands the call at the session's head to a worker. False: it has to wait first.
 bool Core::start_call(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire)) return false;
@@ -347,11 +358,7 @@ bool Core::start_call(Session& session) {
     const bool loads = call.call == fikit_call_module_load || destroys;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);
-    if (call.call == fikit_call_host_register) {
-        while (!session.arrived && receive(session) > 0) {  // it was sent before the call
-        }
-        session.offered = std::exchange(session.arrived, {});
-    }
+    if (call.call == fikit_call_host_register && !take_offered(session)) return true;
     session.worker_busy.store(true, std::memory_order_release);
     session.call_pending.store(true, std::memory_order_release);
     session.head_ready = false;  // the head is the worker's until the call is answered

@@ -213,6 +213,7 @@ class Core {
     KernelIdentity variant_of(const SessionFunction& function, const LaunchTraits& traits);
     void prepare_copy(Session& session);
     bool prepare_graph(Session& session);
+    bool take_offered(Session& session);
     bool start_call(Session& session);
     bool resume_call(Session& session);
     bool allocate_at_once(Session& session);
