@@ -1,6 +1,7 @@
 // The board of a GPU: a page shared by its executors on which each says whether high-priority work of its own
-// is under way, so that every gate knows. A slot is refreshed while it says so; one that is not (its executor
-// was killed, or hangs) counts for nothing after `stale_after`.
+// is under way, so that every gate knows. A slot is refreshed while it says so. One that is not refreshed
+// counts as long as its executor lives, which may just have been kept from a processor, but for nothing once
+// that is dead, or hangs (`hung_after`).
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ class Board {
   public:
     static constexpr unsigned slots = 64;
     static constexpr int64_t refresh_after = 1'000'000;  // host nanoseconds
-    static constexpr int64_t stale_after = 20'000'000;
+    static constexpr int64_t doubted_after = 20'000'000;
+    static constexpr int64_t hung_after = 1'000'000'000;
 
     Board() = default;
     Board(const Board&) = delete;
@@ -46,7 +48,8 @@ class Board {
         if (!is_open()) return false;
         for (const Slot& slot : slots_.all()) {
             const int64_t said = __atomic_load_n(&slot.busy_since_refresh, __ATOMIC_ACQUIRE);
-            if (said != 0 && &slot != slots_.mine() && host_time - said < stale_after) return true;
+            if (said == 0 || &slot == slots_.mine() || host_time - said >= hung_after) continue;
+            if (host_time - said < doubted_after || slots_.held(slot)) return true;
         }
         return false;
     }

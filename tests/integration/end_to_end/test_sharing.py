@@ -139,15 +139,17 @@ def test_executors_of_one_gpu_know_of_each_others_high_priority_work(
     for _ in range(8):  # until its duration is known: an unknown kernel waits for other reasons
         low_kernel.launch(5_000_000, grid=1, block=32)
         low.synchronize()
-    high_kernel.launch(50_000_000, grid=1, block=1)  # 50 ms of device time
-    started = high.event()
-    started.record()
+    high_kernel.launch(600_000_000, grid=1, block=1)
+    over = high.event()
+    over.record()
+    end = time.monotonic() + DEADLINE_SECONDS
+    while usage(daemon, "high").launches == 0:  # the executors are not in step: it has begun there
+        assert time.monotonic() < end
     before = usage(daemon, "low").gate_wait_ns
-    low_kernel.launch(
-        5_000_000, grid=1, block=32
-    )  # more than its share against starvation has earned by then
+    # More than its share against starvation has earned by then.
+    low_kernel.launch(5_000_000, grid=1, block=32)
     low.synchronize()
-    assert started.query()
+    assert over.query()
     end = time.monotonic() + DEADLINE_SECONDS
     while usage(daemon, "low").gate_wait_ns - before <= 10_000_000:
         assert time.monotonic() < end  # accounts are as old as the last heartbeat, as `before` was

@@ -1,0 +1,91 @@
+// The board: what executors of one GPU say of their high-priority work, and who is still believed.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include "board.hpp"
+#include "check.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+constexpr int64_t said_at = 5'000'000'000;
+
+struct Place {
+    Place() { CHECK(mkdtemp(directory) != nullptr); }
+    ~Place() {
+        unlink(path().c_str());
+        rmdir(directory);
+    }
+    std::string path() const { return std::string(directory) + "/board"; }
+    char directory[32] = "/tmp/fikit-board-XXXXXX";
+};
+
+void others_are_told_and_oneself_is_not() {
+    const Place place;
+    Board one, other;
+    CHECK(one.open(place.path()) && other.open(place.path()));
+    CHECK(!other.others_busy(said_at));
+    one.say(true, said_at);
+    CHECK(other.others_busy(said_at));
+    CHECK(!one.others_busy(said_at));
+    one.say(false, said_at + 1);
+    CHECK(!other.others_busy(said_at + 1));
+}
+
+void one_that_leaves_says_nothing() {
+    const Place place;
+    Board stays;
+    CHECK(stays.open(place.path()));
+    {
+        Board leaves;
+        CHECK(leaves.open(place.path()));
+        leaves.say(true, said_at);
+    }
+    CHECK(!stays.others_busy(said_at));
+}
+
+// Its dispatch thread may have to wait for a processor for longer than a refresh takes.
+void one_that_is_silent_is_believed_until_it_hangs_or_dies() {
+    const Place place;
+    Board watching;
+    CHECK(watching.open(place.path()));
+    int told[2];
+    CHECK_EQUAL(pipe(told), 0);
+    const pid_t child = fork();
+    if (child == 0) {
+        Board silent;
+        const bool open = silent.open(place.path());
+        silent.say(true, said_at);
+        if (write(told[1], &open, 1) != 1) _exit(1);
+        pause();
+    }
+    bool open = false;
+    CHECK_EQUAL(read(told[0], &open, 1), 1);
+    CHECK(open);
+    CHECK(watching.others_busy(said_at + Board::doubted_after - 1));
+    CHECK(watching.others_busy(said_at + Board::doubted_after));
+    CHECK(watching.others_busy(said_at + Board::hung_after - 1));
+    CHECK(!watching.others_busy(said_at + Board::hung_after));
+    CHECK_EQUAL(kill(child, SIGKILL), 0);
+    CHECK_EQUAL(waitpid(child, nullptr, 0), child);
+    CHECK(!watching.others_busy(said_at + Board::doubted_after));
+    close(told[0]);
+    close(told[1]);
+}
+
+constexpr Case cases[] = {
+    {"others_are_told_and_oneself_is_not", others_are_told_and_oneself_is_not},
+    {"one_that_leaves_says_nothing", one_that_leaves_says_nothing},
+    {"one_that_is_silent_is_believed_until_it_hangs_or_dies",
+     one_that_is_silent_is_believed_until_it_hangs_or_dies},
+};
+
+}  // namespace
+
+int main(int count, char** arguments) { return run_cases(cases, count, arguments); }
