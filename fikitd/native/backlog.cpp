@@ -14,6 +14,7 @@ namespace fikit {
 namespace {
 
 constexpr Nanoseconds least_pause = 20'000, longest_pause = 500'000;  // between two looks at a word
+constexpr size_t looks_per_turn = 16;                                 // at blocked streams of one session
 
 bool is_of_stream(uint16_t op) {
     return is_step(op) || op == FIKIT_OP_STREAM_CREATE || op == FIKIT_OP_STREAM_DESTROY;
@@ -24,10 +25,21 @@ bool is_blocking(const Session& session, uint32_t stream) {
     return stream != 0 && slot != nullptr && slot->blocking;
 }
 
-// Have the two streams an order, apart from events?
-bool ordered(const Session& session, uint32_t one, uint32_t other) {
-    return one == other || (one == 0 && is_blocking(session, other)) ||
-           (other == 0 && is_blocking(session, one));
+// Calls that end what others may use.
+bool is_held(const PutOff& earlier, const Operation& call) {
+    uint32_t handle = 0;
+    std::memcpy(&handle, call.payload(), sizeof handle);
+    switch (call.as<fikit_call_record>().call) {
+        case fikit_call_module_unload:
+        case fikit_call_memory_unmap:
+        case fikit_call_array_destroy:
+            return earlier.any;
+        case fikit_call_graph_create:
+        case fikit_call_graph_destroy:
+            return handle < FIKIT_MAX_GRAPHS && earlier.to_launch[handle];
+        default:
+            return false;
+    }
 }
 
 bool is_wide(uint32_t operation) {
@@ -57,70 +69,68 @@ uint64_t read_word(const uint8_t* at, bool wide) {
                 : __atomic_load_n(reinterpret_cast<const uint32_t*>(at), __ATOMIC_ACQUIRE);
 }
 
-}  // namespace
-
-// What must not come before anything that is put off: memory, modules, arrays and graphs that go.
-bool Core::is_barrier(const Session& session, const Operation& operation) const {
-    const uint16_t op = operation.record().op;
-    if (op == FIKIT_OP_FREE || op == FIKIT_OP_HOST_FREE) return true;
-    if (op != FIKIT_OP_CALL) return false;
-    uint32_t handle = 0;
-    std::memcpy(&handle, operation.payload(), sizeof handle);
-    switch (operation.as<fikit_call_record>().call) {
-        case fikit_call_module_unload:
-        case fikit_call_memory_unmap:
-        case fikit_call_array_destroy:
-            return true;
-        case fikit_call_graph_create:
-        case fikit_call_graph_destroy:
-            return std::any_of(session.backlog.begin(), session.backlog.end(), [&](const auto& kept) {
-                const Operation& earlier = kept.operation();
-                return earlier.record().op == FIKIT_OP_GRAPH && earlier.as<fikit_graph>().graph == handle;
-            });
+// Has the record to wait for something that is put off? Memory, modules, arrays and graphs do not go before
+// what may use them.
+bool is_held(const Session& session, const Operation& operation) {
+    const PutOff& earlier = session.put_off;
+    const fikit_record& record = operation.record();
+    switch (record.op) {
+        case FIKIT_OP_FREE:
+        case FIKIT_OP_HOST_FREE:
+            return earlier.any;
+        case FIKIT_OP_CALL:
+            return is_held(earlier, operation);
+        case FIKIT_OP_EVENT_WAIT:
+        case FIKIT_OP_EVENT_DESTROY: {
+            const auto& event = operation.as<fikit_event>();
+            if (event.session == 0 && earlier.to_record[event.event]) return true;
+            if (record.op == FIKIT_OP_EVENT_DESTROY) return earlier.to_wait_for[event.event];
+            break;
+        }
         default:
-            return false;
+            break;
     }
+    return is_of_stream(record.op) && earlier.holds(record.stream, is_blocking(session, record.stream));
 }
 
-// May it go, with so many records of the backlog before it?
-bool Core::may_go(const Session& session, const Operation& operation, size_t before) const {
+}  // namespace
+
+// What comes behind may have to wait for the record.
+void Core::put_off(Session& session, const Operation& operation) {
+    PutOff& all = session.put_off;
     const fikit_record& record = operation.record();
-    if (is_barrier(session, operation)) return before == 0 && session.blocked == 0;
-    const bool of_stream = is_of_stream(record.op);
-    if (of_stream && session.blocked > 0)
-        for (const uint32_t handle : session.used)
-            if (session.streams[handle]->block.kind != Block::Kind::none &&
-                ordered(session, record.stream, handle))
-                return false;
-    const bool of_event = record.op == FIKIT_OP_EVENT_WAIT || record.op == FIKIT_OP_EVENT_DESTROY;
-    for (size_t i = 0; i < before; ++i) {
-        const Operation& earlier = session.backlog[i].operation();
-        const fikit_record& other = earlier.record();
-        if (of_stream && is_of_stream(other.op) && ordered(session, record.stream, other.stream))
-            return false;
-        const bool mentions = other.op == FIKIT_OP_EVENT_RECORD ||
-                              (other.op == FIKIT_OP_EVENT_WAIT && record.op == FIKIT_OP_EVENT_DESTROY);
-        if (of_event && mentions && operation.as<fikit_event>().session == 0 &&
-            earlier.as<fikit_event>().event == operation.as<fikit_event>().event)
-            return false;
-    }
-    return true;
+    all.any = true;
+    if (is_of_stream(record.op)) all.add_stream(record.stream, is_blocking(session, record.stream));
+    if (record.op == FIKIT_OP_EVENT_RECORD) all.to_record.set(operation.as<fikit_event>().event);
+    if (record.op == FIKIT_OP_EVENT_WAIT) all.to_wait_for.set(operation.as<fikit_event>().event);
+    if (record.op == FIKIT_OP_GRAPH) all.to_launch.set(operation.as<fikit_graph>().graph);
 }
 
 // Puts the record at the head off where it has to be. False: it may go now.
 bool Core::defer(Session& session) {
-    if (may_go(session, *session.head, session.backlog.size())) return false;
+    if (!is_held(session, *session.head)) return false;
+    put_off(session, *session.head);
+    if (session.head->record().op == FIKIT_OP_EVENT_RECORD)
+        ++session.to_record[session.head->as<fikit_event>().event];
     session.backlog.emplace_back(*session.head);
     return true;
 }
 
-// The first record that may go becomes the head.
+// The first record that may go becomes the head. Those before it still cannot, so the next look begins there.
 bool Core::take_deferred(Session& session) {
-    for (size_t i = 0; i < session.backlog.size(); ++i) {
-        const KeptOperation& kept = session.backlog[i];
-        if (!may_go(session, kept.operation(), i)) continue;
-        std::memcpy(session.head->bytes, kept.operation().bytes, kept.bytes());
-        session.backlog.erase(session.backlog.begin() + static_cast<std::ptrdiff_t>(i));
+    for (size_t& at = session.scanned; at < session.backlog.size(); ++at) {
+        const KeptOperation& kept = session.backlog[at];
+        const Operation& operation = kept.operation();
+        if (is_held(session, operation)) {
+            put_off(session, operation);
+            continue;
+        }
+        std::memcpy(session.head->bytes, operation.bytes, kept.bytes());
+        if (operation.record().op == FIKIT_OP_EVENT_RECORD)
+            if (const auto count = session.to_record.find(operation.as<fikit_event>().event);
+                --count->second == 0)
+                session.to_record.erase(count);
+        session.backlog.erase(session.backlog.begin() + static_cast<std::ptrdiff_t>(at));
         session.head_ready = true;
         return true;
     }
@@ -128,10 +138,16 @@ bool Core::take_deferred(Session& session) {
     return false;
 }
 
-void Core::block(Session& session, SessionStream& stream, const Block& block) {
+// `behind`: a part of the record at the head, or all of it, comes once the block is over.
+void Core::block(Session& session, SessionStream& stream, uint32_t handle, const Block& block, bool behind) {
+    if (session.blocked.empty() && session.backlog.empty()) session.put_off = {};
     stream.block = block;
-    ++session.blocked;
+    session.blocked.push_back(handle);
+    session.put_off.add_stream(handle, is_blocking(session, handle));
     ++blocked_;
+    if (!behind) return;
+    session.backlog.emplace_front(*session.head);
+    ++session.scanned;
 }
 
 // The words of the record at the head up to the first wait, checked, as the driver wants them.
@@ -210,8 +226,7 @@ bool Core::begin_values(Session& session) {
     std::memmove(session.head->bytes + sizeof record, session.head->values() + upto + 1,
                  left * sizeof(fikit_value));
     record.count = left;
-    session.backlog.emplace_front(*session.head);
-    block(session, stream, wait);
+    block(session, stream, handle, wait, true);
     return false;
 }
 
@@ -225,31 +240,40 @@ bool Core::begin_event_wait(Session& session) {
     wait.kind = Block::Kind::event;
     wait.session = record.session;
     wait.event = record.event;
-    session.backlog.emplace_front(*session.head);
-    block(session, stream, wait);
+    block(session, stream, record.record.stream, wait, true);
     return false;
 }
 
 bool Core::will_record(uint32_t serial, uint32_t event) const {
     const Session* const of = find(serial);
-    return of != nullptr && std::any_of(of->backlog.begin(), of->backlog.end(), [&](const auto& kept) {
-               const Operation& operation = kept.operation();
-               return operation.record().op == FIKIT_OP_EVENT_RECORD &&
-                      operation.as<fikit_event>().event == event;
-           });
+    return of != nullptr && of->to_record.contains(event);
 }
 
+// At a few of the blocked streams, in turn: a look may take driver calls, and other sessions wait meanwhile.
 bool Core::look_at_blocks(Session& session) {
     bool progress = false;
-    for (const uint32_t handle : session.used) {
+    for (size_t looks = std::min(session.blocked.size(), looks_per_turn); looks > 0; --looks) {
+        if (session.next_look >= session.blocked.size()) session.next_look = 0;
+        uint32_t& handle = session.blocked[session.next_look];
         SessionStream& stream = *session.streams[handle];
-        if (stream.block.kind == Block::Kind::none || !is_over(session, stream, handle)) continue;
+        if (!is_over(session, stream, handle)) {
+            ++session.next_look;
+            continue;
+        }
+        if (session.state != Session::State::running) return true;
         stream.block.kind = Block::Kind::none;
-        --session.blocked;
+        handle = session.blocked.back();
+        session.blocked.pop_back();
         --blocked_;
-        session.rescan = progress = true;
+        progress = true;
     }
-    return progress;
+    if (!progress) return false;
+    session.rescan = true;
+    session.scanned = 0;
+    session.put_off = {};
+    for (const uint32_t handle : session.blocked)
+        session.put_off.add_stream(handle, is_blocking(session, handle));
+    return true;
 }
 
 bool Core::is_over(Session& session, SessionStream& stream, uint32_t handle) {
@@ -275,9 +299,14 @@ bool Core::look_at_word(Session& session, SessionStream& stream, uint32_t handle
     if (result == CUDA_SUCCESS)
         result = driver_.cuStreamWriteValue64_(
             monitor_, session.host_gate_device + handle * sizeof(HostGate) + offsetof(HostGate, read),
-            ++stream.reads, CU_STREAM_WRITE_VALUE_DEFAULT);
-    if (result != CUDA_SUCCESS) fail(result, "looking at a word");
-    return false;
+            stream.reads + 1, CU_STREAM_WRITE_VALUE_DEFAULT);
+    if (result == CUDA_SUCCESS) {
+        ++stream.reads;
+        return false;
+    }
+    // Memory that the session has and may not use yet: it is refused like any other step of the stream's.
+    check(session, handle, result, "stream memory operation");
+    return true;
 }
 
 bool Core::reads_words(const Session& session) const {
@@ -290,10 +319,11 @@ bool Core::reads_words(const Session& session) const {
 // The session is over.
 void Core::forget_backlog(Session& session) {
     session.backlog.clear();
-    blocked_ -= session.blocked;
-    session.blocked = 0;
+    session.to_record.clear();
+    blocked_ -= static_cast<uint32_t>(session.blocked.size());
+    for (const uint32_t handle : session.blocked) session.streams[handle]->block = {};
+    session.blocked.clear();
     session.rescan = false;
-    for (const uint32_t handle : session.used) session.streams[handle]->block = {};
 }
 
 }  // namespace fikit

@@ -75,7 +75,7 @@ bool Core::collect() {
     for (size_t i = 0; i < sessions_.size(); ++i) {
         Session& session = *sessions_[i];
         if (session.in_flight > 0) progress |= collect(session, now);
-        if (session.blocked > 0) progress |= look_at_blocks(session);
+        if (!session.blocked.empty()) progress |= look_at_blocks(session);
         progress |= release_frees(session);
         if (session.kept_bytes.load(std::memory_order_relaxed) > 0) progress |= trim(session, now);
         if (session.state != Session::State::running) advance_ending(session);

@@ -252,12 +252,11 @@ class Core {
     // backlog.cpp
     bool take_deferred(Session& session);
     bool defer(Session& session);
-    bool may_go(const Session& session, const Operation& operation, size_t before) const;
-    bool is_barrier(const Session& session, const Operation& operation) const;
+    void put_off(Session& session, const Operation& operation);
     CUresult prepare_values(Session& session, std::vector<CUstreamBatchMemOpParams>& writes, uint32_t& upto);
     bool begin_values(Session& session);
     bool begin_event_wait(Session& session);
-    void block(Session& session, SessionStream& stream, const Block& block);
+    void block(Session& session, SessionStream& stream, uint32_t handle, const Block& block, bool behind);
     bool look_at_blocks(Session& session);
     bool is_over(Session& session, SessionStream& stream, uint32_t handle);
     bool look_at_word(Session& session, SessionStream& stream, uint32_t handle);

@@ -54,7 +54,7 @@ inline bool Core::take_head(Session& session) {
             break;
     }
     ++session.usage.operations;
-    session.head_ready = !session.defers() || !defer(session);
+    session.head_ready = session.blocked.empty() || !defer(session);
     return true;
 }
 

@@ -180,13 +180,13 @@ void Core::prepare_copy(Session& session) {
 }
 
 // CUDA C++ Programming Guide, "Legacy Default Stream": it waits for the blocking streams and they for it.
-// Inside the session only.
+// Inside the session only. What has completed needs no order.
 void Core::order_with_legacy(Session& session, SessionStream& stream, uint32_t handle) {
     if (handle == 0) {
-        for (const uint32_t other : session.used) {
+        for (const uint32_t other : session.active) {
             SessionStream& earlier = *session.streams[other];
             if (other == 0 || !earlier.blocking || earlier.issued == earlier.by_legacy) continue;
-            if (earlier.issued > earlier.completed) wait_for(stream.lane->stream, earlier);
+            wait_for(stream.lane->stream, earlier);
             earlier.by_legacy = earlier.issued;
         }
     } else if (stream.blocking && session.streams[0] != nullptr) {
@@ -338,7 +338,7 @@ void Core::decide_again(Session& session, SessionStream& stream, uint32_t handle
     // The other lane has to be ordered as this one was.
     stream.legacy_seen = UINT64_MAX;
     if (handle == 0)
-        for (const uint32_t other : session.used) session.streams[other]->by_legacy = 0;
+        for (const uint32_t other : session.active) session.streams[other]->by_legacy = 0;
     if (timer >= 0 && session.measured)
         session.head_timer = timer;
     else if (timer >= 0)

@@ -25,7 +25,7 @@ SessionSnapshot Core::snapshot_of(const Session& session) const {
     snapshot.usage = session.usage;
     snapshot.memory_bytes = session.memory_bytes.load();
     snapshot.memory_peak = session.memory_peak.load();
-    for (const uint32_t handle : session.used)
+    for (const uint32_t handle : session.blocked)
         if (session.streams[handle]->block.kind == Block::Kind::host_function) ++snapshot.host_functions;
     // The ring's head is the tenant's word.
     snapshot.queued = std::min(session.ring.waiting_bytes(), settings_.ring_bytes) / FIKIT_RECORD_ALIGN;

@@ -19,6 +19,7 @@
 #include "arena.hpp"
 #include "lanes.hpp"
 #include "profile.hpp"
+#include "put_off.hpp"
 #include "records.hpp"
 #include "scheduling/policy.hpp"
 #include "shared_memory.hpp"
@@ -287,9 +288,12 @@ struct Session {
 
     // Records that are behind a block, in order, as they came (backlog.cpp).
     std::deque<KeptOperation> backlog;
-    uint32_t blocked = 0;  // streams with a block
-    bool rescan = false;   // one may be free to go
-    bool defers() const { return blocked > 0 || !backlog.empty(); }
+    std::vector<uint32_t> blocked;  // streams with a block
+    size_t next_look = 0;           // at which of them
+    bool rescan = false;  // one may be free to go; otherwise nothing is put off unless one is blocked
+    size_t scanned = 0;   // so many cannot
+    PutOff put_off;       // of the blocked streams, and the backlog as far as it is scanned
+    std::unordered_map<uint32_t, uint32_t> to_record;  // events whose records are in the backlog: how many
     bool backlog_is_full() const { return !backlog.empty() && backlog.size() >= most_deferred; }
 
     std::array<std::unique_ptr<SessionStream>, FIKIT_MAX_STREAMS> streams;

@@ -73,7 +73,7 @@ CUresult Core::issue_host_function(Session& session, SessionStream& stream, uint
     Block block;
     block.kind = Block::Kind::host_function;
     block.value = step;
-    this->block(session, stream, block);
+    this->block(session, stream, handle, block, false);
     return CUDA_SUCCESS;
 }
 

@@ -1,7 +1,11 @@
 // Streams that wait for a word of the tenant's: what is behind them waits, and nobody else does.
 #include <cstring>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
 
-#include "rig.hpp"
+#include "raw_tenant.hpp"
 
 using namespace fikit;
 using namespace fikit::test;
@@ -36,13 +40,6 @@ uint32_t new_stream(Tenant& tenant) {
     uint32_t stream = 0;
     CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
     return stream;
-}
-
-void works(Rig& rig, Tenant& tenant) {
-    for (int round = 0; round < 3; ++round) {
-        launch(tenant);
-        rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
-    }
 }
 
 void what_is_behind_a_wait_waits_for_the_word() {
@@ -152,6 +149,95 @@ void impossible_waits_are_refused() {
     works(rig, tenant);
 }
 
+// Programs at random: fills on streams that host functions hold up, and that wait for each other through
+// events and the legacy default stream. Whatever returns when, all is issued, in the order that it has.
+void nothing_overtakes_what_it_is_behind() {
+    constexpr uint32_t streams = 6;  // 0 the legacy one, 1 and 2 ordered with it
+    std::mt19937 random(7);
+    Rig rig;
+    RawTenant tenant(rig, "a", 0);
+    const uint64_t memory = tenant.allocate(1 << 20);
+    for (uint32_t stream = 1; stream < streams; ++stream)
+        CHECK(tenant.stream_create(stream, stream > 2 ? FIKIT_STREAM_NON_BLOCKING : 0));
+    std::array<uint64_t, streams> steps{};
+    uint64_t number = 0;
+    for (int round = 0; round < 60; ++round) {
+        // Of each fill, which fills come before it.
+        std::vector<std::set<uint64_t>> before;
+        std::array<std::set<uint64_t>, streams> last;
+        std::map<uint32_t, std::set<uint64_t>> recorded;
+        const uint64_t first = number;
+        const auto join = [](std::set<uint64_t>& to, const std::set<uint64_t>& from) {
+            to.insert(from.begin(), from.end());
+        };
+        const auto order = [&](uint32_t stream) {
+            if (stream == 0)
+                for (const uint32_t other : {1u, 2u}) join(last[0], last[other]);
+            else if (stream <= 2)
+                join(last[stream], last[0]);
+        };
+        null_driver::record(true);
+        for (unsigned records = 0; records < 60; ++records) {
+            const auto stream = static_cast<uint32_t>(random() % streams);
+            const auto event = static_cast<uint32_t>(100 * round) + static_cast<uint32_t>(random() % 8);
+            ++steps[stream];
+            order(stream);
+            switch (random() % 6) {
+                case 0:
+                    CHECK(tenant.step(FIKIT_OP_HOST_FUNCTION, stream));
+                    break;
+                case 1:
+                    if (recorded.contains(event)) {  // CUDA's events are renewed; here each is recorded once
+                        --steps[stream];
+                        break;
+                    }
+                    CHECK(tenant.event(FIKIT_OP_EVENT_RECORD, stream, event));
+                    recorded[event] = last[stream];
+                    break;
+                case 2:
+                    CHECK(tenant.event(FIKIT_OP_EVENT_WAIT, stream, event));
+                    join(last[stream], recorded[event]);
+                    break;
+                default: {
+                    fikit_fill fill{};
+                    fill.record.stream = stream;
+                    fill.device = memory;
+                    fill.count = ++number;
+                    fill.width = 1;
+                    CHECK(tenant.write(FIKIT_OP_FILL, fill));
+                    before.push_back(last[stream]);
+                    last[stream] = {number};
+                    join(last[stream], before.back());
+                }
+            }
+            if (random() % 4 == 0) rig.turn(static_cast<int>(random() % 4));
+        }
+        std::vector<uint32_t> holding(streams);
+        std::iota(holding.begin(), holding.end(), 0u);
+        for (int turns = 0; turns < 400; ++turns) {
+            const uint32_t stream = holding[random() % streams];
+            const uint64_t mark = __atomic_load_n(
+                reinterpret_cast<const uint64_t*>(reinterpret_cast<const uint8_t*>(tenant.inbox) +
+                                                  FIKIT_MARKS_OFFSET + size_t{stream} * FIKIT_MARK_STRIDE),
+                __ATOMIC_ACQUIRE);
+            tenant.host_done(stream, mark);
+            rig.turn(static_cast<int>(random() % 3));
+        }
+        for (uint32_t stream = 0; stream < streams; ++stream) tenant.host_done(stream, UINT64_MAX);
+        rig.settle();
+        for (uint32_t stream = 0; stream < streams; ++stream) tenant.host_done(stream, 0);
+        null_driver::record(false);
+        std::set<uint64_t> seen;
+        for (const null_driver::Call& call : null_driver::take_calls()) {
+            if (call.function != Function::cuMemsetD8Async_) continue;
+            for (const uint64_t earlier : before[call.value - first - 1]) CHECK(seen.contains(earlier));
+            seen.insert(call.value);
+        }
+        CHECK_EQUAL(seen.size(), number - first);
+        CHECK(!tenant.ended());
+    }
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -161,6 +247,7 @@ int main(int count, char** arguments) {
         CASE(what_waits_is_not_high_priority_work),
         CASE(the_end_of_a_session_ends_its_waits),
         CASE(impossible_waits_are_refused),
+        CASE(nothing_overtakes_what_it_is_behind),
     };
     return run_cases(cases, count, arguments);
 }

@@ -1,0 +1,32 @@
+// What of a session is put off or waits for its tenant, as far as what comes behind has to wait for it, too
+// (backlog.cpp): asked of each record in their order, so that going through a backlog takes one look at each.
+#pragma once
+
+#include <abi.h>
+
+#include <bitset>
+
+namespace fikit {
+
+struct PutOff {
+    bool any = false;
+    bool legacy = false;                        // something of the legacy default stream,
+    bool blocking = false;                      // or of a stream that is ordered with it
+    std::bitset<FIKIT_MAX_STREAMS> streams;     // that have something put off, or are blocked
+    std::bitset<FIKIT_MAX_EVENTS> to_record;    // the session's own events,
+    std::bitset<FIKIT_MAX_EVENTS> to_wait_for;  // likewise
+    std::bitset<FIKIT_MAX_GRAPHS> to_launch;
+
+    void add_stream(uint32_t stream, bool is_blocking) {
+        any = true;
+        streams.set(stream);
+        legacy |= stream == 0;
+        blocking |= is_blocking;
+    }
+    // Has the stream to wait for any of them?
+    bool holds(uint32_t stream, bool is_blocking) const {
+        return streams[stream] || (stream == 0 ? blocking : is_blocking && legacy);
+    }
+};
+
+}  // namespace fikit
