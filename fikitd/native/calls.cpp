@@ -138,9 +138,9 @@ class CallHandler {
         reply.size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
         if (!memory.create("fikit-pinned", reply.size, false, core_.pinned_place(reply.size)))
             return CUDA_ERROR_OUT_OF_MEMORY;
-        const int descriptor = memory.descriptor();
+        const Descriptor file = memory.take_descriptor();  // the tenant's: nobody here needs it again
         result = core_.pin(session_, request.handle, std::move(memory), reply.device_address);
-        if (result != CUDA_SUCCESS || send_descriptor(session_.lifeline.get(), descriptor)) return result;
+        if (result != CUDA_SUCCESS || send_descriptor(session_.lifeline.get(), file.get())) return result;
         driver_.cuMemHostUnregister_(core_.unpin(session_, request.handle).memory.data());
         return CUDA_ERROR_OUT_OF_MEMORY;
     }

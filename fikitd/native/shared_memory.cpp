@@ -32,11 +32,16 @@ void on_bus_error(int, siginfo_t* information, void*) {
     const uintptr_t page = reinterpret_cast<uintptr_t>(information->si_addr) / FIKIT_PAGE * FIKIT_PAGE;
     for (const Guarded& range : guarded) {
         const uintptr_t begin = range.begin.load(std::memory_order_acquire);
-        if (begin == 0 || page < begin || page >= range.end.load(std::memory_order_relaxed)) continue;
-        void* const zeros = mmap(reinterpret_cast<void*>(page), FIKIT_PAGE, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-        errno = error;
-        if (zeros != MAP_FAILED) return;
+        const uintptr_t end = range.end.load(std::memory_order_relaxed);
+        if (begin == 0 || page < begin || page >= end) continue;
+        // With the pages behind it, which are gone, too: a process has few mappings, and one for each page
+        // could use them up.
+        for (const uintptr_t upto : {end, page + FIKIT_PAGE}) {
+            void* const zeros = mmap(reinterpret_cast<void*>(page), upto - page, PROT_READ | PROT_WRITE,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+            errno = error;
+            if (zeros != MAP_FAILED) return;
+        }
     }
     sigaction(SIGBUS, &earlier, nullptr);  // it is nobody's file: the same again, as if we were not here
 }
@@ -82,7 +87,7 @@ void* map_shared(int descriptor, uint64_t offset, size_t size, uint64_t wished) 
 
 SharedMemory::~SharedMemory() {
     if (address_ == nullptr) return;
-    if (!descriptor_) unguard(address_);
+    if (guarded_) unguard(address_);
     munmap(address_, size_);
 }
 
@@ -106,6 +111,7 @@ bool SharedMemory::open(const Descriptor& file, uint64_t offset, size_t size, ui
     SharedMemory made;
     made.address_ = address;
     made.size_ = size;
+    made.guarded_ = true;
     *this = std::move(made);
     return true;
 }

@@ -39,11 +39,13 @@ class SharedMemory {
     SharedMemory(SharedMemory&& other) noexcept
         : descriptor_(std::move(other.descriptor_)),
           address_(std::exchange(other.address_, nullptr)),
-          size_(std::exchange(other.size_, 0)) {}
+          size_(std::exchange(other.size_, 0)),
+          guarded_(other.guarded_) {}
     SharedMemory& operator=(SharedMemory&& other) noexcept {
         std::swap(descriptor_, other.descriptor_);
         std::swap(address_, other.address_);
         std::swap(size_, other.size_);
+        std::swap(guarded_, other.guarded_);
         return *this;
     }
     ~SharedMemory();
@@ -58,11 +60,13 @@ class SharedMemory {
     uint8_t* data() const { return static_cast<uint8_t*>(address_); }
     size_t size() const { return size_; }
     int descriptor() const { return descriptor_.get(); }
+    Descriptor take_descriptor() { return std::move(descriptor_); }
 
   private:
     Descriptor descriptor_;
     void* address_ = nullptr;
     size_t size_ = 0;
+    bool guarded_ = false;  // it is a tenant's file
 };
 
 }  // namespace fikit

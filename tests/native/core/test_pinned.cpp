@@ -68,6 +68,20 @@ void zeros_take_the_place_of_what_is_taken_away() {
     CHECK_EQUAL(memory.data()[size - 1], 2);
 }
 
+// A process has some 65,000 mappings: who takes a file away must not use them up.
+void what_is_taken_away_takes_few_mappings() {
+    constexpr uint64_t pages = 160'000;
+    const Descriptor file = file_of(pages * FIKIT_PAGE);
+    SharedMemory memory;
+    CHECK(memory.open(file, 0, pages * FIKIT_PAGE, 0));
+    CHECK(ftruncate(file.get(), 0) == 0);
+    for (uint64_t page = 0; page < pages; page += 2) CHECK_EQUAL(memory.data()[page * FIKIT_PAGE], 0);
+    for (uint64_t left = 20; left > 0; --left) {  // little by little
+        CHECK(ftruncate(file.get(), static_cast<off_t>(left * FIKIT_PAGE)) == 0);
+        CHECK_EQUAL(memory.data()[left * FIKIT_PAGE], 0);
+    }
+}
+
 auto open_files() {
     const std::filesystem::directory_iterator files("/proc/self/fd");
     return std::distance(begin(files), end(files));
@@ -139,6 +153,20 @@ void a_session_registers_its_file() {
     munmap(own, size);
 }
 
+// A session may have thousands, and the executor has few descriptors.
+void pinned_memory_holds_no_descriptor() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    const auto before = open_files();
+    for (int i = 0; i < 10; ++i) {
+        uint32_t handle = 0;
+        HostBuffer buffer{};
+        rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(FIKIT_PAGE, handle, buffer), 0); });
+        std::memset(buffer.address, i, FIKIT_PAGE);
+    }
+    CHECK_EQUAL(open_files(), before);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -146,8 +174,10 @@ int main(int count, char** arguments) {
         CASE(a_part_of_a_file_is_shared),
         CASE(what_is_no_such_file_is_refused),
         CASE(zeros_take_the_place_of_what_is_taken_away),
+        CASE(what_is_taken_away_takes_few_mappings),
         CASE(of_several_descriptors_one_comes),
         CASE(a_session_registers_its_file),
+        CASE(pinned_memory_holds_no_descriptor),
     };
     return run_cases(cases, count, arguments);
 }
