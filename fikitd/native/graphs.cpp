@@ -180,7 +180,10 @@ class GraphBuilder {
 
     CUresult add_decision(CUgraphNode& node) {
         const auto& decision = operation_->as<fikit_decision>();
-        if (decision.bodies > FIKIT_MAX_STREAMS - graphs_.size()) return CUDA_ERROR_INVALID_VALUE;
+        // Of another graph, or of nobody's, the driver would take it as it is.
+        if (conditions_ == nullptr || !conditions_->values.contains(decision.condition) ||
+            decision.bodies == 0 || decision.bodies > FIKIT_MAX_STREAMS - graphs_.size())
+            return CUDA_ERROR_INVALID_VALUE;
         CUgraphNodeParams parameters{};
         parameters.type = CU_GRAPH_NODE_TYPE_CONDITIONAL;
         parameters.conditional.handle = decision.condition;
@@ -246,12 +249,15 @@ CUresult ProgramCalls::condition_create(const fikit_request_condition_create& re
     if (found == session_.conditions.end()) {
         CUgraph graph = nullptr;
         if (const CUresult result = driver_.cuGraphCreate_(&graph, 0); result != CUDA_SUCCESS) return result;
-        found = session_.conditions.emplace(request.conditions, SessionConditions{graph, {}, 0, {}}).first;
+        found =
+            session_.conditions.emplace(request.conditions, SessionConditions{graph, {}, 0, {}, {}}).first;
     }
+    if (found->second.values.size() >= FIKIT_MAX_STREAMS) return CUDA_ERROR_OUT_OF_MEMORY;
     CUgraphConditionalHandle condition = 0;
     const CUresult result = driver_.cuGraphConditionalHandleCreate_(
         &condition, found->second.graph, core_.context_, request.initial, request.flags);
     reply.condition = condition;
+    if (result == CUDA_SUCCESS) found->second.values.insert(condition);
     return result;
 }
 

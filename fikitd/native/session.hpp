@@ -146,7 +146,8 @@ struct SessionConditions {
     CUgraph graph = nullptr;
     std::vector<uint8_t> image;
     size_t nodes = 0;
-    SessionGraph made;  // but for the executable
+    SessionGraph made;          // but for the executable
+    std::set<uint64_t> values;  // of the conditions, as the driver gave them
 };
 
 // Images that are to be made one (links.cpp).

@@ -141,6 +141,41 @@ void images_are_not_believed() {
     CHECK_STARTS(deferred(rig, tenant, CUDA_ERROR_INVALID_HANDLE), "launch: graph 7 does not exist");
 }
 
+// A condition is a number to the driver, too, and any session could name it.
+void a_graph_decides_by_its_own_conditions() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    uint32_t conditions = 0, others = 0;
+    uint64_t own = 0, foreign = 0;
+    rig.while_turning([&] {
+        CHECK_EQUAL(tenant->condition_create(conditions, 0, 0, own), 0);
+        CHECK_EQUAL(tenant->condition_create(others, 0, 0, foreign), 0);
+    });
+    const auto create_with = [&](uint64_t condition, uint32_t number, uint32_t bodies) {
+        fikit_decision decision{};
+        decision.condition = condition;
+        decision.bodies = bodies;
+        Image image;
+        image.add(FIKIT_OP_DECISION, decision);
+        uint32_t graph = 0;
+        Status status = 0;
+        rig.while_turning([&] {
+            status = tenant->graph_create(image.bytes().data(), image.bytes().size(), graph, number);
+        });
+        return status;
+    };
+    const uint64_t before = null_driver::count(Function::cuGraphAddNode_);
+    for (const uint64_t condition : {foreign, own + foreign, uint64_t{0}})
+        CHECK_EQUAL(create_with(condition, conditions, 1), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(create_with(own, 0, 1), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(create_with(own, conditions, 0), CUDA_ERROR_INVALID_VALUE);
+    CHECK_EQUAL(null_driver::count(Function::cuGraphAddNode_), before);
+    CHECK_EQUAL(create_with(own, conditions, 1), CUDA_ERROR_NOT_SUPPORTED);  // the null driver has no bodies
+    rig.while_turning([&] {
+        for (const uint32_t number : {conditions, others}) CHECK_EQUAL(tenant->conditions_destroy(number), 0);
+    });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -149,6 +184,7 @@ int main(int count, char** arguments) {
         CASE(what_replaces_a_graph_is_launched),
         CASE(a_graph_ends_with_its_module),
         CASE(images_are_not_believed),
+        CASE(a_graph_decides_by_its_own_conditions),
     };
     return run_cases(cases, count, arguments);
 }

@@ -47,7 +47,8 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode, CUlaunchAttributeID, const C
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgraph, CUcontext, unsigned,
                                         unsigned) {
     ENTER(cuGraphConditionalHandleCreate);
-    *handle = 1;
+    static std::atomic<uint64_t> last{0};
+    *handle = ++last;
     return CUDA_SUCCESS;
 }
 // A decision has no bodies here.
