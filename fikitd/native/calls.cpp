@@ -30,26 +30,13 @@ class CallHandler {
     // False: not answered; the call is to be made again.
     bool answer() {
         const auto& call = session_.head->as<fikit_call_record>();
-        const uint8_t* payload = session_.head->payload();
         CUresult status = CUDA_ERROR_NOT_SUPPORTED;
-        switch (call.call) {
-#define FIKIT_ANSWER(number, name)                                                \
-    case number: {                                                                \
-        fikit_request_##name request;                                             \
-        std::memcpy(&request, payload, sizeof request);                           \
-        fikit_reply_##name reply{};                                               \
-        bytes_ = sizeof reply;                                                    \
-        extra_ = {payload + sizeof request, call.payload_bytes - sizeof request}; \
-        status = name(request, reply);                                            \
-        if (again_) return false;                                                 \
-        std::memcpy(reply_, &reply, sizeof reply);                                \
-        break;                                                                    \
-    }
-            FIKIT_CALLS(FIKIT_ANSWER)
-#undef FIKIT_ANSWER
-            default:
-                break;
+        try {
+            status = answer(call);
+        } catch (const std::bad_alloc&) {
+            status = CUDA_ERROR_OUT_OF_MEMORY;
         }
+        if (again_) return false;
         fikit_inbox* inbox = session_.inbox_header();
         inbox->call_status = static_cast<int32_t>(status);
         inbox->call_bytes = bytes_;
@@ -60,6 +47,27 @@ class CallHandler {
     }
 
   private:
+    CUresult answer(const fikit_call_record& call) {
+        const uint8_t* payload = session_.head->payload();
+        switch (call.call) {
+#define FIKIT_ANSWER(number, name)                                                \
+    case number: {                                                                \
+        fikit_request_##name request;                                             \
+        std::memcpy(&request, payload, sizeof request);                           \
+        fikit_reply_##name reply{};                                               \
+        bytes_ = sizeof reply;                                                    \
+        extra_ = {payload + sizeof request, call.payload_bytes - sizeof request}; \
+        const CUresult status = name(request, reply);                             \
+        std::memcpy(reply_, &reply, sizeof reply);                                \
+        return status;                                                            \
+    }
+            FIKIT_CALLS(FIKIT_ANSWER)
+#undef FIKIT_ANSWER
+            default:
+                return CUDA_ERROR_NOT_SUPPORTED;
+        }
+    }
+
 #define FIKIT_FORWARD(number, name)                                                 \
     CUresult name(const fikit_request_##name& request, fikit_reply_##name& reply) { \
         return program_calls_.name(request, reply);                                 \
@@ -95,6 +103,7 @@ class CallHandler {
 
     CUresult memory_allocate(const fikit_request_memory_allocate& request,
                              fikit_reply_memory_allocate& reply) {
+        if (session_.buffers.size() >= core_.settings_.most_buffers) return CUDA_ERROR_OUT_OF_MEMORY;
         CUdeviceptr address = 0;
         // Reserved first, so that no other executor of the tenant takes the same room meanwhile. Without room
         // there is still what is used in part.
@@ -146,14 +155,13 @@ class CallHandler {
     }
 
     CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {
-        const uint8_t* from = session_.host_memory(request.host_buffer, core_.settings_.staging_bytes,
-                                                   request.offset, request.size);
-        if (request.handle >= FIKIT_MAX_MODULES || request.size == 0 || from == nullptr)
+        if (request.handle >= FIKIT_MAX_MODULES) return CUDA_ERROR_INVALID_VALUE;
+        if (module_of(request.handle) != nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        std::vector<uint8_t> image;
+        if (!session_.copy_image(request.host_buffer, core_.settings_.staging_bytes, request.offset,
+                                 request.size, image))
             return CUDA_ERROR_INVALID_VALUE;
-        if (request.handle < session_.modules.size() && session_.modules[request.handle] != nullptr)
-            return CUDA_ERROR_INVALID_HANDLE;
-        std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
-        image.push_back(0);                                     // PTX ends here whatever it says
+        image.push_back(0);  // PTX ends here whatever it says
         Jit jit(extra_);
         CUresult result = CUDA_ERROR_INVALID_IMAGE;
         CUmodule module = nullptr;

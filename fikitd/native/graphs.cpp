@@ -10,12 +10,19 @@
 namespace fikit {
 namespace {
 
+// What the conditions' graph was made of, for the same to come again: unless the session keeps too much.
+void keep_image(Session& session, SessionConditions& conditions, std::vector<uint8_t> image) {
+    session.kept_image_bytes -= conditions.image.size();
+    if (image.size() > most_kept_image_bytes - session.kept_image_bytes) image = {};
+    session.kept_image_bytes += image.size();
+    conditions.image = std::move(image);
+}
+
 // Builds one graph. Every record is copied and checked as one of the ring is.
 class GraphBuilder {
   public:
     // `conditions`: of a graph that decides; else nullptr.
-    GraphBuilder(const Driver& driver, CUcontext context, const Session& session,
-                 SessionConditions* conditions)
+    GraphBuilder(const Driver& driver, CUcontext context, Session& session, SessionConditions* conditions)
         : driver_(driver), context_(context), session_(session), conditions_(conditions) {}
     GraphBuilder(const GraphBuilder&) = delete;
     ~GraphBuilder() {
@@ -29,7 +36,7 @@ class GraphBuilder {
             for (size_t at = 0; at < image.size() && result == CUDA_SUCCESS;) result = add(image, at);
             size_ = nodes_.size();
             if (conditions_ != nullptr && result == CUDA_SUCCESS) {
-                conditions_->image = image;
+                keep_image(session_, *conditions_, image);
                 conditions_->made = made;
                 conditions_->nodes = size_;
             }
@@ -50,7 +57,7 @@ class GraphBuilder {
             size_ = conditions_->nodes;
             return CUDA_SUCCESS;
         }
-        conditions_->image.clear();
+        keep_image(session_, *conditions_, {});
         size_t count = 0;
         CUresult result = driver_.cuGraphGetNodes_(root_, nullptr, &count);
         std::vector<CUgraphNode> old(count);
@@ -201,7 +208,7 @@ class GraphBuilder {
 
     const Driver& driver_;
     CUcontext context_;
-    const Session& session_;
+    Session& session_;
     SessionConditions* conditions_;
     CUgraph root_ = nullptr;
     CUgraph graph_ = nullptr;      // of the node that is being added
@@ -214,11 +221,11 @@ class GraphBuilder {
 }  // namespace
 
 CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, fikit_reply_graph_create&) {
-    const uint8_t* from = session_.host_memory(request.host_buffer, core_.settings_.staging_bytes,
-                                               request.offset, request.size);
-    if (request.handle == 0 || request.handle >= FIKIT_MAX_GRAPHS || request.size == 0 || from == nullptr)
+    std::vector<uint8_t> image;
+    if (request.handle == 0 || request.handle >= FIKIT_MAX_GRAPHS ||
+        !session_.copy_image(request.host_buffer, core_.settings_.staging_bytes, request.offset, request.size,
+                             image))
         return CUDA_ERROR_INVALID_VALUE;
-    const std::vector<uint8_t> image(from, from + request.size);  // the tenant may write on
     const auto conditions = session_.conditions.find(request.conditions);
     if (request.conditions != 0 && conditions == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
     GraphBuilder builder(driver_, core_.context_, session_,
@@ -266,6 +273,7 @@ CUresult ProgramCalls::conditions_destroy(const fikit_request_conditions_destroy
     const auto found = session_.conditions.find(request.conditions);
     if (found == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
     driver_.cuGraphDestroy_(found->second.graph);
+    keep_image(session_, found->second, {});
     session_.conditions.erase(found);
     return CUDA_SUCCESS;
 }
@@ -284,7 +292,7 @@ void ProgramCalls::forget_graphs_of(uint16_t module) {
     for (auto& [number, conditions] : session_.conditions)
         if (std::find(conditions.made.modules.begin(), conditions.made.modules.end(), module) !=
             conditions.made.modules.end())
-            conditions.image.clear();  // to be made anew
+            keep_image(session_, conditions, {});  // to be made anew
 }
 
 // Fills head_work and head_kernel. False: there is no such graph. The policy sees one block that takes as

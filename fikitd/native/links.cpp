@@ -11,8 +11,6 @@ namespace fikit {
 
 namespace {
 
-constexpr uint64_t most_link_bytes = uint64_t{256} << 20;
-
 // A linker of the driver's, for one call: calls come on several threads, and what the driver's compiler keeps
 // in between is its thread's.
 class Linker {
@@ -65,17 +63,17 @@ CUresult ProgramCalls::link_add(const fikit_request_link_add& request, fikit_rep
     const auto found = session_.links.find(request.handle);
     if (found == session_.links.end()) return CUDA_ERROR_INVALID_HANDLE;
     SessionLink& link = found->second;
-    const uint8_t* from = session_.host_memory(request.host_buffer, core_.settings_.staging_bytes,
-                                               request.offset, request.size);
     const size_t options = size_t{request.options} * sizeof(fikit_jit_option);
-    if (from == nullptr || request.size == 0 || request.options > FIKIT_MAX_JIT_OPTIONS ||
-        options > extra_.size() || extra_.size() - options > FIKIT_JIT_NAME)
+    if (request.options > FIKIT_MAX_JIT_OPTIONS || options > extra_.size() ||
+        extra_.size() - options > FIKIT_JIT_NAME)
         return CUDA_ERROR_INVALID_VALUE;
-    if (request.size > most_link_bytes - link.bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (request.size > most_kept_image_bytes - session_.kept_image_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto type = static_cast<CUjitInputType>(request.type);
     const auto name = extra_.subspan(options);
     LinkPart part = {type, {name.begin(), name.end()}, {}, {}};
-    part.image.assign(from, from + request.size);  // the tenant may write on
+    if (!session_.copy_image(request.host_buffer, core_.settings_.staging_bytes, request.offset, request.size,
+                             part.image))
+        return CUDA_ERROR_INVALID_VALUE;
     part.image.push_back(0);
     part.options.assign(extra_.begin(), extra_.begin() + static_cast<std::ptrdiff_t>(options));
     if (const char* wrong = check_linked(part.image); wrong != nullptr) {
@@ -91,6 +89,7 @@ CUresult ProgramCalls::link_add(const fikit_request_link_add& request, fikit_rep
     bytes_ += linker.jit().say(reply_ + sizeof reply, reply);
     if (linker.result() != CUDA_SUCCESS) return linker.result();
     link.bytes += request.size;
+    session_.kept_image_bytes += request.size;
     link.parts.push_back(std::move(part));
     return CUDA_SUCCESS;
 }
@@ -122,7 +121,11 @@ CUresult ProgramCalls::link_read(const fikit_request_link_read& request, fikit_r
 }
 
 CUresult ProgramCalls::link_destroy(const fikit_request_link_destroy& request, fikit_reply_link_destroy&) {
-    return session_.links.erase(request.handle) != 0 ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+    const auto found = session_.links.find(request.handle);
+    if (found == session_.links.end()) return CUDA_ERROR_INVALID_HANDLE;
+    session_.kept_image_bytes -= found->second.bytes;
+    session_.links.erase(found);
+    return CUDA_SUCCESS;
 }
 
 }  // namespace fikit

@@ -167,6 +167,7 @@ CUresult ProgramCalls::memory_reserve(const fikit_request_memory_reserve& reques
                                       fikit_reply_memory_reserve& reply) {
     if (!whole_granules(0, request.size) || (request.alignment & (request.alignment - 1)) != 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (session_.reserved.size() >= core_.settings_.most_reserved) return CUDA_ERROR_OUT_OF_MEMORY;
     CUdeviceptr address = 0;
     const CUresult result = driver_.cuMemAddressReserve_(&address, request.size, request.alignment,
                                                          core_.own_place(request.size, request.wished), 0);
@@ -277,6 +278,7 @@ CUresult ProgramCalls::memory_map(const fikit_request_memory_map& request, fikit
         request.size > memory->second.size - request.offset)
         return CUDA_ERROR_INVALID_VALUE;
     if (!is_reserved(session_, request.address, request.size)) return CUDA_ERROR_INVALID_VALUE;
+    if (session_.buffers.size() >= core_.settings_.most_buffers) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result =
         driver_.cuMemMap_(request.address, request.size, request.offset, memory->second.handle, 0);
     if (result != CUDA_SUCCESS) return result;

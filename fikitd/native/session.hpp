@@ -69,6 +69,10 @@ class InFlightQueue {
 
 constexpr size_t most_deferred = 1024;  // records of a session in its backlog
 
+// What of a session takes memory of the executor's own, and no quota counts it.
+constexpr uint64_t most_image_bytes = uint64_t{2} << 30;         // of one call: code, graphs
+constexpr uint64_t most_kept_image_bytes = uint64_t{256} << 20;  // of all that is kept for later calls
+
 // What a stream waits for that may never come: nothing of it is on the GPU meanwhile (backlog.cpp).
 struct Block {
     enum class Kind : uint8_t { none, host_function, word, event };
@@ -305,6 +309,7 @@ struct Session {
     std::vector<SessionGraph> graphs;                            // likewise (worker)
     std::unordered_map<uint32_t, SessionConditions> conditions;  // (worker)
     std::unordered_map<uint32_t, SessionLink> links;             // (worker)
+    uint64_t kept_image_bytes = 0;                               // of links and conditions (worker)
     std::unordered_map<uint32_t, SessionArray> arrays;           // (worker)
     std::set<std::pair<uint64_t, bool>> textures;                // values; true: a surface's (worker)
     std::vector<CUmodule> modules;
@@ -362,6 +367,15 @@ struct Session {
             room = pinned->second.memory.size();
         }
         return offset <= room && size <= room - offset ? base + offset : nullptr;
+    }
+    // A copy of the image that a call names, since the tenant may write on; false when it cannot be had.
+    bool copy_image(uint32_t buffer, uint64_t staging_bytes, uint64_t offset, uint64_t size,
+                    std::vector<uint8_t>& image) const {
+        const uint8_t* const from = host_memory(buffer, staging_bytes, offset, size);
+        if (from == nullptr || size == 0 || size > most_image_bytes) return false;
+        image.reserve(size + 1);
+        image.assign(from, from + size);
+        return true;
     }
     // The pinned buffer in which a word is, or nullptr.
     const PinnedBuffer* pinned(const fikit_value& value, uint64_t bytes) const {

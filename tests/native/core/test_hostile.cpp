@@ -82,12 +82,93 @@ void many_streams_that_wait_for_words_are_looked_at_in_turn() {
     works(rig, other);
 }
 
+// A file in memory, which need not take any, as the tenant's pinned memory.
+void register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes) {
+    const Descriptor file(memfd_create("tenant's", MFD_CLOEXEC));
+    CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
+    CHECK(send_descriptor(tenant.lifeline.get(), file.get()));
+    fikit_reply_host_register reply{};
+    CHECK_EQUAL(
+        tenant.call(fikit_call_host_register, fikit_request_host_register{handle, 0, bytes, 0}, reply), 0);
+}
+
+// The executor's own memory is for all of its sessions.
+void images_have_a_size_that_can_be_copied() {
+    Rig rig;
+    RawTenant tenant(rig);
+    constexpr uint64_t bytes = uint64_t{3} << 30;
+    register_file(tenant, 1, bytes);
+    fikit_reply_module_load loaded{};
+    CHECK_EQUAL(tenant.call(fikit_call_module_load, fikit_request_module_load{1, 1, 0, bytes}, loaded),
+                CUDA_ERROR_INVALID_VALUE);
+    fikit_reply_graph_create made{};
+    CHECK_EQUAL(tenant.call(fikit_call_graph_create, fikit_request_graph_create{1, 1, 0, bytes, 0, 0}, made),
+                CUDA_ERROR_INVALID_VALUE);
+}
+
+void links_of_a_session_keep_so_much_together() {
+    Rig rig;
+    RawTenant tenant(rig);
+    constexpr uint64_t bytes = 150 << 20;
+    register_file(tenant, 1, bytes);
+    fikit_reply_link_create created{};
+    const auto adds = [&](uint32_t link) {
+        fikit_reply_link_add added{};
+        return tenant.call(fikit_call_link_add,
+                           fikit_request_link_add{link, CU_JIT_INPUT_LIBRARY, 1, 0, 0, bytes}, added);
+    };
+    for (const uint32_t link : {1, 2})
+        CHECK_EQUAL(tenant.call(fikit_call_link_create, fikit_request_link_create{link, 0}, created), 0);
+    CHECK_EQUAL(adds(1), 0);
+    CHECK_EQUAL(adds(2), CUDA_ERROR_OUT_OF_MEMORY);
+    fikit_reply_link_destroy destroyed{};
+    CHECK_EQUAL(tenant.call(fikit_call_link_destroy, fikit_request_link_destroy{1, 0}, destroyed), 0);
+    CHECK_EQUAL(adds(2), 0);
+}
+
+void tables_do_not_grow_without_end() {
+    Settings settings = hand_turned();
+    settings.most_buffers = 5;
+    settings.most_reserved = 2;
+    Rig rig(settings);
+    RawTenant tenant(rig);
+    fikit_reply_memory_reserve place{};
+    const auto reserves = [&] {
+        return tenant.call(fikit_call_memory_reserve, fikit_request_memory_reserve{Arena::granule, 0, 0},
+                           place);
+    };
+    CHECK_EQUAL(reserves(), 0);
+    CHECK_EQUAL(reserves(), 0);
+    const uint64_t address = place.address;
+    CHECK_EQUAL(reserves(), CUDA_ERROR_OUT_OF_MEMORY);
+    fikit_reply_memory_create created{};
+    CHECK_EQUAL(
+        tenant.call(fikit_call_memory_create, fikit_request_memory_create{1, 0, Arena::granule}, created), 0);
+    const auto maps = [&] {
+        fikit_reply_memory_map mapped{};
+        return tenant.call(fikit_call_memory_map, fikit_request_memory_map{address, Arena::granule, 0, 1, 0},
+                           mapped);
+    };
+    for (int i = 0; i < 4; ++i) tenant.allocate(1);
+    fikit_free gone{};
+    gone.address = tenant.allocate(1);
+    fikit_reply_memory_allocate allocated{};
+    CHECK_EQUAL(tenant.call(fikit_call_memory_allocate, fikit_request_memory_allocate{1}, allocated),
+                CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK_EQUAL(maps(), CUDA_ERROR_OUT_OF_MEMORY);
+    CHECK(tenant.write(FIKIT_OP_FREE, gone));
+    CHECK_EQUAL(maps(), 0);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(bytes_without_end_before_a_descriptor),
         CASE(a_word_that_cannot_be_read),
+        CASE(images_have_a_size_that_can_be_copied),
+        CASE(links_of_a_session_keep_so_much_together),
+        CASE(tables_do_not_grow_without_end),
         CASE(many_streams_that_wait_for_words_are_looked_at_in_turn),
     };
     return run_cases(cases, count, arguments);
