@@ -40,6 +40,7 @@ class RawTenant {
     uint8_t* staging() { return at(outbox->staging_offset); }
     bool ended() const { return __atomic_load_n(&inbox->ended, __ATOMIC_ACQUIRE) != 0; }
     uint64_t tail() const { return __atomic_load_n(&inbox->tail, __ATOMIC_ACQUIRE); }
+    bool is_read() const { return tail() == head_; }
     uint64_t answered() const { return __atomic_load_n(&inbox->call_done, __ATOMIC_ACQUIRE); }
     std::string deferred_text() const { return inbox->deferred_text; }
 

@@ -117,7 +117,7 @@ void links_of_a_session_keep_so_much_together() {
         return tenant.call(fikit_call_link_add,
                            fikit_request_link_add{link, CU_JIT_INPUT_LIBRARY, 1, 0, 0, bytes}, added);
     };
-    for (const uint32_t link : {1, 2})
+    for (const uint32_t link : {1u, 2u})
         CHECK_EQUAL(tenant.call(fikit_call_link_create, fikit_request_link_create{link, 0}, created), 0);
     CHECK_EQUAL(adds(1), 0);
     CHECK_EQUAL(adds(2), CUDA_ERROR_OUT_OF_MEMORY);
