@@ -40,9 +40,10 @@ class Image {
     uint16_t flags = 0;  // of records
 
   private:
-    void append(const void* from, size_t size) {
-        const auto* at = static_cast<const uint8_t*>(from);
-        bytes_.insert(bytes_.end(), at, at + size);
+    void append(const void* data, size_t size) {
+        const size_t at = bytes_.size();
+        bytes_.resize(at + size);
+        if (size > 0) std::memcpy(bytes_.data() + at, data, size);
     }
     std::vector<uint8_t> bytes_;
 };

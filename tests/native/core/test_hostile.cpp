@@ -82,10 +82,12 @@ void many_streams_that_wait_for_words_are_looked_at_in_turn() {
     works(rig, other);
 }
 
-// A file in memory, which need not take any, as the tenant's pinned memory.
+// A file in memory, which need not take any, as the tenant's pinned memory. It begins like PTX.
 void register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes) {
     const Descriptor file(memfd_create("tenant's", MFD_CLOEXEC));
     CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
+    static constexpr char ptx[] = ".version 7.0\n";
+    CHECK_EQUAL(pwrite(file.get(), ptx, sizeof ptx, 0), sizeof ptx);
     CHECK(send_descriptor(tenant.lifeline.get(), file.get()));
     fikit_reply_host_register reply{};
     CHECK_EQUAL(
@@ -115,7 +117,7 @@ void links_of_a_session_keep_so_much_together() {
     const auto adds = [&](uint32_t link) {
         fikit_reply_link_add added{};
         return tenant.call(fikit_call_link_add,
-                           fikit_request_link_add{link, CU_JIT_INPUT_LIBRARY, 1, 0, 0, bytes}, added);
+                           fikit_request_link_add{link, CU_JIT_INPUT_PTX, 1, 0, 0, bytes}, added);
     };
     for (const uint32_t link : {1u, 2u})
         CHECK_EQUAL(tenant.call(fikit_call_link_create, fikit_request_link_create{link, 0}, created), 0);
