@@ -151,7 +151,11 @@ class ExecutorProcess:
     async def _watch_core(self, directory: Path) -> None:
         while True:
             await trio.lowlevel.wait_readable(self._core.notification)
-            for ended in self._core.take_ended():
+            all_ended = self._core.take_ended()
+            error, reason = self._core.failure
+            if error:  # by now all sessions have ended
+                all_ended += self._core.take_ended()
+            for ended in all_ended:
                 self._attached.pop(ended.session, None)
                 log.info("session_ended", session=ended.session, reason=ended.reason, error=ended.error)
                 event = m.SessionEnded(
@@ -166,7 +170,6 @@ class ExecutorProcess:
                 except OSError as refusal:
                     log.error("account_not_left", session=ended.session, reason=str(refusal))
                 await self._tell(event)
-            error, reason = self._core.failure
             if error:
                 log.error("device_failed", error=error, reason=reason)
                 await self._tell(m.DeviceFailed(error=error, reason=reason))

@@ -295,18 +295,19 @@ void Core::check_health(Nanoseconds now) {
 
 // The context is lost: every session gets CUDA's sticky error, then the process ends.
 void Core::fail(CUresult error, const std::string& what) {
-    int none = 0;
-    std::string text = what + ": " + driver_.describe(error);
-    {
-        const std::lock_guard lock(ended_mutex_);
-        if (!failure_.compare_exchange_strong(none, static_cast<int>(error))) return;
-        failure_text_ = text;
-    }
+    if (failure_.load() != 0) return;
+    const std::string failure = what + ": " + driver_.describe(error);
+    std::string text = failure;
     if (error == CUDA_ERROR_ASSERT && text.size() + 2 < FIKIT_ERROR_TEXT)
         text += '\n' + failed_assertions_.text(FIKIT_ERROR_TEXT - text.size() - 2);
     for (const auto& session : sessions_) {
         end_session(*session, static_cast<int>(error), text);
         announce(*session);
+    }
+    {
+        const std::lock_guard lock(ended_mutex_);
+        failure_text_ = failure;
+        failure_.store(static_cast<int>(error));  // last: who sees it finds all sessions' ends
     }
     const uint64_t one = 1;
     [[maybe_unused]] const auto put = write(notification_.get(), &one, sizeof one);

@@ -208,6 +208,14 @@ inline std::string deferred(Rig& rig, Tenant& tenant, Status expected) {
     return tenant.inbox->deferred_text;
 }
 
+// What the GPU has been given does not end.
+inline void hold_all(Rig& rig) {
+    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
+}
+inline void release_all(Rig& rig) {
+    for (const CUstream stream : rig.streams()) null_driver::release(stream);
+}
+
 inline uint64_t launches() { return null_driver::count(Function::cuLaunchKernel_); }
 
 }  // namespace fikit::test

@@ -143,7 +143,7 @@ void an_array_goes_after_the_work() {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
     CHECK_EQUAL(create(rig, tenant, 1), 0);
-    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
+    hold_all(rig);
     launch(tenant);
     const auto before = null_driver::live();
     std::atomic<bool> gone{false};
@@ -158,7 +158,7 @@ void an_array_goes_after_the_work() {
     rig.turn(1000);
     CHECK(!gone);
     CHECK_EQUAL(null_driver::live().arrays, before.arrays);
-    for (const CUstream stream : rig.streams()) null_driver::release(stream);
+    release_all(rig);
     rig.turn_until([&] { return gone.load(); });
     waiting.join();
     CHECK_EQUAL(null_driver::live().arrays, before.arrays - 1);
@@ -183,13 +183,13 @@ void a_session_s_end_gives_all_back() {
     CHECK_EQUAL(call(rig, tenant, fikit_call_texture_create, texture, answer), 0);
     CHECK_EQUAL(null_driver::live().arrays, before.arrays + 2);
     CHECK_EQUAL(null_driver::live().textures, before.textures + 2);
-    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
+    hold_all(rig);
     launch(tenant);
     rig.settle();
     rig.while_turning([&] { CHECK(rig.core().end("a", 999, "it is over")); });
     rig.turn(1000);
     CHECK_EQUAL(null_driver::live().arrays, before.arrays + 2);
-    for (const CUstream stream : rig.streams()) null_driver::release(stream);
+    release_all(rig);
     CHECK_EQUAL(rig.wait_ended().id, "a");
     rig.turn_until([&] { return null_driver::live().arrays == before.arrays; });
     CHECK_EQUAL(null_driver::live().textures, before.textures);

@@ -28,13 +28,6 @@ std::vector<CUstream> launch_streams(const std::vector<null_driver::Call>& calls
     return streams;
 }
 
-void hold_all(Rig& rig) {
-    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
-}
-void release_all(Rig& rig) {
-    for (const CUstream stream : rig.streams()) null_driver::release(stream);
-}
-
 void launch_and_synchronize() {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);

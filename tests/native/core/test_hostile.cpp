@@ -64,7 +64,7 @@ void many_streams_that_wait_for_words_are_looked_at_in_turn() {
     RawTenant tenant(rig);
     constexpr uint32_t streams = 100;
     const uint64_t word = tenant.allocate(8);
-    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
+    hold_all(rig);
     for (uint32_t stream = 1; stream <= streams; ++stream) {
         fikit_fill fill{};
         fill.record.stream = stream;
@@ -74,7 +74,7 @@ void many_streams_that_wait_for_words_are_looked_at_in_turn() {
               tenant.value(stream, until(word, 1)));
     }
     rig.settle();
-    for (const CUstream stream : rig.streams()) null_driver::release(stream);
+    release_all(rig);
     const uint64_t before = null_driver::count(Function::cuMemcpyDtoHAsync_);
     rig.turn();
     CHECK(null_driver::count(Function::cuMemcpyDtoHAsync_) - before <= 16);

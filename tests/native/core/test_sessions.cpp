@@ -1,4 +1,4 @@
-// Sessions from attaching to their end: calls, memory, host functions, errors, limits.
+// Sessions from attaching to their end: calls, memory, host functions, limits.
 #include <cstring>
 #include <optional>
 
@@ -8,13 +8,6 @@ using namespace fikit;
 using namespace fikit::test;
 
 namespace {
-
-void hold_all(Rig& rig) {
-    for (const CUstream stream : rig.streams()) null_driver::hold(stream);
-}
-void release_all(Rig& rig) {
-    for (const CUstream stream : rig.streams()) null_driver::release(stream);
-}
 
 uint64_t allocate(Rig& rig, Tenant& tenant, uint64_t bytes, Status expected = 0) {
     uint64_t address = 0, charged = 0;
@@ -422,52 +415,6 @@ void spare_channels_stay_few() {
     CHECK_EQUAL(null_driver::live().registrations, wanted);
 }
 
-void driver_errors_are_deferred_with_their_text() {
-    Rig rig;
-    Tenant tenant = rig.ready("a", 0);
-    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_INVALID_VALUE, 1, 1);
-    for (int i = 0; i < 3; ++i) launch(tenant);
-    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), CUDA_ERROR_INVALID_VALUE); });
-    CHECK_EQUAL(std::string(tenant.inbox->deferred_text), "launch of kernel: CUDA_ERROR_INVALID_VALUE (1)");
-    CHECK_EQUAL(tenant.inbox->deferred_count, 1u);
-    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), 0); });  // reported once
-    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 2);  // it is tried twice
-    allocate(rig, tenant, 100, CUDA_ERROR_OUT_OF_MEMORY);
-    allocate(rig, tenant, 100);
-}
-
-void sticky_errors_end_every_session() {
-    Rig rig;
-    Tenant first = rig.ready("a", 0), second = rig.ready("b", 5);
-    // As of a lost context: every stream says so, too.
-    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_ILLEGAL_ADDRESS);
-    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_ILLEGAL_ADDRESS);
-    launch(first);
-    rig.turn_until([&] { return rig.core().failure() != 0; });
-    CHECK_EQUAL(rig.core().failure(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    CHECK_STARTS(rig.core().failure_text(), "launch of kernel: ");
-    CHECK_EQUAL(first->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    CHECK_EQUAL(second->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
-    const auto ended = rig.core().take_ended();
-    CHECK_EQUAL(ended.size(), 2u);
-    for (const EndedSession& each : ended) CHECK_EQUAL(each.error, CUDA_ERROR_ILLEGAL_ADDRESS);
-    Tenant late;
-    CHECK_EQUAL(rig.attach("c", 5, late), "the dispatch loop has ended");
-}
-
-// A kernel that faults is found out by looking at the device, since its mark never comes.
-void a_lost_device_is_noticed() {
-    Rig rig;
-    Tenant tenant = rig.ready("a", 0);
-    hold_all(rig);
-    launch(tenant);
-    rig.settle();
-    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_LAUNCH_FAILED);
-    rig.turn_until([&] { return rig.core().failure() != 0; });
-    CHECK_EQUAL(tenant->synchronize(), CUDA_ERROR_LAUNCH_FAILED);
-    release_all(rig);
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -488,9 +435,6 @@ int main(int count, char** arguments) {
         CASE(more_sessions_than_lanes),
         CASE(sixty_four_sessions_and_no_more),
         CASE(spare_channels_stay_few),
-        CASE(driver_errors_are_deferred_with_their_text),
-        CASE(sticky_errors_end_every_session),
-        CASE(a_lost_device_is_noticed),
     };
     return run_cases(cases, count, arguments);
 }

@@ -1,0 +1,90 @@
+// Errors of the driver: those that are one operation's, and those that end the context.
+#include "rig.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+using null_driver::Function;
+
+namespace {
+
+void driver_errors_are_deferred_with_their_text() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_INVALID_VALUE, 1, 1);
+    for (int i = 0; i < 3; ++i) launch(tenant);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), CUDA_ERROR_INVALID_VALUE); });
+    CHECK_EQUAL(std::string(tenant.inbox->deferred_text), "launch of kernel: CUDA_ERROR_INVALID_VALUE (1)");
+    CHECK_EQUAL(tenant.inbox->deferred_count, 1u);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->stream_synchronize(0), 0); });  // reported once
+    null_driver::fail(Function::cuMemCreate_, CUDA_ERROR_OUT_OF_MEMORY, 0, 2);  // it is tried twice
+    uint64_t address = 0, charged = 0;
+    rig.while_turning([&] {
+        CHECK_EQUAL(tenant->memory_allocate(100, address, charged), CUDA_ERROR_OUT_OF_MEMORY);
+        CHECK_EQUAL(tenant->memory_allocate(100, address, charged), 0);
+    });
+}
+
+void sticky_errors_end_every_session() {
+    Rig rig;
+    Tenant first = rig.ready("a", 0), second = rig.ready("b", 5);
+    // As of a lost context: every stream says so, too.
+    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_ILLEGAL_ADDRESS);
+    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_ILLEGAL_ADDRESS);
+    launch(first);
+    rig.turn_until([&] { return rig.core().failure() != 0; });
+    CHECK_EQUAL(rig.core().failure(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK_STARTS(rig.core().failure_text(), "launch of kernel: ");
+    CHECK_EQUAL(first->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    CHECK_EQUAL(second->synchronize(), CUDA_ERROR_ILLEGAL_ADDRESS);
+    const auto ended = rig.core().take_ended();
+    CHECK_EQUAL(ended.size(), 2u);
+    for (const EndedSession& each : ended) CHECK_EQUAL(each.error, CUDA_ERROR_ILLEGAL_ADDRESS);
+    Tenant late;
+    CHECK_EQUAL(rig.attach("c", 5, late), "the dispatch loop has ended");
+}
+
+// Whoever sees that the context is lost ends the process then.
+void a_failure_is_seen_after_the_ends_of_all_sessions() {
+    Rig rig;
+    constexpr size_t sessions = 40;
+    std::vector<Tenant> tenants(sessions);
+    for (size_t i = 0; i < sessions; ++i) CHECK_EQUAL(rig.attach(std::to_string(i), 5, tenants[i]), "");
+    size_t ended = 0;
+    std::thread watching([&] {
+        while (rig.core().failure() == 0) {
+        }
+        ended = rig.core().take_ended().size();
+    });
+    Tenant culprit = rig.ready("culprit", 0);
+    null_driver::fail(Function::cuLaunchKernel_, CUDA_ERROR_ILLEGAL_ADDRESS);
+    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_ILLEGAL_ADDRESS);
+    launch(culprit);
+    rig.turn_until([&] { return rig.core().failure() != 0; });
+    watching.join();
+    CHECK_EQUAL(ended, sessions + 1);
+}
+
+// A kernel that faults is found out by looking at the device, since its mark never comes.
+void a_lost_device_is_noticed() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    hold_all(rig);
+    launch(tenant);
+    rig.settle();
+    null_driver::fail(Function::cuStreamQuery_, CUDA_ERROR_LAUNCH_FAILED);
+    rig.turn_until([&] { return rig.core().failure() != 0; });
+    CHECK_EQUAL(tenant->synchronize(), CUDA_ERROR_LAUNCH_FAILED);
+    release_all(rig);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(driver_errors_are_deferred_with_their_text),
+        CASE(sticky_errors_end_every_session),
+        CASE(a_failure_is_seen_after_the_ends_of_all_sessions),
+        CASE(a_lost_device_is_noticed),
+    };
+    return run_cases(cases, count, arguments);
+}
