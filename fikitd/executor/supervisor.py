@@ -252,7 +252,7 @@ class Supervisor:
             except Unavailable as refusal:
                 broken = not isinstance(refusal, Silent) and executor.state == "serving"
                 if not broken and executor.process is not None:
-                    executor.failure = refusal.message
+                    executor.failure = executor.failure or refusal.message
                     executor.process.send(9)
                 await trio.sleep(LAST_RETRY_SECONDS)  # then _serve connects again, or the process has ended
                 nursery.cancel_scope.cancel()

@@ -44,6 +44,13 @@ CUresult ProgramCalls::printed(const fikit_request_printed& request, fikit_reply
 }
 
 CUresult ProgramCalls::tensor_map(const fikit_request_tensor_map& request, fikit_reply_tensor_map& reply) {
+    // What the driver's types cannot hold never becomes one of them.
+    if (request.type > CU_TENSOR_MAP_DATA_TYPE_16U6_ALIGN16B ||
+        request.interleave > CU_TENSOR_MAP_INTERLEAVE_32B ||
+        request.swizzle > CU_TENSOR_MAP_SWIZZLE_128B_ATOM_64B ||
+        request.promotion > CU_TENSOR_MAP_L2_PROMOTION_L2_256B ||
+        request.fill > CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA)
+        return CUDA_ERROR_INVALID_VALUE;
     CUtensorMap map{};
     static_assert(sizeof map.opaque == sizeof request.map);
     auto* const address = reinterpret_cast<void*>(request.address);

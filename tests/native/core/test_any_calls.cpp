@@ -2,7 +2,7 @@
 // addresses that are there, that were, that are the other's or nobody's, and with sizes that cannot be.
 // Nothing crashes or hangs, the third is served, and of those that have ended nothing is left.
 //
-//   fuzz_calls [--rounds=NUMBER] [--seed=NUMBER]
+//   test_any_calls [--rounds=NUMBER] [--seed=NUMBER]
 #include <array>
 #include <charconv>
 #include <cstring>
