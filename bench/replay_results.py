@@ -1,7 +1,7 @@
 """The replay's own results: does it agree with what was measured, and what do the policies reach?
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
-    python -m bench.replay_results pairs [--tenants 4] [--of recorded|quick|requests|made|real|varied]
+    python -m bench.replay_results pairs [--tenants 4] [--of recorded|quick|requests|sizes|made|real|varied]
                                          [--policies P,P] [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 
@@ -15,7 +15,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from statistics import fmean
@@ -28,7 +28,7 @@ from bench.build import ROOT
 from bench.made import made
 from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
-from bench.varied import quick, requests, varied
+from bench.varied import quick, requests, sizes, varied
 
 HIGH: Final = ("resnet50_inf", "bert_inf", "llama1b_decode")
 LOW: Final = ("resnet50_train", "gpt2_train", "bert_train")
@@ -144,28 +144,22 @@ WORKLOADS: Final[dict[str, Kinds]] = {
     "recorded": recorded,
     "quick": quick,
     "requests": requests,
+    "sizes": sizes,
     "made": made,
     "real": real,
     "varied": varied,
 }
 
 
-def pairs(
-    policies: Sequence[str],
-    tenants: int,
-    seconds: float,
-    of: str,
-    seeds: int = 1,
-    spared_us: float = Setup.spared_us,
-) -> list[dict[str, Any]]:
+def pairs(policies: Sequence[str], tenants: int, of: str, seeds: int, setup: Setup) -> list[dict[str, Any]]:
     """Every pair under every policy, with every seed from 1."""
     high, low = WORKLOADS[of]()
     results = []
     for above, below, seed in product(high, low, range(1, seeds + 1)):
         replayer = Replayer([above, below])
         for policy in policies:
-            setup = Setup(policy=policy, seconds=seconds, seed=seed, spared_us=spared_us)
-            result = replayer.compare([above.name], [below.name] * tenants, setup)
+            how = replace(setup, policy=policy, seed=seed)
+            result = replayer.compare([above.name], [below.name] * tenants, how)
             results.append({**result, "seed": seed})
             _show(results[-1])
     return results
@@ -211,18 +205,41 @@ class Part:
     of: str
     policies: tuple[str, ...] = POLICIES
     tenants: int = 1
-    spared_us: float = Setup.spared_us
+    setup: Setup = field(default_factory=Setup)
 
 
 PARTS: Final = (
     Part("", "nine recorded pairs", "recorded"),
     Part("-four-tenants", "the same, four low tenants", "recorded", ("fikit", "strict"), tenants=4),
     Part("-quick", "the same with quicker hosts", "quick"),
-    Part("-quick-spared", "the same, spared 2.4 us by each launch", "quick", ("fikit",), spared_us=2.4),
+    Part(
+        "-quick-spared",
+        "the same, spared 2.4 us by each launch",
+        "quick",
+        ("fikit",),
+        setup=Setup(spared_us=2.4),
+    ),
     Part("-requests", "recorded pairs, asked now and then", "requests"),
     Part("-made", "made-up pairs (bench/made.py)", "made"),
     Part("-varied", "programs that do not repeat (bench/varied.py)", "varied"),
     Part("-real", "real kernels (bench/real.py)", "real"),
+    Part("-sizes", "recorded pairs on half to four times the data", "sizes", ("fikit", "streams")),
+    Part("-sizes-4", "the same, a bound of 4 %", "sizes", ("fikit",), setup=Setup(delay_share=0.04)),
+    Part("-sizes-8", "the same, a bound of 8 %", "sizes", ("fikit",), setup=Setup(delay_share=0.08)),
+    Part(
+        "-bound-4",
+        "nine recorded pairs, a bound of 4 %",
+        "recorded",
+        ("fikit",),
+        setup=Setup(delay_share=0.04),
+    ),
+    Part(
+        "-bound-8",
+        "nine recorded pairs, a bound of 8 %",
+        "recorded",
+        ("fikit",),
+        setup=Setup(delay_share=0.08),
+    ),
 )
 
 
@@ -236,7 +253,8 @@ def write_all(folder: Path, seconds: float, seeds: int) -> None:
         "|---|---|---|",
     ]
     for part in PARTS:
-        results = pairs(part.policies, part.tenants, seconds, part.of, seeds, part.spared_us)
+        setup = replace(part.setup, seconds=seconds)
+        results = pairs(part.policies, part.tenants, part.of, seeds, setup)
         write(results, folder / f"replay-model{part.name}.json")
         for policy, row in summary(results).items():
             tail = f"{row['hp_p99_mean']:.3f} / {row['hp_p99_worst']:.3f}"
@@ -263,7 +281,8 @@ def main() -> int:
         every = cells()
         print(table(every))
         return int(any(cell.off > TOLERATED for cell in every))
-    results = pairs(options.policies, options.tenants, options.seconds, options.of, options.seeds)
+    setup = Setup(seconds=options.seconds)
+    results = pairs(options.policies, options.tenants, options.of, options.seeds, setup)
     print(json.dumps(summary(results), indent=1))
     if options.json:
         write(results, options.json)

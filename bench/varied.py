@@ -103,3 +103,19 @@ def requests() -> tuple[list[Varied], list[Workload]]:
     high = [asked(name, "every 5 ms", [5.0]) for name in names]
     high += [asked(name, "at random", [rng.expovariate(1 / 60) for _ in range(50)]) for name in names]
     return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]
+
+
+def sizes() -> tuple[list[Workload], list[Workload]]:
+    """Recorded inference and training on less data and on more, with which ResNet-50 fills the GPU itself."""
+
+    def sized(name: str, scale: float) -> Workload:
+        workload = load_workload(name)
+        return replace(_reshaped(workload, scale), name=f"{name} x {scale:g}")
+
+    high = [
+        sized(name, scale) for scale in (0.5, 2, 4) for name in ("resnet50_inf", "bert_inf", "llama1b_decode")
+    ]
+    low = [
+        sized(name, scale) for scale in (0.5, 2) for name in ("resnet50_train", "gpt2_train", "bert_train")
+    ]
+    return high, low
