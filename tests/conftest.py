@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+# What a shell runs in the background has SIGINT ignored, and so have its children; tests send it.
+signal.signal(signal.SIGINT, signal.default_int_handler)

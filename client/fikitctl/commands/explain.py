@@ -18,8 +18,8 @@ from fikitctl.verb import Verb
 _REASONS: Final = {
     "level": "more important work was waiting or running",
     "unknown": "not measured often enough yet",
-    "too_long": "one block of it lasts longer than the bound",
-    "bound": "the step at hand would have been delayed by more than the bound",
+    "too_long": "one block of it lasts longer than the bound, scheduling.delay_share",
+    "bound": "the step at hand would have been delayed by more than the bound, scheduling.delay_share",
     "in_flight": "enough was on the GPU already",
 }
 
