@@ -109,6 +109,7 @@ Status Producer::values(uint32_t stream, const fikit_value* values, uint32_t cou
 }
 
 Status Producer::host_function(uint32_t stream, HostFunction function, void* argument) {
+    if (const Status status = channel_.usable()) return status;  // a forked child has no thread for it
     HostFunctions::Entry* entry = nullptr;
     if (const Status status = host_functions_.prepare(function, argument, entry)) return status;
     fikit_record* record;

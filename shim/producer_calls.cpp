@@ -183,6 +183,7 @@ uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_
 // The image travels in the staging area, in one piece, where that is large enough.
 Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
     if (bytes == 0) return status::invalid_value;
+    if (const Status status = channel_.usable()) return status;  // a forked child has no staging area
     if (staging_.acquire_run(bytes, piece)) return status::success;
     staging_.wish_run();
     Status status = status::not_ready;

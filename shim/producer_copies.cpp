@@ -28,6 +28,7 @@ Status Producer::copy_on_device(uint32_t stream, uint64_t to, uint64_t from, uin
 // Waits while others use all of the staging area. Small pieces are not marked as they go, so the mark of
 // whoever has held one longest is asked for.
 Status Producer::acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece) {
+    if (const Status status = channel_.usable()) return status;  // a forked child has no staging area
     while (!staging_.acquire(bytes, stream, piece)) {
         uint32_t user = 0;
         uint64_t step = 0;

@@ -7,6 +7,8 @@ import os
 import subprocess
 import sys
 import threading
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 import fikit
@@ -195,17 +197,54 @@ def test_refusals_and_absent_daemons(socket_path: Path, tmp_path: Path) -> None:
         fikit.connect(priority="urgent")
 
 
-def test_a_forked_child_has_no_session(session: fikit.Session) -> None:
+def test_a_forked_child_has_no_session(session: fikit.Session, module: fikit.Module, ptx: str) -> None:
+    kernel = module.kernel("nothing")
+    memory, pinned = session.allocate(1 << 20), session.allocate_pinned(16)
+    stream, event = session.stream(), session.event()
+    calls: list[Callable[[], object]] = [
+        session.synchronize,
+        session.stream,
+        session.event,
+        stream.query,
+        stream.synchronize,
+        event.query,
+        event.record,
+        event.synchronize,
+        lambda: stream.add_callback(print),
+        lambda: kernel.launch(grid=1, block=1),
+        lambda: memory.copy_from(b"pageable"),
+        lambda: memory.copy_from(bytes(1 << 20)),
+        lambda: memory.copy_from(pinned),
+        lambda: memory.fill(0),
+        memory.read,
+        lambda: session.allocate(8),
+        lambda: session.allocate_pinned(8),
+        lambda: session.load(ptx),
+        lambda: module.kernel("shapes"),
+    ]
     session.synchronize()
     child = os.fork()
     if child == 0:
         try:
-            session.synchronize()
-        except fikit.SessionLostError as error:
-            os._exit(0 if "forked" in str(error) else 2)
-        os._exit(1)
+            for call in calls:
+                with pytest.raises(fikit.SessionLostError, match="forked"):
+                    call()
+            for give_up in (
+                memory.free,
+                pinned.free,
+                stream.close,
+                event.close,
+                module.unload,
+                session.close,
+            ):
+                give_up()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    session.synchronize()
+    memory.copy_from(b"pageable")
+    assert memory.read(8) == b"pageable"
 
 
 def test_threads_share_a_session(session: fikit.Session, axpy: fikit.Kernel) -> None:
