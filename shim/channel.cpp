@@ -192,6 +192,8 @@ Status Channel::wait(bool (*done)(const void*), const void* context, int64_t dea
     const int64_t wake_up = begin + patience.spin_ns + patience.sleep_ns;
     uint32_t& waiters = outbox_->waiters;
     __atomic_fetch_add(&waiters, 1u, __ATOMIC_SEQ_CST);
+    const bool asks = deadline == forever && interrupted_ != nullptr;
+    int64_t ask_at = asks ? now_ns() + interrupt_slice_ns : forever;
     Status status = status::success;
     for (bool look = true;;) {
         const uint32_t wakes = load_ordered(inbox_->wakes);
@@ -201,7 +203,14 @@ Status Channel::wait(bool (*done)(const void*), const void* context, int64_t dea
             if (done(context)) status = status::success;  // it came before the end
             break;
         }
-        int64_t left = deadline == forever ? slice_ns : deadline - now_ns();
+        if (asks && now_ns() >= ask_at) {
+            if (interrupted_()) {
+                status = status::interrupted;
+                break;
+            }
+            ask_at = now_ns() + interrupt_slice_ns;
+        }
+        int64_t left = asks ? interrupt_slice_ns : deadline == forever ? slice_ns : deadline - now_ns();
         if (left <= 0) {
             status = status::not_ready;
             break;
@@ -329,13 +338,7 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
 
 // Until the last call is answered.
 Status Channel::await_answer() {
-    const auto answered = [&] { return load_acquire(inbox_->call_done) >= calls_; };
-    for (;;) {
-        const int64_t deadline = interrupted_ != nullptr ? now_ns() + interrupt_slice_ns : forever;
-        const Status status = wait_until(answered, deadline);
-        if (status != status::not_ready) return status;
-        if (interrupted_()) return status::interrupted;
-    }
+    return wait_until([&] { return load_acquire(inbox_->call_done) >= calls_; }, forever);
 }
 
 // Takes what an interrupted call left to come.

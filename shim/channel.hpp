@@ -23,7 +23,8 @@
 namespace fikit {
 
 inline constexpr int64_t forever = INT64_MAX;
-int64_t now_ns();  // CLOCK_MONOTONIC
+inline constexpr int64_t unattended = forever - 1;  // as long, with nobody there who could be interrupted
+int64_t now_ns();                                   // CLOCK_MONOTONIC
 
 class SpinLock {
   public:
@@ -88,9 +89,11 @@ class Channel {
     // call also receives the descriptor that follows on the lifeline; `offered` is sent before.
     Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr,
                 int offered = -1);
-    // Asked now and then while a call waits for its answer; true ends the wait with `interrupted`. The answer
-    // is dropped when it comes, before the next call; what it may have made stays until the session ends.
-    void set_interrupted(bool (*interrupted)()) { interrupted_ = interrupted; }
+    // Asked now and then during a wait without a deadline; true ends it with `interrupted`. The answer of a
+    // call is dropped when it comes, before the next call; what it may have made stays until the session
+    // ends.
+    void set_interrupted(bool (*asked)()) { interrupted_ = asked; }
+    bool interrupted() const { return interrupted_ != nullptr && interrupted_(); }
 
     uint64_t mark(uint32_t stream) const {
         const uint8_t* line = inbox_bytes_ + FIKIT_MARKS_OFFSET + size_t{stream} * FIKIT_MARK_STRIDE;

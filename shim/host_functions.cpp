@@ -117,7 +117,7 @@ void HostFunctions::serve() {
             continue;
         }
         const Status status = channel_.wait_until([&] { return any_ready() || load_ordered(stop_) != 0; },
-                                                  forever, Patience{0});
+                                                  unattended, Patience{0});
         if (status != status::success) return;  // the session is over
     }
 }

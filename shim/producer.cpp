@@ -153,7 +153,7 @@ bool Producer::idle(uint32_t stream) const {
 }
 
 // The step whose mark says that everything issued so far has completed.
-Status Producer::ask_for_mark(uint32_t stream, uint64_t& step) {
+Status Producer::ask_for_mark(uint32_t stream, uint64_t& step, int64_t deadline) {
     const Stream& counted = streams_[stream];
     step = load_relaxed(counted.steps);
     const uint64_t before = load_relaxed(steps_);
@@ -162,7 +162,7 @@ Status Producer::ask_for_mark(uint32_t stream, uint64_t& step) {
     if (covers_all && load_relaxed(counted.marked) == step && load_relaxed(counted.host) != step)
         return channel_.usable();
     fikit_record* record;
-    if (const Status status = begin(FIKIT_OP_SYNC, stream, record)) return status;
+    if (const Status status = begin(FIKIT_OP_SYNC, stream, record, deadline)) return status;
     step = finish(*record, true);
     if (stream == 0) store_relaxed(legacy_covers_, before + 1);
     return status::success;
@@ -199,7 +199,7 @@ Status Producer::stream_query(uint32_t stream) {
     if (const Status status = channel_.usable()) return status;
     if (nothing_before(stream)) return channel_.take_deferred();
     uint64_t step;
-    const Status status = ask_for_mark(stream, step);  // so that asking again will find it
+    const Status status = ask_for_mark(stream, step, 0);  // so that asking again will find it
     return status == status::success ? status::not_ready : status;
 }
 
@@ -210,7 +210,7 @@ Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {
         waited(FIKIT_WAITED | FIKIT_FOUND);
     } else {
         uint64_t step;
-        if (const Status status = ask_for_mark(stream, step)) return status;
+        if (const Status status = ask_for_mark(stream, step, deadline)) return status;
         if (const Status status = wait_for(stream, step, deadline)) return status;
     }
     return channel_.take_deferred();
@@ -223,7 +223,7 @@ Status Producer::synchronize(int64_t deadline) {
     for (uint32_t stream = 0; stream < used; ++stream) {
         steps[stream] = 0;
         if (idle(stream)) continue;
-        if (const Status status = ask_for_mark(stream, steps[stream])) return status;
+        if (const Status status = ask_for_mark(stream, steps[stream], deadline)) return status;
     }
     for (uint32_t stream = 0; stream < used; ++stream)
         if (const Status status = wait_for(stream, steps[stream], deadline)) return status;

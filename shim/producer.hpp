@@ -178,7 +178,7 @@ class Producer {
     Status find_joint();
     Status spread();
     bool nothing_before(uint32_t stream) const;
-    Status ask_for_mark(uint32_t stream, uint64_t& step);
+    Status ask_for_mark(uint32_t stream, uint64_t& step, int64_t deadline = forever);
     Status wait_for(uint32_t stream, uint64_t step, int64_t deadline);
     // The executor hears of a wait with the next step: while it lasts, nothing of the program's comes.
     void waited(uint16_t flags) {

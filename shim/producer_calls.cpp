@@ -195,6 +195,7 @@ Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
             if ((status = ask_for_mark(user, step)) != status::success) break;
         status = channel_.wait_until([&] { return got = staging_.acquire_run(bytes, piece); },
                                      now_ns() + 10'000'000);
+        if (status == status::not_ready && channel_.interrupted()) status = status::interrupted;
     }
     staging_.end_run_wish();
     return got ? status::success : status;

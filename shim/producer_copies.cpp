@@ -39,6 +39,7 @@ Status Producer::acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece) {
             [&] { return got = staging_.acquire(bytes, stream, piece); }, now_ns() + 10'000'000);
         if (got) return status::success;
         if (status != status::not_ready) return status;
+        if (channel_.interrupted()) return status::interrupted;
     }
     return status::success;
 }

@@ -27,16 +27,16 @@ std::pair<Status, bool> copy_to_device(const Channel& channel, uint32_t stream, 
                                        nb::handle from) {
     const View view(from, PyBUF_SIMPLE);
     bool pinned = false;
-    const nb::gil_scoped_release released;
-    const Status status = channel->copy_to_device(stream, to, view.data(), view.size(), &pinned);
+    const Status status =
+        waiting([&] { return channel->copy_to_device(stream, to, view.data(), view.size(), &pinned); });
     return {status, pinned};
 }
 
 std::pair<Status, bool> copy_to_host(const Channel& channel, uint32_t stream, nb::handle to, uint64_t from) {
     const View view(to, PyBUF_WRITABLE);
     bool pinned = false;
-    const nb::gil_scoped_release released;
-    const Status status = channel->copy_to_host(stream, view.data(), from, view.size(), &pinned);
+    const Status status =
+        waiting([&] { return channel->copy_to_host(stream, view.data(), from, view.size(), &pinned); });
     return {status, pinned};
 }
 
@@ -46,22 +46,17 @@ bool is_pinned(const Channel& channel, nb::handle object) {
     return channel->find_host_buffer(view.data(), view.size(), offset) != 0;
 }
 
-Status add_callback(const Channel& channel, uint32_t stream, nb::object function) {
-    PyObject* argument = function.release().ptr();
-    Status status;
-    {
-        const nb::gil_scoped_release released;
-        status = channel->host_function(stream, &call_python, argument);
-    }
-    if (status != status::success) Py_DECREF(argument);
+Status add_callback(const Channel& channel, uint32_t stream, const nb::object& function) {
+    nb::object kept = function;
+    const Status status = waiting([&] { return channel->host_function(stream, &call_python, kept.ptr()); });
+    if (status == status::success) kept.release();  // call_python has it
     return status;
 }
 
 std::tuple<Status, PinnedMemory*> host_allocate(const Channel& channel, uint64_t bytes) {
     uint32_t handle = 0;
     HostBuffer buffer{};
-    const Status status =
-        or_raise(without_gil([&] { return channel->host_allocate(bytes, handle, buffer); }));
+    const Status status = waiting([&] { return channel->host_allocate(bytes, handle, buffer); });
     if (status != status::success) return {status, nullptr};
     return {status, new PinnedMemory(channel.producer(), handle, buffer, bytes)};
 }
@@ -81,8 +76,7 @@ std::tuple<Status, nb::typed<nb::dict, int, int>, uint64_t, nb::bytes, nb::str> 
 
 std::tuple<Status, uint64_t, uint64_t> memory_allocate(const Channel& channel, uint64_t bytes) {
     uint64_t address = 0, charged = 0;
-    const Status status =
-        or_raise(without_gil([&] { return channel->memory_allocate(bytes, address, charged); }));
+    const Status status = waiting([&] { return channel->memory_allocate(bytes, address, charged); });
     return {status, address, charged};
 }
 
@@ -96,7 +90,10 @@ std::tuple<Status, uint64_t, uint64_t> memory_information(const Channel& channel
 void bind_memory(ChannelClass& channel) {
     channel.def("memory_allocate", &memory_allocate, "size"_a)
         .def(
-            "memory_free", [](const Channel& self, uint64_t address) { return self->memory_free(address); },
+            "memory_free",
+            [](const Channel& self, uint64_t address) {
+                return waiting([&] { return self->memory_free(address); });
+            },
             "address"_a)
         .def("memory_information", &memory_information, "(status, free, total), in bytes.")
         .def("host_allocate", &host_allocate, "size"_a, nb::rv_policy::take_ownership,
@@ -109,16 +106,14 @@ void bind_memory(ChannelClass& channel) {
         .def(
             "copy_on_device",
             [](const Channel& self, uint32_t stream, uint64_t to, uint64_t from, uint64_t bytes) {
-                const nb::gil_scoped_release released;
-                return self->copy_on_device(stream, to, from, bytes);
+                return waiting([&] { return self->copy_on_device(stream, to, from, bytes); });
             },
             "stream"_a, "to"_a, "source"_a, "size"_a)
         .def(
             "fill",
             [](const Channel& self, uint32_t stream, uint64_t address, uint64_t count, uint32_t value,
                uint32_t width) {
-                const nb::gil_scoped_release released;
-                return self->fill(stream, address, count, value, width);
+                return waiting([&] { return self->fill(stream, address, count, value, width); });
             },
             "stream"_a, "address"_a, "count"_a, "value"_a, "width"_a);
 }
@@ -129,14 +124,19 @@ void bind_streams(ChannelClass& channel) {
             "stream_create",
             [](const Channel& self, bool non_blocking, int32_t priority) {
                 uint32_t stream = 0;
-                const Status status =
-                    self->stream_create(non_blocking ? FIKIT_STREAM_NON_BLOCKING : 0, priority, stream);
+                const Status status = waiting([&] {
+                    return self->stream_create(non_blocking ? FIKIT_STREAM_NON_BLOCKING : 0, priority,
+                                               stream);
+                });
                 return std::pair{status, stream};
             },
             "non_blocking"_a, "priority"_a)
         .def(
             "stream_destroy",
-            [](const Channel& self, uint32_t stream) { return self->stream_destroy(stream); }, "stream"_a)
+            [](const Channel& self, uint32_t stream) {
+                return waiting([&] { return self->stream_destroy(stream); });
+            },
+            "stream"_a)
         .def(
             "stream_query", [](const Channel& self, uint32_t stream) { return self->stream_query(stream); },
             "stream"_a)
@@ -165,18 +165,21 @@ void bind_events(ChannelClass& channel) {
                  return std::pair{status, event};
              })
         .def(
-            "event_destroy", [](const Channel& self, uint32_t event) { return self->event_destroy(event); },
+            "event_destroy",
+            [](const Channel& self, uint32_t event) {
+                return waiting([&] { return self->event_destroy(event); });
+            },
             "event"_a)
         .def(
             "event_record",
             [](const Channel& self, uint32_t event, uint32_t stream, bool timing) {
-                return self->event_record(event, stream, timing);
+                return waiting([&] { return self->event_record(event, stream, timing); });
             },
             "event"_a, "stream"_a, "timing"_a)
         .def(
             "event_wait",
             [](const Channel& self, uint32_t event, uint32_t stream) {
-                return self->event_wait(event, stream);
+                return waiting([&] { return self->event_wait(event, stream); });
             },
             "event"_a, "stream"_a)
         .def(
@@ -193,8 +196,7 @@ void bind_events(ChannelClass& channel) {
             "event_elapsed",
             [](const Channel& self, uint32_t start, uint32_t end) {
                 double milliseconds = 0;
-                const Status status =
-                    or_raise(without_gil([&] { return self->event_elapsed(start, end, milliseconds); }));
+                const Status status = waiting([&] { return self->event_elapsed(start, end, milliseconds); });
                 return std::pair{status, milliseconds};
             },
             "start"_a, "end"_a, "(status, milliseconds)");

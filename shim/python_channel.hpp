@@ -13,6 +13,7 @@
 #include <string>
 
 #include "producer.hpp"
+#include "python_waits.hpp"
 
 namespace fikit::python {
 
@@ -23,12 +24,6 @@ namespace nb = nanobind;
 inline bool python_interrupted() {
     const nb::gil_scoped_acquire acquired;
     return PyErr_CheckSignals() != 0;
-}
-
-// To be asked once a call is back and the GIL is held.
-inline Status or_raise(Status status) {
-    if (status == status::interrupted) throw nb::python_error();
-    return status;
 }
 
 class Channel {
@@ -71,20 +66,14 @@ class Channel {
     std::shared_ptr<Producer> producer_;
 };
 
-template <class Wait>
-Status without_gil(const Wait& wait) {
-    const nb::gil_scoped_release released;
-    return wait();
-}
-
 template <class Request, class Answer>
 Status ask(const Channel& channel, uint32_t number, const Request& request, Answer& answer,
            const std::string& behind = {}) {
     Reply reply = {&answer, sizeof answer, 0};
-    return or_raise(without_gil([&] {
+    return waiting([&] {
         return channel->channel().call(number, {&request, sizeof request},
                                        {behind.data(), static_cast<uint32_t>(behind.size())}, reply);
-    }));
+    });
 }
 
 using ChannelClass = nb::class_<Channel>;

@@ -4,8 +4,10 @@
 #include <nanobind/nanobind.h>
 
 #include <memory>
+#include <utility>
 
 #include "producer.hpp"
+#include "python_waits.hpp"
 
 namespace fikit::python {
 
@@ -34,15 +36,19 @@ class PinnedMemory {
     PinnedMemory(const PinnedMemory&) = delete;
     PinnedMemory& operator=(const PinnedMemory&) = delete;
     ~PinnedMemory() {
-        if (handle_ != 0) producer_->host_free(handle_);
+        const nanobind::error_scope pending;  // of whoever drops the last reference
+        try {
+            give_back();
+        } catch (nanobind::python_error& error) {
+            error.discard_as_unraisable("the end of a PinnedMemory");
+        }
     }
 
     void free() {
         if (handle_ == 0) return;
         if (views_ != 0)
             throw nanobind::buffer_error("the pinned memory is still in use (a NumPy array, a memoryview)");
-        producer_->host_free(handle_);  // fails only when the session is over, and then it is free
-        handle_ = 0;
+        give_back();
     }
     uint64_t size() const { return bytes_; }
     uint64_t device_address() const { return handle_ != 0 ? buffer_.device_address : 0; }
@@ -51,6 +57,11 @@ class PinnedMemory {
     static PyType_Slot slots[];
 
   private:
+    void give_back() {
+        if (const uint32_t handle = std::exchange(handle_, 0))
+            // Refused only when the session is over, and then it is free.
+            waiting([&] { return producer_->host_free(handle); });
+    }
     static int get_buffer(PyObject* self, Py_buffer* view, int flags);
     static void release_buffer(PyObject* self, Py_buffer* view);
 

@@ -12,10 +12,10 @@ std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint3
     std::vector<uint8_t> room(FIKIT_MAX_REPLY_BYTES);
     Reply reply = {room.data(), FIKIT_MAX_REPLY_BYTES, 0};
     uint32_t function = 0;
-    const Status status = or_raise(without_gil([&] {
+    const Status status = waiting([&] {
         return channel->function_get(module, name.data(), static_cast<uint32_t>(name.size()), function,
                                      reply);
-    }));
+    });
     if (status != status::success) return {status, nullptr, {}, {}};
     // Until the kernel has it, whatever goes wrong gives the number back. The executor forgets the function
     // with its module, or when the number is used again.
@@ -65,8 +65,8 @@ std::tuple<Status, uint32_t, nb::bytes> module_load(const Channel& channel, cons
     std::vector<char> room(FIKIT_MAX_REPLY_BYTES);
     Reply reply = {room.data(), FIKIT_MAX_REPLY_BYTES, 0};
     uint32_t module = 0;
-    const Status status = or_raise(
-        without_gil([&] { return channel->module_load(image.c_str(), image.size(), module, reply); }));
+    const Status status =
+        waiting([&] { return channel->module_load(image.c_str(), image.size(), module, reply); });
     const size_t header = sizeof(fikit_reply_module_load);
     const size_t log = reply.size > header ? reply.size - header : 0;
     return {status, module, nb::bytes(room.data() + (log != 0 ? header : 0), log)};
@@ -81,12 +81,12 @@ std::tuple<Status, uint64_t, uint64_t> module_global(const Channel& channel, uin
 }
 
 Status module_unload(const Channel& channel, uint32_t module, const std::vector<uint32_t>& functions) {
-    return or_raise(without_gil([&] {
+    return waiting([&] {
         const Status status = channel->module_unload(module);
         if (status == status::success)
             for (const uint32_t function : functions) channel->function_forget(function);
         return status;
-    }));
+    });
 }
 
 Status function_set_attribute(const Channel& channel, uint32_t function, int32_t attribute, int32_t value) {

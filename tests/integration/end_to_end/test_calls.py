@@ -21,6 +21,7 @@ INTERRUPTED = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # who starts the tests may ignore it
 session = fikit.connect(name="interrupted")
+held, event = session.allocate(16 << 20), session.event()
 print(session.identifier, flush=True)
 sys.stdin.readline()
 print("calling", flush=True)
@@ -39,7 +40,19 @@ with session.allocate(1 << 20) as memory, session.load(PTX) as module:
 
 
 @pytest.mark.parametrize(
-    "call", ["session.allocate(4096)", "session.allocate_pinned(4096)", "session.load(PTX)"]
+    "call",
+    [
+        "session.allocate(4096)",
+        "session.allocate_pinned(4096)",
+        "session.load(PTX)",
+        "held.read()",
+        "held.copy_from(bytes(held.size))",
+        "while True: held.fill(1, count=1)",
+        "while True: held.copy_from_memory(held, size=1, offset=1)",
+        "while True: event.record()",
+        "while True: session.stream().close()",
+        "while True: session.default_stream.add_callback(int)",
+    ],
 )
 def test_ctrl_c_interrupts_a_call_that_waits(daemon: Daemon, program: Program, call: str) -> None:
     running = program(INTERRUPTED.replace("CALL", call))
@@ -61,6 +74,26 @@ def test_ctrl_c_interrupts_a_call_that_waits(daemon: Daemon, program: Program, c
     go_on()
     assert running.stdout.readline() == "0707\n"
     assert running.wait(20) == 0
+
+
+def test_a_full_channel(connect: Connect) -> None:
+    """What has a limit keeps it, and what waits for room does not hold up the callback that makes some."""
+    session = connect()
+    go = threading.Event()
+    with session.load(PTX) as module, session.allocate(4) as memory, session.event() as event:
+        nothing = module.kernel("nothing")
+        for wait in (event.record, lambda: memory.fill(1), session.stream, session.event().close):
+            session.default_stream.add_callback(go.wait)
+            while nothing.launch_nowait(grid=1, block=1):
+                pass
+            assert not session.default_stream.query()
+            assert not session.attempt(0.0)
+            with pytest.raises(TimeoutError):
+                session.default_stream.synchronize(0.01)
+            go.set()
+            wait()
+            session.synchronize()
+            go.clear()
 
 
 def test_refused_types_leak_no_handle(connect: Connect) -> None:
