@@ -72,6 +72,7 @@ Status Producer::launch(const LaunchShape& shape, const fikit_attribute* attribu
 }
 
 Status Producer::fill(uint32_t stream, uint64_t device, uint64_t count, uint32_t value, uint32_t width) {
+    if (count == 0) return channel_.usable();  // an operation sets something
     fikit_fill* record;
     if (const Status status = begin(FIKIT_OP_FILL, stream, record)) return status;
     record->device = device;

@@ -9,6 +9,7 @@ namespace fikit {
 
 Status Producer::enqueue_copy(uint32_t kind, uint32_t stream, uint32_t buffer, uint64_t device,
                               uint64_t other, uint64_t bytes, bool mark, uint64_t& step) {
+    if (bytes == 0) return channel_.usable();  // an operation moves something
     fikit_copy* record;
     if (const Status status = begin(FIKIT_OP_COPY, stream, record)) return status;
     record->kind = kind;

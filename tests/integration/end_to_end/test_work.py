@@ -200,3 +200,18 @@ def test_cooperative_launch(session: fikit.Session) -> None:
     with session.load(PTX) as module:
         module.kernel("nothing").launch(grid=16, block=64, cooperative=True)
         session.synchronize()
+
+
+def test_nothing_to_move(session: fikit.Session) -> None:
+    pinned = session.allocate_pinned(8)
+    with session.allocate(8) as memory, session.allocate(8) as other:
+        memory.copy_from(b"unmoved!")
+        memory.fill(1, count=0)
+        memory.fill(1, offset=8)
+        memory.copy_from_memory(other, size=0)
+        for nothing in (b"", np.zeros((0, 3)), memoryview(pinned)[:0]):
+            memory.copy_from(nothing, offset=8)
+        memory.copy_to(bytearray())
+        memory.copy_to(memoryview(pinned)[:0])
+        session.synchronize()
+        assert (memory.read(), memory.read(0)) == (b"unmoved!", b"")
