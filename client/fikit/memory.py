@@ -42,8 +42,9 @@ class Memory(DeviceBuffer):
 
         With ``wait=False`` pinned memory may not have been read yet on return: synchronise the stream.
         """
-        address = self._address(offset, memoryview(source).nbytes)
-        status, pinned = self._core.channel.copy_to_device(_handle(stream), address, source)
+        with memoryview(source) as view:  # which keeps the size
+            address = self._address(offset, view.nbytes)
+            status, pinned = self._core.channel.copy_to_device(_handle(stream), address, view)
         self._core.check(status, "Memory.copy_from")
         if pinned and wait:
             self._drain(stream, "Memory.copy_from")
@@ -56,10 +57,11 @@ class Memory(DeviceBuffer):
         With ``wait=False``, which needs pinned memory (UsageError), they are there once the stream has
         come so far.
         """
-        address = self._address(offset, memoryview(destination).nbytes)
-        if not wait and not self._core.channel.is_pinned(destination):
-            raise UsageError("copy_to without waiting needs pinned memory (Session.allocate_pinned)")
-        status, pinned = self._core.channel.copy_to_host(_handle(stream), destination, address)
+        with memoryview(destination) as view:  # which keeps the size
+            address = self._address(offset, view.nbytes)
+            if not wait and not self._core.channel.is_pinned(view):
+                raise UsageError("copy_to without waiting needs pinned memory (Session.allocate_pinned)")
+            status, pinned = self._core.channel.copy_to_host(_handle(stream), view, address)
         self._core.check_synchronized(status, "Memory.copy_to")
         if pinned and wait:
             self._drain(stream, "Memory.copy_to")
