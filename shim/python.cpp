@@ -212,8 +212,10 @@ NB_MODULE(_channel, module) {
     nb::class_<DeviceBuffer>(module, "DeviceBuffer", "Device memory, as kernel arguments.")
         .def(
             "__init__",
-            [](DeviceBuffer* self, uint64_t address, uint64_t size) { *self = {address, size, false}; },
-            "address"_a, "size"_a)
+            [](DeviceBuffer* self, uint64_t address, uint64_t size, const Channel& channel) {
+                *self = {address, size, channel.producer().get(), false};
+            },
+            "address"_a, "size"_a, "channel"_a)
         .def_ro("address", &DeviceBuffer::address)
         .def_ro("size", &DeviceBuffer::size, "In bytes.")
         .def_ro("freed", &DeviceBuffer::freed)

@@ -40,6 +40,11 @@ bool Arguments::pack_memory(const DeviceBuffer& memory, size_t index, const Para
                      kernel_.c_str());
         return false;
     }
+    if (memory.session != session_) {
+        PyErr_Format(PyExc_ValueError, "argument %zu of kernel %s: the memory is another session's", index,
+                     kernel_.c_str());
+        return false;
+    }
     if (parameter.size != 8 || (parameter.kind != Kind::any && parameter.kind != Kind::pointer)) {
         PyErr_Format(PyExc_TypeError, "argument %zu of kernel %s: the parameter (%u bytes) is no pointer",
                      index, kernel_.c_str(), parameter.size);

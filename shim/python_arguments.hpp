@@ -16,6 +16,7 @@ namespace fikit::python {
 struct DeviceBuffer {
     uint64_t address;
     uint64_t size;
+    const void* session;
     bool freed;
 };
 
@@ -32,11 +33,13 @@ using AsDeviceBuffer = const DeviceBuffer* (*)(PyObject*);
 
 class Arguments {
   public:
-    Arguments(std::string kernel, std::vector<Parameter> parameters, uint32_t bytes, AsDeviceBuffer as_buffer)
+    Arguments(std::string kernel, std::vector<Parameter> parameters, uint32_t bytes, AsDeviceBuffer as_buffer,
+              const void* session)
         : kernel_(std::move(kernel)),
           parameters_(std::move(parameters)),
           bytes_(bytes),
-          as_buffer_(as_buffer) {}
+          as_buffer_(as_buffer),
+          session_(session) {}
 
     // Fills `out` (bytes() long). False with a Python exception set when an argument does not fit.
     bool pack(PyObject* const* values, size_t count, uint8_t* out) const;
@@ -59,6 +62,7 @@ class Arguments {
     std::vector<Parameter> parameters_;
     uint32_t bytes_;
     AsDeviceBuffer as_buffer_;
+    const void* session_;  // whose memory the kernel may be given
 };
 
 }  // namespace fikit::python

@@ -1,4 +1,6 @@
 // Modules, functions and their attributes for Python.
+#include <nanobind/stl/optional.h>
+
 #include "python_channel.hpp"
 #include "python_kernel.hpp"
 
@@ -8,7 +10,7 @@ namespace fikit::python {
 namespace {
 
 std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint32_t>> function_get(
-    const Channel& channel, uint32_t module, const std::string& name, const nb::bytes& kinds) {
+    const Channel& channel, uint32_t module, const std::string& name, const std::optional<nb::bytes>& kinds) {
     std::vector<uint8_t> room(FIKIT_MAX_REPLY_BYTES);
     Reply reply = {room.data(), FIKIT_MAX_REPLY_BYTES, 0};
     uint32_t function = 0;
@@ -32,9 +34,9 @@ std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint3
     const size_t count = answer.parameters;
     if (reply.size < sizeof answer + count * sizeof(fikit_parameter))
         throw std::runtime_error("the executor's answer to function_get is too short");
-    if (kinds.size() != 0 && kinds.size() != count)
+    if (kinds && kinds->size() != count)
         throw nb::value_error(("kernel " + name + " has " + std::to_string(count) + " parameters, " +
-                               std::to_string(kinds.size()) + " types were given")
+                               std::to_string(kinds->size()) + " types were given")
                                   .c_str());
     std::vector<Parameter> parameters(count);
     std::vector<uint32_t> sizes(count);
@@ -46,7 +48,7 @@ std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint3
             throw std::runtime_error("the executor's answer to function_get contradicts itself");
         sizes[index] = layout.size;
         parameters[index] = {layout.offset, layout.size,
-                             kinds.size() != 0 ? static_cast<Kind>(kinds.c_str()[index]) : Kind::any};
+                             kinds ? static_cast<Kind>(kinds->c_str()[index]) : Kind::any};
     }
     nb::typed<nb::dict, nb::str, int> attributes;
     // By CUfunction_attribute.
@@ -55,7 +57,8 @@ std::tuple<Status, Kernel*, nb::typed<nb::dict, nb::str, int>, std::vector<uint3
                                                       {"registers", 4},   {"max_dynamic_shared_bytes", 8},
                                                       {"ptx_version", 5}, {"binary_version", 6}};
     for (const auto& [each, id] : wanted) attributes[each] = answer.attribute[id];
-    Arguments arguments(name, std::move(parameters), answer.parameter_bytes, &as_device_buffer);
+    Arguments arguments(name, std::move(parameters), answer.parameter_bytes, &as_device_buffer,
+                        channel.producer().get());
     auto* kernel = new Kernel(channel.producer(), function, std::move(arguments));
     forget.armed = false;
     return {status, kernel, attributes, sizes};
@@ -112,8 +115,9 @@ void bind_modules(ChannelClass& channel) {
             "function_forget",
             [](const Channel& self, uint32_t function) { self->function_forget(function); }, "function"_a)
         .def("module_global", &module_global, "module"_a, "name"_a, "(status, address, size)")
-        .def("function_get", &function_get, "module"_a, "name"_a, "kinds"_a, nb::rv_policy::take_ownership,
-             nb::sig("def function_get(self, module: int, name: str, kinds: bytes) -> "
+        .def("function_get", &function_get, "module"_a, "name"_a, "kinds"_a.none(),
+             nb::rv_policy::take_ownership,
+             nb::sig("def function_get(self, module: int, name: str, kinds: bytes | None) -> "
                      "tuple[int, Kernel | None, dict[str, int], list[int]]"))
         .def("function_set_attribute", &function_set_attribute, "function"_a, "attribute"_a, "value"_a)
         .def("function_occupancy", &function_occupancy, "function"_a, "block_threads"_a, "shared"_a);

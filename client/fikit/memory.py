@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, Self
 from fikit._channel import DeviceBuffer, PinnedMemory
 from fikit.core import Core
 from fikit.errors import UsageError
-from fikit.streams import Stream
+from fikit.streams import Stream, handle_in
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -27,7 +27,7 @@ class Memory(DeviceBuffer):
     """
 
     def __init__(self, core: Core, address: int, size: int, *, owned: bool = True) -> None:
-        super().__init__(address, size)
+        super().__init__(address, size, core.channel)
         self._core = core
         self._owned = owned
 
@@ -44,7 +44,7 @@ class Memory(DeviceBuffer):
         """
         with memoryview(source) as view:  # which keeps the size
             address = self._address(offset, view.nbytes)
-            status, pinned = self._core.channel.copy_to_device(_handle(stream), address, view)
+            status, pinned = self._core.channel.copy_to_device(handle_in(self._core, stream), address, view)
         self._core.check(status, "Memory.copy_from")
         if pinned and wait:
             self._drain(stream, "Memory.copy_from")
@@ -61,7 +61,7 @@ class Memory(DeviceBuffer):
             address = self._address(offset, view.nbytes)
             if not wait and not self._core.channel.is_pinned(view):
                 raise UsageError("copy_to without waiting needs pinned memory (Session.allocate_pinned)")
-            status, pinned = self._core.channel.copy_to_host(_handle(stream), view, address)
+            status, pinned = self._core.channel.copy_to_host(handle_in(self._core, stream), view, address)
         self._core.check_synchronized(status, "Memory.copy_to")
         if pinned and wait:
             self._drain(stream, "Memory.copy_to")
@@ -71,9 +71,14 @@ class Memory(DeviceBuffer):
         stream: Stream | None = None,
     ) -> None:  # fmt: skip
         """Copy ``size`` bytes (None: all from ``source_offset`` on) on the device. Asynchronous."""
+        if source._core is not self._core:
+            raise UsageError(f"{source!r} is memory of another session")
         count = source.size - source_offset if size is None else size
         status = self._core.channel.copy_on_device(
-            _handle(stream), self._address(offset, count), source._address(source_offset, count), count
+            handle_in(self._core, stream),
+            self._address(offset, count),
+            source._address(source_offset, count),
+            count,
         )
         self._core.check(status, "Memory.copy_from_memory")
 
@@ -94,7 +99,8 @@ class Memory(DeviceBuffer):
         elements = (self.size - offset) // width if count is None else count
         address = self._address(offset, elements * width)
         self._core.check(
-            self._core.channel.fill(_handle(stream), address, elements, value, width), "Memory.fill"
+            self._core.channel.fill(handle_in(self._core, stream), address, elements, value, width),
+            "Memory.fill",
         )
 
     def read(self, size: int | None = None, *, offset: int = 0, stream: Stream | None = None) -> bytes:
@@ -130,9 +136,5 @@ class Memory(DeviceBuffer):
         return self.address + offset
 
     def _drain(self, stream: Stream | None, call: str) -> None:
-        handle = _handle(stream)
+        handle = handle_in(self._core, stream)
         self._core.wait(lambda timeout: self._core.channel.stream_synchronize(handle, timeout), None, call)
-
-
-def _handle(stream: Stream | None) -> int:
-    return stream.handle if stream is not None else 0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from fikit import _channel
 from fikit.core import NOT_READY, Core
 from fikit.errors import UsageError
 from fikit.memory import Memory
-from fikit.streams import Stream
+from fikit.streams import Stream, handle_in
 
 # CUfunction_attribute
 _MAX_DYNAMIC_SHARED_BYTES: Final = 8
@@ -45,8 +45,8 @@ class Kernel:
         parameter_sizes: Sequence[int],
     ) -> None:
         self._core = core
-        self._kernel = kernel
-        self._launch = kernel.launch
+        self._kernel: _channel.Kernel | None = kernel
+        self._launch: Callable[..., int] = kernel.launch
         self.name = kernel.name
         self.attributes = KernelAttributes(**attributes)
         self.parameter_sizes = tuple(parameter_sizes)
@@ -92,9 +92,9 @@ class Kernel:
         self, arguments: tuple[Any, ...], grid: Axes, block: Axes, shared: int, stream: Stream | None,
         cooperative: bool, cluster: Axes | None, wait: bool,
     ) -> bool:  # fmt: skip
-        handle = 0 if stream is None else stream.handle
+        handle = 0 if stream is None else handle_in(self._core, stream)
         if cooperative or cluster is not None:
-            status = self._kernel.launch_attributed(
+            status = self._live().launch_attributed(
                 handle, grid, block, shared, arguments, wait, cooperative, cluster
             )
         else:
@@ -107,7 +107,7 @@ class Kernel:
 
     def occupancy(self, block_threads: int, shared: int = 0) -> int:
         """Blocks of ``block_threads`` threads and ``shared`` dynamic bytes that fit on one multiprocessor."""
-        status, blocks = self._core.channel.function_occupancy(self._kernel.function, block_threads, shared)
+        status, blocks = self._core.channel.function_occupancy(self._live().function, block_threads, shared)
         self._core.check(status, f"occupancy of kernel {self.name}")
         return blocks
 
@@ -119,8 +119,18 @@ class Kernel:
         """Allow clusters of more than eight blocks."""
         self._set(_NON_PORTABLE_CLUSTER, 1)
 
+    def _live(self) -> _channel.Kernel:
+        return self._refuse() if self._kernel is None else self._kernel
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise UsageError(f"kernel {self.name}: its module was unloaded")
+
+    def _forget(self) -> None:
+        # Its number may soon be another kernel's.
+        self._kernel, self._launch = None, self._refuse
+
     def _set(self, attribute: int, value: int) -> None:
-        status = self._core.channel.function_set_attribute(self._kernel.function, attribute, value)
+        status = self._core.channel.function_set_attribute(self._live().function, attribute, value)
         self._core.check(status, f"attribute {attribute} of kernel {self.name}")
 
 
@@ -130,7 +140,7 @@ class Module:
     def __init__(self, core: Core, handle: int) -> None:
         self._core = core
         self._handle = handle
-        self._kernels: dict[tuple[str, bytes], Kernel] = {}
+        self._kernels: dict[tuple[str, bytes | None], Kernel] = {}
         self._functions: list[int] = []
 
     def kernel(self, name: str, types: Sequence[str] | None = None) -> Kernel:
@@ -139,7 +149,7 @@ class Module:
         ``types`` declares its parameters: ``i8`` to ``i64``, ``u8`` to ``u64``, ``f16`` to ``f64``,
         ``pointer``, ``bytes``, or ``any``, in order.
         """
-        kinds = b"" if types is None else b"".join(_kind(each) for each in types)
+        kinds = None if types is None else b"".join(_kind(each) for each in types)
         if (known := self._kernels.get((name, kinds))) is not None:
             return known
         try:
@@ -167,6 +177,8 @@ class Module:
         if self._handle == 0:
             return
         handle, self._handle = self._handle, 0
+        for kernel in self._kernels.values():
+            kernel._forget()
         self._kernels.clear()
         status = self._core.channel.module_unload(handle, self._functions)
         if not self._core.lost:

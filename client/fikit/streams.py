@@ -18,11 +18,18 @@ class Stream:
 
     def __init__(self, core: Core, handle: int, *, owned: bool) -> None:
         self._core = core
-        self.handle = handle
+        self._handle: int | None = handle
         self._owned = owned
 
     def __repr__(self) -> str:
-        return f"<fikit.Stream {self.handle}>"
+        return f"<fikit.Stream {'closed' if self._handle is None else self._handle}>"
+
+    @property
+    def handle(self) -> int:
+        """The stream's number in its session."""
+        if self._handle is None:
+            raise UsageError("the stream was closed")
+        return self._handle
 
     def query(self) -> bool:
         """Whether everything enqueued so far has completed. Never waits."""
@@ -48,7 +55,8 @@ class Stream:
 
     def wait(self, event: Event) -> None:
         """What is enqueued from now on waits for what ``event`` recorded last. The caller does not wait."""
-        self._core.check(self._core.channel.event_wait(event.handle, self.handle), "Stream.wait")
+        status = self._core.channel.event_wait(_event_in(self._core, event), self.handle)
+        self._core.check(status, "Stream.wait")
 
     def add_callback(self, function: Callable[[], object]) -> None:
         """Call ``function`` in a thread of its own once everything enqueued so far has completed.
@@ -60,10 +68,9 @@ class Stream:
 
     def close(self) -> None:
         """Give the stream up. Does nothing for the default stream, or a second time."""
-        if not self._owned:
-            return
-        self._owned = False
-        self._core.channel.stream_destroy(self.handle)  # refused only when the session is over
+        if self._owned and self._handle is not None:
+            handle, self._handle = self._handle, None
+            self._core.channel.stream_destroy(handle)  # refused only when the session is over
 
     def __enter__(self) -> Self:
         return self
@@ -91,8 +98,8 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Mark what was enqueued in ``stream`` (None: the default stream) so far."""
-        handle = stream.handle if stream is not None else 0
-        self._core.check(self._core.channel.event_record(self.handle, handle, self.timing), "Event.record")
+        status = self._core.channel.event_record(self.handle, handle_in(self._core, stream), self.timing)
+        self._core.check(status, "Event.record")
 
     def query(self) -> bool:
         """Whether what was recorded last has completed (True before the first record). Never waits."""
@@ -117,15 +124,15 @@ class Event:
         """Device time from ``start`` to this event, in seconds. Both must have completed (CudaError 600)."""
         if not (self.timing and start.timing):
             raise UsageError("elapsed needs two events made with timing=True")
-        status, milliseconds = self._core.channel.event_elapsed(start.handle, self.handle)
+        status, milliseconds = self._core.channel.event_elapsed(_event_in(self._core, start), self.handle)
         self._core.check(status, "Event.elapsed")
         return milliseconds / 1e3
 
     def close(self) -> None:
         """Give the event up."""
         if self._handle != 0:
-            self._core.channel.event_destroy(self._handle)
-            self._handle = 0
+            handle, self._handle = self._handle, 0
+            self._core.channel.event_destroy(handle)
 
     def __enter__(self) -> Self:
         return self
@@ -134,3 +141,20 @@ class Event:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def handle_in(core: Core, stream: Stream | None) -> int:
+    """What a call of that session names the stream by (None: the default stream)."""
+    if stream is None:
+        return 0
+    if not isinstance(stream, Stream):
+        raise TypeError(f"stream: {stream!r} is no fikit.Stream")
+    if stream._core is not core:
+        raise UsageError(f"{stream!r} is a stream of another session")
+    return stream.handle
+
+
+def _event_in(core: Core, event: Event) -> int:
+    if event._core is not core:
+        raise UsageError("the event is one of another session")
+    return event.handle

@@ -10,10 +10,13 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import cast
 
 import fikit
 import numpy as np
 import pytest
+from fikit._channel import Channel
+from fikit.core import Core
 
 
 def test_axpy_end_to_end(session: fikit.Session, axpy: fikit.Kernel) -> None:
@@ -63,6 +66,98 @@ def test_parts_of_memory(session: fikit.Session) -> None:
             memory.copy_from(b"abc", offset=62)
         with pytest.raises(fikit.UsageError, match="fill"):
             memory.fill(256)
+
+
+class Resizing:
+    """A channel during whose copies another thread would resize the host's side."""
+
+    def __init__(self) -> None:
+        self.content = bytearray(8)
+
+    def resize(self) -> tuple[int, bool]:
+        with pytest.raises(BufferError):
+            self.content.extend(bytes(8))
+        return 0, False
+
+    def copy_to_device(self, stream: int, to: int, source: object) -> tuple[int, bool]:
+        return self.resize()
+
+    def copy_to_host(self, stream: int, to: object, source: int) -> tuple[int, bool]:
+        return self.resize()
+
+
+def test_the_host_side_of_a_copy_keeps_its_size(
+    session: fikit.Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    channel = Resizing()
+    with session.allocate(8) as memory:
+        with monkeypatch.context() as patched:
+            patched.setattr(memory, "_core", Core(cast(Channel, channel)))
+            memory.copy_from(channel.content)
+            memory.copy_to(channel.content)
+        channel.content.extend(bytes(8))
+
+
+def test_what_was_given_up_is_refused_by_name(session: fikit.Session, ptx: str) -> None:
+    """Its number may be another's by then."""
+    module, stream, event, other = session.load(ptx), session.stream(), session.event(), session.event()
+    kernel = module.kernel("nothing")
+    for give_up in (module.unload, stream.close, event.close):
+        give_up()
+        give_up()
+    with session.allocate(8) as memory, session.load(ptx) as after, session.stream(), session.event():
+        after.kernel("shapes")
+        for call in (
+            lambda: kernel.launch(grid=1, block=1),
+            lambda: kernel.launch_nowait(grid=1, block=1, cluster=1),
+            lambda: kernel.occupancy(32),
+            kernel.allow_non_portable_cluster,
+        ):
+            with pytest.raises(fikit.UsageError, match="kernel nothing: its module was unloaded"):
+                call()
+        for call in (
+            stream.query,
+            stream.synchronize,
+            lambda: stream.add_callback(print),
+            lambda: stream.wait(other),
+            lambda: other.record(stream),
+            lambda: memory.fill(0, stream=stream),
+            lambda: memory.copy_from(b"x", stream=stream),
+            lambda: memory.read(stream=stream),
+            lambda: after.kernel("nothing").launch(grid=1, block=1, stream=stream),
+        ):
+            with pytest.raises(fikit.UsageError, match="the stream was closed"):
+                call()
+        for call in (
+            event.record,
+            event.query,
+            event.synchronize,
+            lambda: session.default_stream.wait(event),
+        ):
+            with pytest.raises(fikit.UsageError, match="the event was closed"):
+                call()
+    session.synchronize()
+
+
+def test_what_is_another_sessions_is_refused_by_name(session: fikit.Session, module: fikit.Module) -> None:
+    with fikit.connect() as another:
+        foreign, stream, event = another.allocate(8), another.stream(), another.event(timing=True)
+        memory = session.allocate(8)
+        for call in (
+            lambda: memory.fill(0, stream=stream),
+            lambda: memory.copy_from(b"x", stream=stream),
+            lambda: memory.copy_from_memory(foreign),
+            lambda: module.kernel("trap").launch(foreign, grid=1, block=1),
+            lambda: module.kernel("nothing").launch(grid=1, block=1, stream=another.default_stream),
+            lambda: session.event().record(stream),
+            lambda: session.default_stream.wait(event),
+            lambda: session.event(timing=True).elapsed(event),
+        ):
+            with pytest.raises(ValueError, match="another session"):
+                call()
+        with pytest.raises(TypeError, match=r"stream: 1 is no fikit\.Stream"):
+            memory.fill(0, stream=1)  # type: ignore[arg-type]
+    session.synchronize()
 
 
 def test_pinned_memory_is_a_buffer(session: fikit.Session) -> None:
@@ -119,8 +214,9 @@ def test_kernel_attributes_and_occupancy(module: fikit.Module) -> None:
         module.kernel("absent")
     with pytest.raises(fikit.UsageError, match="parameter 0"):
         module.kernel("shapes", ["f64", *["any"] * 6])
-    with pytest.raises(fikit.UsageError, match="7 parameters"):
-        module.kernel("shapes", ["u8"])
+    for types in ([], ["u8"]):
+        with pytest.raises(fikit.UsageError, match="7 parameters"):
+            module.kernel("shapes", types)
 
 
 def test_errors_name_the_call(session: fikit.Session, ptx: str) -> None:
