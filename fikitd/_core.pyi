@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 
-ABI_VERSION: int = 4
+ABI_VERSION: int = 5
 
 MAX_SESSIONS: int = 64
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 class DeviceBuffer:
     """Device memory, as kernel arguments."""
 
-    def __init__(self, address: int, size: int) -> None: ...
+    def __init__(self, address: int, size: int, channel: Channel) -> None: ...
 
     @property
     def address(self) -> int: ...
@@ -102,7 +102,7 @@ class Channel:
     def module_global(self, module: int, name: str) -> tuple[int, int, int]:
         """(status, address, size)"""
 
-    def function_get(self, module: int, name: str, kinds: bytes) -> tuple[int, Kernel | None, dict[str, int], list[int]]: ...
+    def function_get(self, module: int, name: str, kinds: bytes | None) -> tuple[int, Kernel | None, dict[str, int], list[int]]: ...
 
     def function_set_attribute(self, function: int, attribute: int, value: int) -> int: ...
 
@@ -138,6 +138,6 @@ class Channel:
     def event_elapsed(self, start: int, end: int) -> tuple[int, float]:
         """(status, milliseconds)"""
 
-ABI_VERSION: int = 2
+ABI_VERSION: int = 5
 
 MAX_PARAMETER_BYTES: int = 32764
