@@ -347,6 +347,26 @@ def test_how_many_registers_a_kernel_may_have(cuda: Cuda, by_linker: bool) -> No
         assert has(cuda.cuModuleGetFunction(module, b"crowded"), "NUM_REGS") <= 40
 
 
+@pytest.mark.parametrize(
+    ("bounds", "threads", "blocks", "most"),
+    [
+        (".maxntid 1024, 1, 1", 1024, 1, 64),
+        (".reqntid 320, 2, 1", 640, 1, 96),
+        (".maxntid 256, 1, 1 .minnctapersm 3", 256, 3, 80),
+        (".maxntid 1000, 1, 1 .minnctapersm 3", 1000, 1, 64),  # more than an SM takes, so no request
+    ],
+)
+def test_registers_leave_room_for_the_blocks_asked_for(
+    cuda: Cuda, bounds: str, threads: int, blocks: int, most: int
+) -> None:
+    text = CROWDED.replace(")", f") {bounds}", 1).encode() + b"\0"
+    function = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(text), b"crowded")
+    attribute = cuda.driver.CUfunction_attribute
+    assert cuda.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, function) == threads
+    assert cuda.cuFuncGetAttribute(attribute.CU_FUNC_ATTRIBUTE_NUM_REGS, function) <= most
+    assert cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(function, threads, 0) >= blocks
+
+
 def test_the_best_block(cuda: Cuda) -> None:
     grid, block = cuda.cuOccupancyMaxPotentialBlockSize(cuda.function("nothing"), None, 0, 0)
     per_sm = cuda.cuOccupancyMaxActiveBlocksPerMultiprocessor(cuda.function("nothing"), block, 0)

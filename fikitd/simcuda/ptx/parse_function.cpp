@@ -15,6 +15,17 @@ constexpr std::uint32_t align_up(std::uint64_t value, std::uint32_t unit) {
 
 constexpr std::uint32_t argument_limit = 1U << 20;  // bytes of one function's parameters and arguments
 
+// How many registers ptxas gives a kernel at most so that the blocks its author asked for fit an SM. More
+// blocks than an SM takes of any kernel are no request.
+std::uint32_t registers_for(std::uint32_t threads, std::uint32_t blocks) {
+    const std::uint32_t warps = (threads + model::warp_size - 1) / model::warp_size;
+    const bool fits =
+        blocks <= model::blocks_per_sm && blocks * warps * model::warp_size <= model::threads_per_sm;
+    const std::uint32_t all_warps = fits ? std::max(blocks, 1U) * warps : warps;
+    const std::uint32_t units = model::registers_per_sm / model::register_allocation_unit / all_warps;
+    return units * model::register_allocation_unit / model::warp_size;
+}
+
 }  // namespace
 
 void Parser::declare(const Token& at, std::string_view name, const Operand& what) {
@@ -92,6 +103,8 @@ void Parser::parse_kernel_parameters(Kernel& kernel) {
 // .maxntid 128, 1, 1 and its like, up to the body; returns the limit of registers, 0 for none.
 std::uint32_t Parser::parse_limits(Kernel& kernel) {
     std::uint32_t register_limit = 0;
+    std::uint32_t wished_blocks = 1;
+    bool bounded = false;
     while (!lexer_.peek().is('{') && !lexer_.peek().is(';')) {
         const Token token = word();
         std::uint32_t values[3] = {1, 1, 1};
@@ -114,16 +127,21 @@ std::uint32_t Parser::parse_limits(Kernel& kernel) {
                 fail(token.line, "too many threads in a block");
             }
             kernel.threads_limit = static_cast<std::uint32_t>(threads);
+            bounded = true;
             if (token.is(".reqntid")) std::copy(std::begin(values), std::end(values), kernel.required);
         } else if (token.is(".reqnctapercluster")) {
             std::copy(std::begin(values), std::end(values), kernel.cluster);
         } else if (token.is(".maxnreg")) {
             register_limit = values[0];
-        } else if (!token.is(".minnctapersm") && !token.is(".maxnctapersm") && !token.is(".maxclusterrank") &&
-                   !token.is(".abi_preserve") && !token.is(".abi_preserve_control")) {
+        } else if (token.is(".minnctapersm")) {
+            wished_blocks = values[0];
+        } else if (!token.is(".maxnctapersm") && !token.is(".maxclusterrank") && !token.is(".abi_preserve") &&
+                   !token.is(".abi_preserve_control")) {
             fail(token.line, "Directive " + quoted(token.text) + " is not supported by the simulated driver");
         }
     }
+    // As ptxas, which heeds .maxnreg where both are there, even if then no block fits.
+    if (register_limit == 0 && bounded) register_limit = registers_for(kernel.threads_limit, wished_blocks);
     return register_limit;
 }
 
