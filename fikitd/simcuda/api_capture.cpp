@@ -107,10 +107,10 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
-    return with_stream(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            return graph == nullptr ? CUDA_ERROR_INVALID_VALUE : end_capture(driver, stream, graph);
-        });
+    return with_stream(handle,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           return end_capture(driver, stream, graph);
+                       });
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {

@@ -145,7 +145,9 @@ CUresult begin_capture(Driver& driver, Stream& stream, CUstreamCaptureMode mode,
 
 CUresult end_capture(Driver& driver, Stream& stream, CUgraph* handle) {
     const std::shared_ptr<Capture> capture = stream.capture.capture;
-    *handle = nullptr;
+    // Who gave the graph has it already.
+    if (handle == nullptr && !(capture && capture->given_graph)) return CUDA_ERROR_INVALID_VALUE;
+    if (handle != nullptr) *handle = nullptr;
     if (!capture) return CUDA_ERROR_ILLEGAL_STATE;
     CUresult result = CUDA_SUCCESS;
     if (capture->origin != &stream) return fail(*capture, CUDA_ERROR_STREAM_CAPTURE_UNMATCHED);
@@ -156,7 +158,7 @@ CUresult end_capture(Driver& driver, Stream& stream, CUgraph* handle) {
     else if (!joined(*capture))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     close_capture(*capture);
-    if (result == CUDA_SUCCESS)
+    if (result == CUDA_SUCCESS && handle != nullptr)
         *handle = capture->graph->handle;
     else if (!capture->given_graph)
         retire_graph(driver, *capture->graph);

@@ -83,11 +83,10 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {
     uint32_t stream = 0;
-    if (graph_handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     Graph* graph = nullptr;
-    const CUresult result = captures.end(stream, graph);
-    *graph_handle = reinterpret_cast<CUgraph>(graph);
+    const CUresult result = captures.end(stream, graph_handle != nullptr ? &graph : nullptr);
+    if (graph_handle != nullptr) *graph_handle = reinterpret_cast<CUgraph>(graph);
     return result;
 }
 

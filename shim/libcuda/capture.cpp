@@ -45,10 +45,11 @@ CUresult Captures::begin(uint32_t stream, bool blocking, CUstreamCaptureMode mod
     return CUDA_SUCCESS;
 }
 
-CUresult Captures::end(uint32_t stream, Graph*& graph) {
+CUresult Captures::end(uint32_t stream, Graph** graph) {
     const Locked lock(mutex_);
-    if (of_[stream] == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
-    Capture* const capture = of_[stream]->capture;
+    Capture* const capture = of_[stream] != nullptr ? of_[stream]->capture : nullptr;
+    if (graph == nullptr && (capture == nullptr || !capture->given)) return CUDA_ERROR_INVALID_VALUE;
+    if (capture == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
     if (capture->origin != stream) {
         capture->spoilt = true;
         return CUDA_ERROR_STREAM_CAPTURE_UNMATCHED;
@@ -62,8 +63,8 @@ CUresult Captures::end(uint32_t stream, Graph*& graph) {
     else if (!all_joined(*of_[stream]))
         result = CUDA_ERROR_STREAM_CAPTURE_UNJOINED;
     close(capture);
-    if (result == CUDA_SUCCESS)
-        graph = capture->graph;
+    if (result == CUDA_SUCCESS && graph != nullptr)
+        *graph = capture->graph;
     else if (!capture->given)
         delete capture->graph;
     delete capture;

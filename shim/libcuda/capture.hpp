@@ -26,7 +26,7 @@ class Captures {
     // default stream waits for the stream.
     CUresult begin(uint32_t stream, bool blocking, CUstreamCaptureMode mode, Graph* into,
                    const CUgraphNode* nodes, size_t count);
-    CUresult end(uint32_t stream, Graph*& graph);
+    CUresult end(uint32_t stream, Graph** graph);  // null: of who gave the graph
     CUresult information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
                          CUgraphNode const*& last, CUgraphEdgeData const*& edges, size_t& count);
     // The stream ends, and with it the capture that it began.

@@ -4,6 +4,7 @@ import ctypes
 import threading
 from typing import Any
 
+import pytest
 from cuda_calls import Check, Cuda
 
 
@@ -177,13 +178,18 @@ def test_an_event_of_a_capture_that_is_over(cuda: Cuda, fails: Check) -> None:
     cuda.cuStreamWaitEvent(other, event, 0)
 
 
-def test_capture_to_a_graph(cuda: Cuda) -> None:
+@pytest.mark.parametrize("own_handle", [True, False], ids=["told", "known"])
+def test_capture_to_a_graph(cuda: Cuda, own_handle: bool) -> None:
     place, stream, graph = cuda.device_words(), cuda.stream(), cuda.cuGraphCreate(0)
     root = cuda.cuGraphAddEmptyNode(graph, None, 0)
     mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
     cuda.cuStreamBeginCaptureToGraph(stream, graph, [root], None, 1, mode)
     cuda.launch("count", place, stream=stream)
-    assert int(cuda.cuStreamEndCapture(stream)) == int(graph)
+    if own_handle:
+        assert int(cuda.cuStreamEndCapture(stream)) == int(graph)
+    else:
+        assert ctypes.CDLL("libcuda.so.1").cuStreamEndCapture(ctypes.c_void_p(int(stream)), None) == 0
+        assert int(cuda.cuStreamIsCapturing(stream)) == 0
     assert cuda.cuGraphNodeGetDependentNodes(root)[2] == 1
     replay(cuda, graph)
     assert cuda.read(place)[0] == 1
