@@ -117,6 +117,13 @@ CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
     return CUDA_SUCCESS;
 }
 
+// Takes away those that nothing reads any more.
+void collect_textures(Driver& driver) {
+    auto& retired = driver.retired_textures;
+    for (; !retired.empty() && retired.front().after->done; retired.pop_front())
+        driver.space.remove_texture(retired.front().handle);
+}
+
 CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
                       const CUDA_TEXTURE_DESC* manner, const CUDA_RESOURCE_VIEW_DESC* view = nullptr) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
@@ -135,6 +142,7 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
             result = find_manner(*manner, texture);
         }
         if (result != CUDA_SUCCESS) return result;
+        collect_textures(driver);
         *handle = driver.next_id++;
         driver.textures.emplace(*handle, object);
         driver.space.add_texture(*handle, texture);
@@ -145,26 +153,29 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
 // Calls `body` with a texture's or a surface's object.
 template <typename Body>
 CUresult with_object(CUtexObject handle, bool surface, Body body) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         const auto found = driver.textures.find(handle);
         if (found == driver.textures.end() || found->second.surface != surface)
             return CUDA_ERROR_INVALID_VALUE;
-        return body(driver, found->second);
+        return body(driver, context, found->second);
     });
 }
 
-// One that is gone, or never was, is no error.
+// One that is gone, or never was, is no error. Waits for nothing.
 CUresult destroy(CUtexObject handle, bool surface) {
-    const CUresult result = with_object(handle, surface, [&](Driver& driver, const TextureObject&) {
-        driver.space.remove_texture(handle);
-        driver.textures.erase(handle);
-        return CUDA_SUCCESS;
-    });
+    const CUresult result =
+        with_object(handle, surface, [&](Driver& driver, Context& context, const TextureObject&) {
+            driver.textures.erase(handle);
+            driver.retired_textures.push_back({std::make_shared<Operation>(), handle});
+            driver.join(context, driver.retired_textures.back().after);
+            collect_textures(driver);
+            return CUDA_SUCCESS;
+        });
     return result == CUDA_ERROR_INVALID_VALUE ? CUDA_SUCCESS : result;
 }
 
 CUresult describe(CUDA_RESOURCE_DESC* resource, CUtexObject handle, bool surface) {
-    return with_object(handle, surface, [&](Driver&, const TextureObject& object) {
+    return with_object(handle, surface, [&](Driver&, Context&, const TextureObject& object) {
         if (resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *resource = object.resource;
         return CUDA_SUCCESS;
@@ -185,7 +196,7 @@ CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* resource, CUtexObject ha
     return describe(resource, handle, false);
 }
 CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* manner, CUtexObject handle) {
-    return with_object(handle, false, [&](Driver&, const TextureObject& object) {
+    return with_object(handle, false, [&](Driver&, Context&, const TextureObject& object) {
         if (manner == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *manner = object.manner;
         return CUDA_SUCCESS;
@@ -193,7 +204,7 @@ CUresult cuTexObjectGetTextureDesc(CUDA_TEXTURE_DESC* manner, CUtexObject handle
 }
 
 CUresult cuTexObjectGetResourceViewDesc(CUDA_RESOURCE_VIEW_DESC* view, CUtexObject handle) {
-    return with_object(handle, false, [&](Driver&, const TextureObject& object) -> CUresult {
+    return with_object(handle, false, [&](Driver&, Context&, const TextureObject& object) -> CUresult {
         if (view == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *view = object.view;
         return CUDA_SUCCESS;

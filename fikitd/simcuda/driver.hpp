@@ -73,6 +73,12 @@ struct TextureObject {
     bool surface;
 };
 
+// One that is destroyed: kernels launched before may read it still.
+struct RetiredTexture {
+    OperationPtr after;
+    CUtexObject handle;
+};
+
 // A call that the program makes: how long the real driver would keep its caller.
 class Call {
   public:
@@ -117,7 +123,8 @@ class Driver {
     Registry<MipmappedArray, CUmipmappedArray> mipmaps;
     Registry<LinkState, CUlinkState> links;
     std::map<std::uint64_t, Block> blocks;
-    std::map<CUtexObject, TextureObject> textures;           // and surfaces
+    std::map<CUtexObject, TextureObject> textures;  // and surfaces
+    std::deque<RetiredTexture> retired_textures;
     std::vector<std::shared_ptr<MemoryPool>> retired_pools;  // destroyed, with allocations left
     std::vector<std::shared_ptr<Image>> retired_images;      // unloaded, with launches that are not over
     std::map<std::uint64_t, std::size_t> reservations;

@@ -164,6 +164,20 @@ def test_plain_memory_as_a_texture(cuda: Cuda, kernel: Any) -> None:
     cuda.cuTexObjectDestroy(texture)
 
 
+def test_a_texture_destroyed_before_the_kernel_that_reads_it_begins(
+    cuda: Cuda, kernel: Any, array: Any
+) -> None:
+    out, stream = cuda.device_words(WIDTH), cuda.stream()
+    texture = cuda.cuTexObjectCreate(resource_of(cuda, array), manner(cuda, "CLAMP"), None)
+    cuda.launch("spin", 20_000_000, stream=stream)
+    scales = (ctypes.c_float(1), ctypes.c_float(1))
+    cuda.launch_function(kernel(b"plane"), texture, out, *scales, block=WIDTH, stream=stream)
+    cuda.cuTexObjectDestroy(texture)
+    cuda.cuStreamSynchronize(stream)
+    expected = [looked_up(0.5 * t - 2, 0.25 * t - 1, "CLAMP", linear=False) for t in range(WIDTH)]
+    assert cuda.read(out, WIDTH, np.float32).tolist() == expected
+
+
 def test_surfaces_read_and_write(cuda: Cuda, kernel: Any, array: Any) -> None:
     surface = cuda.cuSurfObjectCreate(resource_of(cuda, array))
     cuda.launch_function(kernel(b"surface"), surface, block=WIDTH)
