@@ -4,11 +4,9 @@
 //   equals       share by weighted virtual time: the session with the least expected/weight goes first; one
 //   that
 //                comes back from idleness, or is new, starts where the others are by now.
-//   starvation   a level that could issue nothing earns `starvation_share` of the time as credit; what it has
-//                saved up in two seconds, or as long as the time takes that its next operation lasts where it
-//                would run, entitles it to go before the levels above until it is used up: all at once, as a
-//                little of it now and then would hold up many steps of those instead of few. What gets in
-//                otherwise uses it up, too.
+//   starvation   a level that could issue nothing earns `starvation_share` of the time as credit; once that
+//                covers the time that its next operation lasts where it would run, it is entitled to go
+//                before the levels above. What gets in otherwise uses up what there is.
 #pragma once
 
 #include <algorithm>
@@ -121,7 +119,6 @@ class Levels : public Policy {
         uint32_t in_flight = 0;
         Nanoseconds since = 0;  // credit is settled up to here
         double credit = 0;      // nanoseconds earned while it could not issue
-        bool spends = false;    // until the credit is used up
         double floor = 0;       // virtual time that its members have reached
     };
 
@@ -156,21 +153,20 @@ class Levels : public Policy {
         return best;
     }
 
-    // The head of the session must wait: settles its level's credit. Does that entitle it to go all the same?
-    // If not, `again` is when it will; 0: never.
+    // The head of the session must wait: settles its level's credit. Has that grown to cover the operation?
+    // If not, `again` is when it will have; 0: never.
     bool entitled(unsigned session, Nanoseconds now, Nanoseconds& again, unsigned partition = 0) {
         const Session& entry = sessions_[session];
         Level& level = levels_[entry.level];
         const auto earned = static_cast<double>(now - level.since) * bounds_.starvation_share;
         level.credit = std::min(level.credit + earned, credit_limit);
         level.since = now;
-        const auto time = std::min(static_cast<double>(lasts(entry.head, partition)), credit_limit);
-        const double saved = std::max(time, bounds_.starvation_share * static_cast<double>(rest));
-        level.spends = level.credit >= (level.spends ? time : saved);
+        const auto time = static_cast<double>(lasts(entry.head, partition));
+        const double missing = std::min(time, credit_limit) - level.credit;
         again = 0;
-        if (!level.spends && bounds_.starvation_share > 0)
-            again = now + 1 + static_cast<Nanoseconds>((saved - level.credit) / bounds_.starvation_share);
-        return level.spends;
+        if (missing > 0 && bounds_.starvation_share > 0)
+            again = now + 1 + static_cast<Nanoseconds>(missing / bounds_.starvation_share);
+        return missing <= 0;
     }
 
     void join(unsigned session, int level) {
@@ -200,7 +196,6 @@ class Levels : public Policy {
     // between operations cost it, not what it slept through.
     static constexpr double lag = 10e6;
     static constexpr double credit_limit = 1e9;
-    static constexpr Nanoseconds rest = 2'000'000'000;  // between two times that credit is used
 };
 
 }  // namespace fikit::scheduling

@@ -139,13 +139,12 @@ struct Outcome {
     double work;
 };
 
-Outcome beside(Program hostile, unsigned copies = 1, const Program& service = inference(),
-               Nanoseconds length = 1000 * ms) {
+Outcome beside(Program hostile, unsigned copies = 1, const Program& service = inference()) {
     hostile.iterations = {{hostile.operations.size(), 0}};
     replay::Settings settings;
     settings.bounds = with_partitions();
     settings.warmup = 500 * ms;
-    settings.seconds = length;
+    settings.seconds = 1000 * ms;
     const std::vector<Program> high{service}, low(copies, hostile);
     Gate gate(high, low, settings);
     replay::Result result;
@@ -319,7 +318,7 @@ void none_starves() {
     Program whole;
     whole.operations.push_back(kernel(100, 0, 132, 1, ms));
     whole.operations.back().whole = true;
-    const Outcome outcome = beside(whole, 1, inference(), 10'000 * ms);
+    const Outcome outcome = beside(whole);
     CHECK(outcome.low.filled > 0);
     CHECK(outcome.work > Bounds{}.starvation_share * 0.7);
 }

@@ -296,20 +296,6 @@ void starved_levels_get_their_share() {
     CHECK(beside > 0.5 * owed && beside < 1.25 * owed);
 }
 
-// 100 us every 20 ms would be in every third step of 7 ms.
-void what_starves_is_served_in_one_go() {
-    Simulation simulation;
-    simulation.open(0, 0, 100 * us);
-    simulation.start(0, known(100 * us), false);
-    simulation.open(1, 5, 100 * us);
-    unsigned held_up = 0;
-    for (Nanoseconds before = 0; simulation.now < 20'000 * ms; before = simulation.clients[1].used) {
-        simulation.run_until(simulation.now + 10 * ms);
-        if (simulation.clients[1].used != before) ++held_up;
-    }
-    CHECK(held_up > 10 && held_up < 40);
-}
-
 void a_change_while_in_flight_keeps_the_accounts() {
     Bounds bounds;
     bounds.starvation_share = 0;
@@ -368,7 +354,6 @@ int main(int count, char** arguments) {
         CASE(equals_share_by_weight),
         CASE(idleness_is_no_claim),
         CASE(starved_levels_get_their_share),
-        CASE(what_starves_is_served_in_one_go),
         CASE(a_change_while_in_flight_keeps_the_accounts),
         CASE(a_new_level_is_a_new_start),
         CASE(policies_are_found_by_name),
