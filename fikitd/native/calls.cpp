@@ -11,7 +11,6 @@
 
 #include "core.hpp"
 #include "images.hpp"
-#include "jit.hpp"
 #include "program_calls.hpp"
 
 namespace fikit {
@@ -154,50 +153,71 @@ class CallHandler {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
 
+    // In two turns: to compile the image takes long and keeps nobody from anything; what then brings it to the
+    // GPU does, and is let in by may_load.
     CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {
         if (request.handle >= FIKIT_MAX_MODULES) return CUDA_ERROR_INVALID_VALUE;
-        if (module_of(request.handle) != nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (session_.module_of(request.handle) != nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (request.handle >= session_.modules.size()) session_.modules.resize(request.handle + 1);
+        std::unique_ptr<Compiled> compiled = std::move(session_.compiled);
+        const bool first = compiled == nullptr;
+        if (first) compiled = std::make_unique<Compiled>(extra_);
+        SessionModule& module = compiled->module;
+        const CUresult result = first ? compile(request, compiled->jit, module) : bring(module);
+        if (first && result == CUDA_SUCCESS) {
+            session_.compiled = std::move(compiled);
+            again_ = true;
+            return result;
+        }
+        bytes_ += compiled->jit.say(behind(reply), reply);
+        if (result == CUDA_SUCCESS)
+            session_.modules[request.handle] = module;
+        else
+            core_.unload_when_idle(module.library);
+        return result;
+    }
+
+    CUresult compile(const fikit_request_module_load& request, Jit& jit, SessionModule& module) {
         std::vector<uint8_t> image;
         if (!session_.copy_image(request.host_buffer, core_.settings_.staging_bytes, request.offset,
                                  request.size, image))
             return CUDA_ERROR_INVALID_VALUE;
+        image.reserve(image.size() + 1 + extra_.size());
         image.push_back(0);  // PTX ends here whatever it says
-        Jit jit(extra_);
-        CUresult result = CUDA_ERROR_INVALID_IMAGE;
-        CUmodule module = nullptr;
-        if (const char* wrong = check_image(image); wrong != nullptr)
+        if (const char* wrong = check_image(image); wrong != nullptr) {
             jit.complain(wrong);
-        else
-            result =
-                driver_.cuModuleLoadDataEx_(&module, image.data(), jit.count(), jit.options(), jit.values());
-        bytes_ += jit.say(behind(reply), reply);
-        if (result != CUDA_SUCCESS) return result;
-        if (request.handle >= session_.modules.size()) {
-            session_.modules.resize(request.handle + 1, nullptr);
-            session_.module_hashes.resize(request.handle + 1, 0);
+            return CUDA_ERROR_INVALID_IMAGE;
         }
-        session_.modules[request.handle] = module;
+        const CUresult result = driver_.cuLibraryLoadData_(
+            &module.library, image.data(), jit.options(), jit.values(), jit.count(), nullptr, nullptr, 0);
         // What is known of its kernels is of the machine code, which the options make another.
         image.insert(image.end(), extra_.begin(), extra_.end());
-        session_.module_hashes[request.handle] = hash_bytes(image.data(), image.size());
-        return CUDA_SUCCESS;
+        module.hash = hash_bytes(image.data(), image.size());
+        return result;
     }
 
-    CUmodule module_of(uint32_t handle) const {
-        return handle < session_.modules.size() ? session_.modules[handle] : nullptr;
+    // With lazy loading the driver may leave it to the first function that is asked for.
+    CUresult bring(SessionModule& module) {
+        const CUresult result = driver_.cuLibraryGetModule_(&module.module, module.library);
+        unsigned count = 0;
+        CUfunction function = nullptr;
+        if (result == CUDA_SUCCESS &&
+            driver_.cuModuleGetFunctionCount_(&count, module.module) == CUDA_SUCCESS && count > 0 &&
+            driver_.cuModuleEnumerateFunctions_(&function, 1, module.module) == CUDA_SUCCESS)
+            driver_.cuFuncLoad_(function);
+        return result;
     }
 
     // Waits for nothing: the tenant's library sends it once the session's work is done.
     CUresult module_unload(const fikit_request_module_unload& request, fikit_reply_module_unload&) {
-        const CUmodule module = module_of(request.handle);
-        if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-        session_.modules[request.handle] = nullptr;
+        if (session_.module_of(request.handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        const SessionModule module = std::exchange(session_.modules[request.handle], {});
         program_calls_.forget_graphs_of(static_cast<uint16_t>(request.handle));
         for (SessionFunction& function : session_.functions)
             if (function.module == request.handle) function.function = nullptr;
         std::erase_if(session_.buffers,
                       [&](const auto& buffer) { return buffer.second.module == request.handle; });
-        core_.when_idle([core = &core_, module] { core->driver_.cuModuleUnload_(module); });
+        core_.unload_when_idle(module.library);
         return CUDA_SUCCESS;
     }
 
@@ -210,7 +230,7 @@ class CallHandler {
     }
 
     CUresult module_global(const fikit_request_module_global& request, fikit_reply_module_global& reply) {
-        const CUmodule module = module_of(request.module);
+        const CUmodule module = session_.module_of(request.module);
         if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         const std::string name = symbol(request.name_bytes);
         if (name.empty()) return CUDA_ERROR_INVALID_VALUE;
@@ -229,7 +249,7 @@ class CallHandler {
     }
 
     CUresult function_get(const fikit_request_function_get& request, fikit_reply_function_get& reply) {
-        const CUmodule module = module_of(request.module);
+        const CUmodule module = session_.module_of(request.module);
         if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         const std::string name = symbol(request.name_bytes);
         if (name.empty() || request.handle >= FIKIT_MAX_FUNCTIONS) return CUDA_ERROR_INVALID_VALUE;
@@ -256,7 +276,7 @@ class CallHandler {
         if (result != CUDA_SUCCESS) return result;
         const int32_t threads = reply.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
         function.max_threads = static_cast<uint16_t>(std::clamp<int32_t>(threads, 0, UINT16_MAX));
-        const uint64_t module_hash = session_.module_hashes[request.module];
+        const uint64_t module_hash = session_.modules[request.module].hash;
         function.hash = mix(module_hash, hash_bytes(name.data(), name.size()));
         function.name = core_.name_index({module_hash, name});
         if (request.handle >= session_.functions.size()) session_.functions.resize(request.handle + 1);
@@ -363,14 +383,16 @@ bool Core::start_call(Session& session) {
     // The session's work in flight may use an array.
     const bool destroys = call.call == fikit_call_array_destroy;
     if (destroys && session.in_flight > 0) return false;
-    const bool loads = call.call == fikit_call_module_load || destroys;
+    const bool links = call.call == fikit_call_link_add || call.call == fikit_call_link_complete;
+    const bool compiles = links || (call.call == fikit_call_module_load && session.compiled == nullptr);
+    const bool loads = (call.call == fikit_call_module_load && !compiles) || destroys;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);
     if (call.call == fikit_call_host_register && !take_offered(session)) return true;
     session.worker_busy.store(true, std::memory_order_release);
     session.call_pending.store(true, std::memory_order_release);
     session.head_ready = false;  // the head is the worker's until the call is answered
-    workers_.post([this, &session, loads, allocates] {
+    (compiles ? compilers_ : workers_).post([this, &session, loads, allocates] {
         bool answered = false;
         {
             std::unique_lock lock(memory_mutex_, std::defer_lock);

@@ -239,6 +239,10 @@ void Core::unregister_when_idle(SharedMemory&& memory) {
     when_idle([this, kept] { driver_.cuMemHostUnregister_(kept->data()); });
 }
 
+void Core::unload_when_idle(CUlibrary library) {
+    if (library != nullptr) when_idle([this, library] { driver_.cuLibraryUnload_(library); });
+}
+
 void Core::run_idle_job(Nanoseconds now) {
     if (idle_running_.load(std::memory_order_acquire)) return;
     if (in_flight_ > 0 && now - idle_since_.load() < idle_patience) return;

@@ -295,6 +295,7 @@ class Core {
     uint64_t memory_limit_of(const Session& session) const;
     void when_idle(std::function<void()> job);
     void unregister_when_idle(SharedMemory&& memory);
+    void unload_when_idle(CUlibrary library);
     void run_idle_job(Nanoseconds now);
     void forget_descriptors(Session& session);
     struct Timer {
@@ -385,8 +386,9 @@ class Core {
     Nanoseconds last_completion_ = 0, last_health_ = 0, busy_since_ = 0;
     int64_t busy_ns_ = 0;
 
-    Workers workers_;   // answer calls
-    Workers releases_;  // free: the driver may make them wait for running kernels, which no call should
+    Workers workers_;    // answer calls
+    Workers compilers_;  // likewise, those that the driver's compiler may take seconds for
+    Workers releases_;   // free: the driver may make them wait for running kernels, which no call should
     std::thread thread_;
     std::atomic<bool> stopping_{false}, posted_{false};
     std::atomic<uint64_t> loops_{0}, beats_{0};

@@ -40,8 +40,9 @@ namespace fikit {
     X(cuMemsetD8Async)                                      \
     X(cuMemsetD16Async)                                     \
     X(cuMemsetD32Async)                                     \
-    X(cuModuleLoadDataEx)                                   \
-    X(cuModuleUnload)                                       \
+    X(cuLibraryLoadData)                                    \
+    X(cuLibraryGetModule)                                   \
+    X(cuLibraryUnload)                                      \
     X(cuModuleGetFunction)                                  \
     X(cuModuleGetGlobal)                                    \
     X(cuPointerGetAttribute)                                \

@@ -104,15 +104,14 @@ CUresult ProgramCalls::stack_grow(const fikit_request_stack_grow& request, fikit
 
 CUresult ProgramCalls::module_functions(const fikit_request_module_functions& request,
                                         fikit_reply_module_functions& reply) {
-    if (request.module >= session_.modules.size() || session_.modules[request.module] == nullptr)
-        return CUDA_ERROR_INVALID_HANDLE;
+    const CUmodule module = session_.module_of(request.module);
+    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     unsigned count = 0;
-    CUresult result = driver_.cuModuleGetFunctionCount_(&count, session_.modules[request.module]);
+    CUresult result = driver_.cuModuleGetFunctionCount_(&count, module);
     if (result != CUDA_SUCCESS) return result;
     std::vector<CUfunction> functions(count);
     if (count > 0)
-        result =
-            driver_.cuModuleEnumerateFunctions_(functions.data(), count, session_.modules[request.module]);
+        result = driver_.cuModuleEnumerateFunctions_(functions.data(), count, module);
     if (result != CUDA_SUCCESS) return result;
     uint8_t* at = reply_ + sizeof reply;
     const uint8_t* const end = reply_ + FIKIT_MAX_REPLY_BYTES;

@@ -18,6 +18,7 @@
 
 #include "arena.hpp"
 #include "lanes.hpp"
+#include "modules.hpp"
 #include "profile.hpp"
 #include "put_off.hpp"
 #include "records.hpp"
@@ -312,8 +313,8 @@ struct Session {
     uint64_t kept_image_bytes = 0;                               // of links and conditions (worker)
     std::unordered_map<uint32_t, SessionArray> arrays;           // (worker)
     std::set<std::pair<uint64_t, bool>> textures;                // values; true: a surface's (worker)
-    std::vector<CUmodule> modules;
-    std::vector<uint64_t> module_hashes;
+    std::vector<SessionModule> modules;                          // by handle, as far as used (worker)
+    std::unique_ptr<Compiled> compiled;                          // of the call at the head (worker)
     std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch
     std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
@@ -325,6 +326,9 @@ struct Session {
     std::atomic<bool> freeing{false};  // a worker unmaps what the arena kept
     std::atomic<uint64_t> memory_bytes{0}, memory_peak{0}, kept_bytes{0};
 
+    CUmodule module_of(uint32_t handle) const {
+        return handle < modules.size() ? modules[handle].module : nullptr;
+    }
     fikit_inbox* inbox_header() { return reinterpret_cast<fikit_inbox*>(inbox.data()); }
     fikit_outbox* outbox_header() { return reinterpret_cast<fikit_outbox*>(outbox.data()); }
     uint64_t mark(uint32_t stream) const {

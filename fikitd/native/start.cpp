@@ -94,6 +94,7 @@ void Core::start() {
                                  (errno != 0 ? std::strerror(errno) : "no slot is free"));
     calibrate();
     workers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
+    compilers_.start(settings_.workers, [this] { driver_.cuCtxSetCurrent_(context_); });
     releases_.start(1, [this] { driver_.cuCtxSetCurrent_(context_); });
     for (unsigned spare = 0; spare < settings_.spare_channels; ++spare)
         spare_channels_.push_back(make_channel());
@@ -109,10 +110,12 @@ void Core::calibrate() {
         ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
     constexpr Nanoseconds empty_kernel = 1200;
     constexpr size_t rounds = 31;
-    CUmodule module = nullptr;
+    SessionModule loaded;
     CUfunction function = nullptr;
-    require(driver_, driver_.cuModuleLoadDataEx_(&module, nothing, 0, nullptr, nullptr), "the empty kernel");
-    require(driver_, driver_.cuModuleGetFunction_(&function, module, "nothing"), "the empty kernel");
+    const auto done = [this](CUresult result) { require(driver_, result, "the empty kernel"); };
+    done(driver_.cuLibraryLoadData_(&loaded.library, nothing, nullptr, nullptr, 0, nullptr, nullptr, 0));
+    done(driver_.cuLibraryGetModule_(&loaded.module, loaded.library));
+    done(driver_.cuModuleGetFunction_(&function, loaded.module, "nothing"));
     for (const bool behind : {false, true}) {
         std::array<Nanoseconds, rounds> readings{};
         for (Nanoseconds& reading : readings) reading = read_empty(function, behind);
@@ -123,7 +126,7 @@ void Core::calibrate() {
         const Nanoseconds each = time_launches(function);
         launch_cost_ = round == 0 ? each : std::min(launch_cost_, each);
     }
-    require(driver_, driver_.cuModuleUnload_(module), "the empty kernel");
+    done(driver_.cuLibraryUnload_(loaded.library));
 }
 
 // What a launch takes its caller, in a row of them: so much a program is spared whose launches we make.
@@ -166,6 +169,7 @@ void Core::stop() {
     kick();
     if (thread_.joinable()) thread_.join();
     workers_.stop();
+    compilers_.stop();
     releases_.stop();
 }
 

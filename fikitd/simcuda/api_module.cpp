@@ -167,7 +167,9 @@ CUresult cuModuleLoad(CUmodule* module, const char* path) {
 
 CUresult cuModuleUnload(CUmodule handle) {
     return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
-        if (driver.images.find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        const Image* const given = driver.images.find(handle);
+        if (given == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (given->context == nullptr) return CUDA_ERROR_NOT_PERMITTED;  // a library's goes with it
         if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
         Image* image = driver.images.find(handle);
         if (image == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -399,7 +399,11 @@ CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int co
 
 CUresult cuModuleLoadFatBinary(CUmodule* handle, const void* image) { return give_image(handle, image, {}); }
 
-CUresult cuModuleUnload(CUmodule handle) { return unload(module_of(handle)); }
+CUresult cuModuleUnload(CUmodule handle) {
+    Module* const module = module_of(handle);
+    const bool library = module != nullptr && module->library != nullptr;  // goes with it
+    return library ? CUDA_ERROR_NOT_PERMITTED : unload(module);
+}
 
 CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* name) {
     if (name == nullptr || *name == '\0') return CUDA_ERROR_INVALID_VALUE;

@@ -98,6 +98,16 @@ def test_a_linked_program_is_loaded_and_not_its_parts(cuda: Cuda, fails: Check, 
     fails("INVALID_IMAGE", cuda.cuModuleLoadFatBinary, image)
 
 
+def test_a_library_s_module_goes_with_the_library(cuda: Cuda, fails: Check) -> None:
+    library = cuda.cuLibraryLoadData((IMAGES / "text-none.fatbin").read_bytes(), [], [], 0, [], [], 0)
+    module = cuda.cuLibraryGetModule(library)
+    fails("NOT_PERMITTED", cuda.cuModuleUnload, module)
+    place = cuda.device_words()
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"count"), place)
+    assert cuda.read(place)[0] == 1
+    cuda.cuLibraryUnload(library)
+
+
 @pytest.mark.parametrize("name", ["machine-none", "machine-size"])
 def test_fat_binaries_with_a_cubin(cuda: Cuda, name: str) -> None:
     module = cuda.cuModuleLoadData((IMAGES / f"{name}.fatbin").read_bytes())

@@ -413,7 +413,7 @@ int main(int count, char** arguments) {
                after.arrays == before.arrays && after.textures == before.textures;
     });
     for (const auto function :
-         {Function::cuModuleLoadDataEx_, Function::cuGraphLaunch_, Function::cuMemMap_,
+         {Function::cuLibraryLoadData_, Function::cuLibraryGetModule_, Function::cuGraphLaunch_, Function::cuMemMap_,
           Function::cuLinkComplete_, Function::cuTexObjectCreate_, Function::cuArray3DCreate_,
           Function::cuMemcpyDtoDAsync_, Function::cuStreamBatchMemOp_, Function::cuMemHostRegister_,
           Function::cuLaunchKernel_, Function::cuMemcpy3DAsync_, Function::cuGraphAddNode_})

@@ -28,6 +28,7 @@ std::atomic<int64_t> mappings, allocations, registrations, modules, events, stre
 std::atomic<size_t> stack_bytes{1024};
 std::atomic<uint64_t> mapped_bytes;
 std::atomic<float> elapsed{0.01f};
+std::function<void()> on_compile;
 
 template <class Handle>
 Handle new_handle() {
@@ -50,6 +51,7 @@ void reset() {
     record(false);
     take_calls();
     set_on_launch(nullptr);
+    on_compile = nullptr;
     elapsed = 0.01f;
 }
 
@@ -67,6 +69,8 @@ Live live() {
     return {mappings.load(), allocations.load(), registrations.load(), modules.load(),  events.load(),
             streams.load(),  graphs.load(),      arrays.load(),        textures.load(), mapped_bytes.load()};
 }
+
+void set_on_compile(std::function<void()> action) { on_compile = std::move(action); }
 
 void set_elapsed(float milliseconds) { elapsed = milliseconds; }
 
@@ -272,14 +276,21 @@ CUresult cuMemsetD32Async(CUdeviceptr to, unsigned, size_t count, CUstream strea
     return submit(stream, {Item::work, Function::cuMemsetD32Async_, to, count, nullptr});
 }
 
-CUresult cuModuleLoadDataEx(CUmodule* module, const void*, unsigned, CUjit_option*, void**) {
-    ENTER(cuModuleLoadDataEx);
+CUresult cuLibraryLoadData(CUlibrary* library, const void*, CUjit_option*, void**, unsigned, CUlibraryOption*,
+                           void**, unsigned) {
+    ENTER(cuLibraryLoadData);
+    if (on_compile) on_compile();
     ++modules;
+    *library = new_handle<CUlibrary>();
+    return CUDA_SUCCESS;
+}
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary) {
+    ENTER(cuLibraryGetModule);
     *module = new_handle<CUmodule>();
     return CUDA_SUCCESS;
 }
-CUresult cuModuleUnload(CUmodule) {
-    ENTER(cuModuleUnload);
+CUresult cuLibraryUnload(CUlibrary) {
+    ENTER(cuLibraryUnload);
     --modules;
     return CUDA_SUCCESS;
 }

@@ -59,6 +59,7 @@ void hold(CUstream stream);  // kernels and copies of the stream do not complete
 void release(CUstream stream);
 void set_elapsed(float milliseconds);              // what cuEventElapsedTime says
 void set_on_launch(std::function<void()> action);  // called within every launch
+void set_on_compile(std::function<void()> action);  // called within every cuLibraryLoadData
 const char* name_of(Function function);
 #pragma GCC visibility pop
 

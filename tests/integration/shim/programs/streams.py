@@ -14,9 +14,9 @@ print(done(driver.cuStreamGetFlags(free)), done(driver.cuStreamGetPriority(free)
 print(done(driver.cuStreamGetPriority(plain)), int(done(driver.cuStreamIsCapturing(plain))))
 
 
-def add(stream, times):
+def add(stream, times, word=memory):
     for _ in range(times):
-        arguments = ((memory,), (None,))
+        arguments = ((word,), (None,))
         done(driver.cuLaunchKernel(increment, 1, 1, 1, 1, 1, 1, 0, stream, arguments, 0))
 
 
@@ -48,20 +48,22 @@ done(driver.cuStreamSynchronize(free))
 print(order)
 
 
-def worker():
+def worker(word):
     done(driver.cuCtxSetCurrent(context))
     own = driver.CUstream(2)  # CU_STREAM_PER_THREAD
-    add(own, 25)
+    add(own, 25, word)
     done(driver.cuStreamSynchronize(own))
 
 
-threads = [threading.Thread(target=worker) for _ in range(4)]
+words = done(driver.cuMemAlloc(16))  # each thread's own: increments of several streams may overlap
+done(driver.cuMemsetD32(words, 0, 4))
+threads = [threading.Thread(target=worker, args=(driver.CUdeviceptr(int(words) + 4 * number),)) for number in range(4)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
 done(driver.cuCtxSynchronize())
-print(read(memory))  # increments of several streams may overlap, on one GPU as on another
+print([read(int(words) + 4 * number) for number in range(4)])
 done(driver.cuStreamDestroy(plain))
 done(driver.cuEventDestroy(before))
 done(driver.cuCtxSynchronize())

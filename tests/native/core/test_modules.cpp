@@ -1,0 +1,132 @@
+// Loading code: what the driver compiles holds nobody up; what then reaches the GPU waits for it to be idle.
+#include "rig.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+// Compilers of the driver's that are not done before they are let go.
+class Compiling {
+  public:
+    Compiling() {
+        null_driver::set_on_compile([this] {
+            ++begun_;
+            while (!over_.load()) std::this_thread::yield();
+        });
+    }
+    ~Compiling() {
+        over_ = true;
+        for (std::thread& thread : threads_) thread.join();
+        null_driver::set_on_compile(nullptr);
+    }
+    void load(Tenant& tenant) {
+        threads_.emplace_back([&tenant, this] {
+            static constexpr char ptx[] = ".version 7.0\n";
+            uint32_t module = 0;
+            Reply log;
+            CHECK_EQUAL(tenant->module_load(ptx, sizeof ptx, module, log), 0);
+            ++loaded_;
+        });
+    }
+    unsigned begun() const { return begun_; }
+    unsigned loaded() const { return loaded_; }
+    void let_go() { over_ = true; }
+
+  private:
+    std::atomic<unsigned> begun_{0}, loaded_{0};
+    std::atomic<bool> over_{false};
+    std::vector<std::thread> threads_;
+};
+
+uint64_t brought() { return null_driver::count(Function::cuLibraryGetModule_); }
+
+void compiling_keeps_nobody_from_anything() {
+    Rig rig;
+    Tenant busy = rig.ready("busy");
+    std::vector<Tenant> starting;
+    for (const char* id : {"a", "b", "c"}) starting.push_back(rig.attach(id));
+    Compiling compiling;
+    for (Tenant& tenant : starting) compiling.load(tenant);
+    rig.turn_until([&] { return compiling.begun() == hand_turned().workers; });
+    const uint64_t before = launches();
+    for (int i = 0; i < 10; ++i) launch(busy);
+    rig.turn_until([&] { return launches() == before + 10; });
+    uint64_t address = 0, charged = 0;
+    rig.while_turning([&] { CHECK_EQUAL(busy->memory_allocate(1 << 20, address, charged), 0); });
+    CHECK_EQUAL(compiling.loaded(), 0u);
+    compiling.let_go();
+    rig.turn_until([&] { return compiling.loaded() == starting.size(); });
+}
+
+void code_waits_for_an_idle_gpu_and_gated_work_for_code() {
+    Rig rig;
+    Tenant busy = rig.ready("busy"), starting = rig.attach("starting");
+    rig.settle();
+    hold_all(rig);
+    launch(busy);
+    rig.settle();
+    const uint64_t before = launches(), there = brought();
+    Compiling compiling;
+    compiling.let_go();
+    compiling.load(starting);
+    rig.turn_until([&] { return compiling.begun() == 1; });
+    launch(busy);
+    rig.turn(20);
+    CHECK_EQUAL(compiling.loaded(), 0u);
+    CHECK_EQUAL(brought(), there);
+    release_all(rig);
+    rig.turn_until([&] { return compiling.loaded() == 1; });
+    CHECK_EQUAL(brought(), there + 1);
+    rig.turn_until([&] { return launches() > before; });
+}
+
+void what_cannot_be_loaded_is_unloaded() {
+    Rig rig;
+    const auto before = null_driver::live();
+    Tenant tenant = rig.attach("a");
+    for (const Function function : {Function::cuLibraryLoadData_, Function::cuLibraryGetModule_}) {
+        null_driver::fail(function, CUDA_ERROR_INVALID_PTX, 0, 1);
+        rig.while_turning([&] {
+            static constexpr char ptx[] = ".version 7.0\n";
+            uint32_t module = 0;
+            Reply log;
+            CHECK_EQUAL(tenant->module_load(ptx, sizeof ptx, module, log), CUDA_ERROR_INVALID_PTX);
+        });
+    }
+    rig.load(tenant);
+    rig.turn_until([&] { return null_driver::live().modules == before.modules + 1; });
+}
+
+// Its session is over by the time that it is compiled.
+void what_nobody_waits_for_is_unloaded() {
+    Rig rig;
+    const auto before = null_driver::live();
+    Tenant tenant = rig.attach("a");
+    {
+        Compiling compiling;
+        std::thread asking([&] {
+            static constexpr char ptx[] = ".version 7.0\n";
+            uint32_t module = 0;
+            Reply log;
+            CHECK(tenant->module_load(ptx, sizeof ptx, module, log) != 0);
+        });
+        rig.turn_until([&] { return compiling.begun() == 1; });
+        rig.while_turning([&] { CHECK(rig.core().end("a", CUDA_ERROR_UNKNOWN, "a test")); });
+        asking.join();
+    }
+    rig.turn_until([&] { return null_driver::live().modules == before.modules; });
+    CHECK(null_driver::count(Function::cuLibraryUnload_) > 0);
+}
+
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(compiling_keeps_nobody_from_anything),
+        CASE(code_waits_for_an_idle_gpu_and_gated_work_for_code),
+        CASE(what_cannot_be_loaded_is_unloaded),
+        CASE(what_nobody_waits_for_is_unloaded),
+    };
+    return run_cases(cases, count, arguments);
+}
