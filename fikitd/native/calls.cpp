@@ -153,8 +153,8 @@ class CallHandler {
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
 
-    // In two turns: to compile the image takes long and keeps nobody from anything; what then brings it to the
-    // GPU does, and is let in by may_load.
+    // In two turns: to compile the image takes long and keeps nobody from anything; what then brings it to
+    // the GPU does, and is let in by may_load.
     CUresult module_load(const fikit_request_module_load& request, fikit_reply_module_load& reply) {
         if (request.handle >= FIKIT_MAX_MODULES) return CUDA_ERROR_INVALID_VALUE;
         if (session_.module_of(request.handle) != nullptr) return CUDA_ERROR_INVALID_HANDLE;
@@ -163,7 +163,8 @@ class CallHandler {
         const bool first = compiled == nullptr;
         if (first) compiled = std::make_unique<Compiled>(extra_);
         SessionModule& module = compiled->module;
-        const CUresult result = first ? compile(request, compiled->jit, module) : bring(module);
+        const CUresult result = first ? compile(request, compiled->jit, module)
+                                      : driver_.cuLibraryGetModule_(&module.module, module.library);
         if (first && result == CUDA_SUCCESS) {
             session_.compiled = std::move(compiled);
             again_ = true;
@@ -188,23 +189,11 @@ class CallHandler {
             jit.complain(wrong);
             return CUDA_ERROR_INVALID_IMAGE;
         }
-        const CUresult result = driver_.cuLibraryLoadData_(
-            &module.library, image.data(), jit.options(), jit.values(), jit.count(), nullptr, nullptr, 0);
+        const CUresult result = driver_.cuLibraryLoadData_(&module.library, image.data(), jit.options(),
+                                                           jit.values(), jit.count(), nullptr, nullptr, 0);
         // What is known of its kernels is of the machine code, which the options make another.
         image.insert(image.end(), extra_.begin(), extra_.end());
         module.hash = hash_bytes(image.data(), image.size());
-        return result;
-    }
-
-    // With lazy loading the driver may leave it to the first function that is asked for.
-    CUresult bring(SessionModule& module) {
-        const CUresult result = driver_.cuLibraryGetModule_(&module.module, module.library);
-        unsigned count = 0;
-        CUfunction function = nullptr;
-        if (result == CUDA_SUCCESS &&
-            driver_.cuModuleGetFunctionCount_(&count, module.module) == CUDA_SUCCESS && count > 0 &&
-            driver_.cuModuleEnumerateFunctions_(&function, 1, module.module) == CUDA_SUCCESS)
-            driver_.cuFuncLoad_(function);
         return result;
     }
 

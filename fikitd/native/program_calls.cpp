@@ -110,8 +110,7 @@ CUresult ProgramCalls::module_functions(const fikit_request_module_functions& re
     CUresult result = driver_.cuModuleGetFunctionCount_(&count, module);
     if (result != CUDA_SUCCESS) return result;
     std::vector<CUfunction> functions(count);
-    if (count > 0)
-        result = driver_.cuModuleEnumerateFunctions_(functions.data(), count, module);
+    if (count > 0) result = driver_.cuModuleEnumerateFunctions_(functions.data(), count, module);
     if (result != CUDA_SUCCESS) return result;
     uint8_t* at = reply_ + sizeof reply;
     const uint8_t* const end = reply_ + FIKIT_MAX_REPLY_BYTES;

@@ -315,7 +315,7 @@ struct Session {
     std::set<std::pair<uint64_t, bool>> textures;                // values; true: a surface's (worker)
     std::vector<SessionModule> modules;                          // by handle, as far as used (worker)
     std::unique_ptr<Compiled> compiled;                          // of the call at the head (worker)
-    std::map<CUdeviceptr, Buffer> buffers;  // what copies and fills may touch
+    std::map<CUdeviceptr, Buffer> buffers;                       // what copies and fills may touch
     std::unordered_map<uint32_t, PinnedBuffer> host_buffers;
     uint64_t host_bytes = 0;
     std::map<CUdeviceptr, uint64_t> reserved;          // addresses: sizes (worker)

@@ -26,6 +26,10 @@ CUresult with_library(CUlibrary handle, Body body) {
     });
 }
 
+CUresult what_is_wrong(CUlibrary library) {
+    return with_library(library, [](Driver&, Image& image) { return image.wrong; });
+}
+
 template <typename Body>
 CUresult with_kernel(CUkernel handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
@@ -70,7 +74,10 @@ CUresult cuLibraryUnload(CUlibrary library) {
     });
 }
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-    return cuModuleGetFunction(reinterpret_cast<CUfunction*>(kernel), as_module(library), name);
+    const CUresult wrong = what_is_wrong(library);
+    return wrong != CUDA_SUCCESS
+               ? wrong
+               : cuModuleGetFunction(reinterpret_cast<CUfunction*>(kernel), as_module(library), name);
 }
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {
     return cuModuleGetFunctionCount(count, as_module(library));
@@ -82,16 +89,18 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
     return with_library(library, [&](Driver&, Image& image) -> CUresult {
         if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *module = image.handle;
-        return CUDA_SUCCESS;
+        return image.wrong;
     });
 }
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-    return cuModuleGetGlobal_v2(address, bytes, as_module(library), name);
+    const CUresult wrong = what_is_wrong(library);
+    return wrong != CUDA_SUCCESS ? wrong : cuModuleGetGlobal_v2(address, bytes, as_module(library), name);
 }
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     const CUresult result = with_library(library, [&](Driver&, Image& image) -> CUresult {
         if (name == nullptr || *name == '\0' || (address == nullptr && bytes == nullptr))
             return CUDA_ERROR_INVALID_VALUE;
+        if (image.wrong != CUDA_SUCCESS) return image.wrong;
         const bool there = std::ranges::any_of(image.module.variables, [&](const ptx::Variable& variable) {
             return variable.managed && variable.name == name;
         });

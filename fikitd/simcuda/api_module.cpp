@@ -7,6 +7,7 @@
 
 #include "driver.hpp"
 #include "image.hpp"
+#include "image_errors.hpp"
 #include "jit_options.hpp"
 #include "pool.hpp"
 
@@ -129,9 +130,11 @@ CUresult read_library(Driver& driver, const std::vector<std::byte>& bytes, const
                       CUlibrary* library) {
     LoadedImage loaded;
     const CUresult result = read(driver, bytes, options, loaded);
-    if (result == CUDA_SUCCESS)
-        *library = reinterpret_cast<CUlibrary>(add_image(driver, std::move(loaded), nullptr).handle);
-    return result;
+    if (result != CUDA_SUCCESS && !is_of_image(result)) return result;
+    Image& image = add_image(driver, std::move(loaded), nullptr);
+    image.wrong = result;
+    *library = reinterpret_cast<CUlibrary>(image.handle);
+    return CUDA_SUCCESS;
 }
 
 bool read_file(const char* path, std::vector<std::byte>& bytes) {

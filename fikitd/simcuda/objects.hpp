@@ -85,8 +85,9 @@ struct Function {
 struct Image : std::enable_shared_from_this<Image> {
     CUmodule handle{};
     ptx::Module module;
-    bool opaque = false;         // machine code: its kernels take their time and touch nothing
-    Context* context = nullptr;  // null: a library
+    bool opaque = false;            // machine code: its kernels take their time and touch nothing
+    Context* context = nullptr;     // null: a library
+    CUresult wrong = CUDA_SUCCESS;  // with a library's code: what its use is answered with
     // By device, and where each lives there. A library gets them when it is first used on a device; a managed
     // one is every device's.
     std::map<int, std::vector<std::uint64_t>> variables;

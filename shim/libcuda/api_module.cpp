@@ -8,6 +8,7 @@
 
 #include "entry.hpp"
 #include "file.hpp"
+#include "image_errors.hpp"
 #include "images.hpp"
 #include "jit.hpp"
 #include "objects.hpp"
@@ -22,7 +23,14 @@ int major(const Device& device) {
     return device.attributes.attribute[CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR];
 }
 
-CUresult load_on(Device& device, Module*& module, const Image& image, const JitWish& wish) {
+// How a module is to be loaded.
+struct Wish {
+    JitWish jit = {};
+    bool library = false;
+    bool preserved = false;  // the program keeps the image as long as the library
+};
+
+CUresult load_on(Device& device, Module*& module, const Image& image, const JitWish& wish, bool of_library) {
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
@@ -41,18 +49,13 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const JitW
     if (status != status::success) {
         call_log.say("load of an image of %llu bytes: %d: %.*s", static_cast<unsigned long long>(image.bytes),
                      status, static_cast<int>(answer.errors().size()), answer.errors().data());
+        module->wrong = result_of(status);
+        if (of_library && is_of_image(module->wrong)) return CUDA_SUCCESS;
         delete module;
         module = nullptr;
     }
     return result_of(status);
 }
-
-// How a module is to be loaded.
-struct Wish {
-    JitWish jit = {};
-    bool library = false;
-    bool preserved = false;  // the program keeps the image as long as the library
-};
 
 // What a library is loaded from on other devices.
 bool keep_image(Module& library, const Image& image, const Wish& wish) {
@@ -111,7 +114,7 @@ CUresult load(Module*& module, const void* passed, Wish wish) {
         if (const CUresult result = linked.link(image.unlinked, image); result != CUDA_SUCCESS) return result;
         wish.preserved = false;
     }
-    const CUresult result = load_on(device, module, image, wish.jit);
+    const CUresult result = load_on(device, module, image, wish.jit, wish.library);
     if (result != CUDA_SUCCESS || !wish.library || keep_image(*module, image, wish)) return result;
     unload(module);
     module = nullptr;
@@ -129,7 +132,8 @@ CUresult unload_one(Module* module) {
     Producer& producer = *module->device->producer;
     if (const CUresult result = synchronised(*module->device, producer.synchronize()); result != CUDA_SUCCESS)
         return result;
-    const Status status = producer.module_unload(module->number);
+    const Status status =
+        module->wrong == CUDA_SUCCESS ? producer.module_unload(module->number) : status::success;
     if (status != status::success) return result_of(status);
     for (Function* function = module->functions; function != nullptr;) {
         Function* const next = function->next;
@@ -232,6 +236,7 @@ CUresult find_function(Module* module, const char* name, Function*& function) {
     if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const size_t name_bytes = strlen(name);
+    if (module->wrong != CUDA_SUCCESS) return module->wrong;
     if (name_bytes == 0 || name_bytes > FIKIT_SYMBOL_NAME) return CUDA_ERROR_NOT_FOUND;
     const Locked lock(module->mutex);
     for (function = module->functions; function != nullptr; function = function->next)
@@ -258,6 +263,7 @@ CUresult find_global(Module* module, const char* name, CUdeviceptr* address, siz
     if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (*name == '\0') return CUDA_ERROR_INVALID_VALUE;
+    if (module->wrong != CUDA_SUCCESS) return module->wrong;
     fikit_reply_module_global answer{};
     const Status status = module->device->producer->module_global(module->number, name, answer);
     // It is a managed variable: this process has no such memory at its address.
@@ -272,6 +278,7 @@ CUresult find_global(Module* module, const char* name, CUdeviceptr* address, siz
 CUresult function_names(Module* module, fikit_reply_module_functions& answer, char*& names) {
     names = nullptr;
     if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (module->wrong != CUDA_SUCCESS) return CUDA_SUCCESS;  // there are none
     struct Answer {
         fikit_reply_module_functions head;
         char names[FIKIT_MAX_REPLY_BYTES];
@@ -374,7 +381,7 @@ CUresult twin_of(Module& module, Device& device, Module*& twin) {
     twin = first->twins[device.ordinal];
     if (twin != nullptr) return CUDA_SUCCESS;
     const CUresult result =
-        load_on(device, twin, {first->image, first->image_bytes}, JitWish(first->options));
+        load_on(device, twin, {first->image, first->image_bytes}, JitWish(first->options), true);
     if (result != CUDA_SUCCESS) return result;
     twin->library = first;
     first->twins[device.ordinal] = twin;
@@ -440,8 +447,9 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
     if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Module* twin = nullptr;
     const CUresult result = find_current(library, twin);
-    if (result == CUDA_SUCCESS) *module = reinterpret_cast<CUmodule>(twin);
-    return result;
+    if (result != CUDA_SUCCESS) return result;
+    *module = reinterpret_cast<CUmodule>(twin);
+    return twin->wrong;
 }
 
 CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* name) {

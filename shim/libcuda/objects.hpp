@@ -100,6 +100,7 @@ struct Variable {
 struct Module {
     uint32_t magic = module_magic;
     uint32_t number = 0;
+    CUresult wrong = CUDA_SUCCESS;  // with a library's code: what its use is answered with
     Device* device = nullptr;
     Module* library = nullptr;      // the first; nullptr: not of a library
     Module* twins[most_gpus] = {};  // of the first, by device

@@ -2,8 +2,8 @@
 
 tests/data/forms/instructions.txt has them, `+` or `-` before each, as ptxas 13.0 judges for sm_90. Names of
 registers say their type: w has 32 bits, x 64, h 16, b 8, v 128, p and q are predicates; f .f32, e .f64, u
-.u32, s .s32. `sust.b.2d.v2.b32.trap [x, {w1,w2}], w;` is not among them: ptxas refuses it, and the driver's own compiler
-(580.159.04) crashes on it, so that nobody can be asked.
+.u32, s .s32. `sust.b.2d.v2.b32.trap [x, {w1,w2}], w;` is not among them: ptxas refuses it, and the driver's
+own compiler (580.159.04) crashes on it, so that nobody can be asked.
 """
 
 from pathlib import Path

@@ -108,6 +108,29 @@ def test_a_library_s_module_goes_with_the_library(cuda: Cuda, fails: Check) -> N
     cuda.cuLibraryUnload(library)
 
 
+@pytest.mark.parametrize(
+    ("image", "error"),
+    [
+        (
+            b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k() { foo.bar; ret; }\n",
+            "INVALID_PTX",
+        ),
+        (b"not PTX", "INVALID_IMAGE"),
+        (b".version 99.9\n.target sm_90\n.address_size 64\n", "UNSUPPORTED_PTX_VERSION"),
+    ],
+)
+def test_what_is_wrong_with_a_library_is_told_when_it_is_used(
+    cuda: Cuda, fails: Check, image: bytes, error: str
+) -> None:
+    fails(error, cuda.cuModuleLoadData, image)
+    library = cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0)
+    fails(error, cuda.cuLibraryGetKernel, library, b"k")
+    fails(error, cuda.cuLibraryGetGlobal, library, b"k")
+    fails(error, cuda.cuLibraryGetModule, library)
+    assert cuda.cuLibraryGetKernelCount(library) == 0
+    cuda.cuLibraryUnload(library)
+
+
 @pytest.mark.parametrize("name", ["machine-none", "machine-size"])
 def test_fat_binaries_with_a_cubin(cuda: Cuda, name: str) -> None:
     module = cuda.cuModuleLoadData((IMAGES / f"{name}.fatbin").read_bytes())

@@ -413,10 +413,11 @@ int main(int count, char** arguments) {
                after.arrays == before.arrays && after.textures == before.textures;
     });
     for (const auto function :
-         {Function::cuLibraryLoadData_, Function::cuLibraryGetModule_, Function::cuGraphLaunch_, Function::cuMemMap_,
-          Function::cuLinkComplete_, Function::cuTexObjectCreate_, Function::cuArray3DCreate_,
-          Function::cuMemcpyDtoDAsync_, Function::cuStreamBatchMemOp_, Function::cuMemHostRegister_,
-          Function::cuLaunchKernel_, Function::cuMemcpy3DAsync_, Function::cuGraphAddNode_})
+         {Function::cuLibraryLoadData_, Function::cuLibraryGetModule_, Function::cuGraphLaunch_,
+          Function::cuMemMap_, Function::cuLinkComplete_, Function::cuTexObjectCreate_,
+          Function::cuArray3DCreate_, Function::cuMemcpyDtoDAsync_, Function::cuStreamBatchMemOp_,
+          Function::cuMemHostRegister_, Function::cuLaunchKernel_, Function::cuMemcpy3DAsync_,
+          Function::cuGraphAddNode_})
         std::printf("%s %llu\n", null_driver::name_of(function),
                     static_cast<unsigned long long>(null_driver::count(function)));
     std::printf("%llu rounds\n", static_cast<unsigned long long>(rounds));

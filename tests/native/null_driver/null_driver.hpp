@@ -57,8 +57,8 @@ uint64_t count(Function function);
 Live live();
 void hold(CUstream stream);  // kernels and copies of the stream do not complete from here on
 void release(CUstream stream);
-void set_elapsed(float milliseconds);              // what cuEventElapsedTime says
-void set_on_launch(std::function<void()> action);  // called within every launch
+void set_elapsed(float milliseconds);               // what cuEventElapsedTime says
+void set_on_launch(std::function<void()> action);   // called within every launch
 void set_on_compile(std::function<void()> action);  // called within every cuLibraryLoadData
 const char* name_of(Function function);
 #pragma GCC visibility pop

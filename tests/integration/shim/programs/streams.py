@@ -57,13 +57,14 @@ def worker(word):
 
 words = done(driver.cuMemAlloc(16))  # each thread's own: increments of several streams may overlap
 done(driver.cuMemsetD32(words, 0, 4))
-threads = [threading.Thread(target=worker, args=(driver.CUdeviceptr(int(words) + 4 * number),)) for number in range(4)]
+places = [driver.CUdeviceptr(int(words) + 4 * number) for number in range(4)]
+threads = [threading.Thread(target=worker, args=(place,)) for place in places]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
 done(driver.cuCtxSynchronize())
-print([read(int(words) + 4 * number) for number in range(4)])
+print([read(place) for place in places])
 done(driver.cuStreamDestroy(plain))
 done(driver.cuEventDestroy(before))
 done(driver.cuCtxSynchronize())
