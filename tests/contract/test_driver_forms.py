@@ -51,3 +51,11 @@ def test_forms_that_are_refused(cuda: Cuda) -> None:
             taken.append(instruction)
     assert taken == []
     assert len(refused) > 150
+
+
+def test_bounds_beyond_what_an_sm_takes(cuda: Cuda) -> None:
+    text = HEADER + ".visible .entry k() .maxntid 2048, 2, 1 .minnctapersm 2 { ret; }"
+    module = cuda.cuModuleLoadData(text.encode())
+    most = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+    assert cuda.cuFuncGetAttribute(most, cuda.cuModuleGetFunction(module, b"k")) == 1024
+    cuda.cuModuleUnload(module)
