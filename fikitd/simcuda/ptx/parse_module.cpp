@@ -80,12 +80,6 @@ std::uint64_t Parser::number(std::uint64_t limit) {
     return token.value;
 }
 
-std::uint64_t Parser::signed_number() {
-    const bool negative = accept('-');
-    const std::uint64_t value = number(~std::uint64_t{0});
-    return negative ? ~value + 1 : value;
-}
-
 void Parser::skip_to(char mark) {
     for (Token token = lexer_.take(); !token.is(mark); token = lexer_.take()) {
         if (token.kind == TokenKind::end) fail(token.line, "unexpected end of file");
@@ -353,14 +347,18 @@ void Parser::parse_value(Variable& variable, Type type) {
         ++parentheses;
         token = lexer_.take();
     }
-    if (token.kind == TokenKind::word) {
+    if ((begins_constant(token) || token.is('(')) && parentheses == 0) {
+        Constant first = constant_part(token, 0);
+        if (negative) first.value = ~first.value + 1;
+        value = constant_from(first, 0).value;
+    } else if (token.kind == TokenKind::word) {
         Relocation relocation{variable.initial.size(), bytes, 0, Relocation::none, shift};
         for (;;) {
             while (parentheses > 0 && accept(')')) --parentheses;
             if (accept('+'))
-                relocation.addend += signed_number();
+                relocation.addend += constant().value;
             else if (accept('-'))
-                relocation.addend -= signed_number();
+                relocation.addend -= constant_part(lexer_.take(), 0).value;
             else
                 break;
         }
@@ -368,8 +366,6 @@ void Parser::parse_value(Variable& variable, Type type) {
         references_.push_back({static_cast<std::size_t>(&variable - module_.variables.data()),
                                variable.relocations.size(), token.text, token.line});
         variable.relocations.push_back(relocation);
-    } else if (token.kind == TokenKind::number && parentheses == 0) {
-        value = negative ? ~token.value + 1 : token.value;
     } else if (token.kind == TokenKind::real32 || token.kind == TokenKind::real64) {
         value = token.value;
         const bool single = token.kind == TokenKind::real32;
