@@ -8,6 +8,7 @@ registers say their type: w has 32 bits, x 64, h 16, b 8, v 128, p and q are pre
 from pathlib import Path
 
 import numpy as np
+import pytest
 from cuda_calls import Cuda
 
 LINES = (Path(__file__).parents[1] / "data/forms/instructions.txt").read_text().splitlines()
@@ -103,3 +104,24 @@ def test_bounds_beyond_what_an_sm_takes(cuda: Cuda) -> None:
     most = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
     assert cuda.cuFuncGetAttribute(most, cuda.cuModuleGetFunction(module, b"k")) == 1024
     cuda.cuModuleUnload(module)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/* a comment that never ends",
+        ".visible",
+        ".visible .extern .global .b32 two;",
+        '.visible .file 1 "name"',
+        ".file 1 name",
+        ".pragma nounroll;",
+        ".global .b8 nothing[0];",
+        ".shared .b8 nothing[];",
+        ".visible .entry k() { .local .b8 nothing[0]; ret; }",
+        ".visible .entry k() .maxnreg 0 { ret; }",
+        ".visible .entry k() .minnctapersm 0 { ret; }",
+        ".global .b64 number = 1/0;",
+    ],
+)
+def test_directives_that_are_refused(cuda: Cuda, text: str) -> None:
+    assert cuda.result("cuModuleLoadData", (HEADER + text).encode()) == "ERROR_INVALID_PTX"

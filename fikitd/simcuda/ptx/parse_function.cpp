@@ -259,9 +259,10 @@ void Parser::parse_body(Draft& draft) {
 
 // The number behind a text of ours, of registers; nothing for any other pragma.
 std::optional<std::uint32_t> Parser::pragma_number(std::string_view text) {
-    const Token token = lexer_.peek();
+    const Token token = lexer_.take();
+    if (token.kind != TokenKind::string) fail_near(token);
     std::optional<std::uint32_t> found;
-    if (token.kind == TokenKind::string && token.text.substr(0, text.size()) == text) {
+    if (token.text.substr(0, text.size()) == text) {
         Lexer count(token.text.substr(text.size()));
         found = static_cast<std::uint32_t>(
             std::clamp<std::uint64_t>(count.peek().value, 1, model::registers_per_thread));

@@ -116,19 +116,21 @@ void Parser::parse_module() {
 }
 
 void Parser::parse_directive() {
-    if (accept(';')) return;
-    const Token token = word();
-    if (token.is(".visible") || token.is(".weak") || token.is(".common")) return;  // there is one module
-    if (token.is(".extern")) {
-        external_ = true;
-        return;
+    Token token = word();
+    bool external = false;
+    if (token.is(".visible") || token.is(".weak") || token.is(".common") || token.is(".extern")) {
+        external = token.is(".extern");  // the others say nothing here: there is one module
+        token = word();
+        if (!token.is(".entry") && !token.is(".func") && !token.is(".global") && !token.is(".const") &&
+            !token.is(".shared"))
+            fail_near(token);
     }
-    const bool external = std::exchange(external_, false);
     if (token.is(".address_size")) {
         if (number(64) != 64) fail(token.line, "only .address_size 64 is supported");
     } else if (token.is(".file")) {
         number(~std::uint64_t{0});
-        lexer_.take();
+        const Token name = lexer_.take();
+        if (name.kind != TokenKind::string) fail_near(name);
         while (accept(',')) number(~std::uint64_t{0});
     } else if (token.is(".section")) {
         skip_to('}');
@@ -245,6 +247,8 @@ bool Parser::joins_others(std::string_view space, const Declarator& declared, bo
 void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
     do {
         Declarator declared = declarator();
+        if (!external && (declared.sized ? declared.elements == 0 : space == ".shared" || space == ".local"))
+            fail(declared.line, "Non-external variable " + quoted(declared.name) + " has incomplete type");
         if (declared.managed && space != ".global")
             fail(declared.line, "only a .global variable can be .managed");
         if (draft == nullptr && joins_others(space, declared, external)) continue;

@@ -106,8 +106,7 @@ class Parser {
     std::uint32_t register_wish_ = 0;
     std::uint32_t most_registers_ = 0;  // of every kernel that follows
     std::uint32_t shared_bytes_ = 0;    // of the function at hand
-    bool external_ = false;
-    bool in_call_ = false;  // where parentheses hold arguments
+    bool in_call_ = false;              // where parentheses hold arguments
 };
 
 }  // namespace fikit::sim::ptx
