@@ -1,5 +1,5 @@
-// What is wrong with a library's code is told when that is first used: loading one succeeds, whatever it
-// holds (an H200's driver, loading lazily as it does unless told otherwise).
+// What is wrong with a library's code is told when that is first used, where it is one of these: the driver
+// of an H200, which loads lazily unless told otherwise, was asked about them alone.
 #pragma once
 
 #include <cuda.h>

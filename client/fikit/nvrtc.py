@@ -54,9 +54,11 @@ def compile_ptx(
 def for_older_drivers(ptx: bytes) -> bytes:
     """``ptx`` as of a version that every driver of CUDA 13 takes, whatever NVRTC made it.
 
-    The text stays: a driver that does not know one of its instructions refuses that by name.
+    Volatile accesses of local memory, which older drivers refuse, become plain ones, as the NVRTC of those
+    drivers makes them. Everything else stays: a driver that does not know an instruction refuses it by name.
     """
-    return re.sub(rb"^(\.version )9\.\d+", rb"\g<1>" + OLDEST_VERSION, ptx, count=1, flags=re.MULTILINE)
+    older = re.sub(rb"^(\.version )9\.\d+", rb"\g<1>" + OLDEST_VERSION, ptx, count=1, flags=re.MULTILINE)
+    return re.sub(rb"\b(ld|st)\.volatile\.local\b", rb"\1.local", older)
 
 
 def _missing(error: Exception) -> MissingExtraError:

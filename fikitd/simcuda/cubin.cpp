@@ -145,13 +145,14 @@ bool add_parameter(Bytes value, bool large, std::map<unsigned, ptx::Parameter>& 
     return true;
 }
 
-std::uint64_t threads_of(Bytes value, std::uint32_t (&dimensions)[3]) {
+// More than a block can have is what a block can have.
+std::uint32_t threads_of(Bytes value, std::uint32_t (&dimensions)[3]) {
     std::uint64_t product = 1;
     for (std::size_t index = 0; index < 3; ++index) {
         dimensions[index] = read_at<std::uint32_t>(value, index * 4).value_or(0);
-        product = std::min<std::uint64_t>(product * dimensions[index], model::threads_per_block + 1);
+        product = std::min<std::uint64_t>(product * dimensions[index], model::threads_per_block);
     }
-    return product;
+    return static_cast<std::uint32_t>(product);
 }
 
 bool read_kernel(const File& file, std::string_view name, ptx::Kernel& kernel) {
@@ -168,16 +169,12 @@ bool read_kernel(const File& file, std::string_view name, ptx::Kernel& kernel) {
                     return kernel.parameter_bytes <= parameter_bytes_most;
                 case Attribute::max_threads: {
                     std::uint32_t dimensions[3];
-                    const std::uint64_t threads = threads_of(value, dimensions);
-                    if (threads == 0 || threads > model::threads_per_block) return false;
-                    kernel.threads_limit = static_cast<std::uint32_t>(threads);
-                    return true;
+                    kernel.threads_limit = threads_of(value, dimensions);
+                    return kernel.threads_limit != 0;
                 }
                 case Attribute::required_threads: {
-                    const std::uint64_t threads = threads_of(value, kernel.required);
-                    if (threads == 0 || threads > model::threads_per_block) return false;
-                    kernel.threads_limit = static_cast<std::uint32_t>(threads);
-                    return true;
+                    kernel.threads_limit = threads_of(value, kernel.required);
+                    return kernel.threads_limit != 0;
                 }
                 default:
                     return true;

@@ -8,6 +8,8 @@ own compiler (580.159.04) crashes on it, so that nobody can be asked.
 
 from pathlib import Path
 
+import numpy as np
+import pytest
 from cuda_calls import Cuda
 
 LINES = (Path(__file__).parents[1] / "data/forms/instructions.txt").read_text().splitlines()
@@ -52,3 +54,75 @@ def test_forms_that_are_refused(cuda: Cuda) -> None:
             taken.append(instruction)
     assert taken == []
     assert len(refused) > 150
+
+
+# Constant expressions of C, and what they are in 64 bits.
+CONSTANTS = {
+    "1+2*3-4": 3,
+    "(1+2)*3": 9,
+    "7-2-1": 4,
+    "-7/2": -3,
+    "-7 % 3": 0,  # as unsigned numbers
+    "1<<4|3&6^5": 23,
+    "1<<2+3": 32,
+    "-16>>2": -4,
+    "0x8000000000000000>>60": 8,
+    "(.s64)0x8000000000000000>>60": -8,
+    "(.u64)-1/2": 2**63 - 1,
+    "-1<1": 1,
+    "-1<1U": 0,
+    "3>=3&&!0||0": 1,
+    "2==2?5<=4?6:7:8": 7,
+    "~(5!=4)": -2,
+    "WARP_SZ*2": 64,
+    "-+-5": 5,
+    "~1>>1": 2**63 - 1,
+    "(-2 % -1)>>1": 2**63 - 1,
+    "(1?-2:1U)>>1": -1,
+    "1<<65": 2,
+}
+
+
+def test_constant_expressions(cuda: Cuda) -> None:
+    text = HEADER + f".global .b64 given[{len(CONSTANTS)}] = {{{', '.join(CONSTANTS)}}};\n"
+    text += ".visible .entry k(.param .u64 out) { .reg .b64 o, x; ld.param.u64 o, [out];\n"
+    for index, expression in enumerate(CONSTANTS):
+        text += f"mov.b64 x, {expression}; st.global.b64 [o+8*{index}], x;\n"
+        text += f"ld.global.b64 x, [given+{index}*4*2]; st.global.b64 [o+8*({index}+{len(CONSTANTS)})], x;\n"
+    module = cuda.cuModuleLoadData((text + "ret; }").encode())
+    target = cuda.cuMemAlloc(16 * len(CONSTANTS))
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), target)
+    found = cuda.read(target, 2 * len(CONSTANTS), np.int64)
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+    wanted = list(CONSTANTS.values())
+    assert (dict(zip(CONSTANTS, found, strict=False)), list(found)) == (CONSTANTS, [*wanted, *wanted])
+
+
+def test_bounds_beyond_what_an_sm_takes(cuda: Cuda) -> None:
+    text = HEADER + ".visible .entry k() .maxntid 2048, 2, 1 .minnctapersm 2 { ret; }"
+    module = cuda.cuModuleLoadData(text.encode())
+    most = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+    assert cuda.cuFuncGetAttribute(most, cuda.cuModuleGetFunction(module, b"k")) == 1024
+    cuda.cuModuleUnload(module)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/* a comment that never ends",
+        ".visible",
+        ".visible .extern .global .b32 two;",
+        '.visible .file 1 "name"',
+        ".file 1 name",
+        ".pragma nounroll;",
+        ".global .b8 nothing[0];",
+        ".shared .b8 nothing[];",
+        ".visible .entry k() { .local .b8 nothing[0]; ret; }",
+        ".visible .entry k() .maxnreg 0 { ret; }",
+        ".visible .entry k() .minnctapersm 0 { ret; }",
+        ".global .b64 number = 1/0;",
+    ],
+)
+def test_directives_that_are_refused(cuda: Cuda, text: str) -> None:
+    assert cuda.result("cuModuleLoadData", (HEADER + text).encode()) == "ERROR_INVALID_PTX"

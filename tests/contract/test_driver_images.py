@@ -387,6 +387,7 @@ def test_how_many_registers_a_kernel_may_have(cuda: Cuda, by_linker: bool) -> No
         (".reqntid 320, 2, 1", 640, 1, 96),
         (".maxntid 256, 1, 1 .minnctapersm 3", 256, 3, 80),
         (".maxntid 1000, 1, 1 .minnctapersm 3", 1000, 1, 64),  # more than an SM takes, so no request
+        (".maxntid 1500, 1, 1", 1024, 1, 40),  # more than a block has
     ],
 )
 def test_registers_leave_room_for_the_blocks_asked_for(

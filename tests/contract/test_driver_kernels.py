@@ -277,3 +277,27 @@ def test_bytes_of_every_bfloat(cuda: Cuda) -> None:
     value = np.nan_to_num((np.arange(1 << 16, dtype=np.uint32) << 16).view(np.float32), nan=0)
     np.testing.assert_array_equal(found[0].view(np.int8), np.trunc(value).clip(-128, 127))
     np.testing.assert_array_equal(found[1], np.trunc(value).clip(0, 255))
+
+
+VOLATILE_LOCALS = """
+extern "C" __global__ void k(unsigned* out) {
+    volatile unsigned words[8] = {1, 2, 3, 4};
+    volatile float2 pair = {0.5f, 1.5f};
+    for (unsigned turn = 0; turn < 8; ++turn) words[(turn + threadIdx.x) % 8] += turn * 10 + words[turn];
+    out[threadIdx.x] = words[threadIdx.x % 8] + (unsigned)(pair.x + pair.y);
+}
+"""
+
+
+def test_volatile_local_variables(cuda: Cuda) -> None:
+    module = cuda.cuModuleLoadData(corpus.compile_text(VOLATILE_LOCALS))
+    target = cuda.device_words(32)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), target, block=32)
+    found = cuda.read(target, 32)
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+    for thread, result in enumerate(found):
+        words = [1, 2, 3, 4, 0, 0, 0, 0]
+        for turn in range(8):
+            words[(turn + thread) % 8] += turn * 10 + words[turn]
+        assert result == words[thread % 8] + 2

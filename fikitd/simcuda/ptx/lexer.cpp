@@ -40,11 +40,12 @@ void Lexer::skip_blank() {
         } else if (text_.substr(position_, 2) == "//") {
             position_ = std::min(text_.find('\n', position_), text_.size());
         } else if (text_.substr(position_, 2) == "/*") {
-            const std::size_t end = std::min(text_.find("*/", position_ + 2), text_.size());
+            const std::size_t end = text_.find("*/", position_ + 2);
+            if (end == std::string_view::npos) return;  // advance() takes it for what is broken
             line_ += static_cast<std::uint32_t>(
                 std::count(text_.begin() + static_cast<std::ptrdiff_t>(position_),
                            text_.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
-            position_ = std::min(end + 2, text_.size());
+            position_ = end + 2;
         } else {
             return;
         }
@@ -138,6 +139,9 @@ void Lexer::advance() {
         const std::size_t end = text_.find('"', position_ + 1);
         next_.kind = end == std::string_view::npos ? TokenKind::broken : TokenKind::string;
         position_ = end == std::string_view::npos ? text_.size() : end + 1;
+    } else if (text_.substr(position_, 2) == "/*") {
+        position_ = text_.size();
+        next_.kind = TokenKind::broken;
     } else {
         ++position_;
         next_.kind = TokenKind::mark;

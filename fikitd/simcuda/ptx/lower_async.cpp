@@ -221,7 +221,7 @@ void lower_copy(Lowering& lowering) {
     if (!lowering.accept(".async")) lowering.refuse();
     if (lowering.accept(".bulk")) return lower_bulk_copy(lowering);
     if (lowering.accept(".reduce")) lowering.refuse();
-    if (lowering.accept(".commit_group") || lowering.accept(".wait_all")) return;
+    if (lowering.accept(".commit_group") || lowering.accept(".wait_all")) return lowering.expect_operands(0);
     if (lowering.accept(".wait_group")) {
         lowering.expect_operands(1);
         lowering.literal(0);

@@ -35,6 +35,7 @@ void lower_barrier(Lowering& lowering) {
         const bool arrive = lowering.accept(".arrive");
         if (!arrive && !lowering.accept(".wait")) lowering.refuse();
         lowering.accept_any({".release", ".relaxed", ".acquire"});
+        lowering.expect_operands(0);
         lowering.emit(nullptr, Work::barrier).kind = arrive ? Kind::cluster_arrive : Kind::cluster_wait;
         return;
     }

@@ -89,9 +89,10 @@ Ends ends(Lowering& lowering) {
 }  // namespace
 
 void lower_bulk_copy(Lowering& lowering) {
-    if (lowering.accept(".commit_group") || lowering.accept(".wait_group")) {
+    if (lowering.accept(".commit_group")) return lowering.expect_operands(0);
+    if (lowering.accept(".wait_group")) {
         lowering.accept(".read");
-        return;
+        return lowering.expect_operands(1);
     }
     const bool reduces = lowering.accept(".reduce");
     if (lowering.accept(".tensor")) return lower_tensor_copy(lowering, reduces);

@@ -97,10 +97,16 @@ void lower_sleep(Lowering& lowering) {
     control(lowering, Kind::sleep).a = a;
 }
 
-// There is one order of accesses, and nothing to prepare.
-void lower_nothing(Lowering& lowering) {
+void accept_all(Lowering& lowering) {
     while (lowering.accept_prefix(".")) {
     }
+}
+
+// There is one order of accesses, and nothing to prepare.
+void lower_nothing(Lowering& lowering) {
+    const bool of_a_map = lowering.accept(".tensormap::generic") && lowering.accept(".acquire");
+    accept_all(lowering);
+    lowering.expect_operands(of_a_map ? 2 : 0);
 }
 
 void lower_event(Lowering& lowering) {
@@ -111,7 +117,7 @@ void lower_event(Lowering& lowering) {
 
 // How many registers a kernel has changes nothing here.
 void lower_register_count(Lowering& lowering) {
-    lower_nothing(lowering);
+    accept_all(lowering);
     lowering.expect_operands(1);
     const std::uint32_t count = lowering.literal(0);
     if (count < 24 || count > 256 || count % 8 != 0) lowering.mismatch();

@@ -184,9 +184,11 @@ void lower_product(Lowering& lowering) {
 void lower_wgmma(Lowering& lowering) {
     lowering.accept(".aligned");
     const bool product = lowering.accept(".mma_async");
-    if (!product && !lowering.accept_any({".fence", ".commit_group", ".wait_group"})) lowering.refuse();
+    const bool wait = lowering.accept(".wait_group");
+    if (!product && !wait && !lowering.accept_any({".fence", ".commit_group"})) lowering.refuse();
     if (!lowering.accept(".sync")) lowering.refuse();
-    if (product) lower_product(lowering);
+    if (product) return lower_product(lowering);
+    lowering.expect_operands(wait ? 1 : 0);
 }
 
 }  // namespace

@@ -37,11 +37,6 @@ Operand Parser::named(Draft& draft, const Token& name) {
         operand.kind = OperandKind::sink;
         return operand;
     }
-    if (name.text == "WARP_SZ") {
-        operand.kind = OperandKind::integer;
-        operand.value = lanes;
-        return operand;
-    }
     if (const Operand* found = find(name.text, draft); found != nullptr) return *found;
     // v.x: one element of a vector register.
     if (const std::size_t dot = name.text.rfind('.');
@@ -66,7 +61,7 @@ Operand Parser::address(Draft& draft, int depth) {
     if (base.kind == OperandKind::variable || base.kind == OperandKind::integer) {
         // operand() has taken "+ number" already.
     } else if (accept('+')) {
-        result.value = signed_number();
+        result.value = constant().value;
     }
     while (accept(',')) result.parts.push_back(operand(draft, depth + 1));  // coordinates
     expect(']');
@@ -86,7 +81,7 @@ Operand Parser::element(Draft& draft, const Operand& array, int depth) {
     } else {
         if (index.kind != OperandKind::reg || index.type == Type::pred || bytes_of(index.type) < 4)
             fail_near(at);
-        if (accept('+')) place.addend += signed_number() * array.element;
+        if (accept('+')) place.addend += constant().value * array.element;
         Operand sum, size;
         sum.kind = OperandKind::reg;
         sum.type = Type::u64;
@@ -110,6 +105,11 @@ Operand Parser::operand(Draft& draft, int depth) {
     Operand result;
     if (depth > 3) fail_near(token);
     if (token.is('[')) return address(draft, depth);
+    if (begins_constant(token) || (token.is('(') && !in_call_)) {
+        result.kind = OperandKind::integer;
+        result.value = constant_from(constant_part(token, 0), 0).value;
+        return result;
+    }
     if (token.is('{') || token.is('(')) {
         result.kind = token.is('{') ? OperandKind::vector : OperandKind::list;
         const char end = token.is('{') ? '}' : ')';
@@ -121,25 +121,15 @@ Operand Parser::operand(Draft& draft, int depth) {
     }
     if (token.is('!')) {
         result = operand(draft, depth + 1);
-        if (result.kind == OperandKind::integer) {
-            result.value = result.value == 0 ? 1 : 0;
-            return result;
-        }
         if (result.kind != OperandKind::reg || result.type != Type::pred) fail_near(token);
         result.negated = !result.negated;
         return result;
     }
-    if (token.is('-') || token.is('~') || token.kind == TokenKind::number ||
-        token.kind == TokenKind::real32 || token.kind == TokenKind::real64) {
+    if (token.is('-') || token.kind == TokenKind::real32 || token.kind == TokenKind::real64) {
         const bool negative = token.is('-');
-        const Token literal = negative || token.is('~') ? lexer_.take() : token;
+        const Token literal = negative ? lexer_.take() : token;
         result.value = literal.value;
-        if (literal.kind == TokenKind::number) {
-            result.kind = OperandKind::integer;
-            if (negative) result.value = ~result.value + 1;
-            if (token.is('~')) result.value = ~result.value;
-            if (accept('+')) result.value += signed_number();
-        } else if (literal.kind == TokenKind::real32) {
+        if (literal.kind == TokenKind::real32) {
             result.kind = OperandKind::real32;
             if (negative) result.value ^= std::uint64_t{1} << 31;
         } else if (literal.kind == TokenKind::real64) {
@@ -153,7 +143,7 @@ Operand Parser::operand(Draft& draft, int depth) {
     if (token.kind != TokenKind::word) fail_near(token);
     result = named(draft, token);
     if (result.kind == OperandKind::variable && accept('[')) return element(draft, result, depth);
-    if (result.kind == OperandKind::variable && accept('+')) result.addend = signed_number();
+    if (result.kind == OperandKind::variable && accept('+')) result.addend = constant().value;
     return result;
 }
 
@@ -192,6 +182,7 @@ void Parser::parse_statement(Draft& draft) {
     }
     instruction.line = token.line;
     instruction.name = token.text;
+    in_call_ = token.is("call") || instruction.name.starts_with("call.");
     if (!lexer_.peek().is(';')) {
         do {
             instruction.operands.push_back(operand(draft, 0));

@@ -104,7 +104,7 @@ void Parser::parse_kernel_parameters(Kernel& kernel) {
 std::uint32_t Parser::parse_limits(Kernel& kernel) {
     std::uint32_t register_limit = 0;
     std::uint32_t wished_blocks = 1;
-    bool bounded = false;
+    std::uint32_t bound = 0;  // of threads, 0 for none
     while (!lexer_.peek().is('{') && !lexer_.peek().is(';')) {
         const Token token = word();
         std::uint32_t values[3] = {1, 1, 1};
@@ -121,13 +121,15 @@ std::uint32_t Parser::parse_limits(Kernel& kernel) {
             value = static_cast<std::uint32_t>(number(1U << 30));
             if (!accept(',')) break;
         }
-        const std::uint64_t threads = std::uint64_t{values[0]} * values[1] * values[2];
-        if (token.is(".maxntid") || token.is(".reqntid")) {
-            if (threads == 0 || threads > model::threads_per_block) {
-                fail(token.line, "too many threads in a block");
-            }
-            kernel.threads_limit = static_cast<std::uint32_t>(threads);
-            bounded = true;
+        std::uint64_t product = 1;
+        for (const std::uint32_t value : values) product = std::min(product * value, std::uint64_t{1} << 30);
+        const bool threads = token.is(".maxntid") || token.is(".reqntid");
+        if (product == 0 && (threads || token.is(".maxnreg") || token.is(".minnctapersm")))
+            fail(token.line, "Positive non-zero value expected for " + std::string(token.text.substr(1)));
+        if (threads) {
+            // As ptxas, which leaves aside what is more than an SM takes.
+            bound = product <= model::threads_per_sm ? static_cast<std::uint32_t>(product) : 0;
+            kernel.threads_limit = std::min(static_cast<std::uint32_t>(product), model::threads_per_block);
             if (token.is(".reqntid")) std::copy(std::begin(values), std::end(values), kernel.required);
         } else if (token.is(".reqnctapercluster")) {
             std::copy(std::begin(values), std::end(values), kernel.cluster);
@@ -141,7 +143,7 @@ std::uint32_t Parser::parse_limits(Kernel& kernel) {
         }
     }
     // As ptxas, which heeds .maxnreg where both are there, even if then no block fits.
-    if (register_limit == 0 && bounded) register_limit = registers_for(kernel.threads_limit, wished_blocks);
+    if (register_limit == 0 && bound != 0) register_limit = registers_for(bound, wished_blocks);
     return register_limit;
 }
 
@@ -257,9 +259,10 @@ void Parser::parse_body(Draft& draft) {
 
 // The number behind a text of ours, of registers; nothing for any other pragma.
 std::optional<std::uint32_t> Parser::pragma_number(std::string_view text) {
-    const Token token = lexer_.peek();
+    const Token token = lexer_.take();
+    if (token.kind != TokenKind::string) fail_near(token);
     std::optional<std::uint32_t> found;
-    if (token.kind == TokenKind::string && token.text.substr(0, text.size()) == text) {
+    if (token.text.substr(0, text.size()) == text) {
         Lexer count(token.text.substr(text.size()));
         found = static_cast<std::uint32_t>(
             std::clamp<std::uint64_t>(count.peek().value, 1, model::registers_per_thread));

@@ -80,12 +80,6 @@ std::uint64_t Parser::number(std::uint64_t limit) {
     return token.value;
 }
 
-std::uint64_t Parser::signed_number() {
-    const bool negative = accept('-');
-    const std::uint64_t value = number(~std::uint64_t{0});
-    return negative ? ~value + 1 : value;
-}
-
 void Parser::skip_to(char mark) {
     for (Token token = lexer_.take(); !token.is(mark); token = lexer_.take()) {
         if (token.kind == TokenKind::end) fail(token.line, "unexpected end of file");
@@ -122,19 +116,21 @@ void Parser::parse_module() {
 }
 
 void Parser::parse_directive() {
-    if (accept(';')) return;
-    const Token token = word();
-    if (token.is(".visible") || token.is(".weak") || token.is(".common")) return;  // there is one module
-    if (token.is(".extern")) {
-        external_ = true;
-        return;
+    Token token = word();
+    bool external = false;
+    if (token.is(".visible") || token.is(".weak") || token.is(".common") || token.is(".extern")) {
+        external = token.is(".extern");  // the others say nothing here: there is one module
+        token = word();
+        if (!token.is(".entry") && !token.is(".func") && !token.is(".global") && !token.is(".const") &&
+            !token.is(".shared"))
+            fail_near(token);
     }
-    const bool external = std::exchange(external_, false);
     if (token.is(".address_size")) {
         if (number(64) != 64) fail(token.line, "only .address_size 64 is supported");
     } else if (token.is(".file")) {
         number(~std::uint64_t{0});
-        lexer_.take();
+        const Token name = lexer_.take();
+        if (name.kind != TokenKind::string) fail_near(name);
         while (accept(',')) number(~std::uint64_t{0});
     } else if (token.is(".section")) {
         skip_to('}');
@@ -251,6 +247,8 @@ bool Parser::joins_others(std::string_view space, const Declarator& declared, bo
 void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
     do {
         Declarator declared = declarator();
+        if (!external && (declared.sized ? declared.elements == 0 : space == ".shared" || space == ".local"))
+            fail(declared.line, "Non-external variable " + quoted(declared.name) + " has incomplete type");
         if (declared.managed && space != ".global")
             fail(declared.line, "only a .global variable can be .managed");
         if (draft == nullptr && joins_others(space, declared, external)) continue;
@@ -353,14 +351,18 @@ void Parser::parse_value(Variable& variable, Type type) {
         ++parentheses;
         token = lexer_.take();
     }
-    if (token.kind == TokenKind::word) {
+    if ((begins_constant(token) || token.is('(')) && parentheses == 0) {
+        Constant first = constant_part(token, 0);
+        if (negative) first.value = ~first.value + 1;
+        value = constant_from(first, 0).value;
+    } else if (token.kind == TokenKind::word) {
         Relocation relocation{variable.initial.size(), bytes, 0, Relocation::none, shift};
         for (;;) {
             while (parentheses > 0 && accept(')')) --parentheses;
             if (accept('+'))
-                relocation.addend += signed_number();
+                relocation.addend += constant().value;
             else if (accept('-'))
-                relocation.addend -= signed_number();
+                relocation.addend -= constant_part(lexer_.take(), 0).value;
             else
                 break;
         }
@@ -368,8 +370,6 @@ void Parser::parse_value(Variable& variable, Type type) {
         references_.push_back({static_cast<std::size_t>(&variable - module_.variables.data()),
                                variable.relocations.size(), token.text, token.line});
         variable.relocations.push_back(relocation);
-    } else if (token.kind == TokenKind::number && parentheses == 0) {
-        value = negative ? ~token.value + 1 : token.value;
     } else if (token.kind == TokenKind::real32 || token.kind == TokenKind::real64) {
         value = token.value;
         const bool single = token.kind == TokenKind::real32;

@@ -1,5 +1,5 @@
-// The parser's state, shared by parse_module.cpp (directives, variables), parse_function.cpp and
-// parse_body.cpp (instructions).
+// The parser's state, shared by parse_module.cpp (directives, variables), parse_function.cpp,
+// parse_body.cpp (instructions) and parse_constant.cpp (constant expressions).
 #pragma once
 
 #include <deque>
@@ -11,6 +11,11 @@
 #include "ptx/syntax.hpp"
 
 namespace fikit::sim::ptx {
+
+struct Constant {
+    std::uint64_t value = 0;
+    bool plain = false;  // .u64, not .s64
+};
 
 class Parser {
   public:
@@ -54,8 +59,13 @@ class Parser {
     bool accept(char mark);
     Token word();
     std::uint64_t number(std::uint64_t limit);
-    std::uint64_t signed_number();
     void skip_to(char mark);
+
+    std::string_view constant_operator();
+    bool begins_constant(const Token& token);
+    Constant constant_part(const Token& first, int depth);
+    Constant constant_from(const Constant& first, int depth);
+    Constant constant(int depth = 0);
 
     void parse_directive();
     void parse_alias();
@@ -96,7 +106,7 @@ class Parser {
     std::uint32_t register_wish_ = 0;
     std::uint32_t most_registers_ = 0;  // of every kernel that follows
     std::uint32_t shared_bytes_ = 0;    // of the function at hand
-    bool external_ = false;
+    bool in_call_ = false;              // where parentheses hold arguments
 };
 
 }  // namespace fikit::sim::ptx

@@ -120,8 +120,8 @@ class Printer {
                 ++at;
                 continue;
             }
-            std::string spec = "%";
-            int size = 0;  // 8 for what is 64 bits long
+            std::string spec = "%", narrow;  // h, hh
+            int size = 0;                    // 8 for what is 64 bits long
             for (++at; at < format.size(); ++at) {
                 const char letter = format[at];
                 if (std::strchr("-+ #0123456789.", letter) != nullptr && spec.size() < 16) {
@@ -129,15 +129,21 @@ class Printer {
                 } else if (letter == '*') {
                     const auto width = next(4);
                     if (!width) return -1;
-                    spec += std::to_string(std::clamp(static_cast<int>(*width), -4096, 4096));
+                    const int number = std::clamp(static_cast<int>(*width), -4096, 4096);
+                    if (number < 0 && spec.back() == '.')
+                        spec.pop_back();  // as if there were no precision
+                    else
+                        spec += std::to_string(number);
                 } else if (letter == 'l' || letter == 'z' || letter == 'j' || letter == 't') {
                     size = 8;
-                } else if (letter != 'h') {
+                } else if (letter == 'h' && narrow.size() < 2) {
+                    narrow.push_back(letter);
+                } else {
                     break;
                 }
             }
             if (at >= format.size()) break;
-            if (!convert(spec, size, format[at], out)) return -1;
+            if (!convert(spec, narrow, size, format[at], out)) return -1;
             ++made;
         }
         return made;
@@ -163,7 +169,8 @@ class Printer {
             out.append(buffer, std::min<std::size_t>(static_cast<std::size_t>(length), sizeof buffer - 1));
     }
 
-    bool convert(std::string spec, int size, char letter, std::string& out) {
+    bool convert(const std::string& spec, const std::string& narrow, int size, char letter,
+                 std::string& out) {
         const bool real = std::strchr("fFeEgGaA", letter) != nullptr;
         const bool whole = std::strchr("diouxXc", letter) != nullptr;
         if (!real && !whole && letter != 's' && letter != 'p') {
@@ -183,7 +190,7 @@ class Printer {
         } else if (size == 8 && letter != 'c') {
             put(out, spec + "ll" + letter, static_cast<unsigned long long>(*value));
         } else {
-            put(out, spec + letter, static_cast<unsigned>(*value));
+            put(out, spec + (letter == 'c' ? "" : narrow) + letter, static_cast<unsigned>(*value));
         }
         return true;
     }
