@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from fikitctl.failures import CommandError, ExitCode
 
@@ -39,17 +39,21 @@ class Foreground:
     def __init__(self) -> None:
         self.pid = 0
         self._mask: set[int] = set()
+        self._child_handler: Any = None
         self._terminal: int | None = None
         self._wants_terminal = False
 
     def __enter__(self) -> Foreground:
         self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
+        # Ignored, as our caller may have it, it never comes.
+        self._child_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._take_terminal()
         if self._terminal is not None:
             os.close(self._terminal)
+        signal.signal(signal.SIGCHLD, self._child_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:

@@ -153,6 +153,16 @@ def test_signal_mask_and_pipes_are_as_the_caller_had_them(admitting: Daemon) -> 
 
 
 @pytest.mark.usefixtures("admitting")
+def test_the_end_is_seen_where_the_caller_ignores_the_ends_of_children() -> None:
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    code = f"{ignoring}os.execv(sys.executable, sys.argv[1:])"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *START, "sh", "-c", "exit 3"], timeout=30, check=False
+    )
+    assert ended.returncode == 3
+
+
+@pytest.mark.usefixtures("admitting")
 def test_a_child_that_reads_the_terminal_gets_it(on_terminal: Any) -> None:
     screen = on_terminal("run", "sh", "-c", 'read line; echo "got $line"; exit 4')
     os.write(screen.terminal, b"hello\n")
