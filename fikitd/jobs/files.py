@@ -142,11 +142,18 @@ def ask_runner(directory: Path, number: int, grace_ms: int) -> None:
     """Ask the runner to send the signal, and SIGKILL after the grace.
 
     A runner that does not listen yet looks for the KILL file once it does, and before it starts the command.
+    Raises OSError where it cannot be told either way.
     """
-    (directory / KILL).touch()
+    unmarked: OSError | None = None
+    try:
+        (directory / KILL).touch()
+    except OSError as error:  # a disk that takes nothing: who listens can be asked all the same
+        unmarked = error
     try:
         descriptor = os.open(directory / CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
+        if unmarked is not None:
+            raise unmarked from None
         return
     try:
         os.write(descriptor, f"{number} {grace_ms}\n".encode())
