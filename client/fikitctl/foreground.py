@@ -59,6 +59,8 @@ class Foreground:
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start the child; its process id. Raises CommandError as the shell's 126 and 127."""
         try:
+            if not command[0]:
+                raise FileNotFoundError
             self.pid = os.posix_spawnp(
                 command[0],
                 list(command),
@@ -68,7 +70,7 @@ class Foreground:
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
             )
         except FileNotFoundError:
-            message = f"{command[0]}: command not found"
+            message = f"{command[0] or repr(command[0])}: command not found"
             raise CommandError(ExitCode.COMMAND_NOT_FOUND, "command_not_found", message) from None
         except OSError as error:
             message = f"{command[0]}: {error.strerror}"

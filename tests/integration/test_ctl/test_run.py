@@ -102,6 +102,8 @@ def test_not_found_and_not_executable(admitting: Daemon, tmp_path: Path) -> None
         "fikitctl: no-such-command-here: command not found\n",
     )
     assert admitting.of(JobFinished)[-1].exit_code == 127
+    unnamed = run("")
+    assert (unnamed.returncode, unnamed.stderr) == (127, "fikitctl: '': command not found\n")
     assert run(str(tmp_path)).returncode == 126
     plain = tmp_path / "plain"
     plain.write_text("text")
