@@ -105,7 +105,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
 CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
     const Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    end(device->primary());
+    if (__atomic_exchange_n(&device->primary().references, 0u, __ATOMIC_RELAXED) != 0) end(device->primary());
     return CUDA_SUCCESS;
 }
 
