@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import structlog
 import trio
 
 from fikitd import configuration_files, log
 from fikitd.daemon import Daemon
-from fikitd.errors import ConfigurationError
+from fikitd.errors import ConfigurationError, Unavailable
 from fikitd.jobs.model import Job
 from fikitd.notify import notify, reloading
 
@@ -78,7 +79,10 @@ async def end_jobs(daemon: Daemon) -> None:
             for job in running_jobs(daemon):
                 if job.number not in asked:
                     asked.add(job.number)
-                    await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
+                    try:
+                        await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
+                    except Unavailable as refusal:  # the others must end all the same
+                        structlog.get_logger().error("job_not_ended", job=job.job, reason=refusal.message)
             await subscription.receive.receive()
 
 

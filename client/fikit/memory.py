@@ -71,6 +71,8 @@ class Memory(DeviceBuffer):
         stream: Stream | None = None,
     ) -> None:  # fmt: skip
         """Copy ``size`` bytes (None: all from ``source_offset`` on) on the device. Asynchronous."""
+        if not isinstance(source, Memory):
+            raise TypeError(f"copy_from_memory: {source!r} is no fikit.Memory")
         if source._core is not self._core:
             raise UsageError(f"{source!r} is memory of another session")
         count = source.size - source_offset if size is None else size
@@ -105,7 +107,7 @@ class Memory(DeviceBuffer):
 
     def read(self, size: int | None = None, *, offset: int = 0, stream: Stream | None = None) -> bytes:
         """``size`` bytes (None: all) from ``offset`` on."""
-        content = bytearray(self.size - offset if size is None else size)
+        content = self._room_for(size, offset)
         self.copy_to(content, offset=offset, stream=stream)
         return bytes(content)
 
@@ -134,6 +136,12 @@ class Memory(DeviceBuffer):
         if offset < 0 or count < 0 or offset + count > self.size:
             raise UsageError(f"{count} bytes at {offset} do not lie within {self!r}")
         return self.address + offset
+
+    def _room_for(self, size: int | None, offset: int) -> bytearray:
+        """Where ``size`` bytes (None: all) from ``offset`` on go to; none is made for more than there are."""
+        count = max(self.size - offset, 0) if size is None else size
+        self._address(offset, count)
+        return bytearray(count)
 
     def _drain(self, stream: Stream | None, call: str) -> None:
         handle = handle_in(self._core, stream)

@@ -126,7 +126,7 @@ class Session:
 
     def load(self, image: bytes | str) -> Module:
         """A module from PTX (str or bytes), a cubin or a fatbin. A failed load's error has the JIT's log."""
-        content = image.encode() if isinstance(image, str) else bytes(image)
+        content = image.encode() if isinstance(image, str) else bytes(memoryview(image))
         if not content.startswith((b"\x7fELF", b"\x50\xed\x55\xba")) and not content.endswith(b"\0"):
             content += b"\0"  # PTX is a C string
         status, handle, log = self.core.channel.module_load(content)

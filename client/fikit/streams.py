@@ -122,9 +122,10 @@ class Event:
 
     def elapsed(self, start: Event) -> float:
         """Device time from ``start`` to this event, in seconds. Both must have completed (CudaError 600)."""
+        begun = _event_in(self._core, start)
         if not (self.timing and start.timing):
             raise UsageError("elapsed needs two events made with timing=True")
-        status, milliseconds = self._core.channel.event_elapsed(_event_in(self._core, start), self.handle)
+        status, milliseconds = self._core.channel.event_elapsed(begun, self.handle)
         self._core.check(status, "Event.elapsed")
         return milliseconds / 1e3
 
@@ -155,6 +156,8 @@ def handle_in(core: Core, stream: Stream | None) -> int:
 
 
 def _event_in(core: Core, event: Event) -> int:
+    if not isinstance(event, Event):
+        raise TypeError(f"event: {event!r} is no fikit.Event")
     if event._core is not core:
         raise UsageError("the event is one of another session")
     return event.handle

@@ -114,7 +114,7 @@ class Memory(BlockingMemory):
         self, size: int | None = None, *, offset: int = 0, stream: streams.Stream | None = None
     ) -> bytes:
         """``size`` bytes (None: all) from ``offset`` on."""
-        content = bytearray(self.size - offset if size is None else size)
+        content = self._room_for(size, offset)
         await self.copy_to(content, offset=offset, stream=stream)
         return bytes(content)
 

@@ -13,7 +13,7 @@ import os
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from fikitctl.failures import CommandError, ExitCode
 
@@ -39,22 +39,28 @@ class Foreground:
     def __init__(self) -> None:
         self.pid = 0
         self._mask: set[int] = set()
+        self._child_handler: Any = None
         self._terminal: int | None = None
         self._wants_terminal = False
 
     def __enter__(self) -> Foreground:
         self._mask = set(signal.pthread_sigmask(signal.SIG_BLOCK, _WATCHED))
+        # Ignored, as our caller may have it, it never comes.
+        self._child_handler = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
 
     def __exit__(self, *_error: object) -> None:
         self._take_terminal()
         if self._terminal is not None:
             os.close(self._terminal)
+        signal.signal(signal.SIGCHLD, self._child_handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start the child; its process id. Raises CommandError as the shell's 126 and 127."""
         try:
+            if not command[0]:
+                raise FileNotFoundError
             self.pid = os.posix_spawnp(
                 command[0],
                 list(command),
@@ -64,7 +70,7 @@ class Foreground:
                 setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
             )
         except FileNotFoundError:
-            message = f"{command[0]}: command not found"
+            message = f"{command[0] or repr(command[0])}: command not found"
             raise CommandError(ExitCode.COMMAND_NOT_FOUND, "command_not_found", message) from None
         except OSError as error:
             message = f"{command[0]}: {error.strerror}"

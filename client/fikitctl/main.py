@@ -15,6 +15,8 @@ from fikitctl.invocation import Invocation
 from fikitctl.verb import LazyVerbs, shared_options
 
 _COMMANDS: Final = "fikitctl.commands"
+COMPLETE: Final = "_FIKITCTL_COMPLETE"
+"""By this variable a shell asks what a word could be completed to (``completion``)."""
 FAMILIES: Final = {
     "Run work": {
         "run": f"{_COMMANDS}.run:run",
@@ -107,11 +109,18 @@ cli: Final = LazyVerbs(
 
 def call(arguments: Sequence[str]) -> int:
     """Run fikitctl with ``arguments``; its exit code."""
+    if COMPLETE in os.environ:
+        cli.main([], prog_name="fikitctl", complete_var=COMPLETE)
     invocation = Invocation()
     try:
-        result = cli.main(list(arguments), prog_name="fikitctl", standalone_mode=False, obj=invocation)
+        # Not cli.main, which ends the process itself, with 1, where the reader of our output went away.
+        with cli.make_context("fikitctl", list(arguments), obj=invocation) as context:
+            result = cli.invoke(context)
         sys.stdout.flush()
         return result if isinstance(result, int) else ExitCode.DONE
+    except click.exceptions.Exit as ended:
+        sys.stdout.flush()
+        return ended.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         return ExitCode.USAGE

@@ -22,6 +22,8 @@ from typing import Any, Final
 
 SPEC, LOCK, STARTED, CONTROL, KILL, EXIT = "spec", "lock", "started", "control", "kill", "exit"
 EXIT_BYTES: Final = 4096
+MOST_WHY: Final = 600
+"""Characters that tell why a command did not start: the exit file has room for them, whichever they are."""
 FLOCK: Final = "hhqqi4x"
 """struct flock of 64-bit Linux: type, whence, start, length, pid."""
 
@@ -52,7 +54,8 @@ def take_exit_space(directory: Path) -> int:
 
 def write_exit(directory: Path, descriptor: int, content: dict[str, Any]) -> None:
     """Fill the space and let the exit file appear."""
-    os.pwrite(descriptor, json.dumps(content).encode()[:EXIT_BYTES].ljust(EXIT_BYTES), 0)
+    text = json.dumps(content, ensure_ascii=False).encode(errors="replace")
+    os.pwrite(descriptor, text.ljust(EXIT_BYTES), 0)
     os.fsync(descriptor)
     (directory / f"{EXIT}.part").replace(directory / EXIT)
     parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -63,7 +66,7 @@ def write_exit(directory: Path, descriptor: int, content: dict[str, Any]) -> Non
 def read(path: Path) -> dict[str, Any] | None:
     """A JSON file; None while it is not there, or when it is broken."""
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_bytes())
     except (FileNotFoundError, ValueError):
         return None
     return content if isinstance(content, dict) else None
@@ -139,11 +142,18 @@ def ask_runner(directory: Path, number: int, grace_ms: int) -> None:
     """Ask the runner to send the signal, and SIGKILL after the grace.
 
     A runner that does not listen yet looks for the KILL file once it does, and before it starts the command.
+    Raises OSError where it cannot be told either way.
     """
-    (directory / KILL).touch()
+    unmarked: OSError | None = None
+    try:
+        (directory / KILL).touch()
+    except OSError as error:  # a disk that takes nothing: who listens can be asked all the same
+        unmarked = error
     try:
         descriptor = os.open(directory / CONTROL, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
+        if unmarked is not None:
+            raise unmarked from None
         return
     try:
         os.write(descriptor, f"{number} {grace_ms}\n".encode())

@@ -109,7 +109,7 @@ class Runner:
         self._end(code if code >= 0 else 128 - code, error)
 
     def _end(self, code: int, error: str) -> None:
-        ending = {"exit_code": code, "unix": time.time(), "error": error[:1000]}
+        ending = {"exit_code": code, "unix": time.time(), "error": error[: files.MOST_WHY]}
         files.write_exit(self._directory, self._exit, ending)
 
     def _turn(self) -> bool:
@@ -181,8 +181,9 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int) -> NoReturn:
             os.setresgid(spec["gid"], spec["gid"], spec["gid"])
             os.setresuid(spec["uid"], spec["uid"], spec["uid"])
         os.umask(0o022)
-        for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGXFSZ):
+        for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.chdir(spec["directory"])
         os.execvpe(spec["command"][0], spec["command"], spec["environment"])
     except FileNotFoundError as error:
@@ -207,6 +208,7 @@ def main() -> int:
     directory = Path(sys.argv[1])
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it, as our caller may, learns no exit code
     leave_protection()
     if files.lock(directory) is None or (directory / files.EXIT).exists():
         return 1

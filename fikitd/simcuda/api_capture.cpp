@@ -1,5 +1,6 @@
 // Stream capture.
 #include "capture.hpp"
+#include "of_thread.hpp"
 
 using namespace fikit::sim;
 
@@ -11,10 +12,7 @@ struct Listed {
     std::vector<CUgraphNode> nodes;
     std::vector<CUgraphEdgeData> edges;
 };
-Listed& listed() {
-    thread_local Listed list;
-    return list;
-}
+Listed& listed() { return of_thread<Listed>(); }
 
 struct Wanted {
     cuuint64_t* id = nullptr;

@@ -2,6 +2,7 @@
 #include "graph_calls.hpp"
 #include "graph_copies.hpp"
 #include "node_params.hpp"
+#include "of_thread.hpp"
 
 using namespace fikit::sim;
 
@@ -84,10 +85,7 @@ CUresult get_event(CUgraphNode node, CUevent* event) {
 
 // The list that a caller is given points into the node's own parameters, and stays until the thread asks
 // again.
-std::vector<void*>& listed_pointers() {
-    thread_local std::vector<void*> list;
-    return list;
-}
+std::vector<void*>& listed_pointers() { return of_thread<std::vector<void*>>(); }
 
 bool may_become(const Command& command, const CUDA_MEMCPY3D* params) {
     const auto* copy = std::get_if<CopyCommand>(&command);

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "array.hpp"
+#include "of_thread.hpp"
 
 namespace fikit::sim {
 
@@ -52,10 +53,7 @@ Driver& Driver::instance() {
     return *driver;
 }
 
-std::vector<Context*>& context_stack() {
-    thread_local std::vector<Context*> stack;
-    return stack;
-}
+std::vector<Context*>& context_stack() { return of_thread<std::vector<Context*>>(); }
 
 bool& within_host_function() {
     thread_local bool within = false;

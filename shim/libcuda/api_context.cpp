@@ -105,7 +105,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
 CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
     const Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    end(device->primary());
+    if (__atomic_exchange_n(&device->primary().references, 0u, __ATOMIC_RELAXED) != 0) end(device->primary());
     return CUDA_SUCCESS;
 }
 
@@ -249,6 +249,7 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
+    if (!is_preference(config)) return CUDA_ERROR_INVALID_VALUE;
     context->cache = config;  // a preference, which the H200 does not heed
     return CUDA_SUCCESS;
 }

@@ -181,11 +181,13 @@ CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, siz
 }
 
 // Preferences that GPUs since Volta do not heed.
-CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache) {
-    return function_of(function) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+CUresult cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {
+    if (function_of(function) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache, CUdevice) {
-    return function_of(kernel) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
+CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice) {
+    if (function_of(kernel) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // The executor loads a kernel when it is asked for.

@@ -130,6 +130,11 @@ inline Module* module_of(Handle handle) {
 }
 inline Stream* stream_of(CUstream handle) { return object_of<Stream>(handle, stream_magic); }
 
+// A preference that there is.
+inline bool is_preference(CUfunc_cache config) {
+    return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL;
+}
+
 // 0, CU_STREAM_LEGACY and CU_STREAM_PER_THREAD are no objects.
 inline bool is_default(CUstream handle) { return reinterpret_cast<uintptr_t>(handle) <= 2; }
 

@@ -52,6 +52,13 @@ def test_impossible_shapes(cuda: Cuda, fails: Check, grid: Any, block: Any) -> N
     fails("INVALID_VALUE", cuda.cuLaunchKernel, cuda.function("nothing"), *grid, *block, 0, 0, 0, 0)
 
 
+@pytest.mark.parametrize("preference", [4, 1 << 20])
+def test_preferences_that_there_are_not(cuda: Cuda, fails: Check, preference: int) -> None:
+    fails("INVALID_VALUE", cuda.cuCtxSetCacheConfig, preference)
+    fails("INVALID_VALUE", cuda.cuFuncSetCacheConfig, cuda.function("nothing"), preference)
+    fails("INVALID_HANDLE", cuda.cuFuncSetCacheConfig, 0, preference)
+
+
 def test_launch_bounds_of_a_kernel(cuda: Cuda, fails: Check) -> None:
     attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
     assert cuda.cuFuncGetAttribute(attribute, cuda.function("small")) == 64

@@ -236,6 +236,28 @@ def test_a_job_s_files_that_tell_nothing(stopped_daemon: Daemon) -> None:
     assert again.ask(p.Wait(job=runs)).job.exit_code == 137
 
 
+def test_a_job_that_cannot_be_ended_keeps_no_other_from_its_end(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    submit = p.Submit(command=["/bin/sh", "-c", "sleep 1000"], environment={}, directory="/")
+    jobs = [client.ask(submit).job.job for _ in range(2)]
+    for job in jobs:
+        while client.ask(p.Show(target=job)).job.pid is None:
+            pass
+    out_of_reach, other = (client.ask(p.Show(target=job)).job.pid for job in jobs)
+    gone = os.pidfd_open(other)
+    held = stopped_daemon.place / "state" / "jobs" / jobs[0]
+    held.rename(held.with_name("elsewhere"))
+    assert stopped_daemon.stop() == 0, stopped_daemon.log.read_text()
+    assert select.select([gone], [], [], 0)[0]
+    os.close(gone)
+    assert '"job_not_ended"' in stopped_daemon.log.read_text()
+    held.with_name("elsewhere").rename(held)
+    again = stopped_daemon.start().client()
+    assert again.ask(p.Kill(target=jobs[0], signal=9)) == p.Done()
+    assert again.ask(p.Wait(job=jobs[0])).job.state == "killed"
+    assert not Path(f"/proc/{out_of_reach}").exists()
+
+
 def test_the_doctor_names_a_directory_that_is_gone(stopped_daemon: Daemon) -> None:
     client = stopped_daemon.start().client()
     gone = stopped_daemon.place / "run"

@@ -57,6 +57,27 @@ def test_program_that_is_not_there(client: Any) -> None:
     assert "No such file" in done.reason
 
 
+@pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f600", "\x01"])
+def test_a_command_that_cannot_be_has_an_end_whatever_its_name(client: Any, letter: str) -> None:
+    job = client.ask(p.Submit(command=["/" + letter * 4000], environment={}, directory="/")).job
+    done = wait_for(client, job.job)
+    assert (done.state, done.exit_code) == ("failed", 126)
+    assert "too long" in done.reason
+
+
+def test_signals_are_a_jobs_own_whatever_the_daemons_caller_made_of_them(stopped_daemon: Daemon) -> None:
+    odd = "signal.SIGCHLD, signal.SIGQUIT, signal.SIGUSR1"
+    ignored = f"[signal.signal(each, signal.SIG_IGN) for each in ({odd})]"
+    masked = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2})"
+    stopped_daemon.prologue = f"import signal; {ignored}; {masked}; "
+    client = stopped_daemon.start().client()
+    state = client.ask(submit("grep -E 'SigBlk|SigIgn' /proc/self/status; exit 3")).job.job
+    done = wait_for(client, state)
+    assert (done.state, done.exit_code) == ("failed", 3)
+    logs = client.ask(p.ReadLogs(job=state))
+    assert logs.data.split() == [b"SigBlk:", b"0" * 16, b"SigIgn:", b"0" * 16]
+
+
 def test_output_limit(client: Any) -> None:
     job = client.ask(submit("head -c 100000 /dev/zero; echo end", output_limit_bytes=1000)).job
     assert wait_for(client, job.job).state == "finished"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +17,7 @@ from fikitd.configuration_files import load
 from fikitd.device import VISIBLE, DeviceSpec, choose
 from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
+from fikitd.jobs import files
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
 from fikitd.sessions import SUM
 from fikitd.store import Store, pack
@@ -190,3 +193,19 @@ def test_place_of_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shared.chmod(stat.S_IRWXU | stat.S_IWOTH)
     with pytest.raises(places.UnsafePlaceError):
         places.check_directory(shared)
+
+
+def test_a_runner_that_listens_is_asked_though_the_disk_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    os.mkfifo(tmp_path / files.CONTROL)
+    monkeypatch.setattr(Path, "touch", refuse)
+    with pytest.raises(OSError, match="Read-only"):
+        files.ask_runner(tmp_path, 15, 100)
+    listening = os.open(tmp_path / files.CONTROL, os.O_RDWR | os.O_NONBLOCK)
+    files.ask_runner(tmp_path, 15, 100)
+    assert os.read(listening, 100) == b"15 100\n"
+    os.close(listening)

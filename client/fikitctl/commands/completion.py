@@ -21,5 +21,7 @@ def completion(ctx: click.Context, shell: str) -> None:
     """Print the completion script for a shell."""
     from click.shell_completion import BashComplete, FishComplete, ZshComplete
 
+    from fikitctl.main import COMPLETE
+
     generator = {"bash": BashComplete, "fish": FishComplete, "zsh": ZshComplete}[shell]
-    click.echo(generator(ctx.find_root().command, {}, "fikitctl", "_FIKITCTL_COMPLETE").source())
+    click.echo(generator(ctx.find_root().command, {}, "fikitctl", COMPLETE).source())

@@ -137,3 +137,24 @@ def test_priority_above_the_ceiling(daemon: Daemon, connect: Connect) -> None:
     del daemon
     with pytest.raises(fikit.UsageError, match="urgent"):
         connect(priority="urgent")
+
+
+def test_what_cannot_be_asked_for_is_named_before_anything_is_made_for_it(session: fikit.Session) -> None:
+    with session.allocate(64) as memory, session.event() as event, session.stream() as stream:
+        for call in (
+            lambda: memory.read(1 << 60),
+            lambda: memory.read(-1),
+            lambda: memory.read(offset=65),
+        ):
+            with pytest.raises(fikit.UsageError, match="do not lie within"):
+                call()
+        wrong: list[Callable[[], object]] = [
+            lambda: memory.copy_from_memory(b"bytes"),  # type: ignore[arg-type]
+            lambda: stream.wait(None),  # type: ignore[arg-type]
+            lambda: event.elapsed("start"),  # type: ignore[arg-type]
+            lambda: session.load(1 << 60),  # type: ignore[arg-type]
+        ]
+        for each in wrong:
+            with pytest.raises(TypeError):
+                each()
+    still_works(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -51,6 +52,16 @@ def test_daemon_not_reachable(fikitctl: Fikitctl, tmp_path: Path) -> None:
     assert result.code == 3
     assert json.loads(result.err)["code"] == "unreachable"
     assert fikitctl("-H", str(tmp_path / "nothing"), "ps").code == 3
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("show", "--help"), ("completion", "bash")])
+def test_a_reader_that_went_away(arguments: tuple[str, ...]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-c", "from fikitctl.main import main; main()", *arguments]
+    ended = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, timeout=30, check=False)
+    os.close(writer)
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_socket_of_others(fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,6 +102,8 @@ def test_not_found_and_not_executable(admitting: Daemon, tmp_path: Path) -> None
         "fikitctl: no-such-command-here: command not found\n",
     )
     assert admitting.of(JobFinished)[-1].exit_code == 127
+    unnamed = run("")
+    assert (unnamed.returncode, unnamed.stderr) == (127, "fikitctl: '': command not found\n")
     assert run(str(tmp_path)).returncode == 126
     plain = tmp_path / "plain"
     plain.write_text("text")
@@ -150,6 +152,16 @@ def test_signal_mask_and_pipes_are_as_the_caller_had_them(admitting: Daemon) -> 
     code = "import signal; print(signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
     assert run(sys.executable, "-c", code).stdout == "set()\n"
     assert run("sh", "-c", "yes | head -n 1").stdout == "y\n"
+
+
+@pytest.mark.usefixtures("admitting")
+def test_the_end_is_seen_where_the_caller_ignores_the_ends_of_children() -> None:
+    ignoring = "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN); "
+    code = f"{ignoring}os.execv(sys.executable, sys.argv[1:])"
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *START, "sh", "-c", "exit 3"], timeout=30, check=False
+    )
+    assert ended.returncode == 3
 
 
 @pytest.mark.usefixtures("admitting")

@@ -1,6 +1,6 @@
 import threading
 
-from calls import done, start
+from calls import done, names, start
 from cuda.bindings import driver
 
 print(driver.cuDeviceGetCount()[0].name)  # before cuInit
@@ -34,3 +34,13 @@ for number in (0, 1, 2, 3, 100, 700, 999):
     print(number, driver.cuGetErrorName(driver.CUresult(number))[1])
 done(driver.cuDevicePrimaryCtxRelease(device))
 print(driver.cuDevicePrimaryCtxRelease(device)[0].name)
+
+device, primary = start()
+memory = done(driver.cuMemAlloc(1 << 20))
+names(driver.cuDevicePrimaryCtxReset(device))
+print(done(driver.cuDevicePrimaryCtxGetState(device))[1])
+names(driver.cuDevicePrimaryCtxReset(device), driver.cuDevicePrimaryCtxRelease(device))
+device, again = start()
+print(int(again) == int(primary), done(driver.cuDevicePrimaryCtxGetState(device))[1])
+names(driver.cuMemFree(memory), driver.cuMemAlloc(1 << 20), driver.cuDevicePrimaryCtxRelease(device))
+print(done(driver.cuDevicePrimaryCtxGetState(device))[1])
