@@ -72,12 +72,14 @@ def stepped(start: int, times: int) -> int:
 def test_a_kernel_that_computes_holds_up_no_other_call(cuda: Cuda, kernel: Any) -> None:
     out, place = cuda.device_words(THREADS), cuda.device_words()
     slow, quick = cuda.stream(), cuda.stream()
+    cuda.launch("count", place, stream=quick)  # loads it, which would wait for a kernel
+    cuda.cuStreamSynchronize(quick)
     cuda.launch_function(kernel(b"step"), out, STEPS, block=THREADS, stream=slow)
     cuda.launch("count", place, stream=quick)
     cuda.cuStreamSynchronize(quick)
     assert cuda.result("cuStreamQuery", slow) == "ERROR_NOT_READY"
     assert cuda.read(out, THREADS).tolist() == [stepped(thread, STEPS) for thread in range(THREADS)]
-    assert cuda.read(place)[0] == 1
+    assert cuda.read(place)[0] == 2
 
 
 def test_atomics_of_kernels_that_run_together(cuda: Cuda, kernel: Any) -> None:

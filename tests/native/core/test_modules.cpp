@@ -13,11 +13,13 @@ class Compiling {
         null_driver::set_on_compile([this] {
             ++begun_;
             while (!over_.load()) std::this_thread::yield();
+            ++ended_;
         });
     }
     ~Compiling() {
         over_ = true;
         for (std::thread& thread : threads_) thread.join();
+        while (ended_ != begun_) std::this_thread::yield();  // nobody may wait for them any more
         null_driver::set_on_compile(nullptr);
     }
     void load(Tenant& tenant) {
@@ -34,7 +36,7 @@ class Compiling {
     void let_go() { over_ = true; }
 
   private:
-    std::atomic<unsigned> begun_{0}, loaded_{0};
+    std::atomic<unsigned> begun_{0}, ended_{0}, loaded_{0};
     std::atomic<bool> over_{false};
     std::vector<std::thread> threads_;
 };
