@@ -75,7 +75,12 @@ def test_signals_are_a_jobs_own_whatever_the_daemons_caller_made_of_them(stopped
     done = wait_for(client, state)
     assert (done.state, done.exit_code) == ("failed", 3)
     logs = client.ask(p.ReadLogs(job=state))
-    assert logs.data.split() == [b"SigBlk:", b"0" * 16, b"SigIgn:", b"0" * 16]
+    names, values = logs.data.split()[::2], logs.data.split()[1::2]
+    assert names == [b"SigBlk:", b"SigIgn:"]
+    # Signals 32 and 33 are the C library's: nobody can set them, and what its posix_spawn starts, as make
+    # does, may find them ignored.
+    settable = sum(1 << (number - 1) for number in signal.valid_signals())
+    assert [int(value, 16) & settable for value in values] == [0, 0]
 
 
 def test_output_limit(client: Any) -> None:
