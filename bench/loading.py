@@ -16,15 +16,15 @@ import random
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, Final
 
 from fikitctl.own_daemon import own_daemon
 
 from bench.machine import commit, driver_version, machine
+from bench.unmodified import FIKITCTL, SIMULATED
+from fikitd.configuration import DeviceSection
+from fikitd.device import choose
 
-FIKITCTL: Final = [sys.executable, "-P", "-c", "import sys; from fikitctl.main import main; main()"]
-SIMULATED: Final = [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
 HEADER: Final = ".version 8.0\n.target sm_80\n.address_size 64\n"
 WARMUP: Final = 200
 
@@ -102,26 +102,26 @@ def measure(commands: list[list[str]], environment: dict[str, str]) -> list[dict
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="bench.loading", description=str(__doc__).partition("\n")[0])
-    parser.add_argument("--device", default="auto")
-    parser.add_argument("--seconds", type=float, default=4.0)
-    parser.add_argument("--instructions", type=int, default=10_000)
+    parser.add_argument("--device", default="auto", help="auto, sim, or the index of a GPU")
+    parser.add_argument("--seconds", type=float, default=4.0, help="for each measurement")
+    parser.add_argument("--instructions", type=int, default=10_000, help="of each module that is loaded")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
     parser.add_argument("--play", choices=("launch", "load"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.play:
         play(options.play, options.seconds, options.instructions)
         return
-    simulated = options.device == "sim" or not Path("/dev/nvidiactl").exists()
+    device = choose(options.device, DeviceSection())[0]
 
     def side(role: str) -> list[str]:
         size = ["--seconds", str(options.seconds), "--instructions", str(options.instructions)]
         return [sys.executable, "-m", "bench.loading", "--play", role, *size]
 
     result: dict[str, Any] = {"benchmark": "loading", "commit": commit(), "machine": machine()}
-    result |= {"driver": driver_version(), "simulated": simulated, "instructions": options.instructions}
+    result |= {"device": device.name, "driver": driver_version(), "instructions": options.instructions}
     with own_daemon(options.device) as socket:
         ways: dict[str, tuple[list[str], list[str]]] = {
-            "native": (SIMULATED, SIMULATED) if simulated else ([], []),
+            "native": (SIMULATED, SIMULATED) if device.simulated else ([], []),
             "fikitd": (
                 [*FIKITCTL, "run", "--priority", "high", "--"],
                 [*FIKITCTL, "run", "--priority", "low", "--"],

@@ -57,9 +57,9 @@ struct Settings {
     uint64_t host_limit_bytes = 16ull << 30;  // pinned memory of one session
     uint32_t in_flight_limit = 256;           // steps of one session
     // A session's entries in the executor's tables, which no quota counts.
-    size_t most_buffers = 1u << 20;   // allocations, mappings and the like
-    size_t most_reserved = 1u << 16;  // ranges of addresses
-    uint32_t workers = 2;
+    size_t most_buffers = 1u << 20;     // allocations, mappings and the like
+    size_t most_reserved = 1u << 16;    // ranges of addresses
+    uint32_t workers = 2;               // threads that answer calls, and as many that compile
     uint64_t keep_bytes = 64u << 20;    // of freed memory, mapped in all arenas together
     Nanoseconds keep_ns = 100'000'000;  // at most so long
     uint32_t spare_channels = 2;        // kept ready, since registering one holds launches up

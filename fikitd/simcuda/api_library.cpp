@@ -26,10 +26,6 @@ CUresult with_library(CUlibrary handle, Body body) {
     });
 }
 
-CUresult what_is_wrong(CUlibrary library) {
-    return with_library(library, [](Driver&, Image& image) { return image.wrong; });
-}
-
 template <typename Body>
 CUresult with_kernel(CUkernel handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
@@ -74,10 +70,7 @@ CUresult cuLibraryUnload(CUlibrary library) {
     });
 }
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-    const CUresult wrong = what_is_wrong(library);
-    return wrong != CUDA_SUCCESS
-               ? wrong
-               : cuModuleGetFunction(reinterpret_cast<CUfunction*>(kernel), as_module(library), name);
+    return cuModuleGetFunction(reinterpret_cast<CUfunction*>(kernel), as_module(library), name);
 }
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {
     return cuModuleGetFunctionCount(count, as_module(library));
@@ -93,8 +86,7 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
     });
 }
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-    const CUresult wrong = what_is_wrong(library);
-    return wrong != CUDA_SUCCESS ? wrong : cuModuleGetGlobal_v2(address, bytes, as_module(library), name);
+    return cuModuleGetGlobal_v2(address, bytes, as_module(library), name);
 }
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     const CUresult result = with_library(library, [&](Driver&, Image& image) -> CUresult {

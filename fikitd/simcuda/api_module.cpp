@@ -131,6 +131,7 @@ CUresult read_library(Driver& driver, const std::vector<std::byte>& bytes, const
     LoadedImage loaded;
     const CUresult result = read(driver, bytes, options, loaded);
     if (result != CUDA_SUCCESS && !is_of_image(result)) return result;
+    if (result != CUDA_SUCCESS) loaded = {};  // what was read before the mistake is nobody's
     Image& image = add_image(driver, std::move(loaded), nullptr);
     image.wrong = result;
     *library = reinterpret_cast<CUlibrary>(image.handle);
@@ -184,6 +185,7 @@ CUresult cuModuleUnload(CUmodule handle) {
 CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
     return with_image(module, [&](Driver&, Image& image) -> CUresult {
         if (function == nullptr || name == nullptr || *name == '\0') return CUDA_ERROR_INVALID_VALUE;
+        if (image.wrong != CUDA_SUCCESS) return image.wrong;
         const auto found = image.functions.find(name);
         if (found == image.functions.end()) return CUDA_ERROR_NOT_FOUND;
         *function = found->second->handle;
@@ -195,6 +197,7 @@ CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule modu
     return with_image(module, [&](Driver& driver, Image& image) -> CUresult {
         if (name == nullptr || *name == '\0' || (address == nullptr && bytes == nullptr))
             return CUDA_ERROR_INVALID_VALUE;
+        if (image.wrong != CUDA_SUCCESS) return image.wrong;
         const auto& variables = image.module.variables;
         const auto found = std::find_if(variables.begin(), variables.end(),
                                         [&](const ptx::Variable& variable) { return variable.name == name; });

@@ -30,7 +30,7 @@ struct Wish {
     bool preserved = false;  // the program keeps the image as long as the library
 };
 
-CUresult load_on(Device& device, Module*& module, const Image& image, const JitWish& wish, bool of_library) {
+CUresult load_on(Device& device, Module*& module, const Image& image, const Wish& wish) {
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
@@ -39,18 +39,19 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const JitW
     Reply reply = {&answer, sizeof answer, 0};
     const UsefulParts useful(image, major(device));
     const int64_t begin = now_ns();
-    const Status status = device.producer->module_load(useful.parts(), wish.options(), module->number, reply);
+    const Status status =
+        device.producer->module_load(useful.parts(), wish.jit.options(), module->number, reply);
     if (call_log.every())
         call_log.say("an image of %llu bytes, %llu of them useful, took %lld us",
                      static_cast<unsigned long long>(image.bytes),
                      static_cast<unsigned long long>(useful.bytes()),
                      static_cast<long long>((now_ns() - begin) / 1000));
-    wish.hear(answer);
+    wish.jit.hear(answer);
     if (status != status::success) {
         call_log.say("load of an image of %llu bytes: %d: %.*s", static_cast<unsigned long long>(image.bytes),
                      status, static_cast<int>(answer.errors().size()), answer.errors().data());
         module->wrong = result_of(status);
-        if (of_library && is_of_image(module->wrong)) return CUDA_SUCCESS;
+        if (wish.library && is_of_image(module->wrong)) return CUDA_SUCCESS;
         delete module;
         module = nullptr;
     }
@@ -114,7 +115,7 @@ CUresult load(Module*& module, const void* passed, Wish wish) {
         if (const CUresult result = linked.link(image.unlinked, image); result != CUDA_SUCCESS) return result;
         wish.preserved = false;
     }
-    const CUresult result = load_on(device, module, image, wish.jit, wish.library);
+    const CUresult result = load_on(device, module, image, wish);
     if (result != CUDA_SUCCESS || !wish.library || keep_image(*module, image, wish)) return result;
     unload(module);
     module = nullptr;
@@ -381,7 +382,7 @@ CUresult twin_of(Module& module, Device& device, Module*& twin) {
     twin = first->twins[device.ordinal];
     if (twin != nullptr) return CUDA_SUCCESS;
     const CUresult result =
-        load_on(device, twin, {first->image, first->image_bytes}, JitWish(first->options), true);
+        load_on(device, twin, {first->image, first->image_bytes}, {JitWish(first->options), true});
     if (result != CUDA_SUCCESS) return result;
     twin->library = first;
     first->twins[device.ordinal] = twin;

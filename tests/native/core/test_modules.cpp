@@ -6,6 +6,13 @@ using namespace fikit::test;
 
 namespace {
 
+Status load(Tenant& tenant) {
+    static constexpr char ptx[] = ".version 7.0\n";
+    uint32_t module = 0;
+    Reply log;
+    return tenant->module_load(ptx, sizeof ptx, module, log);
+}
+
 // Compilers of the driver's that are not done before they are let go.
 class Compiling {
   public:
@@ -24,10 +31,7 @@ class Compiling {
     }
     void load(Tenant& tenant) {
         threads_.emplace_back([&tenant, this] {
-            static constexpr char ptx[] = ".version 7.0\n";
-            uint32_t module = 0;
-            Reply log;
-            CHECK_EQUAL(tenant->module_load(ptx, sizeof ptx, module, log), 0);
+            CHECK_EQUAL(::load(tenant), 0);
             ++loaded_;
         });
     }
@@ -89,12 +93,7 @@ void what_cannot_be_loaded_is_unloaded() {
     Tenant tenant = rig.attach("a");
     for (const Function function : {Function::cuLibraryLoadData_, Function::cuLibraryGetModule_}) {
         null_driver::fail(function, CUDA_ERROR_INVALID_PTX, 0, 1);
-        rig.while_turning([&] {
-            static constexpr char ptx[] = ".version 7.0\n";
-            uint32_t module = 0;
-            Reply log;
-            CHECK_EQUAL(tenant->module_load(ptx, sizeof ptx, module, log), CUDA_ERROR_INVALID_PTX);
-        });
+        rig.while_turning([&] { CHECK_EQUAL(load(tenant), CUDA_ERROR_INVALID_PTX); });
     }
     rig.load(tenant);
     rig.turn_until([&] { return null_driver::live().modules == before.modules + 1; });
@@ -107,12 +106,7 @@ void what_nobody_waits_for_is_unloaded() {
     Tenant tenant = rig.attach("a");
     {
         Compiling compiling;
-        std::thread asking([&] {
-            static constexpr char ptx[] = ".version 7.0\n";
-            uint32_t module = 0;
-            Reply log;
-            CHECK(tenant->module_load(ptx, sizeof ptx, module, log) != 0);
-        });
+        std::thread asking([&] { CHECK(load(tenant) != 0); });
         rig.turn_until([&] { return compiling.begun() == 1; });
         rig.while_turning([&] { CHECK(rig.core().end("a", CUDA_ERROR_UNKNOWN, "a test")); });
         asking.join();
