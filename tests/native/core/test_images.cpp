@@ -210,7 +210,7 @@ void an_elf_image() {
         {section(1) + 32, 40, "ELF section that refers beyond its end"},
         {symbol, 6, "ELF section that refers beyond its end"},
         {symbol + 4, sections << 16, "ELF section that refers beyond its end"},
-        {section(2) + 40, 0, "ELF section that refers beyond its end"},
+        {section(2) + 40, sections, "ELF section that refers beyond its end"},
         {section(2) + 44, sections, "ELF section that refers beyond its end"},
         {section(2) + 32, 8, "ELF section that refers beyond its end"},
         {relocation + 12, 2, "ELF section that refers beyond its end"},
@@ -220,6 +220,14 @@ void an_elf_image() {
         put(image, lie.at, lie.value);
         CHECK_EQUAL(wrong_with(image), lie.wrong);
     }
+    image = elf();
+    put(image, section(2) + 40, 0);  // not the symbols: as in cuBLASLt's kernels
+    CHECK_EQUAL(wrong_with(image), "");
+    put(image, relocation + 12, 2);
+    CHECK_EQUAL(wrong_with(image), "ELF section that refers beyond its end");
+    image = elf();
+    put(image, section(1) + 4, 1);  // there are no symbols
+    CHECK_EQUAL(wrong_with(image), "ELF section that refers beyond its end");
     image = elf();
     put(image, 32, uint64_t{section(2)});
     put(image, 54, uint16_t{56});
