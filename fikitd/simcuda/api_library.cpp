@@ -26,6 +26,16 @@ CUresult with_library(CUlibrary handle, Body body) {
     });
 }
 
+// For what a library has on the current device.
+template <typename Body>
+CUresult with_loaded(CUlibrary handle, Body body) {
+    return with_library(handle, [&](Driver& driver, Image& image) -> CUresult {
+        Context* context = nullptr;
+        const CUresult result = current_context(driver, context);
+        return result == CUDA_SUCCESS ? body(image) : result;
+    });
+}
+
 template <typename Body>
 CUresult with_kernel(CUkernel handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
@@ -79,14 +89,15 @@ CUresult cuLibraryEnumerateKernels(CUkernel* list, unsigned int count, CUlibrary
     return cuModuleEnumerateFunctions(reinterpret_cast<CUfunction*>(list), count, as_module(library));
 }
 CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
-    return with_library(library, [&](Driver&, Image& image) -> CUresult {
+    return with_loaded(library, [&](Image& image) -> CUresult {
         if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *module = image.handle;
         return image.wrong;
     });
 }
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-    return cuModuleGetGlobal_v2(address, bytes, as_module(library), name);
+    const CUresult result = with_loaded(library, [](Image&) { return CUDA_SUCCESS; });
+    return result == CUDA_SUCCESS ? cuModuleGetGlobal_v2(address, bytes, as_module(library), name) : result;
 }
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     const CUresult result = with_library(library, [&](Driver&, Image& image) -> CUresult {

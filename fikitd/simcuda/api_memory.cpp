@@ -197,7 +197,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
-    return with_context(
+    return with_context_of(
+        of_memory(address),
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
             if (address == 0) return CUDA_SUCCESS;
             if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
@@ -229,9 +230,10 @@ CUresult cuMemHostAlloc(void** start, size_t bytes, unsigned int flags) {
 }
 
 CUresult cuMemFreeHost(void* start) {
-    return with_context(
+    const auto address = reinterpret_cast<std::uint64_t>(start);
+    return with_context_of(
+        of_memory(address),
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
-            const auto address = reinterpret_cast<std::uint64_t>(start);
             if (start == nullptr) return CUDA_SUCCESS;
             const auto is_allocation = [&] {
                 const auto found = driver.blocks.find(address);

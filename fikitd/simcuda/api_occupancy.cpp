@@ -10,8 +10,7 @@ namespace {
 
 template <typename Body>
 CUresult with_occupancy(CUfunction handle, Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+    return with_context([&](Driver& driver, auto&&...) -> CUresult {
         const Function* function = driver.functions.find(handle);
         return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*function);
     });

@@ -49,7 +49,7 @@ CUresult cuStreamCreateWithPriority(CUstream* stream, unsigned int flags, int pr
 }
 
 CUresult cuStreamDestroy_v2(CUstream handle) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
+    return with_context_of(of_stream(handle), [&](Driver& driver, auto&&...) -> CUresult {
         Stream* stream = driver.streams.find(handle);
         if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         abandon_capture(driver, *stream);

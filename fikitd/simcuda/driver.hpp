@@ -246,28 +246,64 @@ CUresult with_driver(Body body) noexcept {
     }
 }
 
+// What a call begins with once it is known which context it is about.
+template <typename Body>
+CUresult within(Driver& driver, Context& context, Body body) {
+    SimulatedDevice& device = driver.device_of(context);
+    driver.advance(device);
+    if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+    return body(device);
+}
+
 template <typename Body>
 CUresult with_context(Body body) noexcept {
     return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
         Context* context = nullptr;
         if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
-        SimulatedDevice& device = driver.device_of(*context);
-        driver.advance(device);
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        return body(driver, lock, *context, device);
+        return within(driver, *context,
+                      [&](SimulatedDevice& device) { return body(driver, lock, *context, device); });
     });
+}
+
+// The current context, or without one that of what the call is given, unless a host function makes it.
+template <typename Find, typename Body>
+CUresult with_context_of(Find find, Body body) noexcept {
+    return with_driver([&](Driver& driver, Driver::Lock& lock) -> CUresult {
+        Context* context = nullptr;
+        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) {
+            context = within_host_function() ? nullptr : find(driver);
+            if (context == nullptr) return result;
+        }
+        return within(driver, *context,
+                      [&](SimulatedDevice& device) { return body(driver, lock, *context, device); });
+    });
+}
+
+inline auto of_stream(CUstream handle) {
+    return [handle](Driver& driver) {
+        const Stream* stream = driver.streams.find(handle);
+        return stream == nullptr ? nullptr : stream->context;
+    };
+}
+
+inline auto of_memory(std::uint64_t address) {
+    return [address](Driver& driver) {
+        const auto found = driver.blocks.find(address);
+        return found == driver.blocks.end() ? nullptr : found->second.context;
+    };
 }
 
 template <typename Body>
 CUresult with_stream(CUstream handle, Body body) noexcept {
-    return with_context([&](Driver& driver, Driver::Lock& lock, Context& context,
-                            SimulatedDevice&) -> CUresult {
-        Stream* stream = nullptr;
-        if (const CUresult result = resolve_stream(driver, context, handle, stream); result != CUDA_SUCCESS) {
-            return result;
-        }
-        return body(driver, lock, *stream, driver.device_of(*stream->context));
-    });
+    return with_context_of(
+        of_stream(handle),
+        [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            Stream* stream = nullptr;
+            if (const CUresult result = resolve_stream(driver, context, handle, stream);
+                result != CUDA_SUCCESS)
+                return result;
+            return body(driver, lock, *stream, driver.device_of(*stream->context));
+        });
 }
 
 }  // namespace fikit::sim

@@ -158,6 +158,11 @@ def test_a_cubin_of_another_device(cuda: Cuda, fails: Check) -> None:
     image = b" " * size
     nvrtc.nvrtcGetCUBIN(program, image)
     fails("NO_BINARY_FOR_GPU", cuda.cuModuleLoadData, image)
+    library = cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0)
+    fails("NO_BINARY_FOR_GPU", cuda.cuLibraryGetKernel, library, b"f")
+    fails("NO_BINARY_FOR_GPU", cuda.cuLibraryGetModule, library)
+    assert cuda.cuLibraryGetKernelCount(library) == 0
+    cuda.cuLibraryUnload(library)
 
 
 def test_the_linker(cuda: Cuda, fails: Check) -> None:
