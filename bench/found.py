@@ -7,6 +7,7 @@ one of C++ by being one. The first sentence of its docstring, or its first comme
 from __future__ import annotations
 
 import ast
+import concurrent.futures
 import importlib.metadata
 import importlib.util
 import shutil
@@ -79,49 +80,46 @@ def python_program(path: Path, seconds: float, gpus: int) -> Program:
     return Program(path.stem, sentence(ast.get_docstring(tree) or ""), command, lacks, modules, needed)
 
 
-def cpp_programs(path: Path, folder: Path) -> Iterable[Program]:
-    """One of C++, built into a folder with either form of the runtime, and of parts that are linked."""
+BUILDS: Final = {
+    "static": ("static libcudart", "--cudart=static"),
+    "shared": ("shared libcudart", "--cudart=shared"),
+    "linked": ("device code that is linked, -rdc=true", "-rdc=true"),
+}
+
+
+def cpp_program(path: Path, kind: str, folder: Path) -> Program:
+    """One of C++, built into a folder with either form of the runtime, or of parts that are linked."""
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path="/usr/local/cuda/bin")
-    covers = sentence(path.read_text().partition("\n")[0].strip("/ "))
-    for kind, how, options in (
-        ("static", "static libcudart", ["--cudart=static"]),
-        ("shared", "shared libcudart", ["--cudart=shared"]),
-        ("linked", "device code that is linked, -rdc=true", ["-rdc=true"]),
-    ):
-        name, what = f"{path.stem}_{kind}", f"{covers} ({how})"
-        if nvcc is None:
-            yield Program(name, what, lacks="not installed: nvcc")
-            continue
-        command = [
-            nvcc,
-            "-std=c++17",
-            "-arch=native",
-            *options,
-            "-o",
-            str(folder / name),
-            str(path),
-        ]
-        built = subprocess.run(command, capture_output=True, text=True, check=False)
-        lacks = "" if built.returncode == 0 else f"not built: {built.stderr.strip()[-300:]}"
-        yield Program(name, what, (str(folder / name),), lacks)
+    how, option = BUILDS[kind]
+    name = f"{path.stem}_{kind}"
+    comment = path.read_text().partition("\n")[0].strip("/ ")
+    covers = f"{sentence(comment)} ({how})"
+    if nvcc is None:
+        return Program(name, covers, lacks="not installed: nvcc")
+    made = str(folder / name)
+    command = [nvcc, "-std=c++17", "-arch=native", option, "-o", made, str(path)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False)
+    lacks = "" if built.returncode == 0 else f"not built: {built.stderr.strip()[-300:]}"
+    return Program(name, covers, (made,), lacks)
 
 
 def programs(names: Iterable[str], folder: Path, seconds: float, gpus: int) -> list[Program]:
-    """The named ones (by their files), or all. What is built goes into the folder."""
+    """The named ones (by their files), or all. What is built goes into the folder, several at once."""
     chosen = set(names)
     there = sorted(path for path in PROGRAMS.iterdir() if path.suffix in (".py", ".cu"))
     unknown = chosen - {path.stem for path in there}
     if unknown:
         raise ValueError(f"no such program: {', '.join(sorted(unknown))}")
-    found: list[Program] = []
-    for path in there:
-        if chosen and path.stem not in chosen:
-            continue
-        if path.suffix == ".cu":
-            found += cpp_programs(path, folder)
-        else:
-            found.append(python_program(path, seconds, gpus))
-    return found
+    wanted = [path for path in there if not chosen or path.stem in chosen]
+    with concurrent.futures.ThreadPoolExecutor() as several:
+        builds = [
+            several.submit(cpp_program, path, kind, folder)
+            for path in wanted
+            if path.suffix == ".cu"
+            for kind in BUILDS
+        ]
+        found = [python_program(path, seconds, gpus) for path in wanted if path.suffix == ".py"]
+        return sorted((*found, *(build.result() for build in builds)), key=lambda program: program.name)
 
 
 def versions(found: Iterable[Program]) -> dict[str, str]:

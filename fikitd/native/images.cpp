@@ -5,6 +5,8 @@
 #include <span>
 #include <string_view>
 
+#include "cubin_sections.hpp"
+
 namespace fikit {
 
 namespace {
@@ -75,7 +77,7 @@ class Elf {
             if (!within(at(segment + 8, 8), at(segment + 32, 8), size)) return "ELF segment beyond its end";
         }
         for (uint64_t i = 0; i < count(); ++i)
-            if (type(i) != nothing && !within(at(section(i) + 24, 8), at(section(i) + 32, 8), size))
+            if (!is_empty_section(type(i)) && !within(at(section(i) + 24, 8), at(section(i) + 32, 8), size))
                 return "ELF section beyond its end";
         if (count() > 0 && !is_strings(at(62, 2))) return "ELF image without names of its sections";
         const uint64_t symbols_known = least_symbols();
@@ -86,17 +88,17 @@ class Elf {
         return nullptr;
     }
 
-    static constexpr uint64_t symbols = 2, strings = 3, added = 4, nothing = 8, relocations = 9;
+    static constexpr uint64_t symbols = 2, strings = 3, added = 4, relocations = 9;
     static constexpr uint64_t reserved = 0xff00, cuda = 190;
 
     uint64_t at(uint64_t offset, size_t width) const { return number(image_, offset, width); }
     uint64_t table() const { return at(40, 8); }
     uint64_t count() const { return at(60, 2); }
     uint64_t section(uint64_t index) const { return table() + 64 * index; }
-    uint64_t type(uint64_t index) const { return at(section(index) + 4, 4); }
+    uint32_t type(uint64_t index) const { return static_cast<uint32_t>(at(section(index) + 4, 4)); }
     uint64_t link(uint64_t index) const { return at(section(index) + 40, 4); }
     Bytes bytes(uint64_t index) const {
-        if (type(index) == nothing) return {};
+        if (is_empty_section(type(index))) return {};
         return image_.subspan(at(section(index) + 24, 8), at(section(index) + 32, 8));
     }
     std::string_view name(uint64_t index) const {

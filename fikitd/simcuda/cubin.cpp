@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "cubin_sections.hpp"
 #include "model.hpp"
 
 namespace fikit::sim {
@@ -51,7 +52,7 @@ std::optional<Bytes> part(Bytes bytes, std::uint64_t offset, std::uint64_t lengt
 struct Section {
     Elf64_Shdr header;
     std::string_view name;
-    Bytes content;  // none of a NOBITS section
+    Bytes content;  // none of one that is empty (cubin_sections.hpp)
 };
 
 struct File {
@@ -89,7 +90,7 @@ bool read_tables(Bytes image, File& file, std::string& problem) {
             return false;
         }
         std::optional<Bytes> content = Bytes{};
-        if (section->sh_type != SHT_NOBITS) content = part(image, section->sh_offset, section->sh_size);
+        if (!is_empty_section(section->sh_type)) content = part(image, section->sh_offset, section->sh_size);
         if (!content) {
             problem = "a section lies outside the file";
             return false;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "cubin_sections.hpp"
+
 namespace fikit::shim {
 namespace {
 
@@ -51,7 +53,7 @@ uint64_t elf_bytes(const void* data) {
     for (unsigned i = 0; i < header.e_shnum && header.e_shentsize >= sizeof(Elf64_Shdr); ++i) {
         Elf64_Shdr section;
         memcpy(&section, base + header.e_shoff + uint64_t{header.e_shentsize} * i, sizeof section);
-        if (section.sh_type != SHT_NOBITS) end = std::max(end, section.sh_offset + section.sh_size);
+        if (!is_empty_section(section.sh_type)) end = std::max(end, section.sh_offset + section.sh_size);
     }
     for (unsigned i = 0; i < header.e_phnum && header.e_phentsize >= sizeof(Elf64_Phdr); ++i) {
         Elf64_Phdr segment;

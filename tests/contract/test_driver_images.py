@@ -150,19 +150,56 @@ def test_a_file(cuda: Cuda, fails: Check, tmp_path: object) -> None:
     fails("FILE_NOT_FOUND", cuda.cuModuleLoad, b"/nowhere/at/all")
 
 
-def test_a_cubin_of_another_device(cuda: Cuda, fails: Check) -> None:
+def compiled(text: bytes, *options: bytes) -> bytes:
+    """Machine code from NVRTC."""
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-    _, program = nvrtc.nvrtcCreateProgram(b'extern "C" __global__ void f() {}', b"f.cu", 0, None, None)
-    nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_80"])
+    _, program = nvrtc.nvrtcCreateProgram(text, b"text.cu", 0, None, None)
+    nvrtc.nvrtcCompileProgram(program, len(options), options)
     _, size = nvrtc.nvrtcGetCUBINSize(program)
     image = b" " * size
     nvrtc.nvrtcGetCUBIN(program, image)
+    return image
+
+
+def test_a_cubin_of_another_device(cuda: Cuda, fails: Check) -> None:
+    image = compiled(b'extern "C" __global__ void f() {}', b"--gpu-architecture=sm_80")
     fails("NO_BINARY_FOR_GPU", cuda.cuModuleLoadData, image)
     library = cuda.cuLibraryLoadData(image, [], [], 0, [], [], 0)
     fails("NO_BINARY_FOR_GPU", cuda.cuLibraryGetKernel, library, b"f")
     fails("NO_BINARY_FOR_GPU", cuda.cuLibraryGetModule, library)
     assert cuda.cuLibraryGetKernelCount(library) == 0
     cuda.cuLibraryUnload(library)
+
+
+CALLER = b"""
+__device__ int twice(int);
+__device__ int many[5000];
+extern "C" __global__ void put(int* place, int value) {
+    __shared__ int room[3000];
+    room[value] = value;
+    many[value] = twice(room[value]);
+    *place = many[value];
+}"""
+TWICE = b"__device__ int twice(int value) { return 2 * value; }"
+
+
+def test_machine_code_is_linked(cuda: Cuda, fails: Check) -> None:
+    """Its shared memory and variables have sizes, and nothing in the file."""
+    parts = [compiled(text, b"--gpu-architecture=sm_90", b"-rdc=true") for text in (CALLER, TWICE)]
+    state = cuda.cuLinkCreate(0, [], [])
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_CUBIN
+    if cuda.simulated:
+        fails("NOT_SUPPORTED", cuda.cuLinkAddData, state, kind, parts[0], len(parts[0]), b"", 0, [], [])
+        cuda.cuLinkDestroy(state)
+        return
+    for part in parts:
+        cuda.cuLinkAddData(state, kind, part, len(part), b"", 0, [], [])
+    image, _size = cuda.cuLinkComplete(state)
+    put = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"put")
+    place = cuda.device_words()
+    cuda.launch_function(put, place, ctypes.c_int(21))
+    assert cuda.read(place)[0] == 42
+    cuda.cuLinkDestroy(state)
 
 
 def test_the_linker(cuda: Cuda, fails: Check) -> None:

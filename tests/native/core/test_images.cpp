@@ -220,6 +220,12 @@ void an_elf_image() {
         put(image, lie.at, lie.value);
         CHECK_EQUAL(wrong_with(image), lie.wrong);
     }
+    for (const uint32_t empty : {8u, 0x70000007u, 0x70000009u, 0x7000000au}) {  // as before they are linked
+        image = elf();
+        put(image, section(3) + 4, empty);
+        put(image, section(3) + 32, uint64_t{12000});
+        CHECK_EQUAL(wrong_with(image), "");
+    }
     image = elf();
     put(image, section(2) + 40, 0);  // not the symbols: as in cuBLASLt's kernels
     CHECK_EQUAL(wrong_with(image), "");
