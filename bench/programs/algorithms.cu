@@ -155,15 +155,18 @@ int main() {
     const unsigned* raw = thrust::raw_pointer_cast(in.data());
     thrust::device_vector<unsigned> counts(50), selected(count), number(1);
     with_memory(stream, [&](void* memory, size_t& bytes) {
-        return cub::DeviceHistogram::HistogramEven(memory, bytes, raw, counts.data().get(), 51, 0u, 5000u, count, stream);
+        return cub::DeviceHistogram::HistogramEven(memory, bytes, raw, counts.data().get(), 51, 0u, 5000u, count,
+                                                  stream);
     });
     with_memory(stream, [&](void* memory, size_t& bytes) {
-        return cub::DeviceSelect::If(memory, bytes, raw, selected.data().get(), number.data().get(), count, Odd(), stream);
+        return cub::DeviceSelect::If(memory, bytes, raw, selected.data().get(), number.data().get(), count, Odd(),
+                                     stream);
     });
     thrust::device_vector<Map> made(count);
     thrust::transform(in.begin(), in.end(), made.begin(), Made());
     with_memory(stream, [&](void* memory, size_t& bytes) {
-        return cub::DeviceScan::InclusiveScan(memory, bytes, made.data().get(), made.data().get(), Then(), count, stream);
+        return cub::DeviceScan::InclusiveScan(memory, bytes, made.data().get(), made.data().get(), Then(), count,
+                                              stream);
     });
     CHECK(cudaStreamSynchronize(stream));
     selected.resize(number[0]);
@@ -182,7 +185,9 @@ int main() {
     CHECK(cudaGetLastError());
     const int hits = inside[0];
     const double pi = 4.0 * hits / (32.0 * draws), mean = thrust::reduce(results.begin(), results.end()) / draws;
-    std::printf("cuRAND: %u %u %u %u\n", unsigned(first[0]), unsigned(first[1]), unsigned(first[2]), unsigned(first[3]));
+    std::printf("cuRAND:");
+    for (const unsigned each : first) std::printf(" %u", each);
+    std::printf("\n");
     std::printf("%d %d, %.3f %d\n", hits, std::abs(pi - 3.14159) < 0.01, mean, std::abs(mean - 30100) < 1000);
     CHECK(cudaStreamDestroy(stream));
     std::puts("done");

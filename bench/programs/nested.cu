@@ -1,4 +1,4 @@
-// C++ whose kernels launch kernels: forgotten ones, tails, streams, events; where device code is not linked, the host does.
+// C++ whose kernels launch kernels: forgotten ones, tails, streams, events (the host, where device code is not linked).
 #include <cuda_runtime.h>
 
 #include <cstdio>

@@ -85,7 +85,8 @@ __global__ void histogram(const unsigned* keys, int count, int* out) {
 }
 
 // Tiles of 32 x 32 come in swizzled and go out transposed; what lies outside comes as zero and does not go out.
-__global__ void transpose(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to, int* zeros) {
+__global__ void transpose(const __grid_constant__ CUtensorMap from, const __grid_constant__ CUtensorMap to,
+                          int* zeros) {
     __shared__ alignas(1024) float in[32][32], out[32][32];
     __shared__ Barrier ready;
     if (threadIdx.x == 0) {

@@ -191,7 +191,8 @@ int main() {
 
     // Arrays of each form. The levels of the mipmap hold their number.
     cudaArray_t array[] = {filled(wide, 0, 0, 0), filled(wide, high, 0, cudaArraySurfaceLoadStore),
-                           filled(wide, high, deep, 0), filled(wide, high, deep, cudaArrayLayered | cudaArraySurfaceLoadStore),
+                           filled(wide, high, deep, 0),
+                           filled(wide, high, deep, cudaArrayLayered | cudaArraySurfaceLoadStore),
                            filled(high, high, 6, cudaArrayCubemap), filled(wide, high, 0, cudaArrayTextureGather),
                            filled(wide, high, 0, cudaArraySurfaceLoadStore)};
     cudaMipmappedArray_t mipmap = nullptr;
@@ -227,7 +228,8 @@ int main() {
     const cudaSurfaceObject_t surfaces[] = {surface(array[1]), surface(array[6]), surface(array[3])};
     mirror<<<dim3(wide / 8, high / 8), dim3(8, 8)>>>(surfaces[0], surfaces[1], surfaces[2]);
     CHECK(cudaGetLastError());
-    CHECK(cudaMemcpy2DArrayToArray(array[5], 0, 0, array[6], 0, 0, wide * sizeof(float), high / 2, cudaMemcpyDeviceToDevice));
+    CHECK(cudaMemcpy2DArrayToArray(array[5], 0, 0, array[6], 0, 0, wide * sizeof(float), high / 2,
+                                   cudaMemcpyDeviceToDevice));
     std::vector<float> back(wide * high * deep);
     const size_t row = wide * sizeof(float);
     CHECK(cudaMemcpy2DFromArray(back.data(), row, array[5], 0, 0, row, high, cudaMemcpyDeviceToHost));
@@ -269,7 +271,8 @@ int main() {
     report("variables", static_cast<const float*>(variable), 1, false);
     std::printf("%zu %.0f %.0f, expected 256 9583 28\n", size, floats[0], floats[threads / 2 - 1]);
 
-    for (const Texture one : {whole, parts, around, all.one, all.two, all.three, all.layers, all.cube, all.levels, corners})
+    for (const Texture one : {whole, parts, around, all.one, all.two, all.three, all.layers, all.cube,
+                              all.levels, corners})
         CHECK(cudaDestroyTextureObject(one));
     for (const cudaSurfaceObject_t one : surfaces) CHECK(cudaDestroySurfaceObject(one));
     for (const cudaArray_t one : array) CHECK(cudaFreeArray(one));
