@@ -1,13 +1,16 @@
 // C++ with Thrust, CUB and cuRAND's device functions: sorting, scans, reductions by key, histograms, own operators.
 #include <cuda_runtime.h>
 #include <curand_kernel.h>
+#include <thrust/copy.h>
 #include <thrust/device_vector.h>
+#include <thrust/functional.h>
 #include <thrust/iterator/counting_iterator.h>
 #include <thrust/iterator/zip_iterator.h>
 #include <thrust/reduce.h>
 #include <thrust/sort.h>
 #include <thrust/transform.h>
 #include <thrust/transform_reduce.h>
+#include <thrust/tuple.h>
 #include <thrust/unique.h>
 
 #include <algorithm>
