@@ -197,7 +197,7 @@ class Sessions:
                 self._tell("session_taken_over", session, pid=session.pid)
                 self.on_opened(session)
         for session in [each for each in self.living.values() if each.executor is executor]:
-            if session.session not in there:
+            if session.session not in there and session.session not in attached.ending:
                 left = await trio.to_thread.run_sync(final_accounts.find, self._left, session.session)
                 session.usage = session.usage if left is None else left.usage
                 self._over(session, "ended while the daemon was not connected", 0)
@@ -216,7 +216,7 @@ class Sessions:
                 session.usage, session.gate = now.usage, now.gate
                 session.host_functions, session.missed = now.host_functions, 0
                 continue
-            session.missed += 1
+            session.missed = 0 if session.session in attached.ending else session.missed + 1
             if session.missed >= MISSED_BEATS:
                 self._over(session, "its executor no longer has it", 0)
 

@@ -125,6 +125,8 @@ class AttachedSessions(Answer, tag="attached_sessions", frozen=True):
     beats: Count
     busy_ns: Count
     """Time during which any work was in flight."""
+    ending: list[str] = []
+    """Sessions that are over, whose end is still to be told."""
 
 
 class ReadMemory(Ask, tag="read_memory", frozen=True):

@@ -156,7 +156,6 @@ class ExecutorProcess:
             if error:  # by now all sessions have ended
                 all_ended += self._core.take_ended()
             for ended in all_ended:
-                self._attached.pop(ended.session, None)
                 log.info("session_ended", session=ended.session, reason=ended.reason, error=ended.error)
                 event = m.SessionEnded(
                     session=ended.session,
@@ -170,6 +169,7 @@ class ExecutorProcess:
                 except OSError as refusal:
                     log.error("account_not_left", session=ended.session, reason=str(refusal))
                 await self._tell(event)
+                self._attached.pop(ended.session, None)
             if error:
                 log.error("device_failed", error=error, reason=reason)
                 await self._tell(m.DeviceFailed(error=error, reason=reason))
@@ -223,6 +223,7 @@ class ExecutorProcess:
         return m.Ok(), []
 
     async def _list(self, _: m.ListAttached, __: Wire) -> tuple[m.Answer, list[int]]:
+        attached = list(self._attached)  # before it is asked: who comes meanwhile is not over
         snapshot = await trio.to_thread.run_sync(self._core.snapshot)
         sessions = []
         for state in snapshot.sessions:
@@ -246,12 +247,15 @@ class ExecutorProcess:
                     gate=state.gate,
                 )
             )
-        return (
-            m.AttachedSessions(
-                sessions=sessions, loops=snapshot.loops, beats=snapshot.beats, busy_ns=snapshot.busy_ns
-            ),
-            [],
+        ending = set(attached) - {state.session for state in snapshot.sessions}
+        answer = m.AttachedSessions(
+            sessions=sessions,
+            loops=snapshot.loops,
+            beats=snapshot.beats,
+            busy_ns=snapshot.busy_ns,
+            ending=sorted(ending & set(self._attached)),
         )
+        return answer, []
 
     async def _memory(self, ask: m.ReadMemory, _: Wire) -> tuple[m.Answer, list[int]]:
         free, total = await trio.to_thread.run_sync(self._core.memory_left, ask.limit_bytes, ask.used_bytes)

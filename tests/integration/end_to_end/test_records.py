@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import mmap
 import os
 import random
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -15,6 +17,7 @@ import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
+from tests.integration.end_to_end.conftest import SETTINGS
 from tests.integration.end_to_end.test_faults import subscribe
 
 Connect = Callable[..., fikit.Session]
@@ -132,6 +135,28 @@ def test_a_bad_record_ends_that_session_only(daemon: Daemon, bystander: fikit.Se
 def test_an_impossible_head(daemon: Daemon, bystander: fikit.Session, head: int) -> None:
     tenant = Tenant(daemon)
     tenant.write(padded(header(7)), head)
+    assert "impossible head" in tenant.ended()
+
+
+SLOW_ACCOUNTS = """
+import time
+from fikitd.executor import final_accounts
+leave = final_accounts.leave
+def slowly(*arguments):
+    time.sleep(1)
+    leave(*arguments)
+final_accounts.leave = slowly
+from fikitd.executor.__main__ import main
+main()
+"""
+
+
+def test_a_reason_is_told_however_long_disks_take(stopped_daemon: Daemon) -> None:
+    """The executor has no such session any more and has not said why, for five of its beats."""
+    command = json.dumps([sys.executable, "-P", "-c", SLOW_ACCOUNTS])
+    stopped_daemon.configure(settings=SETTINGS.replace("[executor]", f"[executor]\ncommand = {command}"))
+    tenant = Tenant(stopped_daemon.start())
+    tenant.write(padded(header(7)), 1)
     assert "impossible head" in tenant.ended()
 
 
