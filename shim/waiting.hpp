@@ -14,7 +14,8 @@ struct Patience {
     int64_t spin_again_ns = 0;  // then again; after that asleep until woken
 };
 
-inline constexpr int64_t first_spin_ns = 30'000;  // longer than an idle GPU's launch and synchronise
+inline constexpr int64_t first_spin_ns = 30'000;      // longer than an idle GPU's launch and synchronise
+inline constexpr int64_t query_patience_ns = 20'000;  // a mark behind what is over takes 8 us on an H200
 inline constexpr int64_t least_margin_ns = 100'000, most_margin_ns = 1'000'000;
 inline constexpr int64_t worth_a_sleep_ns = 400'000;
 inline constexpr int64_t too_long_ns = 1'000'000'000;  // what happens 100 us late there does not matter

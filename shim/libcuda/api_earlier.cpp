@@ -36,7 +36,8 @@ CUresult cuGraphKernelNodeGetParams(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS_v1
     if (const CUresult result = fikit::shim::cuGraphKernelNodeGetParams_v2(node, &today);
         result != CUDA_SUCCESS)
         return result;
-    *parameters = {today.func,         today.gridDimX,  today.gridDimY,  today.gridDimZ,
+    const CUfunction function = today.func != nullptr ? today.func : reinterpret_cast<CUfunction>(today.kern);
+    *parameters = {function,           today.gridDimX,  today.gridDimY,  today.gridDimZ,
                    today.blockDimX,    today.blockDimY, today.blockDimZ, today.sharedMemBytes,
                    today.kernelParams, today.extra};
     return CUDA_SUCCESS;

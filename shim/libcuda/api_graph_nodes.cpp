@@ -238,7 +238,11 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARA
     if (node == nullptr || parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const LaunchShape& shape = node->shape;
     *parameters = {};
-    parameters->func = node->function;
+    // The runtime finds its own name for a library's kernel, which is what it launched, by that field alone.
+    if (function_of(node->function)->module->library != nullptr)
+        parameters->kern = reinterpret_cast<CUkernel>(node->function);
+    else
+        parameters->func = node->function;
     parameters->gridDimX = shape.grid[0];
     parameters->gridDimY = shape.grid[1];
     parameters->gridDimZ = shape.grid[2];

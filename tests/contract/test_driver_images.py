@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cuda_calls import KERNELS, SHIM, Alone, Check, Cuda, CudaError
+from cuda_calls import KERNELS, SHIM, Alone, Check, Cuda
 
 IMAGES = Path(__file__).parents[1] / "data/images"
 """KERNELS as the toolkit's fatbinary packs it (13.0), by --compress-mode."""
@@ -168,19 +168,12 @@ def test_a_cubin_of_another_device(cuda: Cuda, fails: Check) -> None:
     fails("NO_BINARY_FOR_GPU", cuda.cuModuleLoadData, compiled(*OF_ANOTHER))
 
 
-def library_of_another_device(cuda: Cuda) -> None:
-    import test_driver_images as images
-
-    code = images.compiled(*images.OF_ANOTHER)
-    library = cuda.cuLibraryLoadData(code, [], [], 0, [], [], 0)
-    print(cuda.result("cuLibraryGetKernel", library, b"f"), cuda.result("cuLibraryGetModule", library))
-    print(cuda.cuLibraryGetKernelCount(library))
+def test_a_library_of_another_device(cuda: Cuda, fails: Check) -> None:
+    library = cuda.cuLibraryLoadData(compiled(*OF_ANOTHER), [], [], 0, [], [], 0)
+    fails("NO_BINARY_FOR_GPU", cuda.cuLibraryGetKernel, library, b"f")
+    fails("NO_BINARY_FOR_GPU", cuda.cuLibraryGetModule, library)
+    assert cuda.cuLibraryGetKernelCount(library) == 0
     cuda.cuLibraryUnload(library)
-
-
-def test_a_library_of_another_device(alone: Alone) -> None:
-    """In a process of its own: an H200's linker misses nothing any more after one."""
-    assert alone(library_of_another_device).split() == ["ERROR_NO_BINARY_FOR_GPU"] * 2 + ["0"]
 
 
 CALLER = b"""
@@ -229,7 +222,7 @@ def test_the_linker(cuda: Cuda, fails: Check) -> None:
     fails("FILE_NOT_FOUND", lambda: add_missing(cuda))
 
 
-def test_what_the_linker_misses_is_not_the_end_of_the_context(cuda: Cuda, fails: Check) -> None:
+def linking_what_is_absent(cuda: Cuda) -> None:
     text = b""".version 7.8
     .target sm_80
     .address_size 64
@@ -238,12 +231,19 @@ def test_what_the_linker_misses_is_not_the_end_of_the_context(cuda: Cuda, fails:
     \0"""
     state = cuda.cuLinkCreate(0, [], [])
     cuda.cuLinkAddData(state, cuda.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"", 0, [], [])
-    # Which of them it is depends on the text (seen on the H200).
-    assert cuda.result("cuLinkComplete", state) in {"ERROR_UNKNOWN", "ERROR_INVALID_SOURCE"}
+    print(cuda.result("cuLinkComplete", state))
     cuda.cuLinkDestroy(state)
     place = cuda.device_words()
     cuda.launch("store", place, ctypes.c_uint32(7))
-    assert cuda.read(place)[0] == 7
+    print(cuda.read(place)[0])
+
+
+def test_what_the_linker_misses_is_not_the_end_of_the_context(alone: Alone) -> None:
+    """In a process of its own: what a linker of an H200 says depends on the wrong images that it had before.
+
+    Then it is UNKNOWN, or nothing is missing to it.
+    """
+    assert alone(linking_what_is_absent).split() == ["ERROR_INVALID_SOURCE", "7"]
 
 
 HEAD = b".version 7.1\n.target sm_80\n.address_size 64\n"
@@ -355,18 +355,26 @@ def test_the_linker_joins_variables(cuda: Cuda) -> None:
         cuda.cuLinkDestroy(state)
 
 
-def test_the_linker_finds_every_variable_once(cuda: Cuda) -> None:
+def linking_without_variables(cuda: Cuda) -> None:
+    import test_driver_images as images
+
+    room = images.LINKED.replace(b".shared", b".extern .shared", 1)
+    other = images.DEFINED.replace(b"later", b"other")
+    missing = ((images.LINKED,), (images.LINKED, other), (room, images.DEFINED))
+    for texts in (*missing, (images.DEFINED, images.DEFINED)):
+        state = images.linker_of(cuda, texts)
+        print(cuda.result("cuLinkComplete", state))
+        cuda.cuLinkDestroy(state)
+
+
+def test_the_linker_finds_every_variable_once(alone: Alone) -> None:
     """Unlike a module that is loaded, where a variable may be declared and nothing more.
 
     An H200 has given either error for the same texts.
     """
-    room = LINKED.replace(b".shared", b".extern .shared", 1)
-    missing = ((LINKED,), (LINKED, DEFINED.replace(b"later", b"other")), (room, DEFINED))
-    for texts in (*missing, (DEFINED, DEFINED)):
-        state = linker_of(cuda, texts)
-        with pytest.raises(CudaError, match=r"INVALID_SOURCE|UNKNOWN"):
-            cuda.cuLinkComplete(state)
-        cuda.cuLinkDestroy(state)
+    results = alone(linking_without_variables).split()
+    assert len(results) == 4
+    assert set(results) <= {"ERROR_INVALID_SOURCE", "ERROR_UNKNOWN"}
 
 
 def add_missing(cuda: Cuda) -> None:

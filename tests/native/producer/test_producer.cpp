@@ -126,6 +126,19 @@ void test_full_ring_and_deadlines() {
     CHECK(executor.header().waiters == 0);
 }
 
+// Who asks of finished work for the first time need not ask again, where the executor answers soon.
+void test_the_first_query() {
+    Double executor;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    bool found = false;
+    for (int turn = 0; turn < 10'000 && !found; ++turn) {
+        CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
+        found = producer->stream_query(0) == status::success;
+    }
+    CHECK(found);
+}
+
 void test_streams_and_events() {
     std::vector<uint16_t> operations;
     Double executor(1 << 17, [&](const fikit_record& record) { operations.push_back(record.op); });
@@ -420,6 +433,7 @@ int main() {
         {"threads and wraps", test_threads_and_wraps},
         {"attributes and limits", test_attributes_and_limits},
         {"full ring and deadlines", test_full_ring_and_deadlines},
+        {"the first query", test_the_first_query},
         {"streams and events", test_streams_and_events},
         {"a wait is spent like those before it", test_a_wait_is_spent_like_those_before_it},
         {"copies", test_copies},
