@@ -94,11 +94,15 @@ native-test: $(VENV)/.installed  ## the native tests alone
 	cmake --build build/release -j $(JOBS)
 	ctest --no-tests=error --test-dir build/release --output-on-failure -j $(JOBS) --timeout 300
 
+# What needs no daemon whose timing is looked at.
+SIDE_BY_SIDE := tests/unit tests/contract
+
 .PHONY: python-test
 python-test: $(VENV)/.installed $(VENV)/.test  ## the Python tests alone (PYTEST="tests/unit -k help")
 	@echo "== Python tests"
 	mkdir -p build
-	$(BIN)/pytest -m "not gpu" $(PYTEST) 2>&1 | tee build/pytest.log
+	$(BIN)/pytest -m "not gpu" $(or $(PYTEST),-n $(JOBS) $(SIDE_BY_SIDE)) 2>&1 | tee build/pytest.log
+	$(if $(PYTEST),,$(BIN)/pytest -m "not gpu" $(SIDE_BY_SIDE:%=--ignore=%) 2>&1 | tee -a build/pytest.log)
 
 # All but the kernels, which are the simulated GPU's affair: PYTEST=tests/contract/test_driver_kernels.py
 SHIM_TESTS := $(filter-out %/test_driver_kernels.py,$(wildcard tests/contract/test_driver_*.py))
@@ -106,7 +110,7 @@ SHIM_TESTS := $(filter-out %/test_driver_kernels.py,$(wildcard tests/contract/te
 .PHONY: shim-test
 shim-test: $(VENV)/.installed $(VENV)/.test  ## the driver's contract, asked of fikitd's libcuda
 	@echo "== the driver's contract through fikitd"
-	FIKIT_TEST_SHIM=1 $(BIN)/pytest $(or $(PYTEST),$(SHIM_TESTS))
+	FIKIT_TEST_SHIM=1 $(BIN)/pytest $(or $(PYTEST),-n $(JOBS) $(SHIM_TESTS))
 
 .PHONY: gpu-test
 gpu-test: $(VENV)/.installed $(VENV)/.test  ## contract, integration and GPU tests on this machine's NVIDIA GPU
