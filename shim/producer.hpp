@@ -146,6 +146,9 @@ class Producer {
                     Reply& log);
     Status link_destroy(uint32_t link);
     Status module_unload(uint32_t module);
+    // The same module and function once more, under the numbers that they have.
+    Status module_renew(std::span<const Part> image, JitOptions options, uint32_t module, Reply& log);
+    Status function_renew(uint32_t module, const char* name, uint32_t function, Reply& reply);
     Status module_global(uint32_t module, const char* name, fikit_reply_module_global& answer);
     Status function_get(uint32_t module, const char* name, uint32_t name_bytes, uint32_t& function,
                         Reply& reply);
@@ -190,6 +193,7 @@ class Producer {
     Status copy_rows_in_parts(uint32_t stream, const fikit_copy_rows& what, uint8_t* host);
     Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
     Status acquire_image(uint64_t bytes, Piece& piece);
+    Status load_as(uint32_t module, std::span<const Part> image, JitOptions options, Reply& log);
     template <class Request>
     Status call_with_image(uint32_t number, Request request, Bytes behind, std::span<const Part> image,
                            Reply& reply);

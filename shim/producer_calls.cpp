@@ -235,15 +235,24 @@ Bytes bytes_of(JitOptions options) { return {options.data(), static_cast<uint32_
 }  // namespace
 
 Status Producer::module_load(std::span<const Part> image, JitOptions options, uint32_t& module, Reply& log) {
+    module = 0;
+    return module_handles_.make(module, [&] { return load_as(module, image, options, log); });
+}
+
+Status Producer::load_as(uint32_t module, std::span<const Part> image, JitOptions options, Reply& log) {
     uint64_t bytes = 0;
     for (const Part& part : image) bytes += part.bytes;
     if (bytes == 0) return status::invalid_value;
-    module = 0;
-    return module_handles_.make(module, [&] {
-        const fikit_request_module_load request = {
-            .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
-        return call_with_image(fikit_call_module_load, request, bytes_of(options), image, log);
-    });
+    const fikit_request_module_load request = {
+        .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
+    return call_with_image(fikit_call_module_load, request, bytes_of(options), image, log);
+}
+
+Status Producer::module_renew(std::span<const Part> image, JitOptions options, uint32_t module, Reply& log) {
+    const fikit_request_module_unload request = {module, 0};
+    Reply none;
+    const Status status = call(fikit_call_module_unload, bytes_of(request), none);
+    return status == status::success ? load_as(module, image, options, log) : status;
 }
 
 Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph, uint32_t conditions) {
@@ -333,6 +342,12 @@ Status Producer::function_get(uint32_t module, const char* name, uint32_t name_b
         const fikit_request_function_get request = {module, function, name_bytes, 0};
         return channel_.call(fikit_call_function_get, bytes_of(request), {name, name_bytes}, reply);
     });
+}
+
+Status Producer::function_renew(uint32_t module, const char* name, uint32_t function, Reply& reply) {
+    const auto name_bytes = static_cast<uint32_t>(strlen(name));
+    const fikit_request_function_get request = {module, function, name_bytes, 0};
+    return channel_.call(fikit_call_function_get, bytes_of(request), {name, name_bytes}, reply);
 }
 
 void Producer::function_forget(uint32_t function) { function_handles_.give_back(function); }

@@ -159,6 +159,8 @@ void Driver::destroy_context(Context& context) {
     std::vector<Image*> own;
     images.each([&](Image& image) {
         if (image.context == &context) own.push_back(&image);
+        // A library's are placed for a device, not for a context: as new in its next primary one.
+        if (image.context == nullptr && context.primary) release_variables(image, context.device);
     });
     for (Image* image : own) release_image(*image);
     release_arrays(*this, context);

@@ -5,6 +5,7 @@
 #include "objects.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
+#include "renewal.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -29,6 +30,7 @@ void end(Context& context) {
     free_textures_of(context);
     free_arrays_of(context);
     free_memory_of(context);
+    if (context.primary) outdate_libraries(*context.device);
 }
 
 // At most one way to wait, and nothing unknown.
@@ -59,6 +61,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = renew_libraries(*device); result != CUDA_SUCCESS) return result;
     __atomic_fetch_add(&device->primary().references, 1u, __ATOMIC_RELAXED);
     *handle = device->primary().handle;
     return CUDA_SUCCESS;

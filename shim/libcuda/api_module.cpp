@@ -14,6 +14,7 @@
 #include "objects.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
+#include "renewal.hpp"
 #include "served.hpp"
 
 namespace fikit::shim {
@@ -65,12 +66,15 @@ bool keep_image(Module& library, const Image& image, const Wish& wish) {
     library.image = image.data;
     library.image_bytes = image.bytes;
     library.options = wish.jit.numbers();
-    if (wish.preserved || process.device_count() == 1) return true;
-    void* const copy = malloc(image.bytes);
-    if (copy != nullptr) memcpy(copy, image.data, image.bytes);
-    library.image = copy;
-    library.owns_image = true;
-    return copy != nullptr;
+    if (!wish.preserved && process.device_count() != 1) {
+        void* const copy = malloc(image.bytes);
+        if (copy == nullptr) return false;
+        memcpy(copy, image.data, image.bytes);
+        library.image = copy;
+        library.owns_image = true;
+    }
+    remember_library(library, wish.preserved || library.owns_image);
+    return true;
 }
 
 CUresult unload(Module* module);
@@ -161,6 +165,7 @@ CUresult unload(Module* module) {
         return CUDA_ERROR_INVALID_HANDLE;
     // The executors free all at the session's end; a handler at exit must not wait for it.
     if (process_is_exiting()) return CUDA_SUCCESS;
+    if (module->library != nullptr) forget_library(*module);
     CUresult result = CUDA_SUCCESS;
     for (Module*& twin : module->twins) {
         if (twin == nullptr || twin == module) continue;

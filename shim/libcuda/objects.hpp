@@ -107,7 +107,9 @@ struct Module {
     const void* image = nullptr;    // likewise
     uint64_t image_bytes = 0;
     bool owns_image = false;
-    JitNumbers options = {};  // likewise
+    bool keeps_image = false;        // it is there as long as this
+    Module* next_library = nullptr;  // of all that keep theirs (renewal.hpp)
+    JitNumbers options = {};         // likewise
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
     Variable* variables = nullptr;

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pytest
 
 SHIM = os.environ.get("FIKIT_TEST_SHIM") == "1"
 KERNELS = b"""
@@ -254,3 +255,15 @@ def open_cuda() -> Cuda:
     cuda = Cuda()
     cuda.start()
     return cuda
+
+
+def compiled(text: bytes, *options: bytes) -> bytes:
+    """Machine code from NVRTC."""
+    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
+    _, program = nvrtc.nvrtcCreateProgram(text, b"text.cu", 0, None, None)
+    (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+    assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS
+    _, size = nvrtc.nvrtcGetCUBINSize(program)
+    image = b" " * size
+    nvrtc.nvrtcGetCUBIN(program, image)
+    return image

@@ -1,14 +1,12 @@
-"""Images: cubins, fat binaries, the linker, and what a function says of itself."""
+"""Images: cubins, fat binaries, libraries, and what a function says of itself."""
 
 import ctypes
 import functools
 import struct
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
-from cuda_calls import KERNELS, SHIM, Alone, Check, Cuda
+from cuda_calls import KERNELS, SHIM, Alone, Check, Cuda, compiled
 
 IMAGES = Path(__file__).parents[1] / "data/images"
 """KERNELS as the toolkit's fatbinary packs it (13.0), by --compress-mode."""
@@ -29,14 +27,7 @@ extern "C" __global__ void nothing() {}
 
 @functools.cache
 def machine_code() -> bytes:
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-    _, program = nvrtc.nvrtcCreateProgram(SOURCE, b"images.cu", 0, None, None)
-    (result,) = nvrtc.nvrtcCompileProgram(program, 1, [b"--gpu-architecture=sm_90"])
-    assert result == nvrtc.nvrtcResult.NVRTC_SUCCESS
-    _, size = nvrtc.nvrtcGetCUBINSize(program)
-    image = b" " * size
-    nvrtc.nvrtcGetCUBIN(program, image)
-    return image
+    return compiled(SOURCE, b"--gpu-architecture=sm_90")
 
 
 def test_kernels_of_a_cubin(cuda: Cuda) -> None:
@@ -108,6 +99,26 @@ def test_a_library_s_module_goes_with_the_library(cuda: Cuda, fails: Check) -> N
     cuda.cuLibraryUnload(library)
 
 
+def resetting(cuda: Cuda) -> None:
+    kept = cuda.CUlibraryOption.CU_LIBRARY_BINARY_IS_PRESERVED
+    library = cuda.cuLibraryLoadData(KERNELS, [], [], 0, [kept], [True], 1)
+    kernel = cuda.cuLibraryGetKernel(library, b"store")
+    for value in (98, 99):
+        place, _ = cuda.cuLibraryGetGlobal(library, b"counter")
+        print(int(cuda.read(place, 1, "uint64")[0]))
+        cuda.cuMemsetD32(place, value, 1)
+        print(int(cuda.read(place, 1, "uint64")[0]))
+        words = cuda.device_words()
+        cuda.launch_function(cuda.cuKernelGetFunction(kernel), words, ctypes.c_uint32(value))
+        print(cuda.read(words)[0])
+        cuda.cuDevicePrimaryCtxReset(cuda.device)
+        cuda.cuCtxSetCurrent(cuda.cuDevicePrimaryCtxRetain(cuda.device))
+
+
+def test_a_library_s_variables_are_as_new_after_a_reset(alone: Alone) -> None:
+    assert alone(resetting).split() == ["7", "98", "98", "7", "99", "99"]
+
+
 @pytest.mark.parametrize(
     ("image", "error"),
     [
@@ -150,17 +161,6 @@ def test_a_file(cuda: Cuda, fails: Check, tmp_path: object) -> None:
     fails("FILE_NOT_FOUND", cuda.cuModuleLoad, b"/nowhere/at/all")
 
 
-def compiled(text: bytes, *options: bytes) -> bytes:
-    """Machine code from NVRTC."""
-    nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
-    _, program = nvrtc.nvrtcCreateProgram(text, b"text.cu", 0, None, None)
-    nvrtc.nvrtcCompileProgram(program, len(options), options)
-    _, size = nvrtc.nvrtcGetCUBINSize(program)
-    image = b" " * size
-    nvrtc.nvrtcGetCUBIN(program, image)
-    return image
-
-
 OF_ANOTHER = b'extern "C" __global__ void f() {}', b"--gpu-architecture=sm_80"
 
 
@@ -174,76 +174,6 @@ def test_a_library_of_another_device(cuda: Cuda, fails: Check) -> None:
     fails("NO_BINARY_FOR_GPU", cuda.cuLibraryGetModule, library)
     assert cuda.cuLibraryGetKernelCount(library) == 0
     cuda.cuLibraryUnload(library)
-
-
-CALLER = b"""
-__device__ int twice(int);
-__device__ int many[5000];
-extern "C" __global__ void put(int* place, int value) {
-    __shared__ int room[3000];
-    room[value] = value;
-    many[value] = twice(room[value]);
-    *place = many[value];
-}"""
-TWICE = b"__device__ int twice(int value) { return 2 * value; }"
-
-
-def test_machine_code_is_linked(cuda: Cuda, fails: Check) -> None:
-    """Its shared memory and variables have sizes, and nothing in the file."""
-    parts = [compiled(text, b"--gpu-architecture=sm_90", b"-rdc=true") for text in (CALLER, TWICE)]
-    state = cuda.cuLinkCreate(0, [], [])
-    kind = cuda.CUjitInputType.CU_JIT_INPUT_CUBIN
-    if cuda.simulated:
-        fails("NOT_SUPPORTED", cuda.cuLinkAddData, state, kind, parts[0], len(parts[0]), b"", 0, [], [])
-        cuda.cuLinkDestroy(state)
-        return
-    for part in parts:
-        cuda.cuLinkAddData(state, kind, part, len(part), b"", 0, [], [])
-    image, _size = cuda.cuLinkComplete(state)
-    put = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"put")
-    place = cuda.device_words()
-    cuda.launch_function(put, place, ctypes.c_int(21))
-    assert cuda.read(place)[0] == 42
-    cuda.cuLinkDestroy(state)
-
-
-def test_the_linker(cuda: Cuda, fails: Check) -> None:
-    state = cuda.cuLinkCreate(0, [], [])
-    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
-    text = KERNELS + b"\0"
-    cuda.cuLinkAddData(state, kind, text, len(text), b"kernels", 0, [], [])
-    image, _size = cuda.cuLinkComplete(state)
-    module = cuda.cuModuleLoadData(image)
-    place = cuda.device_words()
-    cuda.launch_function(cuda.cuModuleGetFunction(module, b"store"), place, ctypes.c_uint32(6))
-    assert cuda.read(place)[0] == 6
-    cuda.cuModuleUnload(module)
-    cuda.cuLinkDestroy(state)
-    fails("FILE_NOT_FOUND", lambda: add_missing(cuda))
-
-
-def linking_what_is_absent(cuda: Cuda) -> None:
-    text = b""".version 7.8
-    .target sm_80
-    .address_size 64
-    .extern .func absent();
-    .visible .entry calls() { call.uni absent, (); ret; }
-    \0"""
-    state = cuda.cuLinkCreate(0, [], [])
-    cuda.cuLinkAddData(state, cuda.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"", 0, [], [])
-    print(cuda.result("cuLinkComplete", state))
-    cuda.cuLinkDestroy(state)
-    place = cuda.device_words()
-    cuda.launch("store", place, ctypes.c_uint32(7))
-    print(cuda.read(place)[0])
-
-
-def test_what_the_linker_misses_is_not_the_end_of_the_context(alone: Alone) -> None:
-    """In a process of its own: what a linker of an H200 says depends on the wrong images that it had before.
-
-    Then it is UNKNOWN, or nothing is missing to it.
-    """
-    assert alone(linking_what_is_absent).split() == ["ERROR_INVALID_SOURCE", "7"]
 
 
 HEAD = b".version 7.1\n.target sm_80\n.address_size 64\n"
@@ -314,76 +244,6 @@ def test_elements_of_arrays(cuda: Cuda) -> None:
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"elements"), place, ctypes.c_uint32(1))
     assert list(cuda.read(place, 4)) == [40, 20, 30, 30]
     assert list(cuda.read(cuda.cuModuleGetGlobal(module, b"list")[0], 4)) == [10, 20, 30, 50]
-
-
-LINKED = b"""
-.extern .global .align 4 .u32 later;
-.shared .align 8 .b8 room[64];
-.visible .entry tell(.param .u64 place)
-{
-    .reg .b32 %value;
-    .reg .b64 %place;
-    ld.param.u64 %place, [place];
-    ld.global.u32 %value, [later];
-    st.shared.u32 [room+60], %value;
-    ld.shared.u32 %value, [room+60];
-    st.global.u32 [%place], %value;
-    ret;
-}
-"""
-
-
-def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
-    """Return a linker that got these texts, whatever it says of them."""
-    state = cuda.cuLinkCreate(0, [], [])
-    for text in texts:
-        whole = HEAD + text + b"\0"
-        kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
-        cuda.result("cuLinkAddData", state, kind, whole, len(whole), b"", 0, [], [])
-    return state
-
-
-def test_the_linker_joins_variables(cuda: Cuda) -> None:
-    weak = DEFINED.replace(b".visible", b".weak")
-    for texts in ((LINKED, DEFINED), (DEFINED, LINKED), (LINKED + DEFINED,), (LINKED, weak)):
-        state = linker_of(cuda, texts)
-        image, _size = cuda.cuLinkComplete(state)
-        tell = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"tell")
-        place = cuda.device_words()
-        cuda.launch_function(tell, place)
-        assert list(cuda.read(place)) == [5]
-        cuda.cuLinkDestroy(state)
-
-
-def linking_without_variables(cuda: Cuda) -> None:
-    import test_driver_images as images
-
-    room = images.LINKED.replace(b".shared", b".extern .shared", 1)
-    other = images.DEFINED.replace(b"later", b"other")
-    missing = ((images.LINKED,), (images.LINKED, other), (room, images.DEFINED))
-    for texts in (*missing, (images.DEFINED, images.DEFINED)):
-        state = images.linker_of(cuda, texts)
-        print(cuda.result("cuLinkComplete", state))
-        cuda.cuLinkDestroy(state)
-
-
-def test_the_linker_finds_every_variable_once(alone: Alone) -> None:
-    """Unlike a module that is loaded, where a variable may be declared and nothing more.
-
-    An H200 has given either error for the same texts.
-    """
-    results = alone(linking_without_variables).split()
-    assert len(results) == 4
-    assert set(results) <= {"ERROR_INVALID_SOURCE", "ERROR_UNKNOWN"}
-
-
-def add_missing(cuda: Cuda) -> None:
-    state = cuda.cuLinkCreate(0, [], [])
-    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
-    try:
-        cuda.cuLinkAddFile(state, kind, b"/nowhere/at/all", 0, [], [])
-    finally:
-        cuda.cuLinkDestroy(state)
 
 
 CROWDED = """.version 8.0

@@ -1,0 +1,147 @@
+"""The linker: what it joins, what it misses, what it makes of machine code."""
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+from cuda_calls import KERNELS, Alone, Check, Cuda, compiled
+from test_driver_images import DEFINED, HEAD
+
+CALLER = b"""
+__device__ int twice(int);
+__device__ int many[5000];
+extern "C" __global__ void put(int* place, int value) {
+    __shared__ int room[3000];
+    room[value] = value;
+    many[value] = twice(room[value]);
+    *place = many[value];
+}"""
+TWICE = b"__device__ int twice(int value) { return 2 * value; }"
+
+
+def test_machine_code_is_linked(cuda: Cuda, fails: Check) -> None:
+    """Its shared memory and variables have sizes, and nothing in the file."""
+    parts = [compiled(text, b"--gpu-architecture=sm_90", b"-rdc=true") for text in (CALLER, TWICE)]
+    state = cuda.cuLinkCreate(0, [], [])
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_CUBIN
+    if cuda.simulated:
+        fails("NOT_SUPPORTED", cuda.cuLinkAddData, state, kind, parts[0], len(parts[0]), b"", 0, [], [])
+        cuda.cuLinkDestroy(state)
+        return
+    for part in parts:
+        cuda.cuLinkAddData(state, kind, part, len(part), b"", 0, [], [])
+    image, _size = cuda.cuLinkComplete(state)
+    put = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"put")
+    place = cuda.device_words()
+    cuda.launch_function(put, place, ctypes.c_int(21))
+    assert cuda.read(place)[0] == 42
+    cuda.cuLinkDestroy(state)
+
+
+def test_the_linker(cuda: Cuda, fails: Check) -> None:
+    state = cuda.cuLinkCreate(0, [], [])
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+    text = KERNELS + b"\0"
+    cuda.cuLinkAddData(state, kind, text, len(text), b"kernels", 0, [], [])
+    image, _size = cuda.cuLinkComplete(state)
+    module = cuda.cuModuleLoadData(image)
+    place = cuda.device_words()
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"store"), place, ctypes.c_uint32(6))
+    assert cuda.read(place)[0] == 6
+    cuda.cuModuleUnload(module)
+    cuda.cuLinkDestroy(state)
+    fails("FILE_NOT_FOUND", lambda: add_missing(cuda))
+
+
+def linking_what_is_absent(cuda: Cuda) -> None:
+    text = b""".version 7.8
+    .target sm_80
+    .address_size 64
+    .extern .func absent();
+    .visible .entry calls() { call.uni absent, (); ret; }
+    \0"""
+    state = cuda.cuLinkCreate(0, [], [])
+    cuda.cuLinkAddData(state, cuda.CUjitInputType.CU_JIT_INPUT_PTX, text, len(text), b"", 0, [], [])
+    print(cuda.result("cuLinkComplete", state))
+    cuda.cuLinkDestroy(state)
+    place = cuda.device_words()
+    cuda.launch("store", place, ctypes.c_uint32(7))
+    print(cuda.read(place)[0])
+
+
+def test_what_the_linker_misses_is_not_the_end_of_the_context(alone: Alone) -> None:
+    """In a process of its own: what a linker of an H200 says depends on the wrong images that it had before.
+
+    Then it is UNKNOWN, or nothing is missing to it.
+    """
+    assert alone(linking_what_is_absent).split() == ["ERROR_INVALID_SOURCE", "7"]
+
+
+LINKED = b"""
+.extern .global .align 4 .u32 later;
+.shared .align 8 .b8 room[64];
+.visible .entry tell(.param .u64 place)
+{
+    .reg .b32 %value;
+    .reg .b64 %place;
+    ld.param.u64 %place, [place];
+    ld.global.u32 %value, [later];
+    st.shared.u32 [room+60], %value;
+    ld.shared.u32 %value, [room+60];
+    st.global.u32 [%place], %value;
+    ret;
+}
+"""
+
+
+def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
+    """Return a linker that got these texts, whatever it says of them."""
+    state = cuda.cuLinkCreate(0, [], [])
+    for text in texts:
+        whole = HEAD + text + b"\0"
+        kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+        cuda.result("cuLinkAddData", state, kind, whole, len(whole), b"", 0, [], [])
+    return state
+
+
+def test_the_linker_joins_variables(cuda: Cuda) -> None:
+    weak = DEFINED.replace(b".visible", b".weak")
+    for texts in ((LINKED, DEFINED), (DEFINED, LINKED), (LINKED + DEFINED,), (LINKED, weak)):
+        state = linker_of(cuda, texts)
+        image, _size = cuda.cuLinkComplete(state)
+        tell = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"tell")
+        place = cuda.device_words()
+        cuda.launch_function(tell, place)
+        assert list(cuda.read(place)) == [5]
+        cuda.cuLinkDestroy(state)
+
+
+def linking_without_variables(cuda: Cuda) -> None:
+    import test_driver_linker as linker
+
+    room = linker.LINKED.replace(b".shared", b".extern .shared", 1)
+    other = linker.DEFINED.replace(b"later", b"other")
+    missing = ((linker.LINKED,), (linker.LINKED, other), (room, linker.DEFINED))
+    for texts in (*missing, (linker.DEFINED, linker.DEFINED)):
+        state = linker.linker_of(cuda, texts)
+        print(cuda.result("cuLinkComplete", state))
+        cuda.cuLinkDestroy(state)
+
+
+def test_the_linker_finds_every_variable_once(alone: Alone) -> None:
+    """Unlike a module that is loaded, where a variable may be declared and nothing more.
+
+    An H200 has given either error for the same texts.
+    """
+    results = alone(linking_without_variables).split()
+    assert len(results) == 4
+    assert set(results) <= {"ERROR_INVALID_SOURCE", "ERROR_UNKNOWN"}
+
+
+def add_missing(cuda: Cuda) -> None:
+    state = cuda.cuLinkCreate(0, [], [])
+    kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+    try:
+        cuda.cuLinkAddFile(state, kind, b"/nowhere/at/all", 0, [], [])
+    finally:
+        cuda.cuLinkDestroy(state)
