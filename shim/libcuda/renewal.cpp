@@ -101,7 +101,7 @@ CUresult renew_libraries(Device& device) {
     for (Module* library = libraries; library != nullptr; library = library->next_library) {
         Module* const module = library->twins[device.ordinal];
         if (module == nullptr || module->wrong != CUDA_SUCCESS) continue;
-        if (const CUresult result = renew(*module); result != CUDA_SUCCESS) return result;
+        module->wrong = renew(*module);  // told when it is used
     }
     return CUDA_SUCCESS;
 }
