@@ -95,8 +95,10 @@ class Supervisor:
         executor = self._living(device, domain) or self._begin(device, domain, uid)
         executor.attaching += 1
         try:
-            with trio.move_on_after(self._settings().start_seconds + STOP_SECONDS):
-                await executor.ready.wait()
+            # One that serves is yielded without a pause, in which it could fail: its successor would be due.
+            if executor.state == "starting":
+                with trio.move_on_after(self._settings().start_seconds + STOP_SECONDS):
+                    await executor.ready.wait()
             if executor.state != "serving":
                 raise Unavailable(
                     f"the executor for GPU {device.index} did not start: {executor.failure or 'no answer'}"

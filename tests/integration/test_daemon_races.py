@@ -28,6 +28,21 @@ async def slowly(self, statements):
     await write(self, statements)
 Store.write = slowly
 """
+FAILS_WHEN_CHOSEN = """
+import trio
+from fikitd.executor.messages import DeviceFailed
+from fikitd.executor.supervisor import Supervisor
+living = Supervisor._living
+def fails_next(self, device, domain):
+    chosen = living(self, device, domain)
+    if chosen is not None and chosen.state == "serving":
+        async def fail():
+            self._on_event(chosen, DeviceFailed(error=700, reason="lost"))
+            chosen.process.send(9)
+        self._nursery.start_soon(fail)
+    return chosen
+Supervisor._living = fails_next
+"""
 SLOW_EXECUTOR = "command = ['/bin/sh', '-c', 'sleep 1; exec \"$@\"', 'sh', "
 
 
@@ -144,3 +159,16 @@ def test_a_kill_outlives_the_daemon(daemon: Daemon, client: Client) -> None:
     daemon.stop(signal.SIGKILL)
     ended = daemon.start().client().ask(p.Wait(job=job)).job
     assert (ended.state, ended.exit_code) == ("killed", 3)
+
+
+def test_a_device_that_fails_as_a_session_comes_is_no_business_of_that_session(
+    stopped_daemon: Daemon,
+) -> None:
+    stopped_daemon.prologue = f"exec({FAILS_WHEN_CHOSEN!r}); "
+    client = stopped_daemon.start().client()
+    opened = []
+    for _ in range(6):  # all but the first come as the device fails, just before they wait or just after
+        opened.append(client.ask(p.OpenSession(name="test")))
+        assert isinstance(opened[-1], p.SessionOpened), opened[-1]
+        assert client.ask(p.Show(target=opened[-1].session)).session.state == "running"
+    assert len({each.session for each in opened}) == len(opened)
