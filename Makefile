@@ -94,15 +94,12 @@ native-test: $(VENV)/.installed  ## the native tests alone
 	cmake --build build/release -j $(JOBS)
 	ctest --no-tests=error --test-dir build/release --output-on-failure -j $(JOBS) --timeout 300
 
-# What needs no daemon whose timing is looked at.
-SIDE_BY_SIDE := tests/unit tests/contract
-
 .PHONY: python-test
 python-test: $(VENV)/.installed $(VENV)/.test  ## the Python tests alone (PYTEST="tests/unit -k help")
 	@echo "== Python tests"
 	mkdir -p build
-	$(BIN)/pytest -m "not gpu" $(or $(PYTEST),-n $(JOBS) $(SIDE_BY_SIDE)) 2>&1 | tee build/pytest.log
-	$(if $(PYTEST),,$(BIN)/pytest -m "not gpu" $(SIDE_BY_SIDE:%=--ignore=%) 2>&1 | tee -a build/pytest.log)
+	$(BIN)/pytest $(if $(PYTEST),-m "not gpu" $(PYTEST),-m "not gpu and not alone" -n $(JOBS)) 2>&1 | tee build/pytest.log
+	$(if $(PYTEST),,$(BIN)/pytest -m "alone and not gpu" 2>&1 | tee -a build/pytest.log)
 
 # All but the kernels, which are the simulated GPU's affair: PYTEST=tests/contract/test_driver_kernels.py
 SHIM_TESTS := $(filter-out %/test_driver_kernels.py,$(wildcard tests/contract/test_driver_*.py))

@@ -48,7 +48,7 @@ def small_traces(path: Path) -> Path:
 
 
 def start(directory: Path, *arguments: str) -> subprocess.Popen[str]:
-    """The demo; what it makes lies in the directory."""
+    """The demo; what it makes lies in the directory, whose path must be short, as those of sockets."""
     (directory / "tmp").mkdir()
     return subprocess.Popen(
         [
@@ -79,8 +79,8 @@ def assert_nothing_is_left(directory: Path) -> None:
             continue
 
 
-def test_the_recorded_workloads(tmp_path: Path) -> None:
-    with start(tmp_path, "--json", "--seconds", "20ms") as demo:
+def test_the_recorded_workloads(place: Path) -> None:
+    with start(place, "--json", "--seconds", "20ms") as demo:
         output, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode == 0, errors
     document = json.loads(output)
@@ -91,33 +91,33 @@ def test_the_recorded_workloads(tmp_path: Path) -> None:
         assert all(value > 0 for value in document[phase].values())
     # An iteration was recorded with 13.06 ms, of which the host pauses for 0.24 ms afterwards.
     assert document["alone"]["hp_p50_ms"] > 12
-    traces = {path.name for path in (tmp_path / "out").iterdir()}
+    traces = {path.name for path in (place / "out").iterdir()}
     assert traces == {"alone-llama1b_decode.json", "alone-gpt2_train.json", "equal.json", "priority.json"}
-    trace = json.loads((tmp_path / "out" / "priority.json").read_text())
+    trace = json.loads((place / "out" / "priority.json").read_text())
     titles = {event["args"]["name"] for event in trace["traceEvents"] if event["name"] == "process_name"}
     assert {"(llama1b_decode, high)", "(gpt2_train, low)"} <= {title[title.find("(") :] for title in titles}
     names = {event["name"] for event in trace["traceEvents"]}
     assert any(name.startswith("nvjet_sm90") for name in names)
-    assert_nothing_is_left(tmp_path)
+    assert_nothing_is_left(place)
 
 
-def test_traces_and_workloads_of_ones_own(tmp_path: Path) -> None:
-    traces = small_traces(tmp_path / "traces.gz")
+def test_traces_and_workloads_of_ones_own(place: Path) -> None:
+    traces = small_traces(place / "traces.gz")
     with start(
-        tmp_path, "--seconds", "5ms", "--traces", str(traces), "--high", "first", "--low", "second"
+        place, "--seconds", "5ms", "--traces", str(traces), "--high", "first", "--low", "second"
     ) as demo:
         output, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode == 0, errors
     lines = output.splitlines()
     assert lines[0].endswith("first (high) beside second (low)")
     assert [line[:14].rstrip() for line in lines[2:]] == ["each alone", "equal priority", "high and low"]
-    assert_nothing_is_left(tmp_path)
+    assert_nothing_is_left(place)
 
 
-def await_work(directory: Path) -> None:
+def await_work(demo: subprocess.Popen[str], directory: Path) -> None:
     """Until a tenant's operations have arrived at the daemon."""
     deadline = time.monotonic() + DEADLINE_SECONDS
-    while time.monotonic() < deadline:
+    while demo.poll() is None and time.monotonic() < deadline:
         for path in (directory / "tmp").glob("fikitd-*/fikitd.sock"):
             try:
                 with Connection(path) as control:
@@ -131,15 +131,15 @@ def await_work(directory: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "exit_code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path: Path, number: int, exit_code: int) -> None:
-    traces = small_traces(tmp_path / "traces.gz")
+def test_ctrl_c_ends_it_at_once_and_leaves_nothing(place: Path, number: int, exit_code: int) -> None:
+    traces = small_traces(place / "traces.gz")
     arguments = ("--seconds", "1h", "--traces", str(traces), "--high", "first", "--low", "second")
-    with start(tmp_path, *arguments) as demo:
-        await_work(tmp_path)
+    with start(place, *arguments) as demo:
+        await_work(demo, place)
         demo.send_signal(number)
         demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode == exit_code
-    assert_nothing_is_left(tmp_path)
+    assert_nothing_is_left(place)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +150,9 @@ def test_ctrl_c_ends_it_at_once_and_leaves_nothing(tmp_path: Path, number: int, 
         (["--traces", "/nonexistent"], 1, "does not exist"),
     ],
 )
-def test_what_there_is_not(tmp_path: Path, arguments: list[str], exit_code: int, said: str) -> None:
-    with start(tmp_path, *arguments) as demo:
+def test_what_there_is_not(place: Path, arguments: list[str], exit_code: int, said: str) -> None:
+    with start(place, *arguments) as demo:
         _, errors = demo.communicate(timeout=DEADLINE_SECONDS)
     assert demo.returncode in {exit_code, 2}
     assert said in errors
-    assert_nothing_is_left(tmp_path)
+    assert_nothing_is_left(place)

@@ -16,6 +16,8 @@ from fikit import protocol as p
 from tests.integration.conftest import DEADLINE_SECONDS, Daemon
 from tests.integration.end_to_end.conftest import CHOICE, PTX, SETTINGS, listener
 
+pytestmark = pytest.mark.alone
+
 Connect = Callable[..., fikit.Session]
 PIECE = 64 << 20
 NOBODY = 65534

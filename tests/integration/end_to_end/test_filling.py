@@ -17,6 +17,8 @@ from fikit import protocol as p
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import CHOICE, PTX, SETTINGS, Served
 
+pytestmark = pytest.mark.alone
+
 Connect = Callable[..., fikit.Session]
 SCALE = 4.0 if CHOICE == "sim" else 1.0
 WHOLE = 132 * 16

@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable
 
 import fikit
+import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import DEADLINE_SECONDS, Daemon
 from tests.integration.end_to_end.conftest import PTX
+
+pytestmark = pytest.mark.alone
 
 Connect = Callable[..., fikit.Session]
 

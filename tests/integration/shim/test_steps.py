@@ -13,6 +13,8 @@ from fikit.unmodified import variables
 from tests.integration.end_to_end.conftest import SETTINGS, Served
 from tests.integration.shim.conftest import DEADLINE_SECONDS, PROGRAMS
 
+pytestmark = pytest.mark.alone
+
 LEAST_NS = 10_000
 STEPS, LAUNCHES = 30, 100
 """Of a step of the program."""

@@ -35,12 +35,14 @@ DAEMON: Final = textwrap.dedent(
 )
 USER: Final = textwrap.dedent(
     """
-    import sys
+    import select, sys
     from fikitctl import own_daemon
     own_daemon._STOP_SECONDS = 0.2
     with own_daemon.own_daemon("sim", [sys.executable, "-c", sys.argv[1]]) as socket:
         print(socket, flush=True)
-        sys.stdin.readline()
+        # No endless wait: a signal just before it would be handled after it.
+        while not select.select([sys.stdin], [], [], 0.05)[0]:
+            pass
     """
 )
 
