@@ -57,13 +57,9 @@ FAMILIES: Final = {
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
-        from importlib.metadata import PackageNotFoundError, version
+        from fikitd import __version__
 
-        try:
-            number = version("fikitd")
-        except PackageNotFoundError:
-            number = "(from its source tree)"
-        click.echo(f"fikitctl {number}")
+        click.echo(f"fikitctl {__version__}")
         ctx.exit()
 
 
