@@ -49,7 +49,7 @@ struct Gating {
     }
     void pass_one(uint32_t number, Nanoseconds now) {
         const scheduling::Decision decision = policy.decide(now);
-        CHECK(decision.verdict != scheduling::Decision::Verdict::wait);
+        CHECK(decision.verdict != scheduling::Verdict::wait);
         gated.gated = true;
         policy.issued(decision.session, gated, now);
         gated.gated = false;

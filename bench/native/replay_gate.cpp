@@ -245,10 +245,11 @@ Nanoseconds Gate::gate(Nanoseconds now) {
         std::any_of(sessions_.begin(), sessions_.end(), [](const Session& each) { return each.waits; });
     if (waits && (!asked_ || again_at_ <= now)) {
         const Decision decision = policy_->decide(now);
-        if (decision.verdict != Decision::Verdict::wait) {
+        if (decision.verdict != scheduling::Verdict::wait) {
             Session& session = sessions_[decision.session];
-            const Nanoseconds cost = issue(
-                session, now, decision.verdict == Decision::Verdict::partition ? decision.partition + 1u : 0);
+            const Nanoseconds cost =
+                issue(session, now,
+                      decision.verdict == scheduling::Verdict::partition ? decision.partition + 1u : 0);
             const Nanoseconds most = policy_->in_flight(now);
             const bool alone = most > settings_.bounds.in_flight;
             return session.unmarked_work >= most / (alone ? 2 : 4) ? cost + mark(session, true) : cost;

@@ -5,17 +5,9 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const cudaError_t error = (call);                                                        \
-        if (error != cudaSuccess) {                                                              \
-            std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error)); \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "checked.hpp"
 
 __device__ int kept = 41;
 

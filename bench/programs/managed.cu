@@ -2,19 +2,11 @@
 #include <cuda_runtime.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <new>
 #include <numeric>
 #include <vector>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const cudaError_t error = (call);                                                        \
-        if (error != cudaSuccess) {                                                              \
-            std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error)); \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "checked.hpp"
 
 // Objects that both sides make, follow and change.
 struct Managed {

@@ -9,14 +9,7 @@
 #include <cstdlib>
 #include <vector>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const cudaError_t error = (call);                                                        \
-        if (error != cudaSuccess) {                                                              \
-            std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error)); \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "checked.hpp"
 
 #define DRIVE(call) CHECK(static_cast<cudaError_t>(call))  // of the driver, whose numbers are the same
 

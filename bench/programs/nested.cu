@@ -2,17 +2,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdio>
-#include <cstdlib>
 #include <vector>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const cudaError_t error = (call);                                                        \
-        if (error != cudaSuccess) {                                                              \
-            std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error)); \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "checked.hpp"
 
 // What launches is written once. It runs in a kernel, or, where there is no device runtime, on the host in one stream.
 #ifdef __CUDACC_RDC__

@@ -11,14 +11,7 @@
 #include <thread>
 #include <vector>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const cudaError_t error = (call);                                                        \
-        if (error != cudaSuccess) {                                                              \
-            std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error)); \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "checked.hpp"
 
 constexpr int count = 1 << 19;  // whole 2 MiB: what lies beside small memory would be shared, too
 constexpr size_t bytes = count * sizeof(int);

@@ -5,19 +5,10 @@
 #include <cuda_runtime.h>
 #include <mma.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <type_traits>
 #include <vector>
 
-#define CHECK(call)                                                                              \
-    do {                                                                                         \
-        const cudaError_t error = (call);                                                        \
-        if (error != cudaSuccess) {                                                              \
-            std::fprintf(stderr, "line %d: %s: %s\n", __LINE__, #call, cudaGetErrorString(error)); \
-            std::exit(1);                                                                        \
-        }                                                                                        \
-    } while (0)
+#include "checked.hpp"
 
 namespace wmma = nvcuda::wmma;
 
@@ -62,29 +53,6 @@ __global__ void fragments(const __half* a, const __half* b, float* c) {
                  : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
                  : "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]), "r"(y[0]), "r"(y[1]));
     for (int i = 0; i < 4; ++i) c[(lane / 4 + i / 2 * 8) * 8 + lane % 4 * 2 + i % 2] = sum[i];
-}
-
-template <typename T>
-T* upload(const std::vector<T>& values) {
-    T* place = nullptr;
-    CHECK(cudaMalloc(&place, values.size() * sizeof(T)));
-    CHECK(cudaMemcpy(place, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice));
-    return place;
-}
-
-// Says how many values differ from those expected, and what they come to.
-template <typename T>
-void report(const char* name, const T* device, const std::vector<T>& expected) {
-    std::vector<T> values(expected.size());
-    CHECK(cudaGetLastError());
-    CHECK(cudaMemcpy(values.data(), device, values.size() * sizeof(T), cudaMemcpyDeviceToHost));
-    int wrong = 0;
-    double sum = 0;
-    for (size_t i = 0; i < values.size(); ++i) {
-        wrong += values[i] != expected[i];
-        sum += static_cast<double>(values[i]) * static_cast<double>(i % 13 + 1);
-    }
-    std::printf("%s: %d wrong, %.0f\n", name, wrong, sum);
 }
 
 template <typename Kind, int depth, typename Stored>

@@ -57,9 +57,13 @@ FAMILIES: Final = {
 
 def _print_version(ctx: click.Context, _parameter: click.Parameter, value: bool) -> None:
     if value:
-        from fikitd import __version__
+        from importlib.metadata import PackageNotFoundError, version
 
-        click.echo(f"fikitctl {__version__}")
+        try:
+            number = version("fikitd")
+        except PackageNotFoundError:
+            number = "(from its source tree)"
+        click.echo(f"fikitctl {number}")
         ctx.exit()
 
 

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
+#include "array_shape.hpp"
+
 namespace fikit {
 namespace {
 
 constexpr uint64_t largest = uint64_t{1} << 47;  // bytes; beyond any device
-
-uint64_t whole(uint64_t size, uint64_t unit) { return (size + unit - 1) / unit * unit; }
 
 }  // namespace
 

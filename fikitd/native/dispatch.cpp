@@ -136,7 +136,7 @@ bool Core::gate() {
     for (;;) {
         const Nanoseconds now = now_;
         const scheduling::Decision decision = policy_->decide(now);
-        if (decision.verdict == scheduling::Decision::Verdict::wait) {
+        if (decision.verdict == scheduling::Verdict::wait) {
             ask_again_at_ = decision.again_at;
             return progress;
         }
@@ -144,7 +144,7 @@ bool Core::gate() {
         const Nanoseconds waited = now - session.head_arrived;
         session.usage.gate_wait_ns += waited;
         if (waited > 1000) ++session.usage.gate_waits;
-        const bool confined = decision.verdict == scheduling::Decision::Verdict::partition;
+        const bool confined = decision.verdict == scheduling::Verdict::partition;
         issue(session, confined ? static_cast<uint8_t>(decision.partition + 1) : whole_gpu);
         // Often enough that the GPU does not run dry, and beside high work to know what is in flight.
         const Nanoseconds most = policy_->in_flight(now);

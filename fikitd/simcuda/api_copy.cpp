@@ -14,8 +14,6 @@ using namespace fikit::sim;
 
 namespace {
 
-enum class Wait : std::uint8_t { yes, no };
-
 void stage(Copy& copy) {
     copy.staged.resize(copy.width * copy.height);
     for (std::size_t row = 0; row < copy.height; ++row) {

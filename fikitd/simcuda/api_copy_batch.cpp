@@ -45,7 +45,7 @@ CUresult copy_batch(CUdeviceptr* to, CUdeviceptr* from, std::size_t* sizes, std:
 }
 
 // Where one end of a copy lies, in the words of CUDA_MEMCPY3D.
-struct End {
+struct Side {
     CUmemorytype type = CU_MEMORYTYPE_UNIFIED;
     CUdeviceptr address = 0;
     CUarray array = nullptr;
@@ -54,7 +54,7 @@ struct End {
 };
 
 // Lengths are in elements where an end is an array; a copy between pointers counts bytes.
-CUresult end_of(const CUmemcpy3DOperand& operand, End& end) {
+CUresult end_of(const CUmemcpy3DOperand& operand, Side& end) {
     if (operand.type == CU_MEMCPY_OPERAND_TYPE_POINTER) {
         end.address = operand.op.ptr.ptr;
         end.pitch = operand.op.ptr.rowLength;
@@ -79,7 +79,7 @@ CUresult copy_operation(const CUDA_MEMCPY3D_BATCH_OP& operation, CUstream stream
     if (!known(operation.srcAccessOrder, operation.flags) || extent.width == 0 || extent.height == 0 ||
         extent.depth == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    End to, from;
+    Side to, from;
     CUresult result = end_of(operation.dst, to);
     if (result == CUDA_SUCCESS) result = end_of(operation.src, from);
     if (result != CUDA_SUCCESS) return result;

@@ -9,8 +9,6 @@ struct Extent2D {
     std::size_t width, height;
 };
 
-enum class Wait : std::uint8_t { no, yes };
-
 CUresult fill(Wait wait, CUstream where, CUdeviceptr address, std::size_t pitch, unsigned value,
               unsigned element, Extent2D size) {
     return with_stream(

@@ -18,15 +18,6 @@ using namespace fikit::sim;
 
 namespace {
 
-template <typename Body>
-CUresult with_memory(Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        for (const auto& device : driver.devices) driver.advance(*device);
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        return body(driver);
-    });
-}
-
 // What a 64-byte handle holds.
 struct Named {
     std::uint64_t magic;

@@ -10,7 +10,6 @@
 
 namespace {
 
-using fikit::sim::ptx::element_bytes;
 using fikit::sim::ptx::swizzle_bytes;
 using Encoded = fikit::sim::ptx::TensorMap;
 
@@ -51,7 +50,7 @@ void give(CUtensorMap* map, const Encoded& encoded) {
 
 bool encode(CUtensorMap* map, const Tensor& tensor, unsigned least_rank, Encoded& encoded) {
     const bool interleaved = tensor.interleave != CU_TENSOR_MAP_INTERLEAVE_NONE;
-    if (map == nullptr || element_bytes(tensor.type) == 0 || tensor.dimensions == nullptr ||
+    if (map == nullptr || fikit::sim::ptx::element_bytes(tensor.type) == 0 || tensor.dimensions == nullptr ||
         tensor.steps == nullptr || tensor.rank < (interleaved && least_rank < 3 ? 3 : least_rank) ||
         tensor.rank > 5 || (tensor.rank > 1 && tensor.strides == nullptr) || !options_fit(tensor)) {
         return false;
@@ -86,7 +85,7 @@ bool encode(CUtensorMap* map, const Tensor& tensor, unsigned least_rank, Encoded
 
 // A row of the box, as it comes to lie in shared memory.
 bool row_fits(const Tensor& tensor, cuuint32_t elements) {
-    const cuuint64_t bytes = cuuint64_t{elements} * element_bytes(tensor.type);
+    const cuuint64_t bytes = cuuint64_t{elements} * fikit::sim::ptx::element_bytes(tensor.type);
     if (tensor.interleave != CU_TENSOR_MAP_INTERLEAVE_NONE) return true;
     const unsigned most = swizzle_bytes(tensor.swizzle);
     return bytes % 16 == 0 && (most == 0 || bytes <= most);

@@ -71,16 +71,6 @@ bool each_mapping(Driver& driver, std::uint64_t address, std::size_t bytes, Visi
     return true;
 }
 
-// Without the sticky error: VMM calls work without a context, but not after a fault.
-template <typename Body>
-CUresult with_memory(Body body) {
-    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
-        for (const auto& device : driver.devices) driver.advance(*device);
-        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        return body(driver);
-    });
-}
-
 std::uint64_t end_of(const Block& block) { return block.address + block.bytes; }
 
 bool aligned(std::size_t value) { return value % model::page == 0; }

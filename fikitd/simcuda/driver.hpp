@@ -246,6 +246,19 @@ CUresult with_driver(Body body) noexcept {
     }
 }
 
+// Calls about memory that needs no context: not after a fault.
+template <typename Body>
+CUresult with_memory(Body body) noexcept {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        for (const auto& device : driver.devices) driver.advance(*device);
+        if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
+        return body(driver);
+    });
+}
+
+// Whether a copy or a fill is over when its call returns.
+enum class Wait : std::uint8_t { no, yes };
+
 // What a call begins with once it is known which context it is about.
 template <typename Body>
 CUresult within(Driver& driver, Context& context, Body body) {

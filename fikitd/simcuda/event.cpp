@@ -19,7 +19,7 @@ struct Named {
 constexpr std::uint64_t event_magic = 0x666b746576656e74;
 static_assert(sizeof(Named) <= CU_IPC_HANDLE_SIZE);
 
-constexpr std::size_t bytes = 4096;
+constexpr std::size_t mark_bytes = 4096;
 
 }  // namespace
 
@@ -28,19 +28,19 @@ SharedEvent::SharedEvent(AddressSpace& space, std::unique_ptr<SharedMemory> memo
 
 SharedEvent::~SharedEvent() {
     space_.unmap(address_, 1);
-    free_addresses(address_, bytes);
+    free_addresses(address_, mark_bytes);
 }
 
 std::shared_ptr<SharedEvent> SharedEvent::map(AddressSpace& space, std::unique_ptr<SharedMemory> memory) {
-    if (!memory || memory->description().bytes != bytes) return nullptr;
-    const std::uint64_t address = reserve_addresses(bytes, bytes, 0);
+    if (!memory || memory->description().bytes != mark_bytes) return nullptr;
+    const std::uint64_t address = reserve_addresses(mark_bytes, mark_bytes, 0);
     if (address == 0) return nullptr;
-    space.map({address, bytes, memory->data(), Access::read_write});
+    space.map({address, mark_bytes, memory->data(), Access::read_write});
     return std::shared_ptr<SharedEvent>(new SharedEvent(space, std::move(memory), address));
 }
 
 std::shared_ptr<SharedEvent> SharedEvent::create(AddressSpace& space) {
-    return map(space, SharedMemory::create({{}, bytes, false}));
+    return map(space, SharedMemory::create({{}, mark_bytes, false}));
 }
 
 CUresult SharedEvent::open(AddressSpace& space, const CUipcEventHandle& handle,

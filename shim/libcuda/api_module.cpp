@@ -147,13 +147,7 @@ CUresult unload_one(Module* module) {
         free(function);
         function = next;
     }
-    for (Variable* variable = module->variables; variable != nullptr;) {
-        Variable* const next = variable->next;
-        Range range;
-        ranges.take(variable->address, Range::Kind::variable, range);
-        delete variable;
-        variable = next;
-    }
+    module->forget_variables();
     if (module->owns_image) free(const_cast<void*>(module->image));
     module->magic = 0;
     delete module;
@@ -193,11 +187,7 @@ void sort_places(Function& function, const fikit_parameter* layout, Function::Pl
 
 // Asks the executor for a kernel. The module's mutex is held.
 CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& function) {
-    struct Answer {
-        fikit_reply_function_get head;
-        fikit_parameter parameter[FIKIT_MAX_PARAMETERS / 4];
-    };
-    auto* const answer = static_cast<Answer*>(malloc(sizeof(Answer)));
+    auto* const answer = static_cast<FunctionAnswer*>(malloc(sizeof(FunctionAnswer)));
     if (answer == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     Reply reply = {answer, sizeof *answer, 0};
     uint32_t number = 0;
@@ -376,6 +366,15 @@ CUresult give_function(Handle* handle, Module* module, const char* name) {
 }
 
 }  // namespace
+
+void Module::forget_variables() {
+    while (Variable* const variable = variables) {
+        Range range;
+        ranges.take(variable->address, Range::Kind::variable, range);
+        variables = variable->next;
+        delete variable;
+    }
+}
 
 CUresult twin_of(Module& module, Device& device, Module*& twin) {
     twin = &module;

@@ -114,6 +114,14 @@ struct Module {
     Function* functions = nullptr;
     Variable* variables = nullptr;
     bool prints = false;  // its image names printf
+
+    void forget_variables();  // the mutex is held, or nobody else knows the module
+};
+
+// What an executor tells of a kernel.
+struct FunctionAnswer {
+    fikit_reply_function_get head;
+    fikit_parameter parameter[FIKIT_MAX_PARAMETERS / 4];
 };
 
 template <class Object, class Handle>

@@ -4,7 +4,6 @@
 
 #include "images.hpp"
 #include "jit.hpp"
-#include "ranges.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -20,10 +19,7 @@ bool is_of_the_program(const void* image) {
 }
 
 CUresult renew(Function& function) {
-    struct {
-        fikit_reply_function_get head;
-        fikit_parameter parameter[FIKIT_MAX_PARAMETERS / 4];
-    } answer;
+    FunctionAnswer answer;
     Reply reply = {&answer, sizeof answer, 0};
     Producer& producer = *function.module->device->producer;
     const Status status =
@@ -44,14 +40,7 @@ CUresult renew(Function& function) {
 CUresult renew(Module& module) {
     const Module& first = *module.library;
     const Locked lock(module.mutex);
-    for (Variable* variable = module.variables; variable != nullptr;) {
-        Variable* const next = variable->next;
-        Range range;
-        ranges.take(variable->address, Range::Kind::variable, range);
-        delete variable;
-        variable = next;
-    }
-    module.variables = nullptr;
+    module.forget_variables();
     const Image image = {.data = first.image, .bytes = first.image_bytes};
     const Device& device = *module.device;
     const UsefulParts useful(image,

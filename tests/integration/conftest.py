@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -162,13 +163,19 @@ class Daemon:
         assert self.stop() == 0, self.log.read_text()
 
 
-@pytest.fixture
-def place() -> Iterator[Path]:
+@contextmanager
+def new_place() -> Iterator[Path]:
     """A directory that every user may enter."""
     directory = Path(tempfile.mkdtemp(prefix="fikitd-test-"))
     directory.chmod(0o755)
     yield directory
     shutil.rmtree(directory)
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with new_place() as directory:
+        yield directory
 
 
 @pytest.fixture

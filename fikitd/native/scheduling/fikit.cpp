@@ -7,8 +7,6 @@
 
 namespace fikit::scheduling {
 
-using Verdict = Decision::Verdict;
-
 void Fikit::enlist(unsigned session, Nanoseconds now) {
     for (unsigned number = 0; number < predictors; ++number) {
         if ((used_ >> number & 1) != 0) continue;

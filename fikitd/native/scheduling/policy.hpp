@@ -38,8 +38,9 @@ struct Work {
     Nanoseconds block = 0;     // duration of one block, from `longest`: what it may delay others by
 };
 
+enum class Verdict : uint8_t { wait, whole, partition };
+
 struct Decision {
-    enum class Verdict : uint8_t { wait, whole, partition };
     Verdict verdict = Verdict::wait;
     uint8_t session = 0;
     uint8_t partition = 0;  // index into Bounds::partitions

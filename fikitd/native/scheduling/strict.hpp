@@ -22,7 +22,6 @@ class Strict final : public Levels {
     explicit Strict(const Bounds& bounds) : Levels(bounds) {}
 
     Decision decide(Nanoseconds now) override {
-        using Verdict = Decision::Verdict;
         Decision answer, choice;
         if (waiting_ == 0) return answer;
         bool blocked = levels_[highest_level].in_flight > 0 || high_elsewhere_;
@@ -51,7 +50,6 @@ class Strict final : public Levels {
 
     // May the head of `session` go now, and where? `saved_up`: only because its level has saved up for it.
     Decision place(unsigned session, bool blocked, Nanoseconds now, bool& saved_up) {
-        using Verdict = Decision::Verdict;
         const Work& work = sessions_[session].head;
         const bool beside = beside_high(now);
         const bool confine = beside && !work.whole && (!work.known || work.block > bounds_.partition_block);

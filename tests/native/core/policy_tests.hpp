@@ -6,7 +6,7 @@
 
 namespace fikit::test {
 
-using Verdict = scheduling::Decision::Verdict;
+using Verdict = scheduling::Verdict;
 constexpr Nanoseconds us = 1000, ms = 1'000'000;
 
 inline scheduling::Bounds with_partitions() {

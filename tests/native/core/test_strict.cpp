@@ -14,7 +14,6 @@ using namespace fikit::test;
 
 namespace {
 
-using Verdict = Decision::Verdict;
 constexpr Nanoseconds us = 1000, ms = 1'000'000;
 
 Work known(Nanoseconds expected, Nanoseconds block = 5 * us) {
