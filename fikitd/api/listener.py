@@ -95,17 +95,18 @@ class Listener:
         except OSError:
             stream.close()
             return
-        if self._held[peer.uid] >= settings.max_connections_per_user:
+        counted = peer.pid != os.getpid()  # the watchdog's is ours: no user's connections may keep it out
+        if counted and self._held[peer.uid] >= settings.max_connections_per_user:
             limit = settings.max_connections_per_user
             refuse(stream, f"user {peer.tenant} has {limit} connections, the most one may have")
             return
-        self._held[peer.uid] += 1
+        self._held[peer.uid] += counted
         try:
             await Connection(stream, self._daemon, peer).serve()
         except Exception:
             self._log.exception("connection_failed", uid=peer.uid)
         finally:
-            self._held[peer.uid] -= 1
+            self._held[peer.uid] -= counted
             if not self._held[peer.uid]:
                 del self._held[peer.uid]
 

@@ -134,7 +134,9 @@ def test_second_sigterm_ends_jobs_and_executors(stopped_daemon: Daemon) -> None:
     assert again.ask(p.Show(target=job.job)).job.state == "killed"
 
 
-def test_watchdog_is_fed(stopped_daemon: Daemon) -> None:
+def test_watchdog_is_fed_whatever_connections_a_user_holds(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 2"))
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notified:
         place = stopped_daemon.place / "watched"
         notified.bind(str(place))
@@ -144,9 +146,13 @@ def test_watchdog_is_fed(stopped_daemon: Daemon) -> None:
             env={**stopped_daemon.environment(), "NOTIFY_SOCKET": str(place), "WATCHDOG_USEC": "400000"},
             stderr=subprocess.DEVNULL,
         )
-        heard = [notified.recv(4096) for _ in range(3)]
-    assert heard[0].startswith(b"READY=1")
-    assert all(message.startswith(b"WATCHDOG=1") for message in heard[1:])
+        assert notified.recv(4096).startswith(b"READY=1")
+        assert notified.recv(4096).startswith(b"WATCHDOG=1")
+        held = [stopped_daemon.client() for _ in range(2)]
+        assert stopped_daemon.client(hello=False).receive()[1].code == "quota"
+        for _ in range(3):
+            assert notified.recv(4096).startswith(b"WATCHDOG=1")
+        held[0].close()
 
 
 def test_socket_activation(stopped_daemon: Daemon) -> None:
