@@ -74,7 +74,8 @@ def lock(directories: Directories, *, with_socket: bool) -> list[int]:
             owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
             used = directories.socket if path == beside_socket else path.parent
             raise AlreadyRunningError(f"another fikitd (pid {owner}) uses the {what} {used}") from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        pid = str(os.getpid()).encode()
+        os.pwrite(descriptor, pid, 0)  # over what is there: a full disk has room for that
+        os.ftruncate(descriptor, len(pid))
         held.append(descriptor)
     return held

@@ -184,13 +184,15 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":
             raise damage(found)
-        steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
-        script = "".join([*steps, SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION};"])
-        connection.executescript(f"BEGIN; {script} COMMIT;")
         with closing(sqlite3.connect(":memory:")) as model:
             model.executescript(SCHEMA)
-            if missing := columns(model) - columns(connection):
-                raise damage(f"it lacks {missing}")
+            wanted = columns(model)
+        if version < SCHEMA_VERSION or wanted - columns(connection):  # else a full disk will do
+            steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
+            script = "".join([*steps, SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION};"])
+            connection.executescript(f"BEGIN; {script} COMMIT;")
+        if missing := wanted - columns(connection):
+            raise damage(f"it lacks {missing}")
     except BaseException:
         connection.close()
         raise

@@ -191,6 +191,28 @@ def test_full_disk_refuses_and_keeps(stopped_daemon: Daemon, small_disk: Path) -
     assert again.ask(p.Show(target=kept.job)).job.state == "finished"
 
 
+def test_a_daemon_starts_on_a_full_disk(stopped_daemon: Daemon, small_disk: Path) -> None:
+    client = stopped_daemon.start().client()
+    over, runs = (
+        client.ask(p.Submit(command=["/bin/sleep", seconds], environment={}, directory="/")).job.job
+        for seconds in ("0", "1000")
+    )
+    session = client.ask(p.OpenSession(name="kept")).session
+    assert client.ask(p.Wait(job=over)).job.state == "finished"
+    while client.ask(p.Show(target=runs)).job.pid is None:
+        pass
+    filler = fill(small_disk)
+    stopped_daemon.stop(signal.SIGKILL)
+    again = stopped_daemon.start().client()
+    assert [each.session for each in again.ask(p.ListSessions()).sessions] == [session]
+    assert [again.ask(p.Show(target=each)).job.state for each in (over, runs)] == ["finished", "running"]
+    assert again.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).code == "unavailable"
+    assert again.ask(p.Kill(target=runs, signal=9)) == p.Done()
+    assert again.ask(p.Wait(job=runs)).job.exit_code == 137
+    filler.unlink()
+    assert isinstance(again.ask(p.OpenSession(name="room")), p.SessionOpened)
+
+
 def test_restart_under_load(daemon: Daemon) -> None:
     for _ in range(3):
         client = daemon.client()
