@@ -182,7 +182,7 @@ class Daemon:
     def place_job(self, job: Job) -> DeviceSpec:
         """The GPU that has room for a job now; of several, which all must have it, the first.
 
-        Raises QuotaReached.
+        Raises QuotaReached, NotFound.
         """
         granted = allowance(self.configuration, job.tenant, str(job.uid))
         asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]

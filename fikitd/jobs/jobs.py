@@ -17,11 +17,11 @@ from fikit.protocol import Usage
 from msgspec.structs import replace
 
 from fikitd.device import DeviceSpec
-from fikitd.errors import QuotaReached, Unavailable
+from fikitd.errors import NotFound, QuotaReached, Unavailable
 from fikitd.events import Events
 from fikitd.jobs.model import Job, State
 from fikitd.jobs.records import LAST_JOB, JobRecords, saving
-from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_foreground, foreground_process
+from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_group, process_of
 from fikitd.launch import EndedAtOnce
 from fikitd.placement import MachineFull
 from fikitd.process_times import start_time
@@ -89,6 +89,17 @@ class Jobs(JobRecords):
     async def submit(self, draft: Job, command: list[str], environment: dict[str, str]) -> Job:
         """Queue a job; its number is decided here. Raises Unavailable when it cannot be kept."""
         job = replace(draft, number=self.next_number(), submitted_unix=time.time())
+        self.coming[job.uid] += 1
+        try:
+            await self._write_down(job, command, environment)
+        finally:
+            self.coming[job.uid] -= 1
+        self.keep(job)
+        self._tell("job_submitted", job, command=job.command[0])
+        self.wake()
+        return job
+
+    async def _write_down(self, job: Job, command: list[str], environment: dict[str, str]) -> None:
         if not job.foreground:
             await self._processes.prepare(job, command, {**environment, "FIKIT_JOB": job.job})
         try:
@@ -98,10 +109,6 @@ class Jobs(JobRecords):
         except Unavailable:
             await self._processes.remove(job)
             raise
-        self.keep(job)
-        self._tell("job_submitted", job, command=job.command[0])
-        self.wake()
-        return job
 
     # --- starting --------------------------------------------------------------------------------
 
@@ -111,26 +118,34 @@ class Jobs(JobRecords):
             key=lambda job: (job.priority, job.number),
         )
         blocked: set[tuple[int, ...]] = set()
+        running = self._running()
         for number in [job.number for job in waiting]:
             job = self.known.get(number)  # as it is by now: those before it have been started meanwhile
             if job is None or job.state != "queued" or job.gpus in blocked or not self.admits():
                 continue
-            running = sum(other.state in ("running", "paused") for other in self.known.values())
             if running >= self.max_running():
-                self.keep(replace(job, reason=f"{running} jobs run, the most that may"), quietly=True)
+                self._waits(job, f"{running} jobs run, the most that may")
                 continue
             try:
                 device = self._place(job)
-            except QuotaReached as refusal:
+            except (QuotaReached, NotFound) as refusal:  # its GPU may be gone since: it may come back
                 if isinstance(refusal, MachineFull):
                     blocked.add(job.gpus)
-                self.keep(replace(job, reason=refusal.message), quietly=True)
+                self._waits(job, refusal.message)
                 continue
             self.starting.add(job.number)
             try:
                 await self._start(job, device)
             finally:
                 self.starting.discard(job.number)
+            running = self._running()
+
+    def _running(self) -> int:
+        return sum(job.state in ("running", "paused") for job in self.known.values())
+
+    def _waits(self, job: Job, reason: str) -> None:
+        if job.reason != reason:
+            self.keep(replace(job, reason=reason), quietly=True)
 
     async def _start(self, job: Job, device: DeviceSpec) -> None:
         def started(queued: Job) -> Job:
@@ -153,12 +168,15 @@ class Jobs(JobRecords):
         self.keep(running)
         self._tell("job_started", running)
         if not job.foreground:
-            try:
-                self._follow(running, await self._processes.start(running))
-            except EndedAtOnce:
-                await self._end(running.number, await self._processes.ending(running))
-            except OSError as error:
-                await self._end(running.number, Ending(None, f"cannot start its runner: {error}"), "failed")
+            await self._start_runner(running)
+
+    async def _start_runner(self, job: Job) -> None:
+        try:
+            self._follow(job, await self._processes.start(job))
+        except EndedAtOnce:
+            await self._end(job.number, await self._processes.ending(job))
+        except OSError as error:
+            await self._end(job.number, Ending(None, f"cannot start its runner: {error}"), "failed")
 
     async def _take_over(self, job: Job) -> None:
         """A job that an earlier daemon left unfinished."""
@@ -166,7 +184,10 @@ class Jobs(JobRecords):
             if job.foreground:
                 await self._end(job.number, Ending(None, "its caller went away"), "killed")
             return
-        process = foreground_process(job) if job.foreground else await self._processes.find(job)
+        if not job.foreground and not await self._processes.has_had_runner(job):
+            await self._start_runner(job)  # the daemon was killed before it did
+            return
+        process = process_of(job) if job.foreground else await self._processes.find(job)
         if process is not None:
             self._tell("job_taken_over", job, pid=job.pid)
             self._follow(job, process)
@@ -189,6 +210,9 @@ class Jobs(JobRecords):
             nursery.cancel_scope.cancel()
         self._followed.pop(job.number, None)
         process.close()
+        if not job.foreground and (other := await self._processes.find(job)) is not None:
+            self._follow(job, other)  # one that an earlier daemon had started came first after all
+            return
         if job.foreground:
             known = self.known.get(job.number)
             reported = known is None or known.over or job.number in self._abandoned
@@ -199,10 +223,10 @@ class Jobs(JobRecords):
 
     async def _learn_pid(self, job: Job) -> None:
         try:
-            pid = await self._processes.started(job)
+            pid, began = await self._processes.started(job)
         except OSError:
             return  # its directory is gone
-        self.keep(replace(self.known[job.number], pid=pid))
+        self.keep(replace(self.known[job.number], pid=pid, pid_started=began))
         self.unsaved.add(job.number)
         await self._processes.weigh_at_start(self.known[job.number])
 
@@ -274,22 +298,20 @@ class Jobs(JobRecords):
             return
         process = self._followed.get(job.number)
         if job.foreground and process is not None:
-            self._nursery.start_soon(self._end_foreground, job.number, number, grace_ms)
+            self._end_process(process_of(self.known[job.number]), number, grace_ms)
         elif job.foreground:
             await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")
         else:
-            await self._processes.kill(job, number, grace_ms)
+            try:
+                await self._processes.kill(job, number, grace_ms)
+            except Unavailable:  # its directory is gone, and with it the way to its runner
+                if (command := process_of(self._now(job))) is None:
+                    raise
+                self._end_process(command, number, grace_ms)
 
-    async def _end_foreground(self, number: int, signal_number: int, grace_ms: int) -> None:
-        process = foreground_process(self.known[number])
-        if process is None:
-            return
-        with trio.CancelScope() as scope:
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(end_foreground, process, signal_number, grace_ms)
-                await process.wait()
-                scope.cancel()
-        process.close()
+    def _end_process(self, process: Process | None, number: int, grace_ms: int) -> None:
+        if process is not None:
+            self._nursery.start_soon(end_group, process, number, grace_ms)
 
     async def set_paused(self, job: Job, paused: bool) -> None:
         """Pause or resume every session of the job, and those it will open. Raises Unavailable."""

@@ -51,7 +51,7 @@ class Job(Struct, frozen=True, kw_only=True):
     state: State = "queued"
     pid: int | None = None
     pid_started: int | None = None
-    """Clock ticks after boot at which ``pid`` began: with it, the identity of a foreground job's process."""
+    """Clock ticks after boot at which ``pid`` began: with it, the identity of the job's process."""
     kill_asked: bool = False
     exit_code: int | None = None
     reason: str = ""

@@ -6,6 +6,7 @@ and written by ``settle`` later; until then the runner's exit file says the same
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -34,6 +35,8 @@ class JobRecords:
         self.unsaved: set[int] = set()
         self.starting: set[int] = set()
         """Admitted, and not yet running."""
+        self.coming: Counter[int] = Counter()
+        """How many of each user are being written down, and so not yet known."""
         self.keep_ended: Callable[[], int] = lambda: 1000
 
     async def load(self) -> None:
@@ -47,7 +50,7 @@ class JobRecords:
                 await self._processes.remove(job)
         statement = "SELECT value FROM settings WHERE name=?"
         highest = await self._store.readable(statement, lambda row: int(row[0]), (LAST_JOB,))
-        self._next = 1 + max([0, *highest, *self.known])
+        self._next = 1 + max([await self._processes.highest(), *highest, *self.known])
 
     def find(self, job: str) -> Job | None:
         """A job by its identifier."""

@@ -11,7 +11,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from fikit.protocol import priority_level
 from fikitd.errors import Unavailable
 from fikitd.file_watch import FileWatch
 from fikitd.jobs import files
-from fikitd.jobs.model import Job
+from fikitd.jobs.model import Job, job_number
 from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
 from fikitd.niceness import nice_of, set_nice
 from fikitd.process_times import start_time
@@ -78,23 +78,42 @@ class JobProcesses:
             raise Unavailable(f"cannot write the job's directory: {error}", "free disk space") from None
 
     async def left(self, known: Collection[int]) -> list[Job]:
-        """The jobs of the directories that are none of the known, as far as those tell."""
+        """The jobs of the directories that are none of the known, as far as those tell.
+
+        One that a daemon was killed over before it said what to run is removed.
+        """
 
         def look() -> list[Job]:
             found = []
-            for directory in self._directory.glob("job-*"):
+            for number, directory in self._directories():
+                if number in known:
+                    continue
+                begun = any((directory / name).exists() for name in (files.LOCK, files.STARTED, files.EXIT))
+                if not begun and not (directory / files.SPEC).exists():
+                    shutil.rmtree(directory, ignore_errors=True)
+                    continue
                 spec = files.read(directory / files.SPEC) or {}
                 try:
                     job = msgspec.convert(spec.get("record"), Job)
                 except msgspec.ValidationError:
                     continue
-                if job.job != directory.name or job.number in known:
-                    continue
-                begun = any((directory / name).exists() for name in (files.LOCK, files.STARTED, files.EXIT))
-                found.append(job.moved("running", gpu=job.gpu_asked or 0) if begun else job)
+                if job.job == directory.name:
+                    found.append(job.moved("running", gpu=job.gpu_asked or 0) if begun else job)
             return found
 
         return sorted(await trio.to_thread.run_sync(look), key=lambda job: job.number)
+
+    async def highest(self) -> int:
+        """The highest number that a directory has, whatever it holds; 0: there is none."""
+        return await trio.to_thread.run_sync(
+            lambda: max((each for each, _ in self._directories()), default=0)
+        )
+
+    def _directories(self) -> Iterator[tuple[int, Path]]:
+        for directory in self._directory.glob("job-*"):
+            number = job_number(directory.name)
+            if number is not None and directory.is_dir():
+                yield number, directory
 
     async def start(self, job: Job) -> Process:
         """Start the runner. Raises OSError; EndedAtOnce when it ran and is over."""
@@ -143,15 +162,23 @@ class JobProcesses:
         except OSError:
             return None
 
-    async def started(self, job: Job) -> int:
-        """The pid of the command, once it runs. Raises OSError."""
+    async def has_had_runner(self, job: Job) -> bool:
+        """Whether one has come so far as to lock the job's directory; or there is none to start it with."""
+        place = self.place(job)
+        return await trio.to_thread.run_sync(
+            lambda: (place / files.LOCK).exists() or not (place / files.SPEC).exists()
+        )
+
+    async def started(self, job: Job) -> tuple[int, int | None]:
+        """The pid of the command, once it runs, and when it began. Raises OSError."""
         path = self.place(job) / files.STARTED
         with await patiently(lambda: FileWatch(self.place(job))) as watch:
             while (found := await patiently(lambda: files.read(path))) is None:
                 await watch.changed()
         if not isinstance(pid := found.get("pid"), int):
             raise OSError(errno.EINVAL, "it names no process", str(path))
-        return pid
+        began = found.get("began")
+        return pid, began if isinstance(began, int) else None
 
     async def ending(self, job: Job) -> Ending:
         """What the runner, which has ended, wrote down."""
@@ -168,9 +195,11 @@ class JobProcesses:
 
     def _end_orphan(self, job: Job) -> None:
         """A job that is over holds nothing: its runner cannot end what is left of the command any more."""
+        pid, began = job.pid, job.pid_started
         with suppress(OSError):
-            started = files.read(self.place(job) / files.STARTED) or {}
-            pid, began = started.get("pid"), started.get("began")
+            if started := files.read(self.place(job) / files.STARTED):
+                pid, began = started.get("pid"), started.get("began")
+        with suppress(OSError):
             if isinstance(pid, int) and began is not None and start_time(pid) == began:
                 os.killpg(pid, signal.SIGKILL)
 
@@ -186,8 +215,8 @@ class JobProcesses:
         await trio.to_thread.run_sync(lambda: shutil.rmtree(self.place(job), ignore_errors=True))
 
 
-def foreground_process(job: Job) -> Process | None:
-    """A foreground job's process, if it is still the one that was reported."""
+def process_of(job: Job) -> Process | None:
+    """A job's own process, if it is still the one that was reported."""
     if job.pid is None or (process := Process.by_pid(job.pid)) is None:
         return None
     if start_time(job.pid) == job.pid_started:
@@ -196,8 +225,28 @@ def foreground_process(job: Job) -> Process | None:
     return None
 
 
-async def end_foreground(process: Process, number: int, grace_ms: int) -> None:
-    """Signal a foreground job's process; SIGKILL after the grace. Return at once when it has ended."""
-    process.send(number)
-    await trio.sleep(grace_ms / 1000)
-    process.send(signal.SIGKILL)
+async def end_group(process: Process, number: int, grace_ms: int) -> None:
+    """Signal what it leads; SIGKILL after the grace, and for what is left at its own end. Closes it."""
+    send = group_signal(process)
+    send(number)
+    with trio.move_on_after(grace_ms / 1000):
+        await process.wait()
+    send(signal.SIGKILL)
+    process.close()
+
+
+def group_signal(process: Process) -> Callable[[int], None]:
+    """Sends a signal to its process group, as a job's is; to itself alone where it leads none."""
+    try:
+        leads = os.getpgid(process.pid) == process.pid
+    except ProcessLookupError:
+        leads = False
+
+    def send(number: int) -> None:
+        with suppress(ProcessLookupError, PermissionError):  # it has ended, or become another user's
+            if leads:
+                os.killpg(process.pid, number)
+            else:
+                process.send(number)
+
+    return send

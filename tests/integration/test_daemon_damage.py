@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
 import socket
 import sqlite3
@@ -236,26 +237,75 @@ def test_a_job_s_files_that_tell_nothing(stopped_daemon: Daemon) -> None:
     assert again.ask(p.Wait(job=runs)).job.exit_code == 137
 
 
+UNREACHABLE = """
+from fikitd.errors import Unavailable
+from fikitd.jobs.jobs import Jobs
+kill = Jobs.kill
+async def kill_but_the_first(self, job, number, grace_ms):
+    if job.number == 1:
+        raise Unavailable("out of reach")
+    await kill(self, job, number, grace_ms)
+Jobs.kill = kill_but_the_first
+"""
+
+
 def test_a_job_that_cannot_be_ended_keeps_no_other_from_its_end(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = f"exec({UNREACHABLE!r}); "
     client = stopped_daemon.start().client()
     submit = p.Submit(command=["/bin/sh", "-c", "sleep 1000"], environment={}, directory="/")
     jobs = [client.ask(submit).job.job for _ in range(2)]
     for job in jobs:
         while client.ask(p.Show(target=job)).job.pid is None:
             pass
-    out_of_reach, other = (client.ask(p.Show(target=job)).job.pid for job in jobs)
-    gone = os.pidfd_open(other)
-    held = stopped_daemon.place / "state" / "jobs" / jobs[0]
-    held.rename(held.with_name("elsewhere"))
+    gone = os.pidfd_open(client.ask(p.Show(target=jobs[1])).job.pid)
     assert stopped_daemon.stop() == 0, stopped_daemon.log.read_text()
     assert select.select([gone], [], [], 0)[0]
     os.close(gone)
     assert '"job_not_ended"' in stopped_daemon.log.read_text()
-    held.with_name("elsewhere").rename(held)
+    stopped_daemon.prologue = ""
     again = stopped_daemon.start().client()
     assert again.ask(p.Kill(target=jobs[0], signal=9)) == p.Done()
     assert again.ask(p.Wait(job=jobs[0])).job.state == "killed"
-    assert not Path(f"/proc/{out_of_reach}").exists()
+
+
+def test_a_job_whose_directory_is_gone_is_killed_all_the_same(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    stubborn = "trap 'echo asked > {0}/asked' TERM; echo up > {0}/up; while :; do sleep 1000; done"
+    script = stubborn.format(stopped_daemon.place)
+    request = p.Submit(
+        command=["/bin/sh", "-c", script], environment={"PATH": os.environ["PATH"]}, directory="/"
+    )
+    job = client.ask(request).job.job
+    while (pid := client.ask(p.Show(target=job)).job.pid) is None:
+        pass
+    while not (stopped_daemon.place / "up").exists():
+        pass
+    shutil.rmtree(stopped_daemon.place / "state" / "jobs")
+    assert client.ask(p.Kill(target=job, grace_ms=500)) == p.Done()
+    assert client.ask(p.Wait(job=job)).job.state == "killed"
+    assert (stopped_daemon.place / "asked").exists()
+    assert not Path(f"/proc/{pid}").exists()
+    assert client.ask(request).code == "unavailable"
+    (stopped_daemon.place / "state" / "jobs").mkdir()
+
+
+def test_a_queued_job_whose_gpu_is_gone_waits_for_it(stopped_daemon: Daemon) -> None:
+    stopped_daemon.configure("[jobs]\nmax_running = 1\n")
+    client = stopped_daemon.start(FIKIT_SIM_DEVICES="2").client()
+    runs = client.ask(p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")).job.job
+    request = p.Submit(command=["/bin/true"], environment={}, directory="/", gpus=[1])
+    waits = client.ask(request).job.job
+    stopped_daemon.stop(signal.SIGKILL)
+    fewer = stopped_daemon.start().client()
+    assert fewer.ask(p.Kill(target=runs, signal=9)) == p.Done()
+    assert fewer.ask(p.Wait(job=runs)).job.state == "killed"
+    other = fewer.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job
+    assert fewer.ask(p.Wait(job=other)).job.state == "finished"
+    told = fewer.ask(p.Show(target=waits)).job
+    assert (told.state, told.reason) == ("queued", "there is no GPU 1")
+    stopped_daemon.stop(signal.SIGKILL)
+    again = stopped_daemon.start(FIKIT_SIM_DEVICES="2").client()
+    assert again.ask(p.Wait(job=waits)).job.state == "finished"
 
 
 def test_the_doctor_names_a_directory_that_is_gone(stopped_daemon: Daemon) -> None:

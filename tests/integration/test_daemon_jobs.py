@@ -248,6 +248,29 @@ def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> No
     assert "caller went away" in wait_for(client, started.job.job).reason
 
 
+@pytest.mark.parametrize("caller_goes", [False, True])
+def test_the_end_of_a_foreground_job_reaches_what_it_started(
+    daemon: Any, client: Any, caller_goes: bool
+) -> None:
+    """As its process leads a group of its own, where fikitctl started it."""
+    caller = daemon.client()
+    job = caller.ask(submit("unused", foreground=True)).job.job
+    script = "trap '' TERM; sleep 1000 & echo $!; trap - TERM; wait"
+    child = subprocess.Popen(["sh", "-c", script], process_group=0, stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    started = os.pidfd_open(int(child.stdout.readline()))
+    assert caller.ask(p.JobStarted(job=job, pid=child.pid)) == p.Done()
+    if caller_goes:
+        caller.close()
+    else:
+        assert client.ask(p.Kill(target=job)) == p.Done()
+    assert child.wait(10) == -signal.SIGTERM
+    assert select.select([started], [], [], 10)[0]
+    os.close(started)
+    child.stdout.close()
+    assert wait_for(client, job).state == "killed"
+
+
 def test_restart_keeps_ended_jobs_and_numbers(daemon: Any, client: Any) -> None:
     job = client.ask(submit("true")).job
     wait_for(client, job.job)

@@ -172,3 +172,58 @@ def test_a_device_that_fails_as_a_session_comes_is_no_business_of_that_session(
         assert isinstance(opened[-1], p.SessionOpened), opened[-1]
         assert client.ask(p.Show(target=opened[-1].session)).session.state == "running"
     assert len({each.session for each in opened}) == len(opened)
+
+
+def test_jobs_that_come_at_once_are_no_more_than_a_user_may_have(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = f"exec({SLOW_DISK!r}); "
+    stopped_daemon.configure("[tenant_defaults]\nmax_jobs = 2\n")
+    client = stopped_daemon.start().client()
+    request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")
+    for _ in range(5):
+        client.send(request)
+    answers = [client.receive()[1] for _ in range(5)]
+    assert sorted(type(each).__name__ for each in answers) == 3 * ["Failure"] + 2 * ["Submitted"]
+    assert {each.code for each in answers if isinstance(each, p.Failure)} == {"quota"}
+
+
+DIES_INSTEAD = """
+import os, signal
+from fikitd.jobs import files
+from fikitd.jobs.running import JobProcesses
+def die(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_daemon_killed_before_it_started_a_job_s_runner_starts_it_next_time(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = f"exec({f'{DIES_INSTEAD}JobProcesses.start = die'!r}); "
+    client = stopped_daemon.start().client()
+    job = client.ask(p.Submit(command=["/bin/sh", "-c", "echo once"], environment={}, directory="/")).job.job
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.wait(20)
+    stopped_daemon.prologue = ""
+    again = stopped_daemon.start().client()
+    ended = again.ask(p.Wait(job=job)).job
+    assert (ended.state, ended.exit_code) == ("finished", 0)
+    assert again.ask(p.ReadLogs(job=job)).data == b"once\n"
+
+
+def test_a_daemon_killed_as_it_makes_a_job_s_directory_refuses_nobody_afterwards(
+    stopped_daemon: Daemon,
+) -> None:
+    stopped_daemon.prologue = f"exec({f'{DIES_INSTEAD}files.write_whole = die'!r}); "
+    client = stopped_daemon.start().client()
+    request = p.Submit(command=["/bin/true"], environment={}, directory="/")
+    client.send(request)
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.wait(20)
+    jobs = stopped_daemon.place / "state" / "jobs"
+    assert [each.name for each in jobs.iterdir()] == ["job-1"]
+    (jobs / "job-2").mkdir()
+    (jobs / "job-2" / "spec").write_text("damaged")
+    (jobs / "job-3.tar").touch()
+    stopped_daemon.prologue = ""
+    again = stopped_daemon.start().client()
+    job = again.ask(request).job.job
+    assert again.ask(p.Wait(job=job)).job.state == "finished"
+    assert sorted(each.name for each in jobs.iterdir()) == ["job-2", "job-3", "job-3.tar"]

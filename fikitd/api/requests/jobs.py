@@ -57,7 +57,8 @@ def check_room_ever(caller: Caller, request: Submit) -> None:
     """Refuse now what would wait for ever. Raises RequestError."""
     daemon, peer = caller.daemon, caller.peer
     granted = daemon.allowance(peer)
-    waiting = sum(job.uid == peer.uid and not job.over for job in daemon.jobs.known.values())
+    known = daemon.jobs.known.values()
+    waiting = daemon.jobs.coming[peer.uid] + sum(job.uid == peer.uid and not job.over for job in known)
     if waiting >= granted.max_jobs:
         raise QuotaReached(f"you have {waiting} jobs queued and running, the most you may have")
     asked = gpus_asked(caller, request)
