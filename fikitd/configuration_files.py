@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import tomllib
 from pathlib import Path
@@ -37,13 +38,21 @@ def load(file: Path | None) -> Configuration:
 def read(path: Path) -> dict[str, Any]:
     """One file, valid by itself."""
     try:
-        table = tomllib.loads(path.read_text())
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        table = tomllib.loads(path.read_text(), parse_float=number)
+    except (OSError, ValueError) as error:  # TOMLDecodeError is one, and what int() says of too many digits
         raise ConfigurationError(f"{path}: {error}") from None
     except RecursionError:
         raise ConfigurationError(f"{path}: it is nested too deeply") from None
     convert(table, path)
     return table
+
+
+def number(text: str) -> float:
+    """A float; ``nan``, which is neither below nor above any limit, is none."""
+    value = float(text)
+    if math.isnan(value):
+        raise ValueError(f"{text} is no number")
+    return value
 
 
 def convert(table: dict[str, Any], path: Path) -> Configuration:

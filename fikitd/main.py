@@ -10,10 +10,12 @@ from __future__ import annotations
 import socket
 import sys
 from pathlib import Path
+from typing import Final
 
 import click
 import structlog
 import trio
+from fikit.place import UnsafePlaceError
 
 from fikitd import __version__, configuration_files, directories, metrics
 from fikitd.api import requests as _requests  # noqa: F401  registers the handlers
@@ -27,6 +29,11 @@ from fikitd.keeping import feed_watchdog, keep_books
 from fikitd.log import set_up
 from fikitd.notify import notify
 from fikitd.signals import obey_signals
+
+START_FAILURES: Final = (
+    *(ConfigurationError, DeviceUnavailableError, AlreadyRunningError, UnsafePlaceError),
+    *(OSError, RequestError),
+)
 
 
 @click.command()
@@ -51,7 +58,7 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         port = configuration.metrics.port
         scraped = metrics.listen_http(port) if port else None
         trio.run(serve, configuration, places, devices, listening, scraped, file)
-    except (ConfigurationError, DeviceUnavailableError, AlreadyRunningError, OSError, RequestError) as error:
+    except START_FAILURES as error:
         click.echo(f"fikitd: {error}", err=True)
         sys.exit(1)
 

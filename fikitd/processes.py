@@ -6,14 +6,19 @@ readable), also for processes that are not our children: after a restart none is
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import trio
+
+NO_LEADER: Final = {errno.EINVAL, errno.ENOENT}
+"""By now the number is that of a thread of another process (pidfd_open(2))."""
 
 
 class Process:
@@ -30,6 +35,10 @@ class Process:
             return cls(pid, os.pidfd_open(pid))
         except ProcessLookupError:
             return None
+        except OSError as error:
+            if error.errno in NO_LEADER:
+                return None
+            raise
 
     async def wait(self) -> None:
         """Return once it has ended; reaps it when it is our child."""

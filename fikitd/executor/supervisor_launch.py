@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import secrets
-import stat
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -109,7 +108,7 @@ async def connect(path: Path, *, listens: bool = False) -> ExecutorConnection:
 
 def left_behind(runtime: Path) -> list[Path]:
     """The sockets of executors that an earlier daemon started. Blocking."""
-    return [path for path in runtime.glob("x-*.sock") if stat.S_ISSOCK(path.lstat().st_mode)]
+    return [path for path in runtime.glob("x-*.sock") if path.is_socket()]
 
 
 def remove_oldest(logs: Path, living: Collection[Path]) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import pytest
 from fikit import protocol as p
 
+from fikitd.main import main
 from tests.integration.conftest import Client, Daemon
 
 NOBODY = 65534
@@ -122,3 +127,27 @@ def test_administrator_group(stopped_daemon: Daemon, as_user: Any) -> None:
     )
     daemon = stopped_daemon.start()
     assert as_user(NOBODY, lambda: str(Client(daemon.socket).welcome.administrator)) == "True"
+
+
+def test_a_place_that_is_somebody_else_s_is_named(as_user: AsUser) -> None:
+    uid = 64_998
+    place = Path(f"/tmp/fikitd-{uid}")  # noqa: S108 - where it is looked for
+    place.mkdir()
+    place.chmod(0o777)
+
+    def start() -> str:
+        for name in ("FIKIT_SOCKET", "XDG_RUNTIME_DIR"):
+            os.environ.pop(name, None)
+        reader, writer = os.pipe()
+        sys.stderr = os.fdopen(writer, "w")
+        with pytest.raises(SystemExit) as ended:
+            main(["--device", "sim"])
+        sys.stderr.close()
+        with os.fdopen(reader) as said:
+            return f"{ended.value.code} {said.read()}"
+
+    try:
+        said = as_user(uid, start)
+    finally:
+        place.rmdir()
+    assert said.startswith(f"1 fikitd: {place} is not a directory that only user {uid} may write to"), said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +20,7 @@ from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, 
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.jobs import files
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
+from fikitd.processes import Process
 from fikitd.sessions import SUM
 from fikitd.store import Store, pack
 from fikitd.tenants.accounts import Accounts
@@ -209,3 +211,24 @@ def test_a_runner_that_listens_is_asked_though_the_disk_takes_nothing(
     files.ask_runner(tmp_path, 15, 100)
     assert os.read(listening, 100) == b"15 100\n"
     os.close(listening)
+
+
+def test_a_thread_s_number_is_no_process() -> None:
+    """A pid that was noted may have become one; the process that has such a thread is another."""
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    assert thread.native_id is not None
+    assert Process.by_pid(thread.native_id) is None
+    over.set()
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("drain_seconds = nan", "nan"), ("drain_seconds = 1" + "0" * 5000, "digits")]
+)
+def test_a_number_that_is_none(tmp_path: Path, text: str, word: str) -> None:
+    file = tmp_path / "fikitd.toml"
+    file.write_text(f"[daemon]\n{text}\n")
+    with pytest.raises(ConfigurationError, match=word):
+        load(file)
