@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import structlog
 import trio
-from fikit.protocol import KernelProfile, ProfileRecord
+from fikit.protocol import KernelProfile, ProfileRecord, portions
 
 from fikitd.errors import Unavailable
 from fikitd.executor.messages import (
@@ -66,19 +66,21 @@ class Profiles:
             lambda row: entry(row, KernelProfile),
             (executor.description.device_name, MOST_LOADED),
         )
-        if known:
-            await executor.ask(LoadProfiles(profiles=known), Ok)
+        for portion in portions(known):
+            await executor.ask(LoadProfiles(profiles=portion), Ok)
 
     async def collect(self) -> None:
         """Take what the executors have learnt since. Never raises: what is missed now comes next time."""
         async with self._collecting:
             for executor in [each for each in self._supervisor.executors.values() if each.state == "serving"]:
                 try:
-                    taken = await executor.ask(TakeProfiles(), ProfilesTaken)
-                    if taken.profiles and executor.description is not None:
-                        await self.save(
-                            profile_record(each, executor.description.device_name) for each in taken.profiles
-                        )
+                    more = True
+                    while more:
+                        taken = await executor.ask(TakeProfiles(), ProfilesTaken)
+                        more = taken.more
+                        if taken.profiles and executor.description is not None:
+                            device = executor.description.device_name
+                            await self.save(profile_record(each, device) for each in taken.profiles)
                 except Unavailable as refusal:
                     self._log.warning(
                         "profiles_not_taken", executor=executor.executor, reason=refusal.message
@@ -90,10 +92,16 @@ class Profiles:
         statement = f"INSERT OR REPLACE INTO profiles ({LISTED}) VALUES ({places})"
         await self._store.write((statement, values(each)) for each in records)
 
-    async def list(self, limit: int) -> list[ProfileRecord]:
-        """The most sampled entries."""
-        statement = f"SELECT {LISTED} FROM profiles ORDER BY samples DESC LIMIT ?"
-        return await self._store.readable(statement, lambda row: entry(row, ProfileRecord), (limit,))
+    async def list(self, limit: int, offset: int) -> list[ProfileRecord]:
+        """The most sampled entries, from the offset on."""
+        order = "samples DESC, module, function, grid, block, shared_bytes, device"
+        statement = f"SELECT {LISTED} FROM profiles ORDER BY {order} LIMIT ? OFFSET ?"
+        return await self._store.readable(statement, lambda row: entry(row, ProfileRecord), (limit, offset))
+
+    async def count(self) -> int:
+        """How many entries there are."""
+        ((count,),) = await self._store.read("SELECT count(*) FROM profiles")
+        return int(count)
 
     async def clear(self) -> None:
         """Forget all, here and in the executors. Raises Unavailable."""

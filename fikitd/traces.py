@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 import trio
-from fikit.protocol import Trace, TraceOperation
+from fikit.protocol import PORTION_BYTES, Trace, TraceOperation
 
 from fikitd.errors import Unavailable
 from fikitd.executor.messages import ReadTrace as ReadRecording
@@ -77,7 +77,7 @@ class Traces:
     async def read(self, tracer: Tracer) -> Trace:
         """What was recorded since it was last read. Raises Unavailable."""
         operations: list[TraceOperation] = []
-        read = dropped = 0
+        read = size = dropped = 0
         for executor in self._covered(tracer):
             cursor = tracer.cursors.get(executor.executor)
             if cursor is None:
@@ -86,8 +86,11 @@ class Traces:
             traced = await executor.ask(question, Traced)
             tracer.cursors[executor.executor] = traced.cursor
             read += len(traced.operations)
+            size += sum(len(each.name) for each in traced.operations)
             operations += [each for each in traced.operations if self._sees(tracer.peer, each.session)]
             dropped += traced.dropped
+            if traced.more or size > PORTION_BYTES:
+                return Trace(operations=operations, dropped=dropped, more=True)
         return Trace(operations=operations, dropped=dropped, more=read >= MOST_OPERATIONS)
 
     async def stop(self, tracer: Tracer) -> None:

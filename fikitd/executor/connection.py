@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import trio
-from fikit.protocol import Failure, ProtocolError, encode
+from fikit.protocol import Failure, ProtocolError, UnsendableError, encode
 
 from fikitd.errors import Unavailable
 from fikitd.executor.messages import Answer, AnyAnswer, Ask, Attached
@@ -102,6 +102,8 @@ class ExecutorConnection:
             raise Silent(f"the executor did not answer within {seconds:g} s") from None
         except PeerClosedError:
             raise Unavailable("the executor has ended") from None
+        except UnsendableError as error:
+            raise Unavailable(f"the executor cannot be asked: {error}") from None
         finally:
             self._questions.pop(identifier, None)
             descriptors, question.descriptors = question.descriptors, []

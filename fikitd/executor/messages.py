@@ -163,11 +163,15 @@ class ReadTrace(Ask, tag="read_trace", frozen=True):
 
 
 class Traced(Answer, tag="traced", frozen=True):
-    """Answer to ``ReadTrace``: ``cursor`` is that of the next, ``dropped`` what was overwritten before."""
+    """Answer to ``ReadTrace``: ``cursor`` is that of the next, ``dropped`` what was overwritten before.
+
+    ``more``: of those that were asked for, these had room.
+    """
 
     operations: list[TraceOperation]
     cursor: Count
     dropped: Count
+    more: bool = False
 
 
 class TakeProfiles(Ask, tag="take_profiles", frozen=True):
@@ -181,9 +185,10 @@ class LoadProfiles(Ask, tag="load_profiles", frozen=True):
 
 
 class ProfilesTaken(Answer, tag="profiles_taken", frozen=True):
-    """Answer to ``TakeProfiles``."""
+    """Answer to ``TakeProfiles``; ``more``: there are others, to be taken next."""
 
     profiles: list[KernelProfile]
+    more: bool = False
 
 
 class ForgetProfiles(Ask, tag="forget_profiles", frozen=True):

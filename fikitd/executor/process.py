@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 import trio
-from fikit.protocol import Failure, InvalidBody, ProtocolError, encode
+from fikit.protocol import Failure, InvalidBody, KernelProfile, ProtocolError, encode, portions
 
 from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
@@ -60,6 +60,8 @@ class ExecutorProcess:
             policy=policy,
         )
         self._attached: dict[str, m.Attach] = {}
+        self._learnt: list[KernelProfile] = []
+        """Taken from the core and not yet told, as it did not fit."""
         self._wire: Wire | None = None
         self._sending = trio.Lock()
         self._over = trio.Event()
@@ -268,10 +270,15 @@ class ExecutorProcess:
         operations, cursor, dropped = await trio.to_thread.run_sync(
             self._core.read_trace, ask.cursor, ask.limit
         )
-        return m.Traced(operations=operations, cursor=cursor, dropped=dropped), []
+        told = next(portions(operations), [])
+        left = len(operations) - len(told)
+        return m.Traced(operations=told, cursor=cursor - left, dropped=dropped, more=left > 0), []
 
     async def _take_profiles(self, _: m.TakeProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
-        return m.ProfilesTaken(profiles=await trio.to_thread.run_sync(self._core.take_profiles)), []
+        self._learnt += await trio.to_thread.run_sync(self._core.take_profiles)
+        told = next(portions(self._learnt), [])
+        del self._learnt[: len(told)]
+        return m.ProfilesTaken(profiles=told, more=bool(self._learnt)), []
 
     async def _load_profiles(self, ask: m.LoadProfiles, _: Wire) -> tuple[m.Answer, list[int]]:
         for profile in ask.profiles:
@@ -279,6 +286,7 @@ class ExecutorProcess:
         return m.Ok(), []
 
     async def _forget_profiles(self, _: m.ForgetProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
+        self._learnt.clear()
         await trio.to_thread.run_sync(self._core.forget_profiles)
         return m.Ok(), []
 

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Daemon, fill
+from tests.integration.conftest import REAL, Daemon, fill
 
 KNOWN = p.ProfileRecord(
     module="00000000000000aa", function="gemm", device="some GPU", grid=(8, 2, 1), block=(128, 1, 1),
@@ -69,3 +69,31 @@ def test_a_gap_that_is_none_is_refused(client: Any, gap: tuple[Any, ...]) -> Non
     bad = msgspec.structs.replace(KNOWN, gaps=[p.KernelGap(*gap)])
     assert client.ask(p.ImportProfiles(profiles=[bad])).code == "invalid"
     assert profiles(client) == []
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"grid": (-1, 1, 1)}, {"block": (1 << 32, 1, 1)}, {"shared_bytes": 1 << 32}]
+)
+def test_a_launch_that_cannot_be_is_refused(client: Any, wrong: dict[str, Any]) -> None:
+    """An executor that was told of it would end."""
+    assert client.ask(p.ImportProfiles(profiles=[msgspec.structs.replace(KNOWN, **wrong)])).code == "invalid"
+    assert profiles(client) == []
+
+
+def test_more_than_fits_into_a_frame_travels_in_portions(stopped_daemon: Daemon) -> None:
+    """Names of kernels are as long as templates make them."""
+    client = stopped_daemon.start().client()
+    device = "double" if not REAL else client.ask(p.ListGpus()).gpus[0].name
+    long = msgspec.structs.replace(KNOWN, function="f" * 8192, device=device)
+    known = [msgspec.structs.replace(long, grid=(number + 1, 1, 1)) for number in range(3000)]
+    for portion in p.portions(known):
+        assert client.ask(p.ImportProfiles(profiles=portion)) == p.Done()
+    assert isinstance(client.ask(p.OpenSession(name="told of them")), p.SessionOpened)
+    found: list[p.ProfileRecord] = []
+    more = True
+    while more:
+        reply = client.ask(p.ListProfiles(limit=100_000, offset=len(found)))
+        found, more = found + reply.profiles, reply.more
+    assert sorted(each.grid for each in found) == sorted(each.grid for each in known)
+    assert len(client.ask(p.ListProfiles(limit=7)).profiles) == 7
+    assert not client.ask(p.ListProfiles(limit=7)).more

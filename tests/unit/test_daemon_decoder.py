@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 
 import msgpack
+import pytest
 from fikit import protocol as p
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,3 +51,22 @@ def test_cut_anywhere(size: int, body: p.Request) -> None:
         decoder.feed(data[start : start + size])
         frames += decoder.frames()
     assert frames == [(3, body)] * 3
+
+
+def test_what_fits_into_no_frame_is_the_sender_s_mistake() -> None:
+    for body in (
+        p.Drain(reason="\udcff"),
+        p.OpenSession(name="x", memory_limit_bytes=1 << 70),
+        p.Drain(reason="x" * p.MAX_FRAME_BYTES),
+    ):
+        with pytest.raises(p.UnsendableError, match=r"Drain|OpenSession|exceeds"):
+            p.encode(1, body)
+
+
+def test_portions_fit_into_frames_and_lose_nothing() -> None:
+    checks = [p.Check(name=str(number), ok=True, detail="x" * 3_000_000) for number in range(8)]
+    portions = list(p.portions(checks))
+    assert [each for portion in portions for each in portion] == checks
+    assert all(len(p.encode(1, p.Diagnosis(checks=portion))) < p.MAX_FRAME_BYTES for portion in portions)
+    assert len(portions) > 1
+    assert list(p.portions([])) == []

@@ -26,10 +26,13 @@ from fikit.protocol.connection import (
 )
 from fikit.protocol.frames import (
     MAX_FRAME_BYTES,
+    PORTION_BYTES,
     Decoder,
     InvalidBody,
     ProtocolError,
+    UnsendableError,
     encode,
+    portions,
 )
 from fikit.protocol.jobs import (
     JobFinished,
@@ -120,6 +123,7 @@ from fikit.protocol.words import (
 
 __all__ = [
     "MAX_FRAME_BYTES",
+    "PORTION_BYTES",
     "PRIORITIES",
     "PROTOCOL_VERSION",
     "RECORDS",
@@ -196,6 +200,7 @@ __all__ = [
     "Trace",
     "TraceOperation",
     "Undrain",
+    "UnsendableError",
     "Usage",
     "VisibleGpu",
     "VisibleGpus",
@@ -204,6 +209,7 @@ __all__ = [
     "Waited",
     "Welcome",
     "encode",
+    "portions",
     "priority_level",
     "priority_name",
 ]  # fmt: skip

@@ -2,30 +2,56 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 import msgpack
 import msgspec
 from msgspec import Struct
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
+PORTION_BYTES: Final = MAX_FRAME_BYTES // 4
+Record = TypeVar("Record", bound=Struct)
 
 
 class ProtocolError(Exception):
     """The peer broke the protocol; the message says how. The connection cannot go on."""
 
 
+class UnsendableError(ProtocolError):
+    """What was to be sent fits into no frame: the sender's own mistake. The connection can go on."""
+
+
 def encode(identifier: int, body: Struct) -> bytes:
-    """One frame. Raises ProtocolError when it would exceed MAX_FRAME_BYTES, or a number 64 bits."""
+    """One frame. Raises UnsendableError beyond MAX_FRAME_BYTES or 64 bits, and for text that is no UTF-8."""
     try:
         packed: bytes = msgpack.packb(
             {"id": identifier, "body": msgspec.to_builtins(body, builtin_types=(bytes,))}
         )
     except OverflowError as error:
-        raise ProtocolError(f"a number in {type(body).__name__}: {error}") from None
+        raise UnsendableError(f"a number in {type(body).__name__}: {error}") from None
+    except UnicodeEncodeError as error:
+        raise UnsendableError(
+            f"a text in {type(body).__name__} is not UTF-8: {error.object!r:.200}"
+        ) from None
     if len(packed) > MAX_FRAME_BYTES:
-        raise ProtocolError(f"frame of {len(packed)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
+        raise UnsendableError(f"frame of {len(packed)} bytes exceeds the limit of {MAX_FRAME_BYTES}")
     return packed
+
+
+def portions(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """All of them, in lists that fit into a frame with room to spare; none is empty."""
+    portion: list[Record] = []
+    size = 0
+    for record in records:
+        more = len(msgspec.msgpack.encode(record))
+        if portion and size + more > PORTION_BYTES:
+            yield portion
+            portion, size = [], 0
+        portion.append(record)
+        size += more
+    if portion:
+        yield portion
 
 
 class Decoder:

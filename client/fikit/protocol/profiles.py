@@ -6,7 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
-from fikit.protocol.words import Bytes, Count, KernelKey, Reply, Request
+from fikit.protocol.words import Count, KernelKey, Reply, Request
+
+Extent = Annotated[int, Meta(ge=0, lt=1 << 32)]
+"""As CUDA's launches have it: 32 bits."""
 
 
 class KernelGap(Struct, frozen=True, array_like=True):
@@ -24,9 +27,9 @@ class KernelProfile(Struct, frozen=True, kw_only=True):
     function: str
     module: KernelKey
     """Hash of the module's content."""
-    grid: tuple[int, int, int]
-    block: tuple[int, int, int]
-    shared_bytes: Bytes
+    grid: tuple[Extent, Extent, Extent]
+    block: tuple[Extent, Extent, Extent]
+    shared_bytes: Extent
     samples: Count
     median_ns: Count
     p95_ns: Count
@@ -48,15 +51,17 @@ class ProfileRecord(KernelProfile, frozen=True, kw_only=True):
 
 
 class ListProfiles(Request, tag="list_profiles", frozen=True):
-    """Kernel profiles, the most sampled first."""
+    """Kernel profiles from ``offset`` on, the most sampled first."""
 
     limit: Annotated[int, Meta(ge=1, le=100_000)] = 1000
+    offset: Count = 0
 
 
 class Profiles(Reply, tag="profiles", frozen=True):
-    """Answer to ``ListProfiles``."""
+    """Answer to ``ListProfiles``; ``more``: of those that were asked for, these had room."""
 
     profiles: list[ProfileRecord]
+    more: bool = False
 
 
 class ImportProfiles(Request, tag="import_profiles", frozen=True):

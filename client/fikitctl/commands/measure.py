@@ -11,15 +11,15 @@ import time
 from typing import Final
 
 import click
-from fikit.protocol import GetStatus, ListProfiles, ListSessions, Profiles, Sessions, Status
+from fikit.protocol import GetStatus, ListSessions, Sessions, Status
 
+from fikitctl.commands.profile import ALL, read_profiles
 from fikitctl.commands.run import run_job
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.verb import Verb
 
-MOST: Final = 100_000
 _SETTLE_SECONDS: Final = 5.0
 
 
@@ -71,8 +71,7 @@ def _await_sessions(invocation: Invocation, job: str) -> None:
 
 def _samples(invocation: Invocation) -> dict[tuple[object, ...], int]:
     """Measured launches so far, by kernel."""
-    reply: Profiles = invocation.request(ListProfiles(limit=MOST))
     return {
         (each.module, each.function, each.grid, each.block, each.shared_bytes, each.device): each.samples
-        for each in reply.profiles
+        for each in read_profiles(invocation, ALL).profiles
     }

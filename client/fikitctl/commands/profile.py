@@ -7,18 +7,35 @@ from typing import IO, Final
 
 import click
 import msgspec
-from fikit.protocol import ClearProfiles, ImportProfiles, ListProfiles, ProfileRecord, Profiles
+from fikit.protocol import (
+    ClearProfiles,
+    ImportProfiles,
+    ListProfiles,
+    ProfileRecord,
+    Profiles,
+    portions,
+)
 
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation
 from fikitctl.output import print_json
 from fikitctl.quantities import duration_text, size_text
 from fikitctl.tables import Column, Layout, layout_options, table
-from fikitctl.verb import LazyVerbs, Verb, confirm, yes_option
+from fikitctl.verb import ANSWER_SECONDS, LazyVerbs, Verb, confirm, yes_option
 
-_ALL: Final = 100_000
-_BATCH: Final = 5_000
-"""Records in one ImportProfiles, so that a frame stays far below its limit."""
+ALL: Final = 100_000
+
+
+def read_profiles(invocation: Invocation, limit: int) -> Profiles:
+    """The most sampled ones, in as many requests as it takes."""
+    found: list[ProfileRecord] = []
+    with invocation.connected() as control:
+        while True:
+            request = ListProfiles(limit=limit - len(found), offset=len(found))
+            reply = control.expect(Profiles, request)
+            found += reply.profiles
+            if not reply.more:
+                return Profiles(profiles=found)
 
 
 def _extent(extent: tuple[int, int, int]) -> str:
@@ -59,18 +76,16 @@ def profile_columns() -> list[Column]:
     cls=Verb,
     examples=["fikitctl profile list", "fikitctl profile list --limit 20 --format function,samples,p95"],
 )
-@click.option("--limit", type=click.IntRange(1, _ALL), default=1000, show_default=True)
-@layout_options
+@click.option("--limit", type=click.IntRange(1, ALL), default=1000, show_default=True)
+@layout_options(profile_columns())
 @click.pass_obj
-def list_profiles(
-    invocation: Invocation, limit: int, names: str | None, no_header: bool, quiet: bool
-) -> None:
+def list_profiles(invocation: Invocation, limit: int, layout: Layout) -> None:
     """List kernel profiles, the most sampled first."""
-    reply: Profiles = invocation.request(ListProfiles(limit=limit))
+    reply = read_profiles(invocation, limit)
     if invocation.as_json:
         print_json(reply)
         return
-    click.echo(table(profile_columns(), reply.profiles, Layout(names, not no_header, quiet)), nl=False)
+    click.echo(table(profile_columns(), reply.profiles, layout), nl=False)
 
 
 @click.command(
@@ -82,13 +97,14 @@ def list_profiles(
 @click.pass_obj
 def export_profiles(invocation: Invocation, file: IO[str]) -> None:
     """Write every profile as JSON to FILE (default: standard output)."""
-    reply: Profiles = invocation.request(ListProfiles(limit=_ALL))
+    reply = read_profiles(invocation, ALL)
     file.write(msgspec.json.format(msgspec.json.encode(reply)).decode() + "\n")
 
 
 @click.command(
     "import",
     cls=Verb,
+    answer_seconds=None,
     examples=[
         "fikitctl profile import profiles.json",
         "ssh other fikitctl profile export | fikitctl profile import",
@@ -104,14 +120,17 @@ def import_profiles(invocation: Invocation, file: IO[bytes]) -> None:
         raise refused(
             f"{file.name}: no profiles: {error}", "it must be what 'profile export' wrote"
         ) from None
-    with invocation.connected() as control:
-        for start in range(0, len(profiles), _BATCH):
-            control.request(ImportProfiles(profiles=profiles[start : start + _BATCH]))
+    with invocation.deadline(ANSWER_SECONDS), invocation.connected() as control:
+        for portion in portions(profiles):
+            control.request(ImportProfiles(profiles=portion))
     print(f"fikitctl: {len(profiles)} profiles taken over", file=sys.stderr)
 
 
 @click.command(
-    "clear", cls=Verb, examples=["fikitctl profile clear", "fikitctl profile clear --yes --timeout 5s"]
+    "clear",
+    cls=Verb,
+    answer_seconds=None,
+    examples=["fikitctl profile clear", "fikitctl profile clear --yes --timeout 5s"],
 )
 @yes_option
 @click.pass_obj
@@ -119,7 +138,8 @@ def clear_profiles(invocation: Invocation, yes: bool) -> None:
     """Forget every profile; they are learnt again as kernels run."""
     if not confirm("Forget every kernel profile?", yes=yes):
         raise click.Abort
-    invocation.request(ClearProfiles())
+    with invocation.deadline(ANSWER_SECONDS):
+        invocation.request(ClearProfiles())
 
 
 _HERE: Final = "fikitctl.commands.profile"

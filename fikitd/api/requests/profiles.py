@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-from fikit.protocol import ClearProfiles, Done, ImportProfiles, ListProfiles, Profiles, Reply
+from typing import Final
+
+from fikit.protocol import ClearProfiles, Done, ImportProfiles, ListProfiles, Profiles, Reply, portions
 
 from fikitd.api.registry import Caller, handles
 from fikitd.api.requests.administration import check_administrator
+
+MOST_LISTED: Final = 5_000
+"""In one reply: what the loop takes a moment to read."""
 
 
 @handles(ListProfiles)
 async def list_profiles(caller: Caller, request: ListProfiles) -> Reply:
     """The most sampled first, what executors have learnt by now included."""
-    await caller.daemon.profiles.collect()
-    return Profiles(profiles=await caller.daemon.profiles.list(request.limit))
+    if request.offset == 0:
+        await caller.daemon.profiles.collect()
+    profiles = caller.daemon.profiles
+    found = await profiles.list(min(request.limit, MOST_LISTED), request.offset)
+    listed = next(portions(found), [])
+    left = min(await profiles.count() - request.offset, request.limit) - len(listed)
+    return Profiles(profiles=listed, more=bool(listed) and left > 0)
 
 
 @handles(ImportProfiles)

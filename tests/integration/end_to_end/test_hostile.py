@@ -91,3 +91,32 @@ def test_counts_of_calls_that_are_not_served(daemon: Daemon, session: fikit.Sess
     assert isinstance(tenants, p.Tenants), tenants
     assert tenants.tenants[0].usage.unsupported["cuHostile"] > 1 << 32
     still_works(session)
+
+
+def test_names_of_kernels_that_fill_frames(daemon: Daemon, session: fikit.Session, connect: Connect) -> None:
+    """As long as templates make them, in many shapes: what is told of them comes in portions."""
+    client = daemon.client()
+    name = "n" * 8000
+    shapes = 700
+    with session.load(PTX.replace(".entry nothing()", f".entry {name}()")) as module:
+        kernel = module.kernel(name)
+        assert client.ask(p.StartTrace()) == p.Done()
+        for blocks in range(1, shapes + 1):
+            kernel.launch(grid=blocks, block=1)
+            session.synchronize()
+    traced: list[p.TraceOperation] = []
+    more = True
+    portions = 0
+    while more:
+        trace = client.ask(p.ReadTrace())
+        traced, more, portions = traced + trace.operations, trace.more, portions + 1
+    assert len({each.blocks for each in traced if each.kind == "launch"}) == shapes
+    assert portions > 1
+    known = 0
+    while known < shapes:
+        known = 0
+        more = True
+        while more:
+            listed = client.ask(p.ListProfiles(limit=10_000, offset=known))
+            known, more = known + len(listed.profiles), listed.more
+    connect(isolated=True).synchronize()  # an executor that was told of them
