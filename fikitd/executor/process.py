@@ -22,6 +22,7 @@ from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.set_up import Device
+from fikitd.scarcity import PAUSE_SECONDS
 from fikitd.wire import PeerClosedError, Wire, close_all
 
 LONELY_SECONDS: Final = 60.0
@@ -100,7 +101,12 @@ class ExecutorProcess:
     async def _accept(self, listener: trio.socket.SocketType) -> None:
         async with trio.open_nursery() as nursery:
             while True:
-                stream, _ = await listener.accept()
+                try:
+                    stream, _ = await listener.accept()
+                except OSError as error:  # the sessions live on, and a daemon asks again
+                    log.error("accept_failed", reason=str(error))
+                    await trio.sleep(PAUSE_SECONDS)
+                    continue
                 if self._wire is not None:
                     self._wire.close()  # the newest daemon wins
                 self._wire = Wire(stream, m.AnyAsk)

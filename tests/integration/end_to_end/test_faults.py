@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 import fikit
 import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
-from tests.integration.end_to_end.conftest import PTX
+from tests.integration.end_to_end.conftest import PTX, listener
 
 Connect = Callable[..., fikit.Session]
 Program = Callable[[str], subprocess.Popen[str]]
@@ -161,3 +164,25 @@ def test_the_inbox_cannot_be_written_by_a_tenant(daemon: Daemon) -> None:
         os.pwrite(inbox, b"x", 0)
     with pytest.raises(PermissionError):
         os.ftruncate(inbox, 0)
+
+
+def test_an_executor_that_has_no_descriptor_for_a_daemon_keeps_its_sessions(
+    daemon: Daemon, session: fikit.Session
+) -> None:
+    (place,) = (daemon.place / "run").glob("x-*.sock")
+    (log,) = (daemon.place / "state" / "logs").glob("x-*.log")
+    executor = listener(place)
+    limits = resource.prlimit(executor, resource.RLIMIT_NOFILE)
+    daemon.stop(signal.SIGKILL)
+    while "accept_failed" not in log.read_text():
+        held = {int(each) for each in os.listdir(f"/proc/{executor}/fd")}
+        free = next(number for number in range(len(held) + 1) if number not in held)
+        resource.prlimit(executor, resource.RLIMIT_NOFILE, (free, limits[1]))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, suppress(BlockingIOError):
+            probe.setblocking(False)
+            probe.connect(str(place))
+    resource.prlimit(executor, resource.RLIMIT_NOFILE, limits)
+    assert [each.session for each in daemon.start().client().ask(p.ListSessions()).sessions] == [
+        session.identifier
+    ]
+    session.synchronize()
