@@ -6,14 +6,16 @@ Also what ``fikitctl`` uses, so it imports neither trio nor the native module.
 from __future__ import annotations
 
 import array
+import errno
 import os
 import socket
+from collections.abc import Collection
 from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from fikit import protocol
-from fikit.errors import RefusedError, UnreachableError
+from fikit.errors import RefusedError, UnreachableError, UsageError
 from fikit.place import UnsafePlaceError, default_socket
 
 _CHUNK: Final = 256 * 1024
@@ -77,28 +79,36 @@ class Connection:
         return reply
 
     def send(self, body: protocol.Request) -> int:
-        """Send a request whose replies ``receive`` will get; returns its id."""
+        """Send a request whose replies ``receive`` will get; returns its id. Raises UsageError."""
         self._last += 1
         try:
             self._socket.sendall(protocol.encode(self._last, body))
+        except protocol.UnsendableError as error:
+            raise UsageError(str(error)) from None
         except OSError as error:
             raise self._lost(error) from error
         return self._last
 
     def receive(self, identifier: int, *, timeout: float | EllipsisType | None = ...) -> Any:
         """The next reply to one request (a subscription has many). Raises TimeoutError, RefusedError."""
+        return self.receive_first((identifier,), timeout=timeout)[1]
+
+    def receive_first(
+        self, identifiers: Collection[int], *, timeout: float | EllipsisType | None = ...
+    ) -> tuple[int, Any]:
+        """Of several requests, which is answered first, and the reply. Raises as ``receive`` does."""
         before = self._socket.gettimeout()
         if timeout is not ...:
             self._socket.settimeout(timeout)
         try:
-            reply = self._next(identifier)
+            identifier, reply = self._next(identifiers)
         finally:
             self._socket.settimeout(before)
         if isinstance(reply, protocol.Failure):
             raise RefusedError(reply.code, reply.message, reply.hint)
         if isinstance(reply, protocol.InvalidBody):
             raise protocol.ProtocolError(f"the daemon's reply: {reply.message}")
-        return reply
+        return identifier, reply
 
     def take_descriptors(self, count: int) -> list[int]:
         """The descriptors that came beside the last reply; the caller closes them."""
@@ -128,28 +138,29 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _next(self, identifier: int) -> Any:
+    def _next(self, identifiers: Collection[int]) -> tuple[int, Any]:
         while True:
-            for index, (number, body) in enumerate(self._ready):
-                if number == identifier:
-                    del self._ready[index]
-                    return body
+            for index, (number, _) in enumerate(self._ready):
+                if number in identifiers:
+                    return self._ready.pop(index)
             self._read()
 
     def _read(self) -> None:
         integers = array.array("i")
         try:
-            data, control, _, _ = self._socket.recvmsg(
+            data, control, flags, _ = self._socket.recvmsg(
                 _CHUNK, socket.CMSG_SPACE(_MOST_DESCRIPTORS * integers.itemsize), socket.MSG_CMSG_CLOEXEC
             )
         except TimeoutError:
-            raise
+            raise TimeoutError(f"fikitd at {self.path} did not answer in time") from None
         except OSError as error:
             raise self._lost(error) from error
         for level, kind, payload in control:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 integers.frombytes(payload[: len(payload) - len(payload) % integers.itemsize])
         self._descriptors.extend(integers)
+        if flags & socket.MSG_CTRUNC:  # the kernel drops what there is no descriptor left for
+            raise self._lost(OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
         if not data:
             raise UnreachableError(f"fikitd at {self.path} closed the connection")
         self._decoder.feed(data)

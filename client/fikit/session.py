@@ -9,7 +9,9 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Final, Self
+
+import msgspec
 
 from fikit import protocol
 from fikit._channel import Channel, PinnedMemory
@@ -39,18 +41,21 @@ def connect(
     (highest) to 9. ``gpu``: None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``:
     an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds
     for the daemon's answers. A process that ``fikitctl submit`` started belongs to its job (``$FIKIT_JOB``).
-    Raises UnreachableError, RefusedError.
+    Raises UsageError, UnreachableError, RefusedError.
     """
     try:
         level = protocol.priority_level(str(priority))
     except ValueError as error:
         raise UsageError(str(error)) from None
+    _check("gpu", gpu, protocol.Count | protocol.GpuUuid | None)
+    _check("memory_limit", memory_limit, protocol.Bytes)
+    shown = name or Path(sys.argv[0] if sys.argv else "").name or "python"
     connection = Connection(socket, client=f"fikit {os.getpid()}", timeout=timeout)
     try:
         opened = connection.expect(
             protocol.SessionOpened,
             protocol.OpenSession(
-                name=(name or Path(sys.argv[0] if sys.argv else "").name or "python")[:200],
+                name=shown.encode(errors="replace").decode()[:200],  # a program's name may be no text
                 priority=level,
                 gpu=gpu,
                 memory_limit_bytes=memory_limit,
@@ -65,6 +70,14 @@ def connect(
         raise
 
 
+def _check(argument: str, value: object, kind: Any) -> None:
+    try:
+        msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{argument}={value!r}: {error}") from None
+
+
+_MOST: Final = 1 << 64
 _open: weakref.WeakSet[Session] = weakref.WeakSet()
 
 
@@ -103,7 +116,7 @@ class Session:
 
     def allocate_address(self, size: int) -> tuple[int, int]:
         """``allocate`` without the object: (address, size)."""
-        if size <= 0:
+        if not 0 < size < _MOST:
             raise UsageError(f"allocate: {size} bytes")
         status, address, _ = self.core.channel.memory_allocate(size)
         self.core.check(status, f"allocate of {size} bytes")
@@ -111,7 +124,7 @@ class Session:
 
     def allocate_pinned(self, size: int) -> PinnedMemory:
         """``size`` bytes of pinned host memory, for asynchronous copies at the link's full speed."""
-        if size <= 0:
+        if not 0 < size < _MOST:
             raise UsageError(f"allocate_pinned: {size} bytes")
         status, memory = self.core.channel.host_allocate(size)
         self.core.check(status, f"allocate_pinned of {size} bytes")

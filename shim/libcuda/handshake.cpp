@@ -28,6 +28,39 @@ void write_job(MessageWriter& request) {
         request.text(job);
 }
 
+// How many bytes the UTF-8 character there has; 0: there is none.
+size_t character_bytes(const char* text) {
+    const auto byte = [text](size_t at) { return static_cast<uint32_t>(static_cast<uint8_t>(text[at])); };
+    if (byte(0) < 0x80) return 1;
+    if (byte(0) < 0xc0 || byte(0) >= 0xf8) return 0;
+    const size_t length = byte(0) >= 0xf0 ? 4 : byte(0) >= 0xe0 ? 3 : 2;
+    uint32_t code = byte(0) & (0x7fu >> length);
+    for (size_t at = 1; at < length; ++at) {
+        if ((byte(at) & 0xc0) != 0x80) return 0;
+        code = code << 6 | (byte(at) & 0x3f);
+    }
+    const uint32_t least = length == 4 ? 0x10000 : length == 3 ? 0x800 : 0x80;
+    const bool surrogate = code >= 0xd800 && code < 0xe000;
+    return code >= least && code < 0x110000 && !surrogate ? length : 0;
+}
+
+// A program's name as a session's may be: 1 to 200 bytes of UTF-8, with question marks for what is none.
+std::string_view session_name(const char* program, char (&name)[200]) {
+    size_t length = 0;
+    while (*program != '\0') {
+        const size_t bytes = character_bytes(program), step = bytes == 0 ? 1 : bytes;
+        if (length + step > sizeof name) break;
+        if (bytes == 0)
+            name[length] = '?';
+        else
+            memcpy(name + length, program, bytes);
+        length += step;
+        program += step;
+    }
+    if (length == 0) name[length++] = '?';
+    return {name, length};
+}
+
 template <size_t size>
 void copy_text(const MessageReader& from, char (&to)[size]) {
     const std::string_view text = from.text();
@@ -66,11 +99,11 @@ bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
     if (!conversation.begin("libcuda")) return false;
     MessageReader reply(nullptr, 0);
 
-    const char* name = program_invocation_short_name;
+    char name[200];
     MessageWriter open;
     begin_request(open, 2, 5, "open_session");
     open.text("name");
-    open.text(std::string_view(name, strnlen(name, 200)));
+    open.text(session_name(program_invocation_short_name, name));
     open.text("priority");
     open.number(priority_level());
     open.text("gpu");

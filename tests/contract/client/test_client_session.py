@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import fikit
 import numpy as np
@@ -291,6 +291,23 @@ def test_refusals_and_absent_daemons(socket_path: Path, tmp_path: Path) -> None:
         fikit.connect(socket=tmp_path / "nobody")
     with pytest.raises(fikit.UsageError, match="priority"):
         fikit.connect(priority="urgent")
+    wrong: list[dict[str, Any]] = [
+        {"memory_limit": 1 << 70},
+        {"memory_limit": -1},
+        {"memory_limit": "8G"},
+        {"gpu": "first"},
+        {"gpu": 1 << 70},
+    ]
+    for arguments in wrong:
+        with pytest.raises(fikit.UsageError, match=next(iter(arguments))):
+            fikit.connect(**arguments)
+
+
+@pytest.mark.usefixtures("socket_path")
+def test_a_program_s_name_may_be_no_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", [os.fsdecode(b"/bin/\xff\xe9t\xc3\xa9")])
+    fikit.connect().close()
+    fikit.connect(name="\ud800" + "x" * 300).close()
 
 
 def test_a_forked_child_has_no_session(session: fikit.Session, module: fikit.Module, ptx: str) -> None:

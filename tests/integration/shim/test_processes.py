@@ -243,3 +243,33 @@ def test_two_programs_share_by_priority(daemon: Served, client: Client) -> None:
     assert sorted(session.priority for session in sessions) == [0, 9]
     for value, process in running.items():
         assert process.communicate("", timeout=60)[0] == f"{value}\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"", "?"),
+        (b"\xff", "?"),
+        (b"\xe9t\xc3\xa9", "?t\u00e9"),
+        (b"\xed\xa0\x80\xf4\x90\x80\x80", "???????"),
+        ("\u0e01\uff21\U0001f600".encode(), "\u0e01\uff21\U0001f600"),
+        (b"x" * 199 + b"\xc3\xa9", "x" * 199),
+    ],
+)
+def test_a_program_may_be_called_anything(shared: Runner, client: Client, name: bytes, shown: str) -> None:
+    client.send(protocol.Subscribe())
+    text = """
+import ctypes
+name = ctypes.c_char_p.in_dll(ctypes.CDLL(None), "program_invocation_short_name")
+name.value = bytes.fromhex(sys.argv[1])
+start()
+"""
+    code, _, errors = shared(sys.executable, "-c", START + text, name.hex())
+    assert code == 0, errors
+    while (event := client.receive()[1]).kind != "session_opened":
+        pass
+    client.send(protocol.Show(target=event.session))
+    while not isinstance(reply := client.receive()[1], protocol.Shown):
+        pass
+    assert reply.session is not None
+    assert reply.session.name == shown
