@@ -44,7 +44,7 @@ class Invocation:
     def connected(self) -> Iterator[Connection]:
         """A connection for the length of the block; what goes wrong with it becomes CommandError."""
         from fikit.control import Connection
-        from fikit.errors import RefusedError, UnreachableError
+        from fikit.errors import RefusedError, UnreachableError, UsageError
         from fikit.protocol import ProtocolError
 
         try:
@@ -59,6 +59,8 @@ class Invocation:
             yield connection
         except RefusedError as error:
             raise failures.of_reply(error.reason, str(error), error.hint) from error
+        except UsageError as error:
+            raise failures.refused(str(error)) from error
         except (UnreachableError, ProtocolError) as error:
             raise failures.lost(error) from error
         finally:

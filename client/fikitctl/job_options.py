@@ -37,12 +37,15 @@ class JobOptions:
         """The job to ask for, in the directory (none: the current one)."""
         if not all(_is_text(word) for word in self.command):
             raise click.BadParameter("the command is not UTF-8", param_hint="COMMAND")
+        place = _absolute(directory)
+        if not _is_text(place):
+            raise refused(f"the directory is not UTF-8: {place!r}", "go to another one")
         environment = self._environment(invocation)
         return Submit(
             command=list(self.command),
             gpus=_gpus_with(self.gpus, environment),
             environment=environment,
-            directory=_absolute(directory),
+            directory=place,
             priority=self.priority,
             memory_limit_bytes=self.memory,
             name=self.name,

@@ -16,13 +16,13 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 from fikitctl.failures import CommandError, ExitCode
+from fikitctl.leaving import handled, leave
 
 PROGRAM: Final = (sys.executable, "-P", "-c", "from fikitd.main import main; main()")
 _PR_SET_PDEATHSIG: Final = 1
@@ -36,7 +36,7 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
     """Start a daemon on ``device``; the path of its socket. Stops it whatever ends the block."""
     libc = ctypes.CDLL(None, use_errno=True)
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    with _handled(_leave, signal.SIGTERM, signal.SIGHUP):
+    with handled(leave, signal.SIGTERM, signal.SIGHUP):
         place = Path(tempfile.mkdtemp(prefix="fikitd-"))
         daemon: subprocess.Popen[bytes] | None = None
         try:
@@ -53,26 +53,11 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
             raise CommandError(error.exit_code, error.code, message) from error
         finally:
             # Impatience must not leave anything behind.
-            with _handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with handled(signal.SIG_IGN, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 _stop_children()
                 if daemon is not None:
                     daemon.poll()  # reaped with the others: it learns of that
                 shutil.rmtree(place)
-
-
-def _leave(number: int, _frame: FrameType | None) -> None:
-    """Let a signal unwind like Ctrl-C does."""
-    raise SystemExit(128 + number)
-
-
-@contextmanager
-def _handled(handler: Callable[[int, FrameType | None], None] | int, *numbers: int) -> Iterator[None]:
-    previous = {number: signal.signal(number, handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, earlier in previous.items():
-            signal.signal(number, earlier)
 
 
 def configuration_text(place: Path, device: str) -> str:

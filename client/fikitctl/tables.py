@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
 import click
 
-from fikitctl.failures import refused
 from fikitctl.plain import lines, one_line
 
 
@@ -27,35 +27,55 @@ class Column(NamedTuple):
 class Layout(NamedTuple):
     """What ``--format``, ``--no-header`` and ``-q`` said."""
 
-    names: str | None
+    names: list[str] | None
     header: bool
     quiet: bool
 
 
-def layout_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--format``, ``--no-header`` and ``-q`` as arguments of those names."""
-    options = (
-        click.option("--format", "names", metavar="COLUMNS", help="Columns to print: id,tenant,state."),
-        click.option("--no-header", is_flag=True, help="Leave the column names out."),
-        click.option("-q", "--quiet", is_flag=True, help="Print identifiers only."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+def layout_options(columns: Sequence[Column]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """``--format``, ``--no-header`` and ``-q`` for a table of these columns; the command gets ``layout``."""
+
+    def names_of(_context: click.Context, _parameter: click.Parameter, value: str | None) -> list[str] | None:
+        return None if value is None else column_names(columns, value)
+
+    def take(command: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def with_layout(**given: Any) -> Any:
+            layout = Layout(given.pop("names"), not given.pop("no_header"), given.pop("quiet"))
+            return command(layout=layout, **given)
+
+        text = f"Columns to print: {','.join(column.name for column in columns[:3])}."
+        options = (
+            click.option("--format", "names", metavar="COLUMNS", callback=names_of, help=text),
+            click.option("--no-header", is_flag=True, help="Leave the column names out."),
+            click.option("-q", "--quiet", is_flag=True, help="Print identifiers only."),
+        )
+        taking: Callable[..., Any] = with_layout
+        for option in reversed(options):
+            taking = option(taking)
+        return taking
+
+    return take
+
+
+def column_names(columns: Sequence[Column], text: str) -> list[str]:
+    """The columns of ``id,state``. Raises BadParameter for a name that there is not."""
+    known = [column.name for column in columns]
+    names = [name.strip().lower() for name in text.split(",") if name.strip()]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise click.BadParameter(f"no column {', '.join(unknown) or 'named'}; there are {', '.join(known)}")
+    return names
 
 
 def chosen(columns: Sequence[Column], layout: Layout) -> list[Column]:
-    """The columns to print. Raises CommandError for a name that there is not."""
+    """The columns to print."""
     if layout.quiet:
         return [columns[0]]
     if layout.names is None:
         return [column for column in columns if not column.hidden]
     by_name = {column.name: column for column in columns}
-    names = [name.strip().lower() for name in layout.names.split(",") if name.strip()]
-    unknown = [name for name in names if name not in by_name]
-    if unknown or not names:
-        raise refused(f"no column {', '.join(unknown) or 'named'}", f"columns: {', '.join(by_name)}")
-    return [by_name[name] for name in names]
+    return [by_name[name] for name in layout.names]
 
 
 def table(columns: Sequence[Column], records: Iterable[Any], layout: Layout) -> str:

@@ -238,3 +238,16 @@ def test_explain_tells_of_the_gate_and_keeps_it_when_the_session_is_over(daemon:
 
 def test_explaining_a_session_that_there_is_not_is_refused(client: Any) -> None:
     assert client.ask(p.Explain(session="s-none")).code == "not_found"
+
+
+def test_explaining_a_job_names_its_sessions(client: Any) -> None:
+    request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")
+    job = client.ask(request).job.job
+    while client.ask(p.Show(target=job)).job.state != "running":
+        pass
+    refused = client.ask(p.Explain(session=job))
+    assert (refused.code, refused.hint) == ("invalid", "it has no session now")
+    session = client.ask(p.OpenSession(name="of it", job=job)).session
+    assert client.ask(p.Explain(session=job)).hint == f"name one of its sessions: {session}"
+    assert client.ask(p.Explain(session="job-99")).code == "not_found"
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()

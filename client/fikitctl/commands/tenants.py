@@ -39,12 +39,12 @@ def tenant_columns() -> list[Column]:
     cls=Verb,
     examples=["fikitctl tenants", "fikitctl tenants --format tenant,memory,limit", "fikitctl tenants --json"],
 )
-@layout_options
+@layout_options(tenant_columns())
 @click.pass_obj
-def tenants(invocation: Invocation, names: str | None, no_header: bool, quiet: bool) -> None:
+def tenants(invocation: Invocation, layout: Layout) -> None:
     """List tenants, their limits and what they use."""
     reply: Tenants = invocation.request(ListTenants())
     if invocation.as_json:
         print_json(reply)
         return
-    click.echo(table(tenant_columns(), reply.tenants, Layout(names, not no_header, quiet)), nl=False)
+    click.echo(table(tenant_columns(), reply.tenants, layout), nl=False)

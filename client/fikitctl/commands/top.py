@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from fikit.protocol import GetStatus, ListSessions, Sessions, Status, Usage, pri
 
 from fikitctl.commands.status import gpu_columns
 from fikitctl.invocation import Invocation
+from fikitctl.leaving import handled, leave
 from fikitctl.output import print_json
 from fikitctl.plain import one_line
 from fikitctl.quantities import DURATION, size_text
@@ -138,7 +140,8 @@ def _draw(sampler: _Sampler, interval: float, looks: int | None, pause: threadin
     from rich.live import Live
 
     console = Console(no_color="NO_COLOR" in os.environ)
-    with Live(console=console, screen=True, auto_refresh=False) as live:
+    ended = handled(leave, signal.SIGTERM, signal.SIGHUP)  # the terminal is given back as it was
+    with ended, Live(console=console, screen=True, auto_refresh=False) as live:
         while looks is None or looks > 0:
             live.update(_screen(*sampler.look()), refresh=True)
             pause.wait(max(interval, 0.05))

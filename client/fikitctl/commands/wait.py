@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Final
 
 import click
-from fikit.protocol import JobRecord, Wait, Waited
+from fikit.protocol import JobRecord, Wait
 
 from fikitctl.failures import ExitCode
 from fikitctl.invocation import Invocation
@@ -14,6 +15,11 @@ from fikitctl.tables import Column, Layout, layout_options, table
 from fikitctl.targets import JOB
 from fikitctl.verb import Verb
 
+if TYPE_CHECKING:
+    from fikit.control import Connection
+
+_AT_A_TIME: Final = 60
+"""A connection may have 64 requests outstanding."""
 _OVER: Final = ("finished", "failed", "killed", "lost")
 _COLUMNS: Final = [
     Column("id", lambda job: job.job),
@@ -33,26 +39,37 @@ _COLUMNS: Final = [
     ],
 )
 @click.argument("jobs", type=JOB, nargs=-1, required=True)
-@layout_options
+@layout_options(_COLUMNS)
 @click.pass_obj
-def wait(
-    invocation: Invocation, jobs: tuple[str, ...], names: str | None, no_header: bool, quiet: bool
-) -> int:
+def wait(invocation: Invocation, jobs: tuple[str, ...], layout: Layout) -> int:
     """Wait until jobs are over.
 
     Exits with 0 when all of them succeeded, else with 1.
     With --json: one job record per line, as each is over.
     """
-    ended: list[JobRecord] = []
+    ended: dict[str, JobRecord] = {}
     with invocation.connected() as control:
-        for job in jobs:
-            waited: Waited = control.request(Wait(job=job))
-            while waited.job.state not in _OVER:
-                waited = control.request(Wait(job=job))
-            ended.append(waited.job)
+        for job, record in _as_they_end(control, jobs):
+            ended[job] = record
             if invocation.as_json:
-                print_json(waited.job)
+                print_json(record)
     if not invocation.as_json:
-        click.echo(table(_COLUMNS, ended, Layout(names, not no_header, quiet)), nl=False)
-    succeeded = all(job.state == "finished" and not job.exit_code for job in ended)
+        click.echo(table(_COLUMNS, [ended[job] for job in jobs], layout), nl=False)
+    succeeded = all(job.state == "finished" and not job.exit_code for job in ended.values())
     return ExitCode.DONE if succeeded else ExitCode.REFUSED
+
+
+def _as_they_end(control: Connection, jobs: Iterable[str]) -> Iterator[tuple[str, JobRecord]]:
+    """Each job once, when it is over."""
+    left = list(dict.fromkeys(jobs))
+    asked: dict[int, str] = {}
+    while left or asked:
+        while left and len(asked) < _AT_A_TIME:
+            job = left.pop(0)
+            asked[control.send(Wait(job=job))] = job
+        identifier, waited = control.receive_first(asked)
+        job = asked.pop(identifier)
+        if waited.job.state in _OVER:
+            yield job, waited.job
+        else:
+            left.append(job)

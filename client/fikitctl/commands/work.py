@@ -94,16 +94,14 @@ def work_columns() -> list[Column]:
 @click.option("-a", "--all", "ended", is_flag=True, help="Jobs that are over, too.")
 @click.option("-s", "--sessions", "every_session", is_flag=True, help="The sessions inside of jobs, too.")
 @click.option("-t", "--tenant", metavar="NAME", help="Only this tenant's.")
-@layout_options
+@layout_options(work_columns())
 @click.pass_obj
 def ps(
     invocation: Invocation,
     ended: bool,
     every_session: bool,
     tenant: str | None,
-    names: str | None,
-    no_header: bool,
-    quiet: bool,
+    layout: Layout,
 ) -> None:
     """List jobs, and sessions that belong to none.
 
@@ -120,7 +118,7 @@ def ps(
         print_json({"jobs": chosen_jobs, "sessions": chosen_sessions})
         return
     loose = [session for session in chosen_sessions if every_session or session.job is None]
-    click.echo(table(work_columns(), [*chosen_jobs, *loose], Layout(names, not no_header, quiet)), nl=False)
+    click.echo(table(work_columns(), [*chosen_jobs, *loose], layout), nl=False)
 
 
 def usage_pairs(usage: Usage) -> list[tuple[str, str]]:

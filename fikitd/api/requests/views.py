@@ -131,6 +131,11 @@ async def show(caller: Caller, request: Show) -> Reply:
 async def explain(caller: Caller, request: Explain) -> Reply:
     """A session, and what the peer may see of those beside it; as they are now."""
     daemon = caller.daemon
+    if job_number(request.session) is not None:
+        job = daemon.job_of(caller.peer, request.session)
+        living = [each.session for each in daemon.jobs.sessions_of(job)]
+        hint = f"name one of its sessions: {', '.join(living)}" if living else "it has no session now"
+        raise InvalidRequest(f"{job.job} is a job, and the gate treats sessions", hint)
     session = daemon.session_of(caller.peer, request.session)
     if session.state != "ended":
         attached = await session.executor.ask(ListAttached(), AttachedSessions)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from fikit import protocol
-from fikit.protocol import Done, Failure, Kill, Pause, Show, Wait
+from fikit.protocol import ClearProfiles, Done, Failure, Kill, Pause, Show, Wait
 
 Daemon = Any
 Fikitctl = Any
@@ -112,12 +114,15 @@ def test_wrong_command_line_as_json(fikitctl: Fikitctl) -> None:
     assert json.loads(fikitctl("show", "--json", "NOT AN ID").err)["code"] == "usage"
 
 
-def test_unknown_column(daemon: Daemon, fikitctl: Fikitctl) -> None:
-    daemon.script[protocol.ListTenants] = protocol.Tenants(tenants=[])
-    result = fikitctl("tenants", "--format", "tenant,colour")
-    assert result.code == 1
-    assert "colour" in result.err
-    assert "max_sessions" in result.err
+@pytest.mark.parametrize("verb", [["tenants"], ["ps"], ["wait", "job-1"], ["profile", "list"]])
+def test_unknown_column(daemon: Daemon, fikitctl: Fikitctl, verb: list[str]) -> None:
+    """It is told before anything is asked or waited for, with the columns that there are."""
+    for columns in ("colour", ","):
+        result = fikitctl(*verb, "--format", columns)
+        assert (result.code, result.out) == (2, "")
+        assert "no column" in result.err
+    assert daemon.received == []
+    assert "max_sessions" in fikitctl("tenants", "--format", "tenant,colour").err
 
 
 def spoken(shell: str, directory: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -153,10 +158,51 @@ def test_a_directory_that_is_gone(tmp_path: Path) -> None:
         assert result.stderr.startswith("fikitctl: the current directory: No such file or directory\n")
 
 
+def test_what_is_not_utf_8_is_refused_by_name(tmp_path: Path, daemon: Daemon) -> None:
+    odd = tmp_path / os.fsdecode(b"\xff")
+    odd.mkdir()
+    for verb, code in (("submit", 1), ("run", 125)):
+        result = spoken(f"fikitctl {verb} -- true", odd)
+        assert (result.returncode, result.stderr.splitlines()[0]) == (
+            code,
+            f"fikitctl: the directory is not UTF-8: {os.fspath(odd)!r}",
+        )
+    result = spoken("fikitctl drain --reason \"$(printf '\\377')\"")
+    assert (result.returncode, result.stderr) == (
+        1,
+        "fikitctl: a text in Drain is not UTF-8: '\\udcff'\n",
+    )
+    assert daemon.of(protocol.Drain) == []
+
+
 def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:
     daemon.script[Wait] = None
     assert fikitctl("wait", "--timeout", "50ms", "job-1").code == 124
     assert fikitctl("--timeout", "50ms", "wait", "job-1").code == 124
+
+
+def test_people_are_not_timed(daemon: Daemon, fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The usual deadline is for the daemon: a password may be typed before there is something to read."""
+    before = signal.getsignal(signal.SIGALRM)
+    alarms: dict[str, Any] = {}
+
+    class Typed(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            alarms["read"] = signal.getsignal(signal.SIGALRM)
+            return super().read(size)
+
+    def asked(*_arguments: object, **_options: object) -> bool:
+        alarms["asked"] = signal.getsignal(signal.SIGALRM)
+        return True
+
+    typed = io.TextIOWrapper(Typed(b'{"type": "profiles", "profiles": []}'))
+    monkeypatch.setattr("sys.stdin", typed)
+    monkeypatch.setattr("fikitctl.verb.is_terminal", lambda: True)
+    monkeypatch.setattr("click.confirm", asked)
+    daemon.script[ClearProfiles] = Done()
+    assert fikitctl("profile", "import").code == 0
+    assert fikitctl("profile", "clear").code == 0
+    assert alarms == {"read": before, "asked": before}
 
 
 def test_several_targets_go_on_after_a_failure(daemon: Daemon, fikitctl: Fikitctl) -> None:

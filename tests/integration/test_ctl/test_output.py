@@ -320,6 +320,22 @@ def test_wait(daemon: Daemon, fikitctl: Fikitctl) -> None:
     assert fikitctl("wait", "-q", "job-3") == (0, "job-3\n", "")
 
 
+def test_jobs_are_printed_as_each_is_over(daemon: Daemon, fikitctl: Fikitctl) -> None:
+    over = {name: msgspec.structs.replace(ENDED, job=name) for name in ("job-1", "job-2")}
+    late = [msgspec.structs.replace(JOB, job="job-1"), over["job-1"]]
+    daemon.script[protocol.Wait] = lambda request: protocol.Waited(
+        job=late.pop(0) if request.job == "job-1" else over[request.job]
+    )
+    printed = fikitctl("wait", "--json", "job-1", "job-2").out.splitlines()
+    assert [json.loads(line)["job"] for line in printed] == ["job-2", "job-1"]
+    late += [over["job-1"]]
+    table = fikitctl("wait", "--no-header", "--format", "id", "job-2", "job-1", "job-2").out
+    assert table == "job-2\njob-1\njob-2\n"
+    many = [f"job-{number}" for number in range(3, 203)]
+    over |= {name: msgspec.structs.replace(ENDED, job=name) for name in many}
+    assert fikitctl("wait", "-q", *many).out.split() == many
+
+
 def test_submit(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     daemon.script[protocol.Submit] = protocol.Submitted(job=QUEUED)
     arguments = ["-p", "high", "-m", "1.5G", "-e", "A=b=c", "-C", str(tmp_path)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import suppress
 from typing import Any
 
@@ -65,3 +66,15 @@ def test_a_screen(daemon: Daemon, on_terminal: Any, variables: dict[str, str]) -
     for text in (b"session-1", b"H200", b"GPU%", b"[bold]serve", b"accepting work"):
         assert text in seen
     assert b"\x1b[38;" not in seen
+
+
+def test_the_terminal_is_given_back_whatever_ends_it(daemon: Daemon, on_terminal: Any) -> None:
+    daemon.script |= {
+        protocol.GetStatus: STATUS,
+        protocol.ListSessions: protocol.Sessions(sessions=[SESSION]),
+    }
+    screen = on_terminal("top", TERM="xterm-256color", COLUMNS="150", LINES="40")
+    screen.read_until(b"session-1")
+    screen.process.terminate()
+    screen.read_until(b"\x1b[?1049l")
+    assert screen.process.wait(20) == 128 + signal.SIGTERM
