@@ -20,9 +20,14 @@ from fikitd.errors import ConfigurationError
 DEFAULT_FILE: Final = Path("/etc/fikitd/fikitd.toml")
 
 
+def default_file() -> Path:
+    """Where the configuration is looked for, and need not be."""
+    return Path(os.environ.get("CONFIGURATION_DIRECTORY", DEFAULT_FILE.parent)) / DEFAULT_FILE.name
+
+
 def load(file: Path | None) -> Configuration:
     """The configuration; ``None`` is the default file, which need not exist. Blocking. ConfigurationError."""
-    main = file or Path(os.environ.get("CONFIGURATION_DIRECTORY", DEFAULT_FILE.parent)) / DEFAULT_FILE.name
+    main = file or default_file()
     merged: dict[str, Any] = {}
     try:
         if file is not None and not file.is_file():

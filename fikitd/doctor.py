@@ -35,8 +35,10 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
         ok, detail = library_finding(device)
         yield Check(name=f"driver library of gpu {device.index}", ok=ok, detail=detail)
     yield from directory_checks(daemon.directories.state, "state directory")
-    damaged = [f"set aside: {each}" for each in daemon.directories.state.glob("state.db.damaged-*")]
-    yield Check(name="state file", ok=not damaged, detail=", ".join(damaged) or "none was ever damaged")
+    wrong = [f"set aside: {each}" for each in daemon.directories.state.glob("state.db.damaged-*")]
+    if not daemon.store.there:
+        wrong.append("it is gone, or another: what is noted from now on is lost with this daemon")
+    yield Check(name="state file", ok=not wrong, detail=", ".join(wrong) or "none was ever damaged")
     yield from directory_checks(daemon.directories.runtime, "runtime directory")
     settings = daemon.configuration.daemon
     if os.geteuid() == 0:

@@ -9,6 +9,7 @@ directories, and a daemon that did not start would help nobody.
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -72,6 +73,7 @@ class Store:
         self._connection = connection
         self._path = path
         self._owner = trio.CapacityLimiter(1)
+        self._opened = path.stat()
         self.fresh = fresh
         """There was none, or it was set aside."""
         self.aside = aside
@@ -97,6 +99,14 @@ class Store:
             return await trio.to_thread.run_sync(open_or_make)
         except (sqlite3.Error, OSError) as error:
             raise Unavailable(f"cannot open the state file {path}: {error}") from None
+
+    @property
+    def there(self) -> bool:
+        """Whether the file is still where it was opened. Blocking."""
+        try:
+            return os.path.samestat(self._path.stat(), self._opened)
+        except OSError:
+            return False
 
     async def write(self, statements: Iterable[tuple[str, Sequence[Any]]]) -> None:
         """Run all statements, or none."""

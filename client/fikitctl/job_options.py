@@ -14,7 +14,7 @@ from fikit.protocol import PRIORITIES, Submit
 
 from fikitctl.failures import refused
 from fikitctl.invocation import Invocation, note
-from fikitctl.quantities import GPUS, PRIORITY, SIZE, parse_gpus
+from fikitctl.quantities import GPUS, NAME, PRIORITY, SIZE, parse_gpus
 
 FROM_THE_COMMAND_ON = {"allow_interspersed_args": False}
 """Options after the command's name are the command's own."""
@@ -94,7 +94,7 @@ def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="Which GPUs it sees, in this order; else one that the daemon chooses.",
         ),
         click.option("-m", "--memory", type=SIZE, default="0", help="Memory limit on each GPU: 8G, 512M."),
-        click.option("-n", "--name", help="A name to show; else the command's."),
+        click.option("-n", "--name", type=NAME, help="A name to show; else the command's."),
         click.option("--isolate", is_flag=True, help="Share no CUDA context with other work."),
         click.option("-e", "--env", "variables", multiple=True, metavar="NAME=VALUE", help="Set a variable."),
         click.option(

@@ -17,6 +17,9 @@ _MOST_BYTES: Final = 1 << 62
 """What the protocol has room for; so it has for the number of a GPU."""
 _MOST_SECONDS: Final = 1e9
 """Thirty years: timers have room for that."""
+_MOST_GRACE_SECONDS: Final = 600
+_MOST_NAME: Final = 200
+"""The protocol's limits, as the one before."""
 _SIZE: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d|)")
 
@@ -41,6 +44,21 @@ def parse_duration(text: str) -> float:
     if seconds > _MOST_SECONDS:
         raise ValueError(f"{text!r} is longer than can be waited")
     return seconds
+
+
+def parse_grace(text: str) -> float:
+    """A duration that the daemon will wait before it kills."""
+    seconds = parse_duration(text)
+    if seconds > _MOST_GRACE_SECONDS:
+        raise ValueError(f"{text!r} is longer than ten minutes")
+    return seconds
+
+
+def parse_name(text: str) -> str:
+    """What a job may be called."""
+    if not 1 <= len(text) <= _MOST_NAME:
+        raise ValueError(f"a name has 1 to {_MOST_NAME} characters, not {len(text)}")
+    return text
 
 
 def parse_priority(text: str) -> int:
@@ -97,6 +115,8 @@ class _Parsed(Parameter):
 SIZE: Final = _Parsed("size", parse_size)
 DURATION: Final = _Parsed("duration", parse_duration)
 PRIORITY: Final = _Parsed("priority", parse_priority)
+GRACE: Final = _Parsed("duration", parse_grace)
+NAME: Final = _Parsed("text", parse_name)
 GPUS: Final = _Parsed("gpus", parse_gpus)
 SIGNAL: Final = _Parsed("signal", parse_signal)
 

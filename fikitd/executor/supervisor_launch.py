@@ -55,7 +55,8 @@ async def compiled_code(state: Path, uid: int | None) -> dict[str, str]:
         return {}
     place = state / "compiled" / str(uid)
     try:
-        await trio.Path(place).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in (place.parent, place):  # the state directory itself is made at start only
+            await trio.Path(directory).mkdir(mode=0o700, exist_ok=True)
     except OSError:
         return {}  # no room for a directory: nothing is kept
     return {CODE_CACHE: str(place)}

@@ -75,7 +75,9 @@ class JobProcesses:
             await trio.to_thread.run_sync(files.prepare, self.place(job), spec)
         except OSError as error:
             await self.remove(job)
-            raise Unavailable(f"cannot write the job's directory: {error}", "free disk space") from None
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+            hint = "free disk space" if full else "'fikitctl doctor' looks at the state directory"
+            raise Unavailable(f"cannot write the job's directory: {error}", hint) from None
 
     async def left(self, known: Collection[int]) -> list[Job]:
         """The jobs of the directories that are none of the known, as far as those tell.

@@ -317,6 +317,20 @@ def test_the_doctor_names_a_directory_that_is_gone(stopped_daemon: Daemon) -> No
     (stopped_daemon.place / "elsewhere").rename(gone)
 
 
+def test_a_state_directory_that_is_gone_is_named_and_not_made_anew(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start().client()
+    gone = stopped_daemon.place / "state"
+    gone.rename(stopped_daemon.place / "elsewhere")
+    assert client.ask(p.OpenSession(name="late")).code == "unavailable"
+    refused = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/"))
+    assert (refused.code, refused.hint) == ("unavailable", "'fikitctl doctor' looks at the state directory")
+    checks = {each.name: each for each in client.ask(p.Doctor()).checks}
+    assert checks["state directory writable"].detail == f"{gone}: No such file or directory"
+    assert "it is gone" in checks["state file"].detail
+    (stopped_daemon.place / "elsewhere").rename(gone)
+    assert all(each.ok for each in client.ask(p.Doctor()).checks if each.name.startswith("state"))
+
+
 def test_clocks_that_jump_change_nothing(stopped_daemon: Daemon) -> None:
     """Wall-clock times are shown and never reckoned with: a job that ended before it began is only odd."""
     for offset in (0, 10_000_000, -10_000_000):

@@ -7,7 +7,7 @@ from fikit.protocol import Kill, Pause, Request, Resume, SetPriority
 
 from fikitctl.invocation import Invocation
 from fikitctl.output import print_json
-from fikitctl.quantities import DURATION, PRIORITY, SIGNAL
+from fikitctl.quantities import GRACE, PRIORITY, SIGNAL
 from fikitctl.targets import TARGET, each
 from fikitctl.verb import Verb, confirm, yes_option
 
@@ -75,7 +75,7 @@ def priority(invocation: Invocation, level: int, targets: tuple[str, ...]) -> in
 @click.option(
     "-s", "--signal", "number", type=SIGNAL, default="TERM", show_default=True, help="What to send."
 )
-@click.option("--grace", type=DURATION, default="5s", show_default=True, help="After this long, SIGKILL.")
+@click.option("--grace", type=GRACE, default="5s", show_default=True, help="After this long, SIGKILL.")
 @yes_option
 @targets_argument
 @click.pass_obj

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 import click
@@ -45,6 +46,8 @@ def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[by
     Open the file at ui.perfetto.dev: a track for each stream of each session, gate waits above it, and
     a track for each partition of the multiprocessors. With --json, print what was recorded instead.
     """
+    if not invocation.as_json:
+        _check_place(Path(output.name))
     with invocation.connected() as control:
         index = served(control, gpu).index
         control.request(StartTrace(gpu=index))
@@ -61,6 +64,12 @@ def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[by
         note(f"{recorded.dropped} operations did not fit in the recording and are missing")
     if output.name != "-":
         note(f"{len(recorded.operations)} operations in {output.name}; open it at ui.perfetto.dev")
+
+
+def _check_place(path: Path) -> None:
+    """Before anything is recorded for it, a file can be written there. Raises OSError."""
+    if str(path) != "-" and (path.is_file() or not path.exists()):
+        path.open("ab").close()
 
 
 def _recorded(control: Connection, gpu: int, seconds: float) -> Trace:

@@ -53,3 +53,12 @@ def test_the_configuration_of_an_own_daemon_is_right(fikitctl: Fikitctl, tmp_pat
     file = tmp_path / "fikitd.toml"
     file.write_text(configuration_text(tmp_path, "sim"))
     assert fikitctl("config", "check", str(file)).code == 0
+
+
+def test_no_file_at_all_is_right(fikitctl: Fikitctl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONFIGURATION_DIRECTORY", str(tmp_path))
+    result = fikitctl("config", "check")
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith(f"{tmp_path / 'fikitd.toml'}: not there")
+    (tmp_path / "fikitd.toml").touch()
+    assert fikitctl("config", "check").out == f"{tmp_path / 'fikitd.toml'}: ok\n"

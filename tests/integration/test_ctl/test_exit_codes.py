@@ -100,6 +100,9 @@ def test_refused_hello(daemon: Daemon, fikitctl: Fikitctl) -> None:
         ["submit"],
         ["kill", "-s", "NOSUCH", "job-1"],
         ["completion", "csh"],
+        ["kill", "--grace", "11m", "job-1"],
+        ["submit", "-n", "", "--", "true"],
+        ["submit", "-n", "x" * 201, "--", "true"],
         ["profile"],
     ],
 )
@@ -173,6 +176,15 @@ def test_what_is_not_utf_8_is_refused_by_name(tmp_path: Path, daemon: Daemon) ->
         "fikitctl: a text in Drain is not UTF-8: '\\udcff'\n",
     )
     assert daemon.of(protocol.Drain) == []
+
+
+def test_a_trace_that_could_not_be_written_is_not_recorded(
+    daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path
+) -> None:
+    result = fikitctl("trace", "--seconds", "1h", "--output", str(tmp_path / "nowhere" / "trace.json"))
+    assert result.code == 1
+    assert "No such file or directory" in result.err
+    assert daemon.received == []
 
 
 def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:
