@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 import click
@@ -61,9 +62,9 @@ def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
             started = _told(control, JobStarted(job=job, pid=pid))
             exit_code = child.wait()
         report = JobFinished(job=job, exit_code=exit_code)
-        ended = _told(control, report)
+        reports = {"the command's process": started, "the job's end": _told(control, report)}
         try:
-            if not _answered(control, [started, ended]):
+            if not _answered(control, reports):
                 _tell_successor(invocation, report)
         except (OSError, ProtocolError, RefusedError) as error:
             note(f"the daemon did not take the job's end: {error}")
@@ -78,13 +79,16 @@ def _told(control: Connection, report: Request) -> int | None:
         return None
 
 
-def _answered(control: Connection, identifiers: list[int | None]) -> bool:
-    """Whether every report was answered; not where the daemon went away meanwhile."""
+def _answered(control: Connection, reports: Mapping[str, int | None]) -> bool:
+    """Whether every report was answered, what is refused with a note; not where the daemon went away."""
     try:
-        for identifier in identifiers:
+        for what, identifier in reports.items():
             if identifier is None:
                 return False
-            control.receive(identifier, timeout=_ANSWER_SECONDS)
+            try:
+                control.receive(identifier, timeout=_ANSWER_SECONDS)
+            except RefusedError as error:
+                note(f"the daemon did not take {what}: {error}")
     except ConnectionError:
         return False
     return True

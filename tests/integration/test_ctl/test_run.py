@@ -127,6 +127,14 @@ def test_the_result_stands_when_the_daemon_goes_away(admitting: Daemon) -> None:
     assert "did not take the job's end" in ended.stderr
 
 
+def test_a_process_that_the_daemon_does_not_take_is_no_matter_of_its_end(admitting: Daemon) -> None:
+    """As one that becomes another user's at once: sudo."""
+    admitting.script[JobStarted] = Failure(code="permission", message="process 7 belongs to another user")
+    ended = run("sh", "-c", "exit 3")
+    note = "fikitctl: the daemon did not take the command's process: process 7 belongs to another user\n"
+    assert (ended.returncode, ended.stderr) == (3, note)
+
+
 def test_the_end_is_told_to_the_daemon_that_took_the_job_over(admitting: Daemon) -> None:
     ended: list[JobFinished] = []
 
