@@ -117,15 +117,19 @@ class Mps:
         if program is None:
             self._unavailable(f"{CONTROL} is not installed")
             return None
-        await trio.to_thread.run_sync(self._clear)
         log = self._logs / "mps-control.log"
         try:
+            await trio.to_thread.run_sync(self._clear)
             process = await launch(Launch(UNIT, [program, "-f"], log, self._places()))
         except OSError as error:
             self._unavailable(str(error))
             return None
         note = Note(process.pid, start_time(process.pid) or 0)
-        await trio.Path(self._note).write_bytes(msgspec.json.encode(note))
+        try:
+            await trio.Path(self._note).write_bytes(msgspec.json.encode(note))
+        except OSError as error:  # the next daemon could not take it over
+            await self._give_up(process, str(error))
+            return None
         with trio.move_on_after(START_SECONDS):
             async with trio.open_nursery() as nursery:
 
@@ -137,10 +141,13 @@ class Mps:
                 await self._serving()
                 nursery.cancel_scope.cancel()
                 return process
+        await self._give_up(process, f"it did not serve within {START_SECONDS:g} s; see {log}")
+        return None
+
+    async def _give_up(self, process: Process, reason: str) -> None:
         await process.end(STOP_SECONDS)
         process.close()
-        self._unavailable(f"it did not serve within {START_SECONDS:g} s; see {log}")
-        return None
+        self._unavailable(reason)
 
     async def _serving(self) -> None:
         """Return once it serves, of which it tells nobody: ask at growing intervals."""

@@ -98,6 +98,22 @@ async def test_a_program_that_does_not_start_is_told_of_and_gone_without(
     await mps.stop()
 
 
+@pytest.mark.usefixtures("program")
+@pytest.mark.parametrize("missing", [True, False])
+async def test_places_that_cannot_be_written_are_told_of(tmp_path: Path, missing: bool) -> None:
+    """As on a full disk: the daemon goes on without it."""
+    place = tmp_path / "run"
+    if not missing:
+        (place / "mps.json").mkdir(parents=True)
+    events = Events()
+    with events.subscribed(lambda uid: True) as subscription, trio.fail_after(30):
+        mps = made(place, events)
+        await mps.run()
+        assert (await subscription.receive.receive()).kind == "mps_unavailable"
+    assert mps.environment == {}
+    await mps.stop()
+
+
 async def test_where_it_is_not_wanted_nothing_is_started(tmp_path: Path) -> None:
     mps = made(tmp_path, Events(), wanted=False)
     await mps.run()
