@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -96,6 +97,22 @@ def test_descriptors_are_counted(daemon: Callable[[Answer], Path]) -> None:
         with pytest.raises(protocol.ProtocolError, match="2 descriptors"):
             connection.take_descriptors(3)
         assert len(os.listdir("/proc/self/fd")) == before - 2
+
+
+def test_descriptors_that_there_is_no_room_for_are_named(daemon: Callable[[Answer], Path]) -> None:
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        socket.send_fds(peer, [protocol.encode(number, protocol.Done())], [null.fileno()])
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with Path(os.devnull).open() as null, Connection(daemon(answer)) as connection:
+        with Path(os.devnull).open() as lowest_free:
+            free = lowest_free.fileno()
+        resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+        try:
+            with pytest.raises(fikit.UnreachableError, match="Too many open files"):
+                connection.request(protocol.Undrain())
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @pytest.mark.parametrize(
