@@ -25,6 +25,7 @@ from fikitctl.failures import CommandError, ExitCode
 from fikitctl.leaving import handled, leave
 
 PROGRAM: Final = (sys.executable, "-P", "-c", "from fikitd.main import main; main()")
+_JOB: Final = "FIKIT_JOB"
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _READY_SECONDS: Final = 60.0
@@ -38,6 +39,7 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
     libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     with handled(leave, signal.SIGTERM, signal.SIGHUP):
         place = Path(tempfile.mkdtemp(prefix="fikitd-"))
+        job = os.environ.pop(_JOB, None)  # of another daemon: this one does not know it
         daemon: subprocess.Popen[bytes] | None = None
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as readiness:
@@ -58,6 +60,8 @@ def own_daemon(device: str = "auto", program: Sequence[str] = PROGRAM) -> Iterat
                 if daemon is not None:
                     daemon.poll()  # reaped with the others: it learns of that
                 shutil.rmtree(place)
+                if job is not None:
+                    os.environ[_JOB] = job
 
 
 def configuration_text(place: Path, device: str) -> str:

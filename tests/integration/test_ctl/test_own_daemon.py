@@ -120,3 +120,20 @@ def test_a_daemon_that_dies_meanwhile_is_quoted(tmp_path: Path) -> None:
         check=False,
     ).stderr
     assert "the daemon went away: end of stream; its log ends with:\nout of luck" in said
+
+
+def test_what_runs_in_a_job_of_another_daemon_is_in_none_of_this(tmp_path: Path) -> None:
+    inside = textwrap.dedent(
+        """
+        import os, sys
+        from fikitctl import own_daemon
+        own_daemon._STOP_SECONDS = 0.2
+        with own_daemon.own_daemon("sim", [sys.executable, "-c", sys.argv[1]]):
+            print(os.environ.get("FIKIT_JOB"))
+        print(os.environ.get("FIKIT_JOB"))
+        """
+    )
+    places = {"TMPDIR": str(tmp_path), "PIDS": str(tmp_path / "pids"), "FIKIT_JOB": "job-5"}
+    command = [sys.executable, "-c", inside, DAEMON]
+    said = subprocess.run(command, env=os.environ | places, capture_output=True, text=True, check=True)
+    assert said.stdout == "None\njob-5\n"
