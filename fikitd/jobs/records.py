@@ -40,10 +40,10 @@ class JobRecords:
         self.keep_ended: Callable[[], int] = lambda: 1000
 
     async def load(self) -> None:
-        """Read what an earlier daemon knew; where its state file is lost, what the jobs' directories tell."""
+        """Read what an earlier daemon knew; where that is lost, what the jobs' directories tell."""
         self.known = dict(await self._store.records("SELECT number, record FROM jobs ORDER BY number", Job))
         for job in await self._processes.left(self.known.keys()):
-            if self._store.fresh:
+            if self._store.fresh or job.state != "queued":  # its record, too, may be damaged
                 self.keep(job)
                 self.unsaved.add(job.number)
             else:  # its submission was not completed

@@ -88,22 +88,26 @@ def test_a_damaged_state_file_is_set_aside_and_what_runs_is_taken_over(
         assert not finding.ok
 
 
-def test_a_record_that_cannot_be_read_is_left_out(stopped_daemon: Daemon) -> None:
+def test_a_job_whose_record_cannot_be_read_is_known_from_its_directory(stopped_daemon: Daemon) -> None:
     client = stopped_daemon.start().client()
-    first, second = (
-        client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job for _ in range(2)
+    over, runs = (
+        client.ask(p.Submit(command=["/bin/sleep", seconds], environment={}, directory="/")).job.job
+        for seconds in ("0", "1000")
     )
-    for job in (first, second):
-        client.ask(p.Wait(job=job))
-    assert stopped_daemon.stop() == 0
+    assert client.ask(p.Wait(job=over)).job.state == "finished"
+    while client.ask(p.Show(target=runs)).job.pid is None:
+        pass
+    stopped_daemon.stop(signal.SIGKILL)
     connection = sqlite3.connect(stopped_daemon.place / "state" / "state.db")
-    connection.execute("UPDATE jobs SET record=x'00ff' WHERE number=1")
+    connection.execute("UPDATE jobs SET record=x'00ff'")
     connection.commit()
     connection.close()
     again = stopped_daemon.start().client()
-    assert again.ask(p.Show(target=first)).code == "not_found"
-    assert again.ask(p.Show(target=second)).job.state == "finished"
     assert "record_unreadable" in stopped_daemon.log.read_text()
+    assert again.ask(p.Wait(job=over)).job.state == "finished"
+    assert again.ask(p.Show(target=runs)).job.state == "running"
+    assert again.ask(p.Kill(target=runs, signal=9)) == p.Done()
+    assert again.ask(p.Wait(job=runs)).job.exit_code == 137
 
 
 def test_what_a_flipped_bit_makes_unreadable_is_left_out(stopped_daemon: Daemon) -> None:
