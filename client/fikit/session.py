@@ -41,7 +41,7 @@ def connect(
     (highest) to 9. ``gpu``: None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``:
     an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds
     for the daemon's answers. A process that ``fikitctl submit`` started belongs to its job (``$FIKIT_JOB``).
-    Raises UsageError, UnreachableError, RefusedError.
+    Raises UsageError, UnreachableError, RefusedError; TimeoutError where no answer comes in time.
     """
     try:
         level = protocol.priority_level(str(priority))

@@ -124,7 +124,10 @@ class JobProcesses:
         return await launch(Launch(self._unit(job), command, place / RUNNER_LOG, {}, self._cpu_weight(job)))
 
     async def weigh(self, job: Job) -> None:
-        """Give a job that runs the processor time of its priority. Raises Unavailable."""
+        """Give a job that runs the processor time of its priority, as far as we may.
+
+        A nice value, once raised, only root can lower again: that is told in the log.
+        """
         weight = self._cpu_weight(job)
         try:
             if not job.foreground and manager() is not None:
@@ -134,15 +137,12 @@ class JobProcesses:
         except ProcessLookupError:
             return  # it has ended
         except OSError as error:
-            raise Unavailable(f"the CPU weight of {job.job} was not changed: {error}") from None
+            structlog.get_logger().warning("cpu_weight_unchanged", job=job.job, reason=str(error))
 
     async def weigh_at_start(self, job: Job) -> None:
         """The job's process is known now; what a unit of its own was not given is given here."""
         if self._cpu_weight(job) < USUAL_CPU_WEIGHT and (job.foreground or manager() is None):
-            try:
-                await self.weigh(job)
-            except Unavailable as refusal:
-                structlog.get_logger().warning("cpu_weight_unchanged", job=job.job, reason=refusal.message)
+            await self.weigh(job)
 
     def _unit(self, job: Job) -> str:
         return f"fikitd-{job.job}"

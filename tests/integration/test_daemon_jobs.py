@@ -238,6 +238,20 @@ def test_foreground_job_whose_process_is_over_before_its_start_is_heard_of(clien
     assert (done.state, done.exit_code) == ("failed", 3)
 
 
+def test_a_foreground_job_that_is_killed_while_it_waits_does_not_begin(daemon: Any, client: Any) -> None:
+    whole = 4 << 30
+    holds = client.ask(submit("sleep 1000", memory_limit_bytes=whole)).job.job
+    caller = daemon.client()
+    caller.send(submit("unused", foreground=True, memory_limit_bytes=whole))
+    waiting: list[str] = []
+    while not waiting:
+        waiting = [each.job for each in client.ask(p.ListJobs()).jobs if each.job != holds]
+    assert client.ask(p.Kill(target=waiting[0])) == p.Done()
+    refused = caller.receive()[1]
+    assert (refused.code, "killed while it was queued" in refused.message) == ("unavailable", True)
+    assert client.ask(p.Kill(target=holds, signal=9)) == p.Done()
+
+
 def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> None:
     caller = daemon.client()
     started = caller.ask(submit("unused", foreground=True))
@@ -338,6 +352,21 @@ def test_host_threads_of_a_low_priority_job_yield(client: Any) -> None:
         assert set(niceness(pid)) == {0}
     for each in (low, usual):
         client.ask(p.Kill(target=each.job, signal=9))
+
+
+def test_a_priority_is_raised_where_the_nice_value_may_not_be(stopped_daemon: Daemon) -> None:
+    """As for everybody but root: the kernel lets nobody else lower it again."""
+    refusing = "raise PermissionError(13, 'Permission denied')"
+    patch = f"def refuse(pid, nice): {refusing}\nfrom fikitd.jobs import running\nrunning.set_nice = refuse"
+    stopped_daemon.prologue = f"exec({patch!r}); "
+    client = stopped_daemon.start().client()
+    job = client.ask(submit("sleep 1000", priority=9)).job.job
+    while client.ask(p.Show(target=job)).job.pid is None:
+        pass
+    assert client.ask(p.SetPriority(target=job, priority=5)) == p.Done()
+    assert client.ask(p.Show(target=job)).job.priority == 5
+    assert '"cpu_weight_unchanged"' in stopped_daemon.log.read_text()
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
 
 
 def test_host_threads_of_a_foreground_job_yield(client: Any) -> None:

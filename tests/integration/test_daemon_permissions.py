@@ -132,7 +132,7 @@ def test_administrator_group(stopped_daemon: Daemon, as_user: Any) -> None:
 def test_a_place_that_is_somebody_else_s_is_named(as_user: AsUser) -> None:
     uid = 64_998
     place = Path(f"/tmp/fikitd-{uid}")  # noqa: S108 - where it is looked for
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     place.chmod(0o777)
 
     def start() -> str:

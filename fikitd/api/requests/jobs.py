@@ -50,6 +50,8 @@ async def submit(caller: Caller, request: Submit) -> Reply:
     caller.foreground.add(job.number)
     while (now := daemon.jobs.known[job.number]).state == "queued":
         await daemon.jobs.changes(now)
+    if now.over:  # who is told of a job starts its process
+        raise Unavailable(f"{now.job} was ended before it had begun: {now.reason or now.state}")
     return Submitted(job=now.record(now.usage), environment=surroundings)
 
 
