@@ -2,7 +2,8 @@
 
     spec      what to run (daemon -> runner), written before the runner starts
     lock      held by the runner for its life (a record lock, so the kernel tells who holds it)
-    started   the command's pid and when it began (runner -> daemon), appears whole
+    started   the command's pid and when it began (runner -> daemon), appears whole,
+              before the command does anything
     control   a FIFO: one line ``SIGNAL GRACE_MS`` asks the runner to end the command
     kill      is there once the job was asked to end: a runner that does not listen yet will not start it
     stdout, stderr   its output, up to the limit

@@ -90,9 +90,6 @@ class Runner:
             self._end(128 + signal.SIGTERM, "")
             return
         self._pid, error = self._start()
-        with suppress(OSError):  # a disk that is full just now: the pid is not shown then
-            started = {"pid": self._pid, "began": start_time(self._pid), "unix": time.time()}
-            files.write_whole(self._directory / files.STARTED, started)
         pidfd = os.pidfd_open(self._pid)
         for output in self._outputs:
             os.close(output.writer)
@@ -158,21 +155,35 @@ class Runner:
             return
 
     def _start(self) -> tuple[int, str]:
-        """Fork; the child's pid, and what kept it from becoming the command."""
+        """Fork; the child's pid, and what kept it from becoming the command.
+
+        Which it does once it is noted: whatever kills us, the daemon knows what is left to be ended.
+        """
         told, tell = os.pipe2(os.O_CLOEXEC)
+        noted, note = os.pipe2(os.O_CLOEXEC)
         pid = os.fork()
         if pid == 0:
-            become(self._spec, self._outputs, tell)
+            os.close(note)
+            become(self._spec, self._outputs, tell, noted)
         os.close(tell)
+        os.close(noted)
+        with suppress(OSError):  # a disk that is full just now: the pid is not shown then
+            started = {"pid": pid, "began": start_time(pid), "unix": time.time()}
+            files.write_whole(self._directory / files.STARTED, started)
+        with suppress(BrokenPipeError):
+            os.write(note, b".")
+        os.close(note)
         with os.fdopen(told) as pipe:
             return pid, pipe.read()
 
 
-def become(spec: dict[str, Any], outputs: list[Output], tell: int) -> NoReturn:
+def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -> NoReturn:
     """In the child: turn into the command, as its user; the directory is entered as that user, too."""
     code = 126
     try:
         os.setsid()
+        if not os.read(noted, 1):  # our parent is gone
+            os._exit(code)
         null = os.open(os.devnull, os.O_RDONLY)
         for target, source in enumerate([null, outputs[0].writer, outputs[1].writer]):
             os.dup2(source, target)

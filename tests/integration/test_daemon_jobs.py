@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
+from fikitd.jobs import files
 from tests.integration.conftest import Daemon
 
 SH = "/bin/sh"
@@ -153,6 +154,31 @@ def test_a_job_whose_runner_is_killed_leaves_no_process(daemon: Any, client: Any
     assert wait_for(again, job).state == "lost"
     assert select.select([ended], [], [], 10)[0]
     os.close(ended)
+
+
+def test_a_runner_that_is_killed_before_it_has_noted_its_command_leaves_none(tmp_path: Path) -> None:
+    directory, marker = tmp_path / "job-1", tmp_path / "marker"
+    spec: dict[str, Any] = {
+        "command": ["/usr/bin/touch", str(marker)],
+        "environment": {},
+        "directory": "/",
+        "uid": os.getuid(),
+        "gid": os.getgid(),
+        "groups": [],
+        "output_limit_bytes": 100,
+    }
+    files.prepare(directory, spec)
+    dies = (
+        "import os, sys; from fikitd.jobs import files, runner; "
+        "files.write_whole = lambda *_: os.kill(os.getpid(), 9); runner.main()"
+    )
+    reader, writer = os.pipe()  # whose end is that of the runner and of what it has forked
+    command = [sys.executable, "-P", "-c", dies, str(directory)]
+    assert subprocess.run(command, pass_fds=[writer], check=False).returncode == -signal.SIGKILL
+    os.close(writer)
+    assert os.read(reader, 1) == b""
+    os.close(reader)
+    assert not marker.exists()
 
 
 def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any) -> None:
