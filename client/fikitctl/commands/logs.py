@@ -7,7 +7,8 @@ connection.
 from __future__ import annotations
 
 import sys
-from threading import Event, Lock, Thread
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Final, Literal
 
 import click
@@ -34,7 +35,6 @@ class _Reader:
         self._follow = follow
         self._writing = writing
         self.failure: BaseException | None = None
-        self.ended = Event()
 
     def read(self) -> None:
         """Copy until the end, or as far as it goes now."""
@@ -51,14 +51,14 @@ class _Reader:
                 if piece.end or (not self._follow and not piece.data):
                     return
 
-    def read_aside(self) -> None:
-        """``read``, keeping the failure for whoever waits for ``ended``."""
+    def read_aside(self, ended: SimpleQueue[_Reader]) -> None:
+        """``read``, keeping the failure for whoever is told that it has ended."""
         try:
             self.read()
         except BaseException as error:  # handed to the main thread
             self.failure = error
         finally:
-            self.ended.set()
+            ended.put(self)
 
     def _write(self, piece: Logs) -> None:
         if not piece.data:
@@ -99,9 +99,10 @@ def logs(invocation: Invocation, job: str, follow: bool, stream: str) -> None:
         for reader in readers:
             reader.read()
         return
+    ended: SimpleQueue[_Reader] = SimpleQueue()
     for reader in readers:
-        Thread(target=reader.read_aside, daemon=True).start()
-    for reader in readers:
-        reader.ended.wait()
-        if isinstance(reader.failure, CommandError | OSError):
-            raise reader.failure
+        Thread(target=reader.read_aside, args=(ended,), daemon=True).start()
+    for _ in readers:
+        failure = ended.get().failure
+        if isinstance(failure, CommandError | OSError):
+            raise failure

@@ -291,6 +291,14 @@ def test_logs(daemon: Daemon, capfdbinary: pytest.CaptureFixture[bytes]) -> None
     assert base64.b64decode(json.loads(capfdbinary.readouterr().out)["data"]) == b"out \xff\n"
 
 
+def test_one_of_two_outputs_that_cannot_be_followed_is_told_at_once(
+    daemon: Daemon, fikitctl: Fikitctl
+) -> None:
+    refused = protocol.Failure(code="quota", message="too many connections")
+    daemon.script[ReadLogs] = lambda request: refused if request.stream == "stderr" else None
+    assert fikitctl("logs", "-f", "job-1") == (1, "", "fikitctl: too many connections\n")
+
+
 def test_logs_of_nothing(daemon: Daemon, fikitctl: Fikitctl) -> None:
     daemon.script[ReadLogs] = protocol.Failure(code="not_found", message="no job-9")
     assert fikitctl("logs", "-f", "job-9").code == 4
