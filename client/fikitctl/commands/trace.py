@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 import time
 from pathlib import Path
@@ -67,9 +69,13 @@ def trace(invocation: Invocation, gpu: int | None, seconds: float, output: IO[by
 
 
 def _check_place(path: Path) -> None:
-    """Before anything is recorded for it, a file can be written there. Raises OSError."""
-    if str(path) != "-" and (path.is_file() or not path.exists()):
-        path.open("ab").close()
+    """Before anything is recorded for it: a file may be written there. Makes none. Raises OSError."""
+    if str(path) == "-":
+        return
+    place = path if path.exists() else path.parent
+    place.stat()
+    if not os.access(place, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
 
 
 def _recorded(control: Connection, gpu: int, seconds: float) -> Trace:
