@@ -153,7 +153,7 @@ void Parser::parse_function(bool entry) {
     Draft draft;
     draft.function = made.get();
     scopes_.emplace_back();
-    shared_bytes_ = module_shared_;
+    shared_bytes_ = draft.shared_start = module_shared_;
     register_wish_ = 0;
     Kernel kernel;
     if (!entry && lexer_.peek().is('(')) made->outputs = parse_formals(draft, false);
@@ -230,10 +230,10 @@ void Parser::parse_body(Draft& draft) {
             parse_registers(draft);
         } else if (token.is(".param")) {
             lexer_.take();
-            parse_local_parameter(draft);
+            parse_local_parameters(draft);
         } else if (token.is(".shared") || token.is(".local") || token.is(".global") || token.is(".const")) {
             lexer_.take();
-            parse_variable(token.text, &draft, false);
+            parse_variables(token.text, &draft, false);
         } else if (token.is(".pragma")) {
             lexer_.take();
             // .pragma "fikit registers 40": what a test wants the kernel to use.
@@ -271,6 +271,23 @@ std::optional<std::uint32_t> Parser::pragma_number(std::string_view text) {
     return found;
 }
 
+Operand Parser::made_register(Draft& draft, Type type, unsigned width) {
+    Operand reg;
+    reg.kind = OperandKind::reg;
+    reg.type = type;
+    if (width == 1) {
+        reg.place = draft.allocate(type);
+        return reg;
+    }
+    Operand vector;
+    vector.kind = OperandKind::vector;
+    for (unsigned part = 0; part < width; ++part) {
+        reg.place = draft.allocate(type);
+        vector.parts.push_back(reg);
+    }
+    return vector;
+}
+
 // .reg .b64 %rd<6>;   or   .reg .pred p, q;   or   .reg .v4 .f32 v;
 void Parser::parse_registers(Draft& draft) {
     lexer_.take();
@@ -284,49 +301,36 @@ void Parser::parse_registers(Draft& draft) {
     if (!type) fail(token.line, "Type " + quoted(token.text) + " is not supported by the simulated driver");
     do {
         const Token name = word();
-        std::uint64_t count = 1;
-        Operand reg;
-        reg.kind = OperandKind::reg;
-        reg.type = *type;
         if (accept('<')) {
-            count = number(1U << 20);
+            const RegisterRange range{number(1U << 20), *type, width};
             expect('>');
-            if (width > 1) fail_near(name);
-            if (!scopes_.back().ranges.emplace(name.text, RegisterRange{count, *type}).second) {
+            if (!scopes_.back().ranges.emplace(name.text, range).second) {
                 fail(name.line, "Duplicate definition of variable " + quoted(name.text));
             }
-        } else if (width == 1) {
-            reg.place = draft.allocate(*type);
-            declare(name, name.text, reg);
         } else {
-            Operand vector;
-            vector.kind = OperandKind::vector;
-            for (unsigned part = 0; part < width; ++part) {
-                reg.place = draft.allocate(*type);
-                vector.parts.push_back(reg);
-            }
-            declare(name, name.text, vector);
+            declare(name, name.text, made_register(draft, *type, width));
         }
     } while (accept(','));
     expect(';');
 }
 
 // .param .align 8 .b8 param0[16];   an argument of a call to come
-void Parser::parse_local_parameter(Draft& draft) {
+void Parser::parse_local_parameters(Draft& draft) {
+    const Token at = lexer_.peek();
     do {
-        const Token at = lexer_.peek();
-        const Declarator declared = declarator();
-        std::uint32_t& used = draft.function->parameter_bytes;
-        const std::uint32_t offset = align_up(used, declared.alignment);
-        if (offset + declared.bytes() > argument_limit) fail(at.line, "too many parameters");
-        Operand operand;
-        operand.kind = OperandKind::variable;
-        operand.space = Space::frame_parameter;
-        operand.text = declared.name;
-        operand.value = offset;
-        operand.bytes = static_cast<std::uint32_t>(declared.bytes());
-        used = offset + operand.bytes;
-        declare(at, declared.name, operand);
+        for (const Declarator& declared : declarators()) {
+            std::uint32_t& used = draft.function->parameter_bytes;
+            const std::uint32_t offset = align_up(used, declared.alignment);
+            if (offset + declared.bytes() > argument_limit) fail(at.line, "too many parameters");
+            Operand operand;
+            operand.kind = OperandKind::variable;
+            operand.space = Space::frame_parameter;
+            operand.text = declared.name;
+            operand.value = offset;
+            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+            used = offset + operand.bytes;
+            declare(at, declared.name, operand);
+        }
     } while (accept(','));
     expect(';');
 }

@@ -112,6 +112,7 @@ void Parser::parse_module() {
         module_.undefined.emplace_back(name);
     }
     resolve_references();
+    for (Draft& draft : drafts_) make_room_for_shared(draft);
     for (Draft& draft : drafts_) lower(draft, module_, program_);
 }
 
@@ -144,7 +145,7 @@ void Parser::parse_directive() {
     } else if (token.is(".func")) {
         parse_function(false);
     } else if (token.is(".global") || token.is(".const") || token.is(".shared")) {
-        parse_variable(token.text, nullptr, external);
+        parse_variables(token.text, nullptr, external);
     } else {
         fail(token.line, "Directive " + quoted(token.text) + " is not supported by the simulated driver");
     }
@@ -215,7 +216,32 @@ std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft) {
     const std::uint64_t end = declared.sized ? start + declared.bytes() : used;
     if (end > model::shared_per_block) fail(declared.line, "Entry function uses too much shared data");
     used = static_cast<std::uint32_t>(end);
+    if (draft != nullptr) draft->shared_alignment = std::max(draft->shared_alignment, declared.alignment);
     return static_cast<std::uint32_t>(start);
+}
+
+// What a kernel calls may use shared variables that are declared after it: its own go behind those.
+void Parser::make_room_for_shared(Draft& draft) {
+    const bool calls = std::any_of(draft.instructions.begin(), draft.instructions.end(),
+                                   [](const Instruction& one) { return one.name.starts_with("call"); });
+    if (draft.kernel < 0 || !calls || module_shared_ <= draft.shared_start) return;
+    Kernel& kernel = module_.kernels[static_cast<std::size_t>(draft.kernel)];
+    const std::uint64_t more =
+        (std::uint64_t{module_shared_} - draft.shared_start + draft.shared_alignment - 1) /
+        draft.shared_alignment * draft.shared_alignment;
+    if (kernel.static_shared + more > model::shared_per_block)
+        fail(1, "Entry function uses too much shared data");
+    kernel.static_shared += static_cast<std::uint32_t>(more);
+    const auto move = [&](auto& self, Operand& operand) -> void {
+        if (operand.kind == OperandKind::variable && operand.space == Space::shared && operand.bytes != 0 &&
+            operand.value >= draft.shared_start) {
+            operand.value += more;
+        }
+        for (Operand& part : operand.parts) self(self, part);
+    };
+    for (Instruction& instruction : draft.instructions) {
+        for (Operand& operand : instruction.operands) move(move, operand);
+    }
 }
 
 // A name may be declared .extern, too, before or after its definition. Where there is none, as ptxas has it,
@@ -243,64 +269,80 @@ bool Parser::joins_others(std::string_view space, const Declarator& declared, bo
     return true;
 }
 
-// .global .align 4 .u32 name[4] = {1, 2, 3, 4};
-void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
+// The same, and what name<3> stands for: name0, name1 and name2 (PTX ISA, Parameterized Variable Names).
+std::vector<Parser::Declarator> Parser::declarators() {
+    const Declarator declared = declarator();
+    if (!accept('<')) return {declared};
+    const std::uint64_t count = number(limits::numbered_names);
+    expect('>');
+    if (!lexer_.peek().is(',') && !lexer_.peek().is(';')) fail_near(lexer_.peek());
+    std::vector<Declarator> many(count, declared);
+    for (std::uint64_t index = 0; index < count; ++index)
+        many[index].name = numbered_.emplace_back(std::string(declared.name) + std::to_string(index));
+    return many;
+}
+
+// .global .align 4 .u32 name[4] = {1, 2, 3, 4}, other;
+void Parser::parse_variables(std::string_view space, Draft* draft, bool external) {
     do {
-        Declarator declared = declarator();
-        if (!external && (declared.sized ? declared.elements == 0 : space == ".shared" || space == ".local"))
-            fail(declared.line, "Non-external variable " + quoted(declared.name) + " has incomplete type");
-        if (declared.managed && space != ".global")
-            fail(declared.line, "only a .global variable can be .managed");
-        if (draft == nullptr && joins_others(space, declared, external)) continue;
-        const Token at = lexer_.peek();
-        Operand operand;
-        operand.kind = OperandKind::variable;
-        operand.text = declared.name;
-        operand.element = declared.width * bytes_of(declared.type);
-        if (space == ".shared") {
-            operand.space = Space::shared;
-            operand.value = place_shared(declared, draft);
-            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
-            if (!declared.sized || operand.bytes == 0) {
-                // All unsized arrays begin where the sized ones end: `bytes` 0 says so.
-                operand.value = declared.alignment;
-                operand.bytes = 0;
-            } else if (external) {
-                awaited_.emplace(declared.name, declared);
-            }
-        } else if (space == ".local") {
-            if (draft == nullptr) fail(declared.line, "a .local variable belongs in a function");
-            std::uint32_t& used = draft->function->local_bytes;
-            const std::uint64_t start =
-                (std::uint64_t{used} + declared.alignment - 1) / declared.alignment * declared.alignment;
-            if (start + declared.bytes() > limits::local_bytes) {
-                fail(declared.line, "Function uses too much local data");
-            }
-            operand.space = Space::local;
-            operand.value = start;
-            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
-            used = static_cast<std::uint32_t>(start + declared.bytes());
-        } else {
-            Variable variable;
-            variable.name = declared.name;
-            variable.alignment = declared.alignment;
-            variable.constant = space == ".const";
-            variable.managed = declared.managed;
-            operand.space = variable.constant ? Space::constant : Space::global;
-            operand.value = module_.variables.size();
-            module_.variables.push_back(std::move(variable));
-            if (external) {
-                if (declared.bytes() > variable_limit)
-                    fail(declared.line, "variable " + quoted(declared.name) + " is too large");
-                awaited_.emplace(declared.name, declared);
-                module_.variables.back().bytes = declared.bytes();
-            } else {
-                parse_initial(module_.variables.back(), declared);
-            }
-        }
-        declare(at, declared.name, operand);
+        for (Declarator& declared : declarators()) parse_variable(space, draft, external, declared);
     } while (accept(','));
     expect(';');
+}
+
+void Parser::parse_variable(std::string_view space, Draft* draft, bool external, Declarator& declared) {
+    if (!external && (declared.sized ? declared.elements == 0 : space == ".shared" || space == ".local"))
+        fail(declared.line, "Non-external variable " + quoted(declared.name) + " has incomplete type");
+    if (declared.managed && space != ".global")
+        fail(declared.line, "only a .global variable can be .managed");
+    if (draft == nullptr && joins_others(space, declared, external)) return;
+    const Token at = lexer_.peek();
+    Operand operand;
+    operand.kind = OperandKind::variable;
+    operand.text = declared.name;
+    operand.element = declared.width * bytes_of(declared.type);
+    if (space == ".shared") {
+        operand.space = Space::shared;
+        operand.value = place_shared(declared, draft);
+        operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+        if (!declared.sized || operand.bytes == 0) {
+            // All unsized arrays begin where the sized ones end: `bytes` 0 says so.
+            operand.value = declared.alignment;
+            operand.bytes = 0;
+        } else if (external) {
+            awaited_.emplace(declared.name, declared);
+        }
+    } else if (space == ".local") {
+        if (draft == nullptr) fail(declared.line, "a .local variable belongs in a function");
+        std::uint32_t& used = draft->function->local_bytes;
+        const std::uint64_t start =
+            (std::uint64_t{used} + declared.alignment - 1) / declared.alignment * declared.alignment;
+        if (start + declared.bytes() > limits::local_bytes) {
+            fail(declared.line, "Function uses too much local data");
+        }
+        operand.space = Space::local;
+        operand.value = start;
+        operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+        used = static_cast<std::uint32_t>(start + declared.bytes());
+    } else {
+        Variable variable;
+        variable.name = declared.name;
+        variable.alignment = declared.alignment;
+        variable.constant = space == ".const";
+        variable.managed = declared.managed;
+        operand.space = variable.constant ? Space::constant : Space::global;
+        operand.value = module_.variables.size();
+        module_.variables.push_back(std::move(variable));
+        if (external) {
+            if (declared.bytes() > variable_limit)
+                fail(declared.line, "variable " + quoted(declared.name) + " is too large");
+            awaited_.emplace(declared.name, declared);
+            module_.variables.back().bytes = declared.bytes();
+        } else {
+            parse_initial(module_.variables.back(), declared);
+        }
+    }
+    declare(at, declared.name, operand);
 }
 
 void Parser::parse_initial(Variable& variable, const Declarator& declared) {
