@@ -169,7 +169,7 @@ void Parser::parse_function(bool entry) {
 
     const std::int32_t known = program_.find(name.text);
     const auto number_of = known >= 0 ? known : static_cast<std::int32_t>(program_.functions.size());
-    if (known >= 0 && (entry || program_.functions[static_cast<std::size_t>(known)]->entry)) {
+    if (known >= 0 && program_.functions[static_cast<std::size_t>(known)]->entry != entry) {
         fail(name.line, "Duplicate definition of function " + quoted(name.text));
     }
     if (accept(';')) {
@@ -317,22 +317,49 @@ void Parser::parse_registers(Draft& draft) {
 // .param .align 8 .b8 param0[16];   an argument of a call to come
 void Parser::parse_local_parameters(Draft& draft) {
     const Token at = lexer_.peek();
-    do {
-        for (const Declarator& declared : declarators()) {
-            std::uint32_t& used = draft.function->parameter_bytes;
-            const std::uint32_t offset = align_up(used, declared.alignment);
-            if (offset + declared.bytes() > argument_limit) fail(at.line, "too many parameters");
-            Operand operand;
-            operand.kind = OperandKind::variable;
-            operand.space = Space::frame_parameter;
-            operand.text = declared.name;
-            operand.value = offset;
-            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
-            used = offset + operand.bytes;
-            declare(at, declared.name, operand);
-        }
-    } while (accept(','));
+    const auto place = [&](const Declarator& declared) {
+        std::uint32_t& used = draft.function->parameter_bytes;
+        const std::uint32_t offset = align_up(used, declared.alignment);
+        if (offset + declared.bytes() > argument_limit) fail(at.line, "too many parameters");
+        Operand operand;
+        operand.kind = OperandKind::variable;
+        operand.space = Space::frame_parameter;
+        operand.text = declared.name;
+        operand.value = offset;
+        operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+        used = offset + operand.bytes;
+        declare(at, declared.name, operand);
+    };
+    const Declarator first = declarator();
+    for (const Declarator& declared : numbered(first)) place(declared);
+    while (accept(',')) {
+        for (const Declarator& declared : numbered(another(first))) place(declared);
+    }
     expect(';');
+}
+
+// What a kernel calls may use shared variables that are declared after it: its own go behind those.
+void Parser::make_room_for_shared(Draft& draft) {
+    const bool calls = std::any_of(draft.instructions.begin(), draft.instructions.end(),
+                                   [](const Instruction& one) { return one.name.starts_with("call"); });
+    if (draft.kernel < 0 || !calls || module_shared_ <= draft.shared_start) return;
+    Kernel& kernel = module_.kernels[static_cast<std::size_t>(draft.kernel)];
+    const std::uint64_t more =
+        (std::uint64_t{module_shared_} - draft.shared_start + draft.shared_alignment - 1) /
+        draft.shared_alignment * draft.shared_alignment;
+    if (kernel.static_shared + more > model::shared_per_block)
+        fail(1, "Entry function uses too much shared data");
+    kernel.static_shared += static_cast<std::uint32_t>(more);
+    const auto move = [&](auto& self, Operand& operand) -> void {
+        if (operand.kind == OperandKind::variable && operand.space == Space::shared && operand.bytes != 0 &&
+            operand.value >= draft.shared_start) {
+            operand.value += more;
+        }
+        for (Operand& part : operand.parts) self(self, part);
+    };
+    for (Instruction& instruction : draft.instructions) {
+        for (Operand& operand : instruction.operands) move(move, operand);
+    }
 }
 
 }  // namespace fikit::sim::ptx

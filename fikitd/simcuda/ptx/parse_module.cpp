@@ -195,7 +195,14 @@ Parser::Declarator Parser::declarator() {
     const unsigned bytes = bytes_of(declared.type);
     if (bytes == 0) fail(token.line, "a variable cannot be a predicate");
     declared.alignment = alignment != 0 ? alignment : bytes * declared.width;
-    declared.name = word().text;
+    name_declared(declared);
+    return declared;
+}
+
+// name[4][2], of the type that is known
+void Parser::name_declared(Declarator& declared) {
+    const Token token = word();
+    declared.name = token.text;
     while (accept('[')) {
         if (accept(']')) {
             declared.sized = false;
@@ -206,7 +213,6 @@ Parser::Declarator Parser::declarator() {
             fail(token.line, "variable " + quoted(declared.name) + " is too large");
         expect(']');
     }
-    return declared;
 }
 
 std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft) {
@@ -218,30 +224,6 @@ std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft) {
     used = static_cast<std::uint32_t>(end);
     if (draft != nullptr) draft->shared_alignment = std::max(draft->shared_alignment, declared.alignment);
     return static_cast<std::uint32_t>(start);
-}
-
-// What a kernel calls may use shared variables that are declared after it: its own go behind those.
-void Parser::make_room_for_shared(Draft& draft) {
-    const bool calls = std::any_of(draft.instructions.begin(), draft.instructions.end(),
-                                   [](const Instruction& one) { return one.name.starts_with("call"); });
-    if (draft.kernel < 0 || !calls || module_shared_ <= draft.shared_start) return;
-    Kernel& kernel = module_.kernels[static_cast<std::size_t>(draft.kernel)];
-    const std::uint64_t more =
-        (std::uint64_t{module_shared_} - draft.shared_start + draft.shared_alignment - 1) /
-        draft.shared_alignment * draft.shared_alignment;
-    if (kernel.static_shared + more > model::shared_per_block)
-        fail(1, "Entry function uses too much shared data");
-    kernel.static_shared += static_cast<std::uint32_t>(more);
-    const auto move = [&](auto& self, Operand& operand) -> void {
-        if (operand.kind == OperandKind::variable && operand.space == Space::shared && operand.bytes != 0 &&
-            operand.value >= draft.shared_start) {
-            operand.value += more;
-        }
-        for (Operand& part : operand.parts) self(self, part);
-    };
-    for (Instruction& instruction : draft.instructions) {
-        for (Operand& operand : instruction.operands) move(move, operand);
-    }
 }
 
 // A name may be declared .extern, too, before or after its definition. Where there is none, as ptxas has it,
@@ -269,9 +251,18 @@ bool Parser::joins_others(std::string_view space, const Declarator& declared, bo
     return true;
 }
 
-// The same, and what name<3> stands for: name0, name1 and name2 (PTX ISA, Parameterized Variable Names).
-std::vector<Parser::Declarator> Parser::declarators() {
-    const Declarator declared = declarator();
+// After a comma: another name of the same type.
+Parser::Declarator Parser::another(const Declarator& first) {
+    Declarator next = first;
+    next.elements = 1;
+    next.sized = true;
+    next.line = lexer_.peek().line;
+    name_declared(next);
+    return next;
+}
+
+// What name<3> stands for: name0, name1 and name2 (PTX ISA, Parameterized Variable Names).
+std::vector<Parser::Declarator> Parser::numbered(const Declarator& declared) {
     if (!accept('<')) return {declared};
     const std::uint64_t count = number(limits::numbered_names);
     expect('>');
@@ -284,9 +275,12 @@ std::vector<Parser::Declarator> Parser::declarators() {
 
 // .global .align 4 .u32 name[4] = {1, 2, 3, 4}, other;
 void Parser::parse_variables(std::string_view space, Draft* draft, bool external) {
-    do {
-        for (Declarator& declared : declarators()) parse_variable(space, draft, external, declared);
-    } while (accept(','));
+    const Declarator first = declarator();
+    for (Declarator& declared : numbered(first)) parse_variable(space, draft, external, declared);
+    while (accept(',')) {
+        Declarator next = another(first);
+        for (Declarator& declared : numbered(next)) parse_variable(space, draft, external, declared);
+    }
     expect(';');
 }
 

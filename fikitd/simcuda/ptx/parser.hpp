@@ -68,7 +68,9 @@ class Parser {
     void parse_directive();
     void parse_alias();
     Declarator declarator();
-    std::vector<Declarator> declarators();
+    void name_declared(Declarator& declared);
+    Declarator another(const Declarator& first);
+    std::vector<Declarator> numbered(const Declarator& declared);
     void parse_variables(std::string_view space, Draft* draft, bool external);
     void parse_variable(std::string_view space, Draft* draft, bool external, Declarator& declared);
     void parse_initial(Variable& variable, const Declarator& declared);
