@@ -1,15 +1,17 @@
 // The linker: PTX texts joined to one module.
 //
-// What it gives is a fat binary with the joined PTX inside: nothing here makes machine code. A
-// declaration of what another text defines stays: PTX allows both in one module. Object files and
+// What it gives is a fat binary with the joined PTX inside: nothing here makes machine code. Object files and
 // libraries hold machine code, which cannot be joined to PTX.
+#include <algorithm>
 #include <cstring>
 #include <string_view>
+#include <vector>
 
 #include "driver.hpp"
 #include "fatbin.hpp"
 #include "image.hpp"
 #include "jit_options.hpp"
+#include "link_texts.hpp"
 
 using namespace fikit::sim;
 
@@ -18,7 +20,7 @@ namespace fikit::sim {
 struct LinkState {
     CUlinkState handle{};
     JitOptions options;
-    std::string text;
+    std::vector<std::string> texts;
     bool runtime = false;  // the device's run-time library is linked, too
     std::vector<std::byte> result;
 };
@@ -26,24 +28,6 @@ struct LinkState {
 }  // namespace fikit::sim
 
 namespace {
-
-// The lines that a module has once, at its head.
-bool is_head(std::string_view line) {
-    const std::size_t start = line.find_first_not_of(" \t");
-    if (start == std::string_view::npos) return false;
-    line.remove_prefix(start);
-    return line.starts_with(".version") || line.starts_with(".target") || line.starts_with(".address_size");
-}
-
-void append(std::string& text, std::string_view more) {
-    const bool first = text.empty();
-    while (!more.empty()) {
-        const std::size_t end = std::min(more.find('\n'), more.size());
-        const std::string_view line = more.substr(0, end);
-        if (first || !is_head(line)) text.append(line).push_back('\n');
-        more.remove_prefix(std::min(end + 1, more.size()));
-    }
-}
 
 // Of cudadevrt, what cooperative groups without inline functions need: a grid's barrier, in the workspace of
 // a cooperative launch. The first block brings what the others' arrivals lack to flip the highest bit.
@@ -145,14 +129,7 @@ CUresult add(LinkState& link, CUjitInputType type, Bytes bytes) {
             return result == CUDA_ERROR_INVALID_IMAGE ? CUDA_ERROR_INVALID_PTX : result;
         }
     }
-    const bool first = link.text.empty();
-    append(link.text, text);
-    if (const unsigned most = link.options.max_registers(); first && most != 0) {
-        const std::size_t size = link.text.find(".address_size");
-        const std::size_t end = link.text.find('\n', size);
-        if (size != std::string::npos && end != std::string::npos)
-            link.text.insert(end + 1, ".pragma \"fikit most registers " + std::to_string(most) + "\";\n");
-    }
+    link.texts.emplace_back(text);
     return CUDA_SUCCESS;
 }
 
@@ -201,11 +178,18 @@ CUresult cuLinkAddFile(CUlinkState handle, CUjitInputType type, const char* path
 
 CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
     return with_link(handle, [&](Driver&, LinkState& link) -> CUresult {
-        if (image == nullptr || bytes == nullptr || link.text.empty()) return CUDA_ERROR_INVALID_VALUE;
-        if (link.runtime && link.text.find("cudaCG") != std::string::npos) append(link.text, grid_groups);
+        if (image == nullptr || bytes == nullptr || link.texts.empty()) return CUDA_ERROR_INVALID_VALUE;
+        const auto groups = [](const std::string& text) { return text.find("cudaCG") != std::string::npos; };
+        std::vector<std::string> texts = link.texts;
+        if (link.runtime && std::any_of(texts.begin(), texts.end(), groups)) texts.emplace_back(grid_groups);
+        std::string whole = joined_texts(texts);
+        if (const unsigned most = link.options.max_registers(); most != 0) {
+            whole.insert(whole.find(".address_size 64") + std::string_view(".address_size 64").size(),
+                         "\n.pragma \"fikit most registers " + std::to_string(most) + "\";\n");
+        }
         LoadedImage loaded;
         std::string log;
-        const Bytes text{reinterpret_cast<const std::byte*>(link.text.data()), link.text.size()};
+        const Bytes text{reinterpret_cast<const std::byte*>(whole.data()), whole.size()};
         const CUresult result = load_image(text, loaded, log);
         // Unlike a module, what is linked has to define what it declares.
         for (const std::string& name : loaded.module.undefined)

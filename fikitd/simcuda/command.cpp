@@ -35,7 +35,8 @@ CUresult gather(const ptx::Kernel& kernel, void** parameters, void** extra, std:
             else
                 return CUDA_ERROR_INVALID_VALUE;
         }
-        if (packed == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        // Slang gives null for a kernel that takes nothing.
+        if (packed == nullptr && (bytes != 0 || !buffer.empty())) return CUDA_ERROR_INVALID_VALUE;
         // One that is too short is taken by an H200's driver; what is missing is anything, here zero.
         if (!buffer.empty()) std::memcpy(buffer.data(), packed, std::min(bytes, buffer.size()));
         return CUDA_SUCCESS;

@@ -110,6 +110,27 @@ def test_bounds_beyond_what_an_sm_takes(cuda: Cuda) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        ".visible .entry k(.param .u64 p); .visible .entry k(.param .u64 p) { ret; }",
+        ".global .u32 g<3>, h; .visible .entry k() { .reg .u64 x; mov.u64 x, g2; mov.u64 x, h; ret; }",
+        ".visible .entry k() { .shared .u32 g<3>; st.shared.u32 [g2], 1; ret; }",
+        ".visible .entry k() { .local .u32 g<3>; st.local.u32 [g2], 1; ret; }",
+        ".visible .entry k() { .param .u64 g<3>; st.param.u64 [g2], 1; ret; }",
+        ".visible .entry k() { .reg .v2 .u32 v<3>; mov.v2.u32 v2, {1, 2}; mov.u32 v1.x, v2.y; ret; }",
+    ],
+)
+def test_directives_that_are_taken(cuda: Cuda, text: str) -> None:
+    cuda.cuModuleUnload(cuda.cuModuleLoadData((HEADER + text).encode()))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ".global .u32 g<3> = {1, 2, 3};",
+        ".const .u32 g<2>[4];",
+        ".visible .entry k(.param .u64 p<3>) { ret; }",
+        ".visible .entry k() { .param .u64 g<3>; st.param.u64 [g3], 1; ret; }",
+        ".visible .entry k() { ret; } .visible .entry k() { ret; }",
+        ".visible .func k(); .visible .entry k() { ret; }",
         "/* a comment that never ends",
         ".visible",
         ".visible .extern .global .b32 two;",

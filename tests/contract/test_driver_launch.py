@@ -19,6 +19,13 @@ def test_parameters_by_pointers_and_by_buffer(cuda: Cuda) -> None:
     assert cuda.read(place, 2).tolist() == [11, 12]
 
 
+def test_no_buffer_for_no_parameters(cuda: Cuda) -> None:
+    size = ctypes.c_size_t(0)
+    extra = (ctypes.c_void_p * 5)(1, None, 2, ctypes.addressof(size), 0)
+    cuda.cuLaunchKernel(cuda.function("nothing"), 1, 1, 1, 1, 1, 1, 0, 0, 0, ctypes.addressof(extra))
+    cuda.cuCtxSynchronize()
+
+
 def test_every_thread_counts(cuda: Cuda) -> None:
     place = cuda.device_words()
     cuda.launch("count", place, grid=300, block=96)

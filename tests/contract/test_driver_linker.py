@@ -138,6 +138,88 @@ def test_the_linker_finds_every_variable_once(alone: Alone) -> None:
     assert set(results) <= {"ERROR_INVALID_SOURCE", "ERROR_UNKNOWN"}
 
 
+# Two objects as a compiler makes them: both call something `own`, `text` and `shared_by_all`.
+CALLS = b"""
+.extern .func (.param .u32 result) other();
+.extern .shared .align 4 .u32 room[16];
+.const .align 4 .u32 text[2] = {1, 2};
+.func (.param .u32 result) own() {
+    .reg .u32 %value;
+    ld.const.u32 %value, [text+4];
+    st.param.u32 [result], %value;
+    ret;
+}
+.weak .func (.param .u32 result) shared_by_all() {
+    .reg .u32 %value;
+    mov.u32 %value, 1000;
+    st.param.u32 [result], %value;
+    ret;
+}
+.weak .global .align 4 .u32 either = 50000;
+.visible .entry tell(.param .u64 place) {
+    .shared .align 4 .u32 mine[16];
+    .reg .u32 %value<4>;
+    .reg .u64 %place;
+    ld.param.u64 %place, [place];
+    mov.u32 %value1, 7;
+    st.shared.u32 [mine+60], %value1;
+    st.shared.u32 [room+60], 8;
+    { .param .u32 result<2>; call (result0), own, (); call (result1), other, ();
+      ld.param.u32 %value2, [result0]; ld.param.u32 %value3, [result1]; }
+    ld.shared.u32 %value1, [mine+60];
+    add.u32 %value2, %value2, %value1;
+    add.u32 %value2, %value2, %value3;
+    st.global.u32 [%place], %value2;
+    ret;
+}
+"""
+CALLED = b"""
+.visible .shared .align 4 .u32 room[16];
+.shared .align 4 .u32 more[16];
+.const .align 4 .u32 text[2] = {3, 40};
+.weak .global .align 4 .u32 either = 50000;
+.func (.param .u32 result) own() {
+    .reg .u32 %value;
+    ld.const.u32 %value, [text+4];
+    st.param.u32 [result], %value;
+    ret;
+}
+.weak .func (.param .u32 result) shared_by_all() {
+    .reg .u32 %value;
+    mov.u32 %value, 1000;
+    st.param.u32 [result], %value;
+    ret;
+}
+.visible .func (.param .u32 result) other() {
+    .reg .u32 %value<4>;
+    st.shared.u32 [more+60], 300;
+    { .param .u32 result<2>; call (result0), own, (); call (result1), shared_by_all, ();
+      ld.param.u32 %value0, [result0]; ld.param.u32 %value1, [result1]; }
+    ld.shared.u32 %value2, [room+60];
+    ld.shared.u32 %value3, [more+60];
+    add.u32 %value0, %value0, %value1;
+    add.u32 %value0, %value0, %value2;
+    add.u32 %value0, %value0, %value3;
+    ld.global.u32 %value1, [either];
+    add.u32 %value0, %value0, %value1;
+    st.param.u32 [result], %value0;
+    ret;
+}
+"""
+
+
+def test_names_without_a_linking_directive_are_their_object_s_own(cuda: Cuda) -> None:
+    for texts in ((CALLS, CALLED), (CALLED, CALLS)):
+        state = linker_of(cuda, texts)
+        image, _size = cuda.cuLinkComplete(state)
+        module = cuda.cuModuleLoadData(image)
+        place = cuda.device_words()
+        cuda.launch_function(cuda.cuModuleGetFunction(module, b"tell"), place)
+        assert list(cuda.read(place)) == [2 + 7 + 40 + 1000 + 8 + 300 + 50000]
+        cuda.cuModuleUnload(module)
+        cuda.cuLinkDestroy(state)
+
+
 def add_missing(cuda: Cuda) -> None:
     state = cuda.cuLinkCreate(0, [], [])
     kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX

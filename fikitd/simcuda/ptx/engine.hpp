@@ -47,6 +47,17 @@ struct Group {
     Nanoseconds wake = 0;
 };
 
+// Lanes that wait for each other at one instruction of several (lower_warp.cpp).
+struct Apart {
+    Context context;
+    const Op* op = nullptr;
+    Mask mask = 0;
+};
+// Whether lanes at these instructions may meet: the same instruction with the same qualifiers.
+bool may_meet(const Op& one, const Op& other);
+// Does what the instruction of all parts is for all their lanes together.
+void run_apart(const std::vector<Apart>& parts);
+
 struct Warp {
     std::uint32_t index = 0;
     Mask exists = 0;
@@ -136,6 +147,7 @@ class BlockRun {
     void run_warp(Warp& warp);
     Group* pick(Warp& warp);
     bool release_warp_barrier(Warp& warp);
+    bool meet_apart(Warp& warp);
     static Mask gathered(const Warp& warp, const Context& context, const Op& op, Mask mask);
     void settle(Warp& warp);
     void run_group(Warp& warp, std::size_t group);

@@ -120,6 +120,13 @@ shf l|r clamp|wrap : b32
 prmt f4e|b4e|rc8|ecl|ecr|rc16? : b32
 dp4a : u32|s32 u32|s32
 dp2a lo|hi : u32|s32 u32|s32
+vadd|vsub|vabsdiff|vmin|vmax sat? add|min|max? : u32|s32 u32|s32 u32|s32
+vshl|vshr clamp|wrap sat? add|min|max? : u32|s32 u32|s32 u32
+vmad po? sat? shr7|shr15? : u32|s32 u32|s32 u32|s32
+vset SIGNED add|min|max? : u32|s32 u32|s32
+vadd2|vsub2|vavrg2|vabsdiff2|vmin2|vmax2 sat|add? : u32|s32 u32|s32 u32|s32
+vadd4|vsub4|vavrg4|vabsdiff4|vmin4|vmax4 sat|add? : u32|s32 u32|s32 u32|s32
+vset2|vset4 SIGNED add? : u32|s32 u32|s32
 
 setp eq|ne LOGIC? : BITS
 setp SIGNED LOGIC? : INT
@@ -141,6 +148,8 @@ slct : BITS|INT|REAL s32|f32
 slct ftz : BITS|INT|REAL f32
 
 mov : pred|BITS|INT|REAL|b128
+mov v2 : BITS|INT|REAL
+mov v4 : b16|u16|s16|b32|u32|s32|f32
 cvta to? global|local|const|SHARED|PARAM : u32|u64
 cvt : BYTE|INT BYTE|INT
 cvt sat : u8 s8|INT

@@ -10,6 +10,7 @@ inline constexpr double version = 9.0;  // .version, of the modelled driver
 inline constexpr std::uint32_t kernel_parameter_bytes =
     32764;                                                // CUDA C++ Programming Guide, "Function parameters"
 inline constexpr std::uint32_t local_bytes = 512 * 1024;  // per thread, as in its table of limits
+inline constexpr std::uint64_t numbered_names = 4096;     // of one name<N>
 inline constexpr std::uint32_t call_depth = 4096;
 inline constexpr std::size_t frame_bytes_per_warp = std::size_t{64} << 20;
 

@@ -66,7 +66,40 @@ Place special_predicate(Lowering& lowering, std::string_view name) {
     return place;
 }
 
+Handler copy_of(unsigned bytes) {
+    if (bytes == 16) return &copy<u128>;
+    return by_bytes(bytes, [](auto zero) { return Handler{&copy<decltype(zero)>}; });
+}
+
+// mov.v2, mov.v4: element by element, all read before one is written; a single source goes to all.
+void move_vector(Lowering& lowering, std::size_t width) {
+    const Type type = lowering.type();
+    lowering.expect_operands(2);
+    const Operand& to = lowering.operand(0);
+    const Operand& from = lowering.operand(1);
+    const bool many = from.kind == OperandKind::vector;
+    if (to.kind != OperandKind::vector || to.parts.size() != width || (many && from.parts.size() != width))
+        lowering.mismatch();
+    std::vector<Place> sources;
+    for (std::size_t index = 0; index < width; ++index) {
+        const Place read = lowering.source(many ? from.parts[index] : from, type);
+        sources.push_back(lowering.temporary(type));
+        Op& op = lowering.prepare(copy_of(bytes_of(type)));
+        op.d = sources.back();
+        op.a = read;
+    }
+    for (std::size_t index = 0; index < width; ++index) {
+        if (to.parts[index].kind == OperandKind::sink) continue;
+        const Place written = lowering.target(to.parts[index], type);
+        Op& op = lowering.emit(copy_of(bytes_of(type)));
+        op.d = written;
+        op.a = sources[index];
+    }
+}
+
 void lower_mov(Lowering& lowering) {
+    if (lowering.accept(".v2")) return move_vector(lowering, 2);
+    if (lowering.accept(".v4")) return move_vector(lowering, 4);
     const Type type = lowering.type();
     lowering.expect_operands(2);
     const Operand& to = lowering.operand(0);
@@ -111,10 +144,7 @@ void lower_mov(Lowering& lowering) {
         return;
     }
     const Place a = lowering.source_or_address(from, type);
-    Op& op =
-        lowering.emit(bytes_of(type) == 16 ? Handler{&copy<u128>} : by_bytes(bytes_of(type), [](auto zero) {
-            return Handler{&copy<decltype(zero)>};
-        }));
+    Op& op = lowering.emit(copy_of(bytes_of(type)));
     op.d = d;
     op.a = a;
 }

@@ -1,4 +1,4 @@
-// Integer instructions that work on parts of words: products of 24 bits, dp4a and dp2a, packed differences.
+// Integer instructions that work on parts of words: products of 24 bits, dp4a and dp2a.
 #include <algorithm>
 #include <limits>
 
@@ -103,50 +103,6 @@ void dot_product(Lowering& lowering) {
     op.c = c;
 }
 
-// vabsdiff4 and vabsdiff2: the differences of bytes or halves, alone or (.add) summed with c.
-template <unsigned bits>
-u32 differences(const Op& op, u32 a, u32 b, u32 c) {
-    u32 result = 0;
-    u32 sum = c;
-    for (unsigned at = 0; at < 32; at += bits) {
-        const auto part = [&](u32 word, bool sign) {
-            const u32 shifted = word << (32 - bits - at);
-            return sign ? static_cast<s32>(shifted) >> (32 - bits) : static_cast<s32>(shifted >> (32 - bits));
-        };
-        const s32 x = part(a, (op.extra & 1) != 0);
-        const s32 y = part(b, (op.extra & 2) != 0);
-        const auto difference = static_cast<u32>(x < y ? y - x : x - y);
-        sum += difference;
-        result |= (difference & ((1U << bits) - 1)) << at;
-    }
-    return (op.extra & 4) != 0 ? sum : result;
-}
-
-void packed_difference(Lowering& lowering) {
-    const bool add = lowering.accept(".add");
-    const Type to = lowering.type();
-    const Type a_type = lowering.type();
-    const Type b_type = lowering.type();
-    if (bytes_of(to) != 4 || bytes_of(a_type) != 4 || bytes_of(b_type) != 4) lowering.refuse();
-    lowering.expect_operands(4);
-    const Place a = lowering.source(1, a_type);
-    const Place b = lowering.source(2, b_type);
-    const Place c = lowering.source(3, Type::b32);
-    const Place d = lowering.target(0, to);
-    const bool four = lowering.opcode == "vabsdiff4";
-    Op& op = lowering.emit(four ? map_op3<u32, u32, u32, u32>([](const Op& o, u32 x, u32 y, u32 z) {
-        return differences<8>(o, x, y, z);
-    })
-                                : map_op3<u32, u32, u32, u32>([](const Op& o, u32 x, u32 y, u32 z) {
-                                      return differences<16>(o, x, y, z);
-                                  }));
-    op.extra = (is_signed(a_type) ? 1U : 0U) | (is_signed(b_type) ? 2U : 0U) | (add ? 4U : 0U);
-    op.d = d;
-    op.a = a;
-    op.b = b;
-    op.c = c;
-}
-
 }  // namespace
 
 void add_products(Families& families) {
@@ -154,8 +110,6 @@ void add_products(Families& families) {
     families["mad24"] = &multiply_24<true>;
     families["dp4a"] = &dot_product;
     families["dp2a"] = &dot_product;
-    families["vabsdiff4"] = &packed_difference;
-    families["vabsdiff2"] = &packed_difference;
 }
 
 }  // namespace fikit::sim::ptx

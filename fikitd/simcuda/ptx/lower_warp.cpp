@@ -1,5 +1,6 @@
 // What the lanes of a warp do together: shuffles, votes, matches, reductions.
 #include <algorithm>
+#include <cstring>
 
 #include "ptx/engine.hpp"
 #include "ptx/lowering.hpp"
@@ -290,7 +291,84 @@ void lower_elect(Lowering& lowering) {
 
 void nothing(Context&, const Op&, Mask) {}
 
+// What an instruction of a warp reads and writes: bytes of registers, 0 for none.
+struct Operands {
+    unsigned a = 0, b = 0, e = 0, d = 0;  // e: what shuffles read
+    bool asks = false, tells = false;     // a, and d, is a predicate
+    Place second = no_place;              // the predicate written beside d
+};
+
+std::optional<Operands> operands_of(const Op& op) {
+    if (op.run == &shuffle) {
+        const Place second = (op.extra & 4) != 0 ? static_cast<Place>(op.offset) : no_place;
+        return Operands{4, 4, 4, 4, false, false, second};
+    }
+    if (op.run == &by_group<&vote>) {
+        const bool ballot = static_cast<Vote>(op.extra) == Vote::ballot;
+        return Operands{0, 0, 0, ballot ? 4U : 0U, true, !ballot, no_place};
+    }
+    if (op.run == &by_group<&reduce>) return Operands{4, 0, 0, 4, false, false, no_place};
+    if (op.run == &by_group<&elect>) return Operands{0, 0, 0, 4, false, false, op.e};
+    if (op.run == &by_group<&match_any<u32>> || op.run == &by_group<&match_all<u32>>)
+        return Operands{4, 0, 0, 4, false, false, op.e};
+    if (op.run == &by_group<&match_any<u64>> || op.run == &by_group<&match_all<u64>>)
+        return Operands{8, 0, 0, 4, false, false, op.e};
+    return std::nullopt;
+}
+
+std::uint32_t qualifiers(const Op& op) { return op.run == &shuffle ? op.extra & 3 : op.extra; }
+
 }  // namespace
+
+bool may_meet(const Op& one, const Op& other) {
+    return operands_of(one) && one.run == other.run && qualifiers(one) == qualifiers(other) &&
+           one.width == other.width && one.c != no_place && other.c != no_place;
+}
+
+// By one operation on registers of its own, into which each part's go and from which its results come.
+void run_apart(const std::vector<Apart>& parts) {
+    constexpr Place row = lanes * 8;
+    alignas(64) std::byte registers[6 * row] = {};
+    Context joint = parts.front().context;
+    joint.bases[0] = registers;
+    Op op = *parts.front().op;
+    op.d = 0;
+    op.a = row;
+    op.b = 2 * row;
+    op.c = 3 * row;
+    op.e = 4 * row;
+    const Place second = op.run == &shuffle ? 5 * row : op.e;
+    op.offset = second;
+    op.extra = op.run == &shuffle ? op.extra | 4 : op.extra;
+    const auto copy = [&](const Context& to, Place into, const Context& from, Place of, unsigned bytes,
+                          Mask mask) {
+        if (bytes == 0) return;
+        each_lane(mask, [&](unsigned lane) {
+            std::memcpy(to.at<std::byte>(into) + lane * bytes, from.at<std::byte>(of) + lane * bytes, bytes);
+        });
+    };
+    const auto copy_bits = [&](const Context& to, Place into, const Context& from, Place of, Mask mask) {
+        Mask& bits = to.predicate(into);
+        bits = (bits & ~mask) | (from.predicate(of) & mask);
+    };
+    Mask all = 0;
+    for (const Apart& part : parts) {
+        const Operands has = *operands_of(*part.op);
+        all |= part.mask;
+        copy(joint, op.c, part.context, part.op->c, 4, part.mask);
+        copy(joint, op.a, part.context, part.op->a, has.a, part.mask);
+        copy(joint, op.b, part.context, part.op->b, has.b, part.mask);
+        copy(joint, op.e, part.context, part.op->e, has.e, part.mask);
+        if (has.asks) copy_bits(joint, op.a, part.context, part.op->a, part.mask);
+    }
+    op.run(joint, op, all);
+    for (const Apart& part : parts) {
+        const Operands has = *operands_of(*part.op);
+        copy(part.context, part.op->d, joint, op.d, has.d, part.mask);
+        if (has.tells) copy_bits(part.context, part.op->d, joint, op.d, part.mask);
+        if (has.second != no_place) copy_bits(part.context, has.second, joint, second, part.mask);
+    }
+}
 
 void lower_warp_barrier(Lowering& lowering) {
     if (!lowering.accept(".sync")) lowering.refuse();

@@ -15,10 +15,10 @@ const Families& families() {
     static const Families all = [] {
         Families made;
         for (const auto add :
-             {add_integer,      add_products, add_bits,    add_float,   add_approximate, add_compare,
-              add_convert,      add_move,     add_memory,  add_atomic,  add_control,     add_stack,
-              add_barrier,      add_cluster,  add_texture, add_surface, add_warp,        add_matrix,
-              add_matrix_moves, add_wgmma,    add_async,   add_tensor}) {
+             {add_integer, add_products,     add_video,   add_bits,    add_float,   add_approximate,
+              add_compare, add_convert,      add_move,    add_memory,  add_atomic,  add_control,
+              add_stack,   add_barrier,      add_cluster, add_texture, add_surface, add_warp,
+              add_matrix,  add_matrix_moves, add_wgmma,   add_async,   add_tensor}) {
             add(made);
         }
         return made;

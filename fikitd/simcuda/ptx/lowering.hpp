@@ -139,6 +139,7 @@ void approximate(Lowering& lowering);
 void approximate_division(Lowering& lowering);
 void lower_warp_barrier(Lowering& lowering);  // bar.warp.sync
 void add_products(Families& families);
+void add_video(Families& families);
 void add_bits(Families& families);
 void add_float(Families& families);
 void add_approximate(Families& families);

@@ -21,11 +21,8 @@ const Operand* Parser::find(std::string_view name, Draft& draft) {
         if (!numbered) continue;
         const auto range = scope.ranges.find(prefix);
         if (range == scope.ranges.end() || index >= range->second.count) continue;
-        Operand reg;
-        reg.kind = OperandKind::reg;
-        reg.type = range->second.type;
-        reg.place = draft.allocate(reg.type);
-        return &scope.names.emplace(name, reg).first->second;
+        return &scope.names.emplace(name, made_register(draft, range->second.type, range->second.width))
+                    .first->second;
     }
     return nullptr;
 }
@@ -47,6 +44,16 @@ Operand Parser::named(Draft& draft, const Token& name) {
         const Operand* vector = find(name.text.substr(0, dot), draft);
         if (vector != nullptr && vector->kind == OperandKind::vector && part < vector->parts.size()) {
             return vector->parts[part];
+        }
+    }
+    // %r.b0, %r.h10: bytes or halves of a register.
+    if (const std::size_t dot = name.text.rfind('.'); dot != std::string_view::npos && dot > 0) {
+        if (const Operand* found = find(name.text.substr(0, dot), draft);
+            found != nullptr && found->kind == OperandKind::reg) {
+            operand.kind = OperandKind::part;
+            operand.text = name.text.substr(dot);
+            operand.parts.push_back(*found);
+            return operand;
         }
     }
     operand.kind = name.text[0] == '%' ? OperandKind::special : OperandKind::symbol;
@@ -135,6 +142,16 @@ Operand Parser::operand(Draft& draft, int depth) {
         } else if (literal.kind == TokenKind::real64) {
             result.kind = OperandKind::real64;
             if (negative) result.value ^= std::uint64_t{1} << 63;
+        } else if (literal.kind == TokenKind::word) {
+            const Operand positive = named(draft, literal);
+            if (positive.kind != OperandKind::reg && positive.kind != OperandKind::part) fail_near(literal);
+            result = positive;
+            if (positive.kind == OperandKind::reg) {
+                result = {};
+                result.parts.push_back(positive);
+            }
+            result.kind = OperandKind::part;
+            result.negated = true;
         } else {
             fail_near(literal);
         }

@@ -153,7 +153,7 @@ void Parser::parse_function(bool entry) {
     Draft draft;
     draft.function = made.get();
     scopes_.emplace_back();
-    shared_bytes_ = module_shared_;
+    shared_bytes_ = draft.shared_start = module_shared_;
     register_wish_ = 0;
     Kernel kernel;
     if (!entry && lexer_.peek().is('(')) made->outputs = parse_formals(draft, false);
@@ -169,7 +169,7 @@ void Parser::parse_function(bool entry) {
 
     const std::int32_t known = program_.find(name.text);
     const auto number_of = known >= 0 ? known : static_cast<std::int32_t>(program_.functions.size());
-    if (known >= 0 && (entry || program_.functions[static_cast<std::size_t>(known)]->entry)) {
+    if (known >= 0 && program_.functions[static_cast<std::size_t>(known)]->entry != entry) {
         fail(name.line, "Duplicate definition of function " + quoted(name.text));
     }
     if (accept(';')) {
@@ -230,10 +230,10 @@ void Parser::parse_body(Draft& draft) {
             parse_registers(draft);
         } else if (token.is(".param")) {
             lexer_.take();
-            parse_local_parameter(draft);
+            parse_local_parameters(draft);
         } else if (token.is(".shared") || token.is(".local") || token.is(".global") || token.is(".const")) {
             lexer_.take();
-            parse_variable(token.text, &draft, false);
+            parse_variables(token.text, &draft, false);
         } else if (token.is(".pragma")) {
             lexer_.take();
             // .pragma "fikit registers 40": what a test wants the kernel to use.
@@ -271,6 +271,23 @@ std::optional<std::uint32_t> Parser::pragma_number(std::string_view text) {
     return found;
 }
 
+Operand Parser::made_register(Draft& draft, Type type, unsigned width) {
+    Operand reg;
+    reg.kind = OperandKind::reg;
+    reg.type = type;
+    if (width == 1) {
+        reg.place = draft.allocate(type);
+        return reg;
+    }
+    Operand vector;
+    vector.kind = OperandKind::vector;
+    for (unsigned part = 0; part < width; ++part) {
+        reg.place = draft.allocate(type);
+        vector.parts.push_back(reg);
+    }
+    return vector;
+}
+
 // .reg .b64 %rd<6>;   or   .reg .pred p, q;   or   .reg .v4 .f32 v;
 void Parser::parse_registers(Draft& draft) {
     lexer_.take();
@@ -284,38 +301,23 @@ void Parser::parse_registers(Draft& draft) {
     if (!type) fail(token.line, "Type " + quoted(token.text) + " is not supported by the simulated driver");
     do {
         const Token name = word();
-        std::uint64_t count = 1;
-        Operand reg;
-        reg.kind = OperandKind::reg;
-        reg.type = *type;
         if (accept('<')) {
-            count = number(1U << 20);
+            const RegisterRange range{number(1U << 20), *type, width};
             expect('>');
-            if (width > 1) fail_near(name);
-            if (!scopes_.back().ranges.emplace(name.text, RegisterRange{count, *type}).second) {
+            if (!scopes_.back().ranges.emplace(name.text, range).second) {
                 fail(name.line, "Duplicate definition of variable " + quoted(name.text));
             }
-        } else if (width == 1) {
-            reg.place = draft.allocate(*type);
-            declare(name, name.text, reg);
         } else {
-            Operand vector;
-            vector.kind = OperandKind::vector;
-            for (unsigned part = 0; part < width; ++part) {
-                reg.place = draft.allocate(*type);
-                vector.parts.push_back(reg);
-            }
-            declare(name, name.text, vector);
+            declare(name, name.text, made_register(draft, *type, width));
         }
     } while (accept(','));
     expect(';');
 }
 
 // .param .align 8 .b8 param0[16];   an argument of a call to come
-void Parser::parse_local_parameter(Draft& draft) {
-    do {
-        const Token at = lexer_.peek();
-        const Declarator declared = declarator();
+void Parser::parse_local_parameters(Draft& draft) {
+    const Token at = lexer_.peek();
+    const auto place = [&](const Declarator& declared) {
         std::uint32_t& used = draft.function->parameter_bytes;
         const std::uint32_t offset = align_up(used, declared.alignment);
         if (offset + declared.bytes() > argument_limit) fail(at.line, "too many parameters");
@@ -327,8 +329,37 @@ void Parser::parse_local_parameter(Draft& draft) {
         operand.bytes = static_cast<std::uint32_t>(declared.bytes());
         used = offset + operand.bytes;
         declare(at, declared.name, operand);
-    } while (accept(','));
+    };
+    const Declarator first = declarator();
+    for (const Declarator& declared : numbered(first)) place(declared);
+    while (accept(',')) {
+        for (const Declarator& declared : numbered(another(first))) place(declared);
+    }
     expect(';');
+}
+
+// What a kernel calls may use shared variables that are declared after it: its own go behind those.
+void Parser::make_room_for_shared(Draft& draft) {
+    const bool calls = std::any_of(draft.instructions.begin(), draft.instructions.end(),
+                                   [](const Instruction& one) { return one.name.starts_with("call"); });
+    if (draft.kernel < 0 || !calls || module_shared_ <= draft.shared_start) return;
+    Kernel& kernel = module_.kernels[static_cast<std::size_t>(draft.kernel)];
+    const std::uint64_t more =
+        (std::uint64_t{module_shared_} - draft.shared_start + draft.shared_alignment - 1) /
+        draft.shared_alignment * draft.shared_alignment;
+    if (kernel.static_shared + more > model::shared_per_block)
+        fail(1, "Entry function uses too much shared data");
+    kernel.static_shared += static_cast<std::uint32_t>(more);
+    const auto move = [&](auto& self, Operand& operand) -> void {
+        if (operand.kind == OperandKind::variable && operand.space == Space::shared && operand.bytes != 0 &&
+            operand.value >= draft.shared_start) {
+            operand.value += more;
+        }
+        for (Operand& part : operand.parts) self(self, part);
+    };
+    for (Instruction& instruction : draft.instructions) {
+        for (Operand& operand : instruction.operands) move(move, operand);
+    }
 }
 
 }  // namespace fikit::sim::ptx

@@ -112,6 +112,7 @@ void Parser::parse_module() {
         module_.undefined.emplace_back(name);
     }
     resolve_references();
+    for (Draft& draft : drafts_) make_room_for_shared(draft);
     for (Draft& draft : drafts_) lower(draft, module_, program_);
 }
 
@@ -144,7 +145,7 @@ void Parser::parse_directive() {
     } else if (token.is(".func")) {
         parse_function(false);
     } else if (token.is(".global") || token.is(".const") || token.is(".shared")) {
-        parse_variable(token.text, nullptr, external);
+        parse_variables(token.text, nullptr, external);
     } else {
         fail(token.line, "Directive " + quoted(token.text) + " is not supported by the simulated driver");
     }
@@ -194,7 +195,14 @@ Parser::Declarator Parser::declarator() {
     const unsigned bytes = bytes_of(declared.type);
     if (bytes == 0) fail(token.line, "a variable cannot be a predicate");
     declared.alignment = alignment != 0 ? alignment : bytes * declared.width;
-    declared.name = word().text;
+    name_declared(declared);
+    return declared;
+}
+
+// name[4][2], of the type that is known
+void Parser::name_declared(Declarator& declared) {
+    const Token token = word();
+    declared.name = token.text;
     while (accept('[')) {
         if (accept(']')) {
             declared.sized = false;
@@ -205,7 +213,6 @@ Parser::Declarator Parser::declarator() {
             fail(token.line, "variable " + quoted(declared.name) + " is too large");
         expect(']');
     }
-    return declared;
 }
 
 std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft) {
@@ -215,6 +222,7 @@ std::uint32_t Parser::place_shared(const Declarator& declared, Draft* draft) {
     const std::uint64_t end = declared.sized ? start + declared.bytes() : used;
     if (end > model::shared_per_block) fail(declared.line, "Entry function uses too much shared data");
     used = static_cast<std::uint32_t>(end);
+    if (draft != nullptr) draft->shared_alignment = std::max(draft->shared_alignment, declared.alignment);
     return static_cast<std::uint32_t>(start);
 }
 
@@ -243,64 +251,92 @@ bool Parser::joins_others(std::string_view space, const Declarator& declared, bo
     return true;
 }
 
-// .global .align 4 .u32 name[4] = {1, 2, 3, 4};
-void Parser::parse_variable(std::string_view space, Draft* draft, bool external) {
-    do {
-        Declarator declared = declarator();
-        if (!external && (declared.sized ? declared.elements == 0 : space == ".shared" || space == ".local"))
-            fail(declared.line, "Non-external variable " + quoted(declared.name) + " has incomplete type");
-        if (declared.managed && space != ".global")
-            fail(declared.line, "only a .global variable can be .managed");
-        if (draft == nullptr && joins_others(space, declared, external)) continue;
-        const Token at = lexer_.peek();
-        Operand operand;
-        operand.kind = OperandKind::variable;
-        operand.text = declared.name;
-        operand.element = declared.width * bytes_of(declared.type);
-        if (space == ".shared") {
-            operand.space = Space::shared;
-            operand.value = place_shared(declared, draft);
-            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
-            if (!declared.sized || operand.bytes == 0) {
-                // All unsized arrays begin where the sized ones end: `bytes` 0 says so.
-                operand.value = declared.alignment;
-                operand.bytes = 0;
-            } else if (external) {
-                awaited_.emplace(declared.name, declared);
-            }
-        } else if (space == ".local") {
-            if (draft == nullptr) fail(declared.line, "a .local variable belongs in a function");
-            std::uint32_t& used = draft->function->local_bytes;
-            const std::uint64_t start =
-                (std::uint64_t{used} + declared.alignment - 1) / declared.alignment * declared.alignment;
-            if (start + declared.bytes() > limits::local_bytes) {
-                fail(declared.line, "Function uses too much local data");
-            }
-            operand.space = Space::local;
-            operand.value = start;
-            operand.bytes = static_cast<std::uint32_t>(declared.bytes());
-            used = static_cast<std::uint32_t>(start + declared.bytes());
-        } else {
-            Variable variable;
-            variable.name = declared.name;
-            variable.alignment = declared.alignment;
-            variable.constant = space == ".const";
-            variable.managed = declared.managed;
-            operand.space = variable.constant ? Space::constant : Space::global;
-            operand.value = module_.variables.size();
-            module_.variables.push_back(std::move(variable));
-            if (external) {
-                if (declared.bytes() > variable_limit)
-                    fail(declared.line, "variable " + quoted(declared.name) + " is too large");
-                awaited_.emplace(declared.name, declared);
-                module_.variables.back().bytes = declared.bytes();
-            } else {
-                parse_initial(module_.variables.back(), declared);
-            }
-        }
-        declare(at, declared.name, operand);
-    } while (accept(','));
+// After a comma: another name of the same type.
+Parser::Declarator Parser::another(const Declarator& first) {
+    Declarator next = first;
+    next.elements = 1;
+    next.sized = true;
+    next.line = lexer_.peek().line;
+    name_declared(next);
+    return next;
+}
+
+// What name<3> stands for: name0, name1 and name2 (PTX ISA, Parameterized Variable Names).
+std::vector<Parser::Declarator> Parser::numbered(const Declarator& declared) {
+    if (!accept('<')) return {declared};
+    const std::uint64_t count = number(limits::numbered_names);
+    expect('>');
+    if (!lexer_.peek().is(',') && !lexer_.peek().is(';')) fail_near(lexer_.peek());
+    std::vector<Declarator> many(count, declared);
+    for (std::uint64_t index = 0; index < count; ++index)
+        many[index].name = numbered_.emplace_back(std::string(declared.name) + std::to_string(index));
+    return many;
+}
+
+// .global .align 4 .u32 name[4] = {1, 2, 3, 4}, other;
+void Parser::parse_variables(std::string_view space, Draft* draft, bool external) {
+    const Declarator first = declarator();
+    for (Declarator& declared : numbered(first)) parse_variable(space, draft, external, declared);
+    while (accept(',')) {
+        Declarator next = another(first);
+        for (Declarator& declared : numbered(next)) parse_variable(space, draft, external, declared);
+    }
     expect(';');
+}
+
+void Parser::parse_variable(std::string_view space, Draft* draft, bool external, Declarator& declared) {
+    if (!external && (declared.sized ? declared.elements == 0 : space == ".shared" || space == ".local"))
+        fail(declared.line, "Non-external variable " + quoted(declared.name) + " has incomplete type");
+    if (declared.managed && space != ".global")
+        fail(declared.line, "only a .global variable can be .managed");
+    if (draft == nullptr && joins_others(space, declared, external)) return;
+    const Token at = lexer_.peek();
+    Operand operand;
+    operand.kind = OperandKind::variable;
+    operand.text = declared.name;
+    operand.element = declared.width * bytes_of(declared.type);
+    if (space == ".shared") {
+        operand.space = Space::shared;
+        operand.value = place_shared(declared, draft);
+        operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+        if (!declared.sized || operand.bytes == 0) {
+            // All unsized arrays begin where the sized ones end: `bytes` 0 says so.
+            operand.value = declared.alignment;
+            operand.bytes = 0;
+        } else if (external) {
+            awaited_.emplace(declared.name, declared);
+        }
+    } else if (space == ".local") {
+        if (draft == nullptr) fail(declared.line, "a .local variable belongs in a function");
+        std::uint32_t& used = draft->function->local_bytes;
+        const std::uint64_t start =
+            (std::uint64_t{used} + declared.alignment - 1) / declared.alignment * declared.alignment;
+        if (start + declared.bytes() > limits::local_bytes) {
+            fail(declared.line, "Function uses too much local data");
+        }
+        operand.space = Space::local;
+        operand.value = start;
+        operand.bytes = static_cast<std::uint32_t>(declared.bytes());
+        used = static_cast<std::uint32_t>(start + declared.bytes());
+    } else {
+        Variable variable;
+        variable.name = declared.name;
+        variable.alignment = declared.alignment;
+        variable.constant = space == ".const";
+        variable.managed = declared.managed;
+        operand.space = variable.constant ? Space::constant : Space::global;
+        operand.value = module_.variables.size();
+        module_.variables.push_back(std::move(variable));
+        if (external) {
+            if (declared.bytes() > variable_limit)
+                fail(declared.line, "variable " + quoted(declared.name) + " is too large");
+            awaited_.emplace(declared.name, declared);
+            module_.variables.back().bytes = declared.bytes();
+        } else {
+            parse_initial(module_.variables.back(), declared);
+        }
+    }
+    declare(at, declared.name, operand);
 }
 
 void Parser::parse_initial(Variable& variable, const Declarator& declared) {

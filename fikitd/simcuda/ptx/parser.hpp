@@ -27,9 +27,7 @@ class Parser {
     struct RegisterRange {  // %rd<6>
         std::uint64_t count;
         Type type;
-    };
-    struct Name {
-        Operand operand;
+        unsigned width;
     };
     struct Scope {
         std::unordered_map<std::string_view, Operand> names;
@@ -70,12 +68,17 @@ class Parser {
     void parse_directive();
     void parse_alias();
     Declarator declarator();
-    void parse_variable(std::string_view space, Draft* draft, bool external);
+    void name_declared(Declarator& declared);
+    Declarator another(const Declarator& first);
+    std::vector<Declarator> numbered(const Declarator& declared);
+    void parse_variables(std::string_view space, Draft* draft, bool external);
+    void parse_variable(std::string_view space, Draft* draft, bool external, Declarator& declared);
     void parse_initial(Variable& variable, const Declarator& declared);
     void parse_value(Variable& variable, Type type);
     std::uint32_t place_shared(const Declarator& declared, Draft* draft);
     bool joins_others(std::string_view space, const Declarator& declared, bool external);
     void resolve_references();
+    void make_room_for_shared(Draft& draft);
 
     void parse_function(bool entry);
     std::vector<Formal> parse_formals(Draft& draft, bool declaration_only);
@@ -84,7 +87,7 @@ class Parser {
     void parse_body(Draft& draft);
     void parse_registers(Draft& draft);
     std::optional<std::uint32_t> pragma_number(std::string_view text);
-    void parse_local_parameter(Draft& draft);
+    void parse_local_parameters(Draft& draft);
 
     void parse_statement(Draft& draft);
     void parse_label(Draft& draft, const Token& name);
@@ -93,6 +96,7 @@ class Parser {
     Operand element(Draft& draft, const Operand& array, int depth);
     Operand named(Draft& draft, const Token& name);
     const Operand* find(std::string_view name, Draft& draft);
+    static Operand made_register(Draft& draft, Type type, unsigned width);
     void declare(const Token& at, std::string_view name, const Operand& what);
 
     Lexer lexer_;
@@ -101,6 +105,7 @@ class Parser {
     std::vector<Scope> scopes_{1};                    // the module's first
     std::map<std::string_view, Declarator> awaited_;  // declared .extern, not defined yet
     std::vector<Reference> references_;
+    std::deque<std::string> numbered_;  // names that the text has only as name<8>
     std::deque<Draft> drafts_;
     std::uint32_t module_shared_ = 0;
     std::uint32_t register_wish_ = 0;

@@ -36,6 +36,7 @@ enum class OperandKind : std::uint8_t {
     address,   // parts[0] + value
     vector,    // parts
     list,      // parts, in parentheses
+    part,      // of the register parts[0]: text, .b0 or .h10; negated: what -%r stands for
 };
 
 struct Operand {
@@ -67,7 +68,9 @@ struct Draft {
     std::vector<Instruction> instructions;
     std::unordered_map<std::string_view, std::uint32_t> labels;                 // to an instruction
     std::unordered_map<std::string_view, std::vector<std::string_view>> jumps;  // .branchtargets
-    std::vector<std::uint32_t> starts;  // of each instruction, its first operation; and the end
+    std::vector<std::uint32_t> starts;   // of each instruction, its first operation; and the end
+    std::uint32_t shared_start = 0;      // from where on its own shared variables lie
+    std::uint32_t shared_alignment = 1;  // of those
     std::uint32_t predicates_left = 0;
     Place predicate = 0;
 

@@ -104,44 +104,7 @@ Group* BlockRun::pick(Warp& warp) {
                               (group.frame->depth == best->frame->depth && group.pc < best->pc)));
         if (better) best = &group;
     }
-    return best == nullptr && release_warp_barrier(warp) ? pick(warp) : best;
-}
-
-// Lanes may meet at a warp's barrier (bar.warp.sync) from different places in the code.
-bool BlockRun::release_warp_barrier(Warp& warp) {
-    Mask here = 0;
-    Mask wanted = 0;
-    const auto waits = [](const Group& group) {
-        return group.state == Group::State::gathering &&
-               group.frame->function->code[group.pc].cost == Work::barrier;
-    };
-    for (const Group& group : warp.groups) {
-        if (!waits(group)) continue;
-        Context context;
-        bind(context, group);
-        here |= group.mask;
-        const u32* members = context.at<u32>(group.frame->function->code[group.pc].c);
-        each_lane(group.mask, [&](unsigned lane) { wanted |= members[lane]; });
-    }
-    if (here == 0 || (wanted & warp.exists & ~warp.exited & ~here) != 0) return false;
-    for (Group& group : warp.groups) {
-        if (!waits(group)) continue;
-        group.state = Group::State::ready;
-        ++group.pc;
-    }
-    return true;
-}
-
-// The lanes of the mask whose members are all in it: each lane names its own.
-Mask BlockRun::gathered(const Warp& warp, const Context& context, const Op& op, Mask mask) {
-    const Mask missing = warp.exists & ~warp.exited & ~mask;
-    if (missing == 0) return mask;
-    if (op.c == no_place) return 0;
-    const u32* members = context.at<u32>(op.c);
-    Mask complete = 0;
-    each_lane(mask,
-              [&](unsigned lane) { complete |= static_cast<Mask>((members[lane] & missing) == 0) << lane; });
-    return complete;
+    return best == nullptr && (release_warp_barrier(warp) || meet_apart(warp)) ? pick(warp) : best;
 }
 
 void BlockRun::run_warp(Warp& warp) {
