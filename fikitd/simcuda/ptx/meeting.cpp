@@ -1,5 +1,4 @@
-// Where lanes of a warp wait for each other: at one instruction, or at several that are the same to the PTX
-// ISA.
+// Where lanes of a warp wait for each other: at one instruction, or at several that are one to the PTX ISA.
 #include <algorithm>
 
 #include "ptx/engine.hpp"
