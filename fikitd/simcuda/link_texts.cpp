@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <optional>
 #include <set>
 #include <string_view>
 
@@ -148,17 +147,16 @@ class Reader {
     std::size_t last_ = 0;
 };
 
-// Which text's definition of a name stays.
-std::size_t kept_definition(const std::vector<Text>& texts, std::string_view name) {
-    std::optional<std::size_t> first;
-    for (std::size_t index = 0; index < texts.size(); ++index) {
-        for (const Item& item : texts[index].items) {
-            if (item.name != name) continue;
-            if (item.linkage == Linkage::shared) return index;
-            if (item.linkage == Linkage::replaceable && !first) first = index;
-        }
-    }
-    return first.value_or(0);
+// Which text's definition of a name stays, of names that may be replaced.
+std::map<std::string_view, std::size_t> kept_definitions(const std::vector<Text>& texts) {
+    std::map<std::string_view, std::size_t> kept;
+    for (std::size_t index = 0; index < texts.size(); ++index)
+        for (const Item& item : texts[index].items)
+            if (item.linkage == Linkage::replaceable) kept.try_emplace(item.name, index);
+    for (std::size_t index = 0; index < texts.size(); ++index)
+        for (const Item& item : texts[index].items)
+            if (item.linkage == Linkage::shared) kept[item.name] = index;
+    return kept;
 }
 
 // The text with names replaced, and with changes.
@@ -200,6 +198,7 @@ std::string joined_texts(const std::vector<std::string>& sources) {
     const auto version = static_cast<unsigned>(10 * newest->version + 0.5);
     std::string joined = ".version " + std::to_string(version / 10) + "." + std::to_string(version % 10) +
                          "\n.target " + std::string(newest->target) + "\n.address_size 64\n";
+    const std::map<std::string_view, std::size_t> kept = kept_definitions(texts);
     for (std::size_t index = 0; index < texts.size(); ++index) {
         std::map<std::string_view, std::string> renamed;
         std::vector<Change> changes = texts[index].heads;
@@ -207,7 +206,7 @@ std::string joined_texts(const std::vector<std::string>& sources) {
             if (owners[item.name].size() < 2) continue;
             if (item.linkage == Linkage::own)
                 renamed[item.name] = std::string(item.name) + "$" + std::to_string(index);
-            if (item.linkage == Linkage::replaceable && kept_definition(texts, item.name) != index)
+            if (item.linkage == Linkage::replaceable && kept.at(item.name) != index)
                 changes.push_back({item.begin, item.end, item.declaration});
         }
         std::sort(changes.begin(), changes.end(),
