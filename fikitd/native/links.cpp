@@ -65,7 +65,7 @@ CUresult ProgramCalls::link_add(const fikit_request_link_add& request, fikit_rep
     SessionLink& link = found->second;
     const size_t options = size_t{request.options} * sizeof(fikit_jit_option);
     if (request.options > FIKIT_MAX_JIT_OPTIONS || options > extra_.size() ||
-        extra_.size() - options > FIKIT_JIT_NAME)
+        extra_.size() - options > FIKIT_JIT_NAME || request.type >= CU_JIT_NUM_INPUT_TYPES)
         return CUDA_ERROR_INVALID_VALUE;
     if (request.size > most_kept_image_bytes - session_.kept_image_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
     const auto type = static_cast<CUjitInputType>(request.type);
