@@ -139,10 +139,7 @@ def test_the_linker_finds_every_variable_once(alone: Alone) -> None:
 
 
 # Two objects as a compiler makes them: both call something `own`, `text` and `shared_by_all`.
-CALLS = b"""
-.extern .func (.param .u32 result) other();
-.extern .shared .align 4 .u32 room[16];
-.const .align 4 .u32 text[2] = {1, 2};
+IN_BOTH = b"""
 .func (.param .u32 result) own() {
     .reg .u32 %value;
     ld.const.u32 %value, [text+4];
@@ -155,6 +152,15 @@ CALLS = b"""
     st.param.u32 [result], %value;
     ret;
 }
+"""
+CALLS = (
+    b"""
+.extern .func (.param .u32 result) other();
+.extern .shared .align 4 .u32 room[16];
+.const .align 4 .u32 text[2] = {1, 2};
+"""
+    + IN_BOTH
+    + b"""
 .weak .global .align 4 .u32 either = 50000;
 .visible .entry tell(.param .u64 place) {
     .shared .align 4 .u32 mine[16];
@@ -173,23 +179,16 @@ CALLS = b"""
     ret;
 }
 """
-CALLED = b"""
+)
+CALLED = (
+    b"""
 .visible .shared .align 4 .u32 room[16];
 .shared .align 4 .u32 more[16];
 .const .align 4 .u32 text[2] = {3, 40};
 .weak .global .align 4 .u32 either = 50000;
-.func (.param .u32 result) own() {
-    .reg .u32 %value;
-    ld.const.u32 %value, [text+4];
-    st.param.u32 [result], %value;
-    ret;
-}
-.weak .func (.param .u32 result) shared_by_all() {
-    .reg .u32 %value;
-    mov.u32 %value, 1000;
-    st.param.u32 [result], %value;
-    ret;
-}
+"""
+    + IN_BOTH
+    + b"""
 .visible .func (.param .u32 result) other() {
     .reg .u32 %value<4>;
     st.shared.u32 [more+60], 300;
@@ -206,6 +205,7 @@ CALLED = b"""
     ret;
 }
 """
+)
 
 
 def test_names_without_a_linking_directive_are_their_object_s_own(cuda: Cuda) -> None:

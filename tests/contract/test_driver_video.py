@@ -16,7 +16,7 @@ CASES = [
     (a, b, c)
     for (a, b), c in zip(itertools.product(WORDS, WORDS), itertools.cycle([*WORDS[5:], 3]), strict=False)
 ]
-CASES += [tuple(random.Random(seed).getrandbits(32) for _ in range(3)) for seed in range(112)]  # type: ignore[misc]
+CASES += [(each(32), each(32), each(32)) for each in (random.Random(seed).getrandbits for seed in range(112))]
 ACTIONS: dict[str, Callable[[int, int], int]] = {
     "vadd": lambda a, b: a + b,
     "vsub": lambda a, b: a - b,
@@ -125,31 +125,26 @@ def test_a_second_operation(cuda: Cuda, then: str) -> None:
     )
 
 
-def test_comparisons(cuda: Cuda) -> None:
-    for name in ("eq", "ne", "lt", "le", "gt", "ge"):
-        act = ACTIONS[name]
-        expect(cuda, f"vset.u32.u32.{name} w, w1, w2;", lambda a, b, _, act=act: act(a, b))  # type: ignore[misc]
-        expect(
-            cuda,
-            f"vset.s32.u32.{name} w.b1, w1.b2, w2.h1, w3;",
-            lambda a, b, c, act=act: merged(  # type: ignore[misc]
-                act(part(a, "b2", "s32"), part(b, "h1", "u32")), "b1", c
-            ),
-        )
+@pytest.mark.parametrize("name", ["eq", "ne", "lt", "le", "gt", "ge"])
+def test_comparisons(cuda: Cuda, name: str) -> None:
+    act = ACTIONS[name]
+    expect(cuda, f"vset.u32.u32.{name} w, w1, w2;", lambda a, b, _: act(a, b))
+    expect(
+        cuda,
+        f"vset.s32.u32.{name} w.b1, w1.b2, w2.h1, w3;",
+        lambda a, b, c: merged(act(part(a, "b2", "s32"), part(b, "h1", "u32")), "b1", c),
+    )
 
 
-def test_shifts(cuda: Cuda) -> None:
-    for kind in ("u32", "s32"):
-        expect(
-            cuda,
-            f"vshr.{kind}.{kind}.u32.clamp w, w1, w2.b0;",
-            lambda a, b, _, kind=kind: part(a, "", kind) >> min(b & 255, 32),  # type: ignore[misc]
-        )
-        expect(
-            cuda,
-            f"vshr.{kind}.{kind}.u32.wrap.add w, w1.h1, w2, w3;",
-            lambda a, b, c, kind=kind: (part(a, "h1", kind) >> (b & 31)) + c,  # type: ignore[misc]
-        )
+@pytest.mark.parametrize("kind", ["u32", "s32"])
+def test_shifts_to_the_right(cuda: Cuda, kind: str) -> None:
+    clamped = f"vshr.{kind}.{kind}.u32.clamp w, w1, w2.b0;"
+    expect(cuda, clamped, lambda a, b, _: part(a, "", kind) >> min(b & 255, 32))
+    wrapped = f"vshr.{kind}.{kind}.u32.wrap.add w, w1.h1, w2, w3;"
+    expect(cuda, wrapped, lambda a, b, c: (part(a, "h1", kind) >> (b & 31)) + c)
+
+
+def test_shifts_to_the_left(cuda: Cuda) -> None:
     expect(cuda, "vshl.u32.u32.u32.clamp w, w1, w2.b0;", lambda a, b, _: a << min(b & 255, 32))
     expect(cuda, "vshl.u32.u32.u32.wrap w.h0, w1, w2, w3;", lambda a, b, c: merged(a << (b & 31), "h0", c))
 

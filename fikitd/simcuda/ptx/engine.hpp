@@ -47,7 +47,7 @@ struct Group {
     Nanoseconds wake = 0;
 };
 
-// Lanes that wait for each other at one instruction of several (lower_warp.cpp).
+// Those of the lanes that meet which came to one of the places (meeting.cpp, lower_warp.cpp).
 struct Apart {
     Context context;
     const Op* op = nullptr;
@@ -143,7 +143,7 @@ class BlockRun {
     bool resolve_lanes(Context& context, Space space, Mask mask, unsigned bytes, AccessKind kind,
                        std::byte** places, AddressOf address_of);
     void start_warps();
-    // warp.cpp
+    // warp.cpp, meeting.cpp
     void run_warp(Warp& warp);
     Group* pick(Warp& warp);
     bool release_warp_barrier(Warp& warp);
