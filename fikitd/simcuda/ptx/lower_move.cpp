@@ -71,7 +71,24 @@ Handler copy_of(unsigned bytes) {
     return by_bytes(bytes, [](auto zero) { return Handler{&copy<decltype(zero)>}; });
 }
 
-// mov.v2, mov.v4: element by element, all read before one is written; a single source goes to all.
+// op.width bits of what op.a holds, from bit op.offset on.
+template <typename T>
+void take_field(Context& context, const Op& op, Mask mask) {
+    const T* a = context.at<T>(op.a);
+    T* d = context.at<T>(op.d);
+    each_lane(mask, [&](unsigned lane) {
+        d[lane] = static_cast<T>((a[lane] >> op.offset) & ((T{1} << op.width) - 1));
+    });
+}
+
+Handler field_of(Lowering& lowering, unsigned bytes) {
+    if (bytes > 8) lowering.refuse();
+    return by_bytes(static_cast<unsigned>(bytes),
+                    [](auto zero) { return Handler{&take_field<decltype(zero)>}; });
+}
+
+// mov.v2, mov.v4: element by element, all read before one is written. Of a single source each element gets
+// its part of the bits, the lowest first: so does an H200 (the PTX ISA does not tell).
 void move_vector(Lowering& lowering, std::size_t width) {
     const Type type = lowering.type();
     lowering.expect_operands(2);
@@ -84,9 +101,13 @@ void move_vector(Lowering& lowering, std::size_t width) {
     for (std::size_t index = 0; index < width; ++index) {
         const Place read = lowering.source(many ? from.parts[index] : from, type);
         sources.push_back(lowering.temporary(type));
-        Op& op = lowering.prepare(copy_of(bytes_of(type)));
+        const auto bytes = static_cast<unsigned>(bytes_of(type));
+        Op& op = lowering.prepare(many ? copy_of(bytes) : field_of(lowering, bytes));
         op.d = sources.back();
         op.a = read;
+        if (many) continue;
+        op.width = static_cast<std::uint8_t>(8 * bytes / width);
+        op.offset = static_cast<std::int64_t>(index * op.width);
     }
     for (std::size_t index = 0; index < width; ++index) {
         if (to.parts[index].kind == OperandKind::sink) continue;

@@ -3,7 +3,9 @@
 // third operand: PTX ISA, "Video Instructions", whose names the comments use.
 //
 // Where that leaves bits open, what ptxas makes of them for sm_90 decides: vshl has 34 bits before it is
-// clamped.
+// clamped. Where an H200 does otherwise than the ISA says, the ISA is followed: there a result for .h1 is its
+// upper half, .sat of a part has other bounds, and .sat of a word without a sign loses the carry (driver
+// 580.159.04).
 #include <algorithm>
 #include <bit>
 
