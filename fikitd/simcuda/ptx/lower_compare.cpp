@@ -8,52 +8,50 @@ namespace fikit::sim::ptx {
 
 namespace {
 
-enum class Relation : std::uint8_t { eq, ne, lt, le, gt, ge, equ, neu, ltu, leu, gtu, geu, num, nan };
+// Every comparison is one of these, its operands perhaps exchanged and its result perhaps turned round. Where
+// an operand is no number none holds.
+enum class Relation : std::uint8_t { equal, unequal, less, less_or_equal, numbers };
 
-struct Named {
+struct Comparison {
     std::string_view name;
     Relation relation;
+    bool exchanged = false, negated = false;
 };
-constexpr Named relations[] = {{".eq", Relation::eq},   {".ne", Relation::ne},   {".lt", Relation::lt},
-                               {".le", Relation::le},   {".gt", Relation::gt},   {".ge", Relation::ge},
-                               {".lo", Relation::lt},   {".ls", Relation::le},   {".hi", Relation::gt},
-                               {".hs", Relation::ge},   {".equ", Relation::equ}, {".neu", Relation::neu},
-                               {".ltu", Relation::ltu}, {".leu", Relation::leu}, {".gtu", Relation::gtu},
-                               {".geu", Relation::geu}, {".num", Relation::num}, {".nan", Relation::nan}};
+constexpr Comparison comparisons[] = {
+    {".eq", Relation::equal},
+    {".ne", Relation::unequal},
+    {".lt", Relation::less},
+    {".le", Relation::less_or_equal},
+    {".gt", Relation::less, true},
+    {".ge", Relation::less_or_equal, true},
+    {".lo", Relation::less},
+    {".ls", Relation::less_or_equal},
+    {".hi", Relation::less, true},
+    {".hs", Relation::less_or_equal, true},
+    // True where an operand is no number.
+    {".equ", Relation::unequal, false, true},
+    {".neu", Relation::equal, false, true},
+    {".ltu", Relation::less_or_equal, true, true},
+    {".leu", Relation::less, true, true},
+    {".gtu", Relation::less_or_equal, false, true},
+    {".geu", Relation::less, false, true},
+    {".num", Relation::numbers},
+    {".nan", Relation::numbers, false, true},
+};
 
 template <Relation relation, typename T>
 bool holds(T a, T b) {
-    // Of floating point, the first six are false where an operand is no number (except for ne: also
-    // false), the ones with u are true.
     switch (relation) {
-        case Relation::eq:
+        case Relation::equal:
             return a == b;
-        case Relation::ne:
+        case Relation::unequal:
             return a < b || a > b;
-        case Relation::lt:
+        case Relation::less:
             return a < b;
-        case Relation::le:
+        case Relation::less_or_equal:
             return a <= b;
-        case Relation::gt:
-            return a > b;
-        case Relation::ge:
-            return a >= b;
-        case Relation::equ:
-            return !(a < b || a > b);
-        case Relation::neu:
-            return !(a == b);
-        case Relation::ltu:
-            return !(a >= b);
-        case Relation::leu:
-            return !(a > b);
-        case Relation::gtu:
-            return !(a <= b);
-        case Relation::geu:
-            return !(a < b);
-        case Relation::num:
+        case Relation::numbers:
             return a == a && b == b;
-        case Relation::nan:
-            return a != a || b != b;
     }
 }
 
@@ -81,9 +79,11 @@ struct BfloatNumber {
     static float load(const Op&, u16 bits) { return from_bfloat(bits); }
 };
 
-// The lanes whose a and b stand in the relation.
+Mask turned(const Op& op) { return (op.flags & flag::negate) != 0 ? all_lanes : 0; }
+
+// The lanes whose a and b stand in the relation, or with flag::negate those whose do not.
 template <Relation relation, typename Number>
-Mask compare(Context& context, const Op& op, Mask mask) {
+Mask comparing(Context& context, const Op& op, Mask mask) {
     using T = typename Number::Stored;
     const T* a = context.at<T>(op.a);
     const T* b = context.at<T>(op.b);
@@ -93,13 +93,13 @@ Mask compare(Context& context, const Op& op, Mask mask) {
             const bool bit = holds<relation>(Number::load(op, a[lane]), Number::load(op, b[lane]));
             result |= static_cast<Mask>(bit) << lane;
         }
-        return result;
+    } else {
+        each_lane(mask, [&](unsigned lane) {
+            const bool bit = holds<relation>(Number::load(op, a[lane]), Number::load(op, b[lane]));
+            result |= static_cast<Mask>(bit) << lane;
+        });
     }
-    each_lane(mask, [&](unsigned lane) {
-        const bool bit = holds<relation>(Number::load(op, a[lane]), Number::load(op, b[lane]));
-        result |= static_cast<Mask>(bit) << lane;
-    });
-    return result;
+    return result ^ turned(op);
 }
 
 // How setp joins its result with a further predicate.
@@ -121,7 +121,7 @@ Mask join(std::uint8_t how, Mask value, Mask with) {
 // setp: d is the result, e (where wanted) of the opposite; op.width: how joined with the predicate c.
 template <Relation relation, typename Number>
 void set_predicate(Context& context, const Op& op, Mask mask) {
-    const Mask value = compare<relation, Number>(context, op, mask);
+    const Mask value = comparing<relation, Number>(context, op, mask);
     const Mask with = op.c == no_place ? 0 : context.predicate(op.c);
     Mask& d = context.predicate(op.d);
     const Mask before = d;
@@ -147,6 +147,8 @@ void set_predicate_pair(Context& context, const Op& op, Mask mask) {
         low |= static_cast<Mask>(holds<relation>(load(a[lane]), load(b[lane]))) << lane;
         high |= static_cast<Mask>(holds<relation>(load(a[lane] >> 16), load(b[lane] >> 16))) << lane;
     });
+    low ^= turned(op);
+    high ^= turned(op);
     const Mask with = op.c == no_place ? 0 : context.predicate(op.c);
     Mask& d = context.predicate(op.d);
     d = (d & ~mask) | (join(op.width, low, with) & mask);
@@ -175,26 +177,32 @@ struct SetPredicatePair {
 
 template <typename Number>
 Handler set_of(Relation relation) {
-    return table_of<SetPredicate, Number>(relation, std::make_index_sequence<14>());
+    return table_of<SetPredicate, Number>(relation, std::make_index_sequence<5>());
+}
+// Integers are numbers: the last relation is not asked of them.
+template <typename T>
+Handler set_of_integers(Lowering& lowering, Relation relation) {
+    if (relation == Relation::numbers) lowering.refuse();
+    return table_of<SetPredicate, Plain<T>>(relation, std::make_index_sequence<4>());
 }
 
 Handler set_handler(Lowering& lowering, Relation relation, Type type) {
     switch (type) {
         case Type::u16:
         case Type::b16:
-            return set_of<Plain<u16>>(relation);
+            return set_of_integers<u16>(lowering, relation);
         case Type::s16:
-            return set_of<Plain<s16>>(relation);
+            return set_of_integers<s16>(lowering, relation);
         case Type::u32:
         case Type::b32:
-            return set_of<Plain<u32>>(relation);
+            return set_of_integers<u32>(lowering, relation);
         case Type::s32:
-            return set_of<Plain<s32>>(relation);
+            return set_of_integers<s32>(lowering, relation);
         case Type::u64:
         case Type::b64:
-            return set_of<Plain<u64>>(relation);
+            return set_of_integers<u64>(lowering, relation);
         case Type::s64:
-            return set_of<Plain<s64>>(relation);
+            return set_of_integers<s64>(lowering, relation);
         case Type::f32:
             return set_of<Single>(relation);
         case Type::f64:
@@ -204,17 +212,17 @@ Handler set_handler(Lowering& lowering, Relation relation, Type type) {
         case Type::bf16:
             return set_of<BfloatNumber>(relation);
         case Type::f16x2:
-            return table_of<SetPredicatePair, std::false_type>(relation, std::make_index_sequence<14>());
+            return table_of<SetPredicatePair, std::false_type>(relation, std::make_index_sequence<5>());
         case Type::bf16x2:
-            return table_of<SetPredicatePair, std::true_type>(relation, std::make_index_sequence<14>());
+            return table_of<SetPredicatePair, std::true_type>(relation, std::make_index_sequence<5>());
         default:
             lowering.refuse();
     }
 }
 
-Relation relation_of(Lowering& lowering) {
-    for (const Named& named : relations) {
-        if (lowering.accept(named.name)) return named.relation;
+const Comparison& comparison_of(Lowering& lowering) {
+    for (const Comparison& comparison : comparisons) {
+        if (lowering.accept(comparison.name)) return comparison;
     }
     lowering.refuse("the comparison is missing");
 }
@@ -225,13 +233,19 @@ Joined joined(Lowering& lowering) {
     return lowering.accept(".xor") ? Joined::exclusive : Joined::alone;
 }
 
+void compare(Op& op, const Comparison& comparison, std::uint8_t flags, Place a, Place b) {
+    op.flags = static_cast<std::uint8_t>(flags | (comparison.negated ? flag::negate : 0));
+    op.a = comparison.exchanged ? b : a;
+    op.b = comparison.exchanged ? a : b;
+}
+
 void lower_setp(Lowering& lowering) {
-    const Relation relation = relation_of(lowering);
+    const Comparison& comparison = comparison_of(lowering);
     const Joined how = joined(lowering);
     const auto flags = lowering.flags();
     const Type type = lowering.type();
     lowering.expect_operands(how == Joined::alone ? 3 : 4);
-    const Handler run = set_handler(lowering, relation, type);
+    const Handler run = set_handler(lowering, comparison.relation, type);
     const Place a = lowering.source(1, type);
     const Place b = lowering.source(2, type);
     const Place c = how == Joined::alone ? no_place : lowering.predicate(lowering.operand(3));
@@ -242,12 +256,10 @@ void lower_setp(Lowering& lowering) {
     if (!into.parts.empty()) e = lowering.target(into.parts.front(), Type::pred);
     if (pair && e == no_place) e = lowering.temporary(Type::pred);
     Op& op = lowering.emit(run);
-    op.flags = flags;
+    compare(op, comparison, flags, a, b);
     op.width = static_cast<std::uint8_t>(how);
     op.d = d;
     op.e = e;
-    op.a = a;
-    op.b = b;
     op.c = c;
 }
 
@@ -282,14 +294,14 @@ void join_halves(Context& context, const Op& op, Mask mask) {
 }
 
 void lower_set(Lowering& lowering) {
-    const Relation relation = relation_of(lowering);
+    const Comparison& comparison = comparison_of(lowering);
     const Joined how = joined(lowering);
     const auto flags = lowering.flags();
     const Type to = lowering.type();
     // One type alone stands for both (set.eq.f16x2 is written with two).
     const Type from = lowering.maybe_type().value_or(to);
     lowering.expect_operands(how == Joined::alone ? 3 : 4);
-    const Handler run = set_handler(lowering, relation, from);
+    const Handler run = set_handler(lowering, comparison.relation, from);
     const Place a = lowering.source(1, from);
     const Place b = lowering.source(2, from);
     const Place c = how == Joined::alone ? no_place : lowering.predicate(lowering.operand(3));
@@ -298,12 +310,10 @@ void lower_set(Lowering& lowering) {
     const Place high = pair ? lowering.temporary(Type::pred) : no_place;
     const Place d = lowering.target(0, to);
     Op& first = lowering.emit(run);
-    first.flags = flags;
+    compare(first, comparison, flags, a, b);
     first.width = static_cast<std::uint8_t>(how);
     first.d = low;
     first.e = high;
-    first.a = a;
-    first.b = b;
     first.c = c;
     std::uint64_t one = ~std::uint64_t{0};
     if (to == Type::f32) one = 0x3f800000;
@@ -357,11 +367,11 @@ void lower_slct(Lowering& lowering) {
     const Place zero = lowering.constant(0, 4);
     const Place p = lowering.temporary(Type::pred);
     const Place d = lowering.target(0, type);
-    Op& test = lowering.emit(set_handler(lowering, Relation::ge, by));
+    Op& test = lowering.emit(set_handler(lowering, Relation::less_or_equal, by));
     test.flags = flags;
     test.d = p;
-    test.a = c;
-    test.b = zero;
+    test.a = zero;
+    test.b = c;
     Op& op = lowering.emit(choose_bytes(lowering, type));
     op.d = d;
     op.a = a;
