@@ -153,15 +153,18 @@ sanitize-address sanitize-thread: sanitize-%: instrumented-%
 
 .PHONY: fuzz
 fuzz: instrumented-address  ## each fuzz target for FUZZ_SECONDS, where clang++ has libFuzzer
-	if [ -z "$(LIBFUZZER)" ]; then echo "== no libFuzzer: the fuzz targets are tests"; exit 0; fi
-	for target in $(basename $(notdir $(shell find tests/native -name 'fuzz_*.cpp'))); do
-	    echo "== $$target"
-	    kept=tests/data/fuzz/$${target#fuzz_}
-	    mkdir -p build/fuzz-found/$$target
-	    $$(find build/sanitize-address -type f -executable -name $$target) \
+	@if [ -z "$(LIBFUZZER)" ]; then echo "== no libFuzzer: the fuzz targets are tests"; exit 0; fi
+	fuzz() {
+	    kept=tests/data/fuzz/$${1#fuzz_}
+	    mkdir -p build/fuzz-found/$$1
+	    $$(find build/sanitize-address -type f -executable -name $$1) \
 	        -max_total_time=$(FUZZ_SECONDS) -timeout=10 -print_final_stats=1 \
-	        -artifact_prefix=build/fuzz-found/ build/fuzz-found/$$target $$([ -d $$kept ] && echo $$kept)
-	done
+	        -artifact_prefix=build/fuzz-found/ build/fuzz-found/$$1 $$([ ! -d $$kept ] || echo $$kept) \
+	        > build/fuzz-found/$$1.log 2>&1 || { cat build/fuzz-found/$$1.log; return 255; }
+	    echo "== $$1: $$(sed -n 's/^stat::number_of_executed_units: *//p' build/fuzz-found/$$1.log) inputs"
+	}
+	export -f fuzz
+	printf '%s\n' $(basename $(notdir $(shell find tests/native -name 'fuzz_*.cpp'))) | xargs -P $(JOBS) -I{} bash -c 'fuzz {}'
 
 .PHONY: bench
 bench: $(VENV)/.installed $(VENV)/.test  ## instruction counts under callgrind
