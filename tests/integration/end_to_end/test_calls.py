@@ -14,6 +14,8 @@ from fikit import protocol as p
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import PTX, SETTINGS
 
+pytestmark = pytest.mark.shares_daemon
+
 Connect = Callable[..., fikit.Session]
 Program = Callable[[str], "subprocess.Popen[str]"]
 
