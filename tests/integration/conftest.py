@@ -175,6 +175,7 @@ class Daemon:
                 client.ask(p.Kill(target=session.session))
             threading.Event().wait(0.01)
         assert not left, left
+        client.ask(p.ClearProfiles())
         client.close()
 
     def _close_clients(self) -> None:
