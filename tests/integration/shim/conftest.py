@@ -71,13 +71,20 @@ def build(compiler: list[str], tmp_path: Path) -> Callable[..., str]:
     return made
 
 
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Where programs keep what NVRTC makes, for the next run."""
+    return {"KEPT_PTX": str(tmp_path_factory.mktemp("ptx"))}
+
+
 @pytest.fixture
-def natively() -> Runner:
+def natively(kept: dict[str, str]) -> Runner:
     """Run a command on the driver itself."""
-    return lambda *command: outcome([*ALONE, *command], {})
+    return lambda *command: outcome([*ALONE, *command], kept)
 
 
 @pytest.fixture
-def shared(daemon: Served) -> Runner:
+def shared(daemon: Served, kept: dict[str, str]) -> Runner:
     """Run a command under the daemon."""
-    return lambda *command, **more: outcome([*command], {**variables(str(daemon.socket), os.environ), **more})
+    found = {**variables(str(daemon.socket), os.environ), **kept}
+    return lambda *command, **more: outcome([*command], {**found, **more})
