@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-import structlog
 import trio
 from fikit.protocol import Event
+
+from fikitd.log import Log
 
 QUEUE_EVENTS: Final = 1000
 Sees = Callable[[int | None], bool]
@@ -44,7 +45,7 @@ class Events:
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
-        self._log = structlog.get_logger()
+        self._log = Log()
 
     def tell(
         self,

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 SHIM = os.environ.get("FIKIT_TEST_SHIM") == "1"
 KERNELS = b"""
@@ -259,6 +258,8 @@ def open_cuda() -> Cuda:
 
 def compiled(text: bytes, *options: bytes) -> bytes:
     """Machine code from NVRTC."""
+    import pytest  # not at the top: processes that tests start need it least of all
+
     nvrtc = pytest.importorskip("cuda.bindings.nvrtc")
     _, program = nvrtc.nvrtcCreateProgram(text, b"text.cu", 0, None, None)
     (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)

@@ -7,6 +7,7 @@ what it reads. One kernel runs one form on THREADS combinations of operands, whi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from typing import Any, Final
@@ -96,6 +97,7 @@ MORE_F64: Final = [
 MORE_F16: Final = [0x7E00, 0xFE01, 0x7C01, 1, 0x8001, 0x03FF, 0x0400, 0x7BFF, 0xFBFF, 0x3BFF, 0x3C01]
 
 
+@functools.cache
 def edges(kind: str) -> list[int]:
     """Values at the edges of a type, as bits."""
     with np.errstate(over="ignore"):

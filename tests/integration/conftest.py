@@ -1,4 +1,8 @@
-"""A real daemon in a directory of its own, and a plain blocking client. Readiness comes from sd_notify."""
+"""A real daemon in a directory of its own, and a plain blocking client. Readiness comes from sd_notify.
+
+Starting one takes longer than most tests do. So those that do it no harm are marked ``shares_daemon`` and use
+one together; what a test configures, stops or kills is its own.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -155,9 +160,31 @@ class Daemon:
         self.clients.append(client)
         return client
 
-    def clear(self) -> None:
+    def tidy(self) -> None:
+        """End what a test has left, before others use the daemon."""
+        self._close_clients()
+        client = Client(self.socket)
+        for job in client.ask(p.ListJobs()).jobs:
+            if job.ended_unix is None:
+                client.ask(p.Kill(target=job.job, signal=signal.SIGKILL))
+                assert client.ask(p.Wait(job=job.job)).job.ended_unix is not None, job
+        for _ in range(1000):
+            if not (left := client.ask(p.ListSessions()).sessions):
+                break
+            for session in left:
+                client.ask(p.Kill(target=session.session))
+            threading.Event().wait(0.01)
+        assert not left, left
+        client.ask(p.ClearProfiles())
+        client.close()
+
+    def _close_clients(self) -> None:
         for client in self.clients:
             client.close()
+        self.clients.clear()
+
+    def clear(self) -> None:
+        self._close_clients()
         if self.process is None:
             self.start()
         assert self.stop() == 0, self.log.read_text()
@@ -178,11 +205,40 @@ def place() -> Iterator[Path]:
         yield directory
 
 
+@contextmanager
+def lasting(kind: type[Daemon]) -> Iterator[Daemon]:
+    """A daemon that runs for many tests."""
+    with new_place() as place:
+        daemon = kind(place).start()
+        yield daemon
+        daemon.clear()
+
+
 @pytest.fixture
 def stopped_daemon(place: Path) -> Iterator[Daemon]:
     daemon = Daemon(place)
     yield daemon
     daemon.clear()
+
+
+@pytest.fixture(scope="session")
+def lasting_daemon() -> Iterator[Daemon]:
+    with lasting(Daemon) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def shared_daemon(lasting_daemon: Daemon) -> Iterator[Daemon]:
+    yield lasting_daemon
+    lasting_daemon.tidy()
+
+
+@pytest.fixture
+def chosen_daemon(request: pytest.FixtureRequest) -> Daemon:
+    """The shared daemon, if that will do for the test; else its own, which need not run yet."""
+    shares = request.node.get_closest_marker("shares_daemon") and "stopped_daemon" not in request.fixturenames
+    daemon: Daemon = request.getfixturevalue("shared_daemon" if shares else "stopped_daemon")
+    return daemon
 
 
 @pytest.fixture
@@ -211,8 +267,8 @@ def fill(disk: Path, *files: Path) -> Path:
 
 
 @pytest.fixture
-def daemon(stopped_daemon: Daemon) -> Daemon:
-    return stopped_daemon.start()
+def daemon(chosen_daemon: Daemon) -> Daemon:
+    return chosen_daemon if chosen_daemon.process is not None else chosen_daemon.start()
 
 
 @pytest.fixture

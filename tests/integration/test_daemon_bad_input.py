@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 
 from tests.integration.conftest import Client, Daemon
 
+pytestmark = pytest.mark.shares_daemon
+
 
 def raw(daemon: Daemon) -> Client:
     return daemon.client(hello=False)
@@ -145,7 +147,8 @@ def test_random_clients_never_hurt_the_daemon(daemon: Daemon, pieces: list[Any])
     fresh.close()
 
 
-def test_nothing_leaks(daemon: Daemon) -> None:
+def test_nothing_leaks(stopped_daemon: Daemon) -> None:
+    daemon = stopped_daemon.start()
     assert daemon.process is not None
     place = f"/proc/{daemon.process.pid}/fd"
     keeper = daemon.client()

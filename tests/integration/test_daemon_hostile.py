@@ -75,6 +75,7 @@ def test_a_subscriber_that_does_not_read_loses_events_and_holds_up_nobody(daemon
     assert memory_of(daemon) < before + (32 << 20)
 
 
+@pytest.mark.shares_daemon
 def test_a_follower_of_logs_that_does_not_read(daemon: Daemon) -> None:
     flood = "i=0; while [ $i -lt 20000 ]; do echo 0123456789012345678901234567890123456789; i=$((i+1)); done"
     slow, client = daemon.client(), daemon.client()
@@ -85,6 +86,7 @@ def test_a_follower_of_logs_that_does_not_read(daemon: Daemon) -> None:
         assert client.ask(p.Wait(job=job)).job.state == "finished"
 
 
+@pytest.mark.shares_daemon
 def test_output_without_end_is_cut(daemon: Daemon, client: Client) -> None:
     flood = ["/bin/sh", "-c", "yes 'escape \033[31m' | head -c 30000000; exit 7"]
     submit = p.Submit(
@@ -180,6 +182,7 @@ def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_dae
     assert first.ask(p.Wait(job=job)).job.exit_code == 7
 
 
+@pytest.mark.shares_daemon
 def test_a_job_that_leaves_a_daemon_behind(daemon: Daemon, client: Client) -> None:
     """What leaves the process group outlives the job, but neither keeps the job nor its output open."""
     marker = daemon.place / "daemon.pid"
@@ -192,6 +195,7 @@ def test_a_job_that_leaves_a_daemon_behind(daemon: Daemon, client: Client) -> No
     os.kill(int(marker.read_text()), 9)
 
 
+@pytest.mark.shares_daemon
 def test_half_a_hello_and_half_a_close(daemon: Daemon) -> None:
     client = daemon.client()
     client.socket.sendall(p.encode(7, p.GetStatus())[:-3])

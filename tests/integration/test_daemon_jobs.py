@@ -38,6 +38,7 @@ def until(client: Any, job: str, text: bytes) -> bytes:
     return data
 
 
+@pytest.mark.shares_daemon
 def test_job_runs_and_its_output_is_kept(daemon: Any, client: Any) -> None:
     script = "echo out; echo err >&2; echo $FIKIT_JOB $FIKIT_SOCKET; pwd; exit 3"
     job = client.ask(submit(script, name="talker")).job
@@ -51,6 +52,7 @@ def test_job_runs_and_its_output_is_kept(daemon: Any, client: Any) -> None:
     assert client.ask(p.ReadLogs(job=job.job, stream="stderr")).data == b"err\n"
 
 
+@pytest.mark.shares_daemon
 def test_program_that_is_not_there(client: Any) -> None:
     job = client.ask(p.Submit(command=["no-such-program"], environment={}, directory="/")).job
     done = wait_for(client, job.job)
@@ -58,6 +60,7 @@ def test_program_that_is_not_there(client: Any) -> None:
     assert "No such file" in done.reason
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f600", "\x01"])
 def test_a_command_that_cannot_be_has_an_end_whatever_its_name(client: Any, letter: str) -> None:
     job = client.ask(p.Submit(command=["/" + letter * 4000], environment={}, directory="/")).job
@@ -84,6 +87,7 @@ def test_signals_are_a_jobs_own_whatever_the_daemons_caller_made_of_them(stopped
     assert [int(value, 16) & settable for value in values] == [0, 0]
 
 
+@pytest.mark.shares_daemon
 def test_output_limit(client: Any) -> None:
     job = client.ask(submit("head -c 100000 /dev/zero; echo end", output_limit_bytes=1000)).job
     assert wait_for(client, job.job).state == "finished"
@@ -93,6 +97,7 @@ def test_output_limit(client: Any) -> None:
     assert len(logs.data) < 1200
 
 
+@pytest.mark.shares_daemon
 def test_kill_reaches_the_whole_group(client: Any) -> None:
     job = client.ask(submit("trap '' TERM; sleep 1000 & echo up; wait; sleep 1000")).job
     until(client, job.job, b"up")
@@ -104,6 +109,7 @@ def test_kill_reaches_the_whole_group(client: Any) -> None:
     assert client.ask(p.Kill(target=job.job)).code == "invalid"
 
 
+@pytest.mark.shares_daemon
 def test_queue_by_memory_priority_and_age(client: Any) -> None:
     first = client.ask(submit("read line < /dev/zero; sleep 1000", memory_limit_bytes=3 << 30)).job
     low = client.ask(submit("true", memory_limit_bytes=2 << 30, priority=9)).job
@@ -208,6 +214,7 @@ signal.pause()
 """
 
 
+@pytest.mark.shares_daemon
 def test_sessions_of_a_job(client: Any) -> None:
     command = [sys.executable, "-P", "-c", OPENER.format(root=str(ROOT))]
     environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
@@ -231,6 +238,7 @@ def test_sessions_of_a_job(client: Any) -> None:
     assert client.ask(p.ListGpus()).gpus[0].memory_reserved_bytes == 0
 
 
+@pytest.mark.shares_daemon
 def test_foreground_job(daemon: Any, client: Any) -> None:
     started = client.ask(submit("unused", foreground=True))
     assert started.environment == {"FIKIT_JOB": started.job.job, "FIKIT_SOCKET": str(daemon.socket)}
@@ -246,6 +254,7 @@ def test_foreground_job(daemon: Any, client: Any) -> None:
     assert (done.state, done.exit_code) == ("killed", 143)
 
 
+@pytest.mark.shares_daemon
 def test_foreground_job_that_is_over_before_its_start_is_heard_of(client: Any) -> None:
     job = client.ask(submit("unused", foreground=True)).job.job
     assert client.ask(p.JobFinished(job=job, exit_code=0)) == p.Done()
@@ -254,6 +263,7 @@ def test_foreground_job_that_is_over_before_its_start_is_heard_of(client: Any) -
     assert (done.state, done.pid) == ("finished", None)
 
 
+@pytest.mark.shares_daemon
 def test_foreground_job_whose_process_is_over_before_its_start_is_heard_of(client: Any) -> None:
     job = client.ask(submit("unused", foreground=True)).job.job
     with subprocess.Popen(["true"]) as process:
@@ -278,6 +288,7 @@ def test_a_foreground_job_that_is_killed_while_it_waits_does_not_begin(daemon: A
     assert client.ask(p.Kill(target=holds, signal=9)) == p.Done()
 
 
+@pytest.mark.shares_daemon
 def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> None:
     caller = daemon.client()
     started = caller.ask(submit("unused", foreground=True))
@@ -288,6 +299,7 @@ def test_foreground_job_ends_with_its_connection(daemon: Any, client: Any) -> No
     assert "caller went away" in wait_for(client, started.job.job).reason
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("caller_goes", [False, True])
 def test_the_end_of_a_foreground_job_reaches_what_it_started(
     daemon: Any, client: Any, caller_goes: bool
@@ -321,11 +333,12 @@ def test_restart_keeps_ended_jobs_and_numbers(daemon: Any, client: Any) -> None:
     assert again.ask(submit("true")).job.job == "job-2"
 
 
+@pytest.mark.shares_daemon
 def test_bad_submissions(client: Any) -> None:
     assert client.ask(p.Submit(command=["x"], environment={"A=B": ""}, directory="/")).code == "invalid"
     assert client.ask(p.Submit(command=["x"], environment={}, directory="relative")).code == "invalid"
     assert client.ask(p.Submit(command=[], environment={}, directory="/")).code == "invalid"
-    assert client.ask(p.Show(target="job-99")).code == "not_found"
+    assert client.ask(p.Show(target="job-99999")).code == "not_found"
 
 
 def test_output_on_a_full_disk_is_cut_and_says_so(stopped_daemon: Daemon, small_disk: Path) -> None:
@@ -362,6 +375,7 @@ def niceness(pid: int) -> list[int]:
     return [*found, int(autogroup.read_text().split()[-1])] if autogroup.exists() else found
 
 
+@pytest.mark.shares_daemon
 def test_host_threads_of_a_low_priority_job_yield(client: Any) -> None:
     low = client.ask(submit("sleep 1000 & echo $!; wait", priority=9)).job
     usual = client.ask(submit("echo up; sleep 1000")).job
@@ -395,6 +409,7 @@ def test_a_priority_is_raised_where_the_nice_value_may_not_be(stopped_daemon: Da
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
 
 
+@pytest.mark.shares_daemon
 def test_host_threads_of_a_foreground_job_yield(client: Any) -> None:
     command = ["sleep", "1000"]
     job = client.ask(

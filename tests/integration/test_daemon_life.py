@@ -269,6 +269,7 @@ def test_a_port_that_is_taken_is_named(stopped_daemon: Daemon) -> None:
     stopped_daemon.configure()
 
 
+@pytest.mark.shares_daemon
 def test_events_are_only_the_peers_own(daemon: Daemon, client: Client, as_user: Any) -> None:
     def listen() -> str:
         mine = Client(daemon.socket)

@@ -49,6 +49,7 @@ def test_user_sees_and_controls_only_what_is_his(daemon: Daemon, client: Client,
     assert client.ask(p.Show(target=session)).session.state == "running"
 
 
+@pytest.mark.shares_daemon
 def test_priority_ceiling_names_itself(daemon: Daemon, as_user: AsUser) -> None:
     def ask() -> str:
         mine = Client(daemon.socket)
@@ -79,6 +80,7 @@ def test_ceiling_and_limits_of_one_tenant(stopped_daemon: Daemon, as_user: AsUse
     assert as_user(NOBODY, ask) == "you have 1 sessions, the most you may have"
 
 
+@pytest.mark.shares_daemon
 def test_job_runs_as_who_submitted_it(daemon: Daemon, as_user: AsUser) -> None:
     def ask() -> str:
         mine = Client(daemon.socket)
@@ -106,6 +108,7 @@ def test_administrator_controls_everything(daemon: Daemon, client: Client, as_us
     assert client.ask(p.Wait(job=job)).job.state == "killed"
 
 
+@pytest.mark.shares_daemon
 def test_foreground_process_must_be_the_callers(daemon: Daemon, client: Client, as_user: AsUser) -> None:
     import os
 

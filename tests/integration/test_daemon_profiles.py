@@ -45,6 +45,7 @@ def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(stopped_daemon: Daem
     assert len(profiles(client)) == 6
 
 
+@pytest.mark.shares_daemon
 def test_a_key_of_another_build_or_gpu_is_another_entry(client: Any) -> None:
     others = [
         msgspec.structs.replace(KNOWN, module="00000000000000ab"),
@@ -59,11 +60,13 @@ def test_a_key_of_another_build_or_gpu_is_another_entry(client: Any) -> None:
     assert len(profiles(client)) == 4
 
 
+@pytest.mark.shares_daemon
 def test_a_module_is_named_by_a_hash(client: Any) -> None:
     bad = msgspec.structs.replace(KNOWN, module="gemm.cu")
     assert client.ask(p.ImportProfiles(profiles=[bad])).code == "invalid"
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("gap", [("zz", 1, 1), ("", 1, 1), ("00", -1, 1)])
 def test_a_gap_that_is_none_is_refused(client: Any, gap: tuple[Any, ...]) -> None:
     bad = msgspec.structs.replace(KNOWN, gaps=[p.KernelGap(*gap)])
@@ -71,6 +74,7 @@ def test_a_gap_that_is_none_is_refused(client: Any, gap: tuple[Any, ...]) -> Non
     assert profiles(client) == []
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize(
     "wrong", [{"grid": (-1, 1, 1)}, {"block": (1 << 32, 1, 1)}, {"shared_bytes": 1 << 32}]
 )

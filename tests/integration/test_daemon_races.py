@@ -102,6 +102,7 @@ def test_a_foreground_job_ends_while_its_start_is_written(one_by_one: Client) ->
     assert one_by_one.ask(p.Show(target=job)).job == ended
 
 
+@pytest.mark.shares_daemon
 def test_a_foreground_job_that_has_ended_before_its_start_is_reported(daemon: Daemon, client: Client) -> None:
     job = client.ask(p.Submit(command=["true"], environment={}, directory="/", foreground=True)).job.job
     with subprocess.Popen(["true"]) as child:

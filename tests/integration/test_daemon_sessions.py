@@ -17,6 +17,7 @@ needs_double = pytest.mark.skipif(
 )
 
 
+@pytest.mark.shares_daemon
 def test_hello_and_status(client: Any) -> None:
     assert client.welcome.version == p.PROTOCOL_VERSION
     assert client.welcome.uid == os.getuid()
@@ -25,6 +26,7 @@ def test_hello_and_status(client: Any) -> None:
     assert len(status.gpus) == 1
 
 
+@pytest.mark.shares_daemon
 def test_open_session_hands_over_the_channel(daemon: Any, client: Any) -> None:
     opened = client.ask(p.OpenSession(name="first"))
     assert isinstance(opened, p.SessionOpened), opened
@@ -39,11 +41,13 @@ def test_open_session_hands_over_the_channel(daemon: Any, client: Any) -> None:
     assert events.receive()[1].kind == "subscribed"
     os.close(lifeline)
     client.descriptors.remove(lifeline)
-    ended = events.receive()[1]
-    assert (ended.kind, ended.session) == ("session_ended", opened.session)
+    while (ended := events.receive()[1]).session != opened.session:
+        pass  # of an executor that nobody has used for long
+    assert ended.kind == "session_ended"
     assert client.ask(p.Show(target=opened.session)).session.state == "ended"
 
 
+@pytest.mark.shares_daemon
 def test_pause_priority_kill(client: Any) -> None:
     session = client.ask(p.OpenSession(name="changed")).session
     assert client.ask(p.Pause(target=session)) == p.Done()
@@ -88,6 +92,7 @@ def test_dead_executor_ends_only_its_sessions(daemon: Any, client: Any) -> None:
     assert {each.session for each in client.ask(p.ListSessions()).sessions} == {kept.session, fresh.session}
 
 
+@pytest.mark.shares_daemon
 @needs_double
 def test_refused_attach(client: Any) -> None:
     refused = client.ask(p.OpenSession(name="unattachable"))
@@ -176,6 +181,7 @@ def test_a_full_gpu_gives_the_place_of_an_idle_executor(stopped_daemon: Any) -> 
     assert living == {first.session, second.session}
 
 
+@pytest.mark.shares_daemon
 def test_quota(client: Any) -> None:
     assert client.ask(p.OpenSession(name="big", memory_limit_bytes=1 << 60)).code == "quota"
     assert client.ask(p.OpenSession(name="nowhere", gpu=7)).code == "not_found"
@@ -197,6 +203,7 @@ def test_profiles_and_traces(client: Any) -> None:
     assert client.ask(p.ImportProfiles(profiles=[profile])) == p.Done()
 
 
+@pytest.mark.shares_daemon
 def test_metrics_and_doctor(client: Any) -> None:
     client.ask(p.OpenSession(name="busy"))
     assert "fikit_sessions{" in client.ask(p.ReadMetrics()).text
@@ -236,10 +243,12 @@ def test_explain_tells_of_the_gate_and_keeps_it_when_the_session_is_over(daemon:
     )
 
 
+@pytest.mark.shares_daemon
 def test_explaining_a_session_that_there_is_not_is_refused(client: Any) -> None:
     assert client.ask(p.Explain(session="s-none")).code == "not_found"
 
 
+@pytest.mark.shares_daemon
 def test_explaining_a_job_names_its_sessions(client: Any) -> None:
     request = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")
     job = client.ask(request).job.job
@@ -249,5 +258,5 @@ def test_explaining_a_job_names_its_sessions(client: Any) -> None:
     assert (refused.code, refused.hint) == ("invalid", "it has no session now")
     session = client.ask(p.OpenSession(name="of it", job=job)).session
     assert client.ask(p.Explain(session=job)).hint == f"name one of its sessions: {session}"
-    assert client.ask(p.Explain(session="job-99")).code == "not_found"
+    assert client.ask(p.Explain(session="job-99999")).code == "not_found"
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()

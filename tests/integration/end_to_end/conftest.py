@@ -15,7 +15,7 @@ import pytest
 
 from fikitd.configuration import DeviceSection
 from fikitd.device import choose
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Daemon, lasting
 
 REAL = os.environ.get("FIKIT_TEST_DEVICE") == "real"
 CHOICE = str(choose("auto", DeviceSection())[0].index) if REAL else "sim"
@@ -101,6 +101,12 @@ def stopped_daemon(place: Path) -> Iterator[Daemon]:
     daemon.clear()
 
 
+@pytest.fixture(scope="session")
+def lasting_daemon() -> Iterator[Daemon]:
+    with lasting(Served) as daemon:
+        yield daemon
+
+
 @pytest.fixture
 def connect(daemon: Daemon, connect_to: Callable[..., fikit.Session]) -> Callable[..., fikit.Session]:
     """Open sessions with a daemon that runs."""
@@ -108,12 +114,12 @@ def connect(daemon: Daemon, connect_to: Callable[..., fikit.Session]) -> Callabl
 
 
 @pytest.fixture
-def connect_to(stopped_daemon: Daemon) -> Iterator[Callable[..., fikit.Session]]:
+def connect_to(chosen_daemon: Daemon) -> Iterator[Callable[..., fikit.Session]]:
     """Open sessions with a daemon that the test starts; they are closed at the end."""
     sessions = []
 
     def open_session(**options: Any) -> fikit.Session:
-        sessions.append(fikit.connect(socket=stopped_daemon.socket, **options))
+        sessions.append(fikit.connect(socket=chosen_daemon.socket, **options))
         return sessions[-1]
 
     yield open_session
@@ -127,7 +133,7 @@ def session(connect: Callable[..., fikit.Session]) -> fikit.Session:
 
 
 @pytest.fixture
-def program(stopped_daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+def program(chosen_daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
     """Start a Python program as a tenant of its own; it speaks through its standard output."""
     running = []
     prologue = f"import sys, fikit\nPTX = {PTX!r}\n"
@@ -136,7 +142,7 @@ def program(stopped_daemon: Daemon) -> Iterator[Callable[[str], subprocess.Popen
         running.append(
             subprocess.Popen(
                 [sys.executable, "-P", "-c", prologue + text],
-                env={**os.environ, "FIKIT_SOCKET": str(stopped_daemon.socket)},
+                env={**os.environ, "FIKIT_SOCKET": str(chosen_daemon.socket)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -14,6 +14,8 @@ from fikit import protocol as p
 from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import PTX, SETTINGS
 
+pytestmark = pytest.mark.shares_daemon
+
 Connect = Callable[..., fikit.Session]
 Program = Callable[[str], "subprocess.Popen[str]"]
 
@@ -99,11 +101,17 @@ def test_a_full_channel(connect: Connect) -> None:
 def test_refused_types_leak_no_handle(connect: Connect) -> None:
     """There are 65535 handles of functions in a session."""
     with connect().load(PTX) as module:
+
+        def refused(types: list[str]) -> str:
+            try:  # pytest.raises would take longer than all the rest
+                module.kernel("spin", types)
+            except fikit.UsageError as error:
+                return str(error)
+            return ""
+
         for _ in range(33_000):
-            with pytest.raises(fikit.UsageError, match="has 1 parameters, 2 types"):
-                module.kernel("spin", ["u64", "u64"])
-            with pytest.raises(fikit.UsageError, match="8 bytes; it is no u32"):
-                module.kernel("spin", ["u32"])
+            assert "has 1 parameters, 2 types" in refused(["u64", "u64"])
+            assert "8 bytes; it is no u32" in refused(["u32"])
         module.kernel("spin", ["u64"]).launch(1, grid=1, block=1)
 
 

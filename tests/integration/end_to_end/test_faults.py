@@ -63,6 +63,7 @@ def line(process: subprocess.Popen[str]) -> str:
     return process.stdout.readline().strip()
 
 
+@pytest.mark.shares_daemon
 def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, program: Program) -> None:
     before = session.memory_information().free
     holder = program(HOLD_MEMORY)
@@ -91,6 +92,7 @@ def executor_pids(daemon: Daemon) -> dict[str, int]:
     return found
 
 
+@pytest.mark.shares_daemon
 def test_a_killed_executor_ends_its_sessions_and_no_others(daemon: Daemon, connect: Connect) -> None:
     victim, bystander = connect(name="victim"), connect(name="bystander", isolated=True)
     isolated = next(domain for domain in executor_pids(daemon) if not domain.startswith("uid-"))
@@ -113,6 +115,7 @@ def test_a_killed_executor_ends_its_sessions_and_no_others(daemon: Daemon, conne
         assert memory.read(1) == b"\5"
 
 
+@pytest.mark.shares_daemon
 def test_an_illegal_address_is_the_sticky_error_of_everybody_in_the_executor(connect: Connect) -> None:
     culprit, neighbour = connect(name="culprit"), connect(name="neighbour")
     apart = connect(name="apart", isolated=True)
@@ -156,6 +159,7 @@ def test_sessions_outlive_a_killed_daemon(daemon: Daemon, program: Program, conn
         assert memory.read(1) == b"\1"
 
 
+@pytest.mark.shares_daemon
 def test_the_inbox_cannot_be_written_by_a_tenant(daemon: Daemon) -> None:
     client = daemon.client()
     assert isinstance(client.ask(p.OpenSession(name="curious")), p.SessionOpened)

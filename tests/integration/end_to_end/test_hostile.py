@@ -61,6 +61,7 @@ def test_a_kernels_name_is_what_the_module_calls_it(daemon: Daemon, session: fik
     assert known == {"nothing", "work"}
 
 
+@pytest.mark.shares_daemon
 def test_an_assertion_whose_text_is_none(daemon: Daemon, connect: Connect) -> None:
     culprit, neighbour = connect(name="culprit"), connect(name="neighbour")
     watcher = daemon.client()
@@ -79,6 +80,7 @@ def test_an_assertion_whose_text_is_none(daemon: Daemon, connect: Connect) -> No
     assert all("Assertion `no\ufffd(\ufffd\ufffd!` failed" in reason for reason in reasons), reasons
 
 
+@pytest.mark.shares_daemon
 def test_counts_of_calls_that_are_not_served(daemon: Daemon, session: fikit.Session) -> None:
     clients = [daemon.client() for _ in range(5)]
     for client in clients:

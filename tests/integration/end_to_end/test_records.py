@@ -20,6 +20,8 @@ from tests.integration.conftest import Client, Daemon
 from tests.integration.end_to_end.conftest import SETTINGS
 from tests.integration.end_to_end.test_faults import subscribe
 
+pytestmark = pytest.mark.shares_daemon
+
 Connect = Callable[..., fikit.Session]
 HEAD_AT = 64
 """In the outbox: bytes ever written to the ring (shim/abi.h)."""

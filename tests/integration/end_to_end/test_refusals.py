@@ -12,6 +12,8 @@ from fikit.modules import Axes
 from tests.integration.conftest import Daemon
 from tests.integration.end_to_end.conftest import PTX
 
+pytestmark = pytest.mark.shares_daemon
+
 Connect = Callable[..., fikit.Session]
 
 
@@ -106,11 +108,12 @@ def test_memory_quota(connect: Connect) -> None:
         assert all_of_it.read(4) == b"\1\1\1\1"
 
 
-def test_the_tenants_memory_limit_is_for_all_its_sessions(daemon: Daemon, connect: Connect) -> None:
-    daemon.stop()
-    daemon.configure("memory_limit_bytes = 67108864\n")  # of [tenant_defaults], the last table
-    daemon.start()
-    first, second = connect(name="first"), connect(name="second")
+def test_the_tenants_memory_limit_is_for_all_its_sessions(
+    stopped_daemon: Daemon, connect_to: Connect
+) -> None:
+    stopped_daemon.configure("memory_limit_bytes = 67108864\n")  # of [tenant_defaults], the last table
+    stopped_daemon.start()
+    first, second = connect_to(name="first"), connect_to(name="second")
     with first.allocate(40 << 20):
         assert second.memory_information().free <= 24 << 20
         with second.allocate(16 << 20), pytest.raises(fikit.OutOfMemoryError):

@@ -13,6 +13,8 @@ import pytest
 
 from tests.integration.end_to_end.conftest import PTX
 
+pytestmark = pytest.mark.shares_daemon
+
 Connect = Callable[..., fikit.Session]
 
 

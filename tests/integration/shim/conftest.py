@@ -9,17 +9,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from fikit import protocol
 from fikit.unmodified import variables
 
-from tests.integration.end_to_end.conftest import CHOICE, SETTINGS, Served
+from tests.integration.conftest import Daemon, lasting
+from tests.integration.end_to_end.conftest import CHOICE, Served
 
 PROGRAMS = Path(__file__).with_name("programs")
 ALONE = [] if CHOICE != "sim" else [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
 DEADLINE_SECONDS = 60
-
-EVERY_GPU = SETTINGS.replace(f'choice = "{CHOICE}"', f'choice = "{"sim" if CHOICE == "sim" else "auto"}"')
-"""The settings of a daemon that serves all of the machine's GPUs."""
 
 Outcome = tuple[int, str, str]
 Runner = Callable[..., Outcome]
@@ -28,25 +25,14 @@ Runner = Callable[..., Outcome]
 @pytest.fixture
 def stopped_daemon(place: Path) -> Iterator[Served]:
     daemon = Served(place)
-    daemon.configure(settings=SETTINGS)
     yield daemon
     daemon.clear()
 
 
-@pytest.fixture
-def with_gpus(daemon: Served) -> Callable[[int], list[str]]:
-    """Restart the daemon with so many GPUs, or, of real ones, all that there are; returns their UUIDs."""
-
-    def restart(least: int) -> list[str]:
-        daemon.stop()
-        daemon.configure(settings=EVERY_GPU)
-        daemon.start(FIKIT_SIM_DEVICES=str(least))
-        uuids = [gpu.uuid for gpu in daemon.client().ask(protocol.GetStatus()).gpus]
-        if len(uuids) < least:
-            pytest.skip(f"needs {least} GPUs, there are {len(uuids)}")
-        return uuids
-
-    return restart
+@pytest.fixture(scope="session")
+def lasting_daemon() -> Iterator[Daemon]:
+    with lasting(Served) as daemon:
+        yield daemon
 
 
 def outcome(command: list[str], environment: dict[str, str]) -> Outcome:
@@ -85,13 +71,20 @@ def build(compiler: list[str], tmp_path: Path) -> Callable[..., str]:
     return made
 
 
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Where programs keep what NVRTC makes, for the next run."""
+    return {"KEPT_PTX": str(tmp_path_factory.mktemp("ptx"))}
+
+
 @pytest.fixture
-def natively() -> Runner:
+def natively(kept: dict[str, str]) -> Runner:
     """Run a command on the driver itself."""
-    return lambda *command: outcome([*ALONE, *command], {})
+    return lambda *command: outcome([*ALONE, *command], kept)
 
 
 @pytest.fixture
-def shared(daemon: Served) -> Runner:
+def shared(daemon: Served, kept: dict[str, str]) -> Runner:
     """Run a command under the daemon."""
-    return lambda *command, **more: outcome([*command], {**variables(str(daemon.socket), os.environ), **more})
+    found = {**variables(str(daemon.socket), os.environ), **kept}
+    return lambda *command, **more: outcome([*command], {**found, **more})

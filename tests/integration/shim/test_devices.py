@@ -6,22 +6,53 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from fikit import protocol
 from fikit.unmodified import variables
 
-from tests.integration.end_to_end.conftest import Served
+from tests.integration.conftest import Daemon, lasting
+from tests.integration.end_to_end.conftest import CHOICE, SETTINGS, Served
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.test_processes import START, executors, run
 
+pytestmark = pytest.mark.shares_daemon
+
+EVERY_GPU = SETTINGS.replace(f'choice = "{CHOICE}"', f'choice = "{"sim" if CHOICE == "sim" else "auto"}"')
+
+
+class WithGpus(Served):
+    """A daemon with two GPUs, or, of real ones, all that there are."""
+
+    def configure(self, extra: str = "", settings: str = EVERY_GPU) -> None:
+        super().configure(extra, settings)
+
+    def environment(self) -> dict[str, str]:
+        return {**super().environment(), "FIKIT_SIM_DEVICES": "2"}
+
 
 @pytest.fixture
-def uuids(with_gpus: Callable[[int], list[str]]) -> list[str]:
+def stopped_daemon(place: Path) -> Iterator[Served]:
+    daemon = WithGpus(place)
+    yield daemon
+    daemon.clear()
+
+
+@pytest.fixture(scope="session")
+def lasting_daemon() -> Iterator[Daemon]:
+    with lasting(WithGpus) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def uuids(daemon: Served) -> list[str]:
     """Those of the daemon's GPUs, two at least, in its order."""
-    return with_gpus(2)
+    found = [gpu.uuid for gpu in gpus(daemon)]
+    if len(found) < 2:
+        pytest.skip(f"needs two GPUs, there are {len(found)}")
+    return found
 
 
 @pytest.fixture
@@ -57,6 +88,7 @@ def answers(shared: Runner, text: str, **environment: str) -> list[str]:
     return output.splitlines()
 
 
+@pytest.mark.usefixtures("stopped_daemon")
 def test_only_the_devices_that_are_used_have_executors(
     shared: Runner, two_gpus: Served, uuids: list[str]
 ) -> None:
@@ -325,3 +357,11 @@ print(driver.cuGraphLaunch(executable, streams[1])[0].name)
         "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED",
         refused,
     ]
+
+
+def test_nvml_counts_the_gpus_as_cuda_does(shared: Runner, uuids: list[str]) -> None:
+    count = len(uuids)
+    program = (sys.executable, str(PROGRAMS / "nvml_devices.py"))
+    last = count - 1
+    assert shared(*program) == (0, f"{count} {last}\n0 {count}\n", "")
+    assert shared(*program, CUDA_VISIBLE_DEVICES=str(last)) == (0, f"{count} {last}\n{last} {count}\n", "")

@@ -19,6 +19,8 @@ from tests.integration.end_to_end.conftest import CHOICE, SETTINGS, Served
 from tests.integration.shim.conftest import Runner
 from tests.integration.shim.test_processes import START, executors, run
 
+pytestmark = pytest.mark.shares_daemon
+
 MIB = 1 << 20
 
 

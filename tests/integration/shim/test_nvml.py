@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,13 +23,17 @@ def run(shared: Runner, text: str, **environment: str) -> str:
     return output
 
 
-@pytest.mark.parametrize("limit", [0, LIMIT])
-def test_nvml_agrees_with_cuda(shared: Runner, daemon: Served, limit: int) -> None:
-    daemon.configure(
+@pytest.fixture
+def limited(stopped_daemon: Served, limit: int) -> None:
+    """Limit what a tenant of the daemon, before it starts, may have."""
+    stopped_daemon.configure(
         settings=SETTINGS.replace("[tenant_defaults]", f"[tenant_defaults]\nmemory_limit_bytes = {limit}")
     )
-    daemon.stop()
-    daemon.start()
+
+
+@pytest.mark.usefixtures("limited")
+@pytest.mark.parametrize("limit", [0, LIMIT])
+def test_nvml_agrees_with_cuda(shared: Runner, limit: int) -> None:
     code, output, errors = shared(sys.executable, str(PROGRAMS / "nvml.py"))
     assert code == 0, errors
     # On a real GPU contexts take memory too, which is nobody's; a quota says nothing of it.
@@ -49,19 +52,13 @@ def test_asking_nvml_opens_no_session(shared: Runner, client: Client) -> None:
     assert client.ask(protocol.GetStatus()).gpus[0].executors == 0
 
 
+@pytest.mark.shares_daemon
 def test_without_a_daemon_there_is_no_driver(shared: Runner) -> None:
     code, _, errors = shared(*PYTHON, FIKIT_SOCKET="/no/such/socket")
     assert (code, errors.splitlines()[-1].rpartition(": ")[2]) == (1, "Driver Not Loaded")
 
 
-def test_nvml_counts_the_gpus_as_cuda_does(shared: Runner, with_gpus: Callable[[int], list[str]]) -> None:
-    count = len(with_gpus(2))
-    program = (sys.executable, str(PROGRAMS / "nvml_devices.py"))
-    last = count - 1
-    assert shared(*program) == (0, f"{count} {last}\n0 {count}\n", "")
-    assert shared(*program, CUDA_VISIBLE_DEVICES=str(last)) == (0, f"{count} {last}\n{last} {count}\n", "")
-
-
+@pytest.mark.shares_daemon
 def test_the_driver_s_own_library_answers_the_rest(
     shared: Runner, client: Client, compiler: list[str], tmp_path: Path
 ) -> None:

@@ -17,6 +17,8 @@ from tests.integration.conftest import Client
 from tests.integration.end_to_end.conftest import Served
 from tests.integration.shim.conftest import PROGRAMS, Runner
 
+pytestmark = pytest.mark.shares_daemon
+
 START = f"import sys; sys.path.insert(0, {str(PROGRAMS)!r})\nfrom calls import *\nimport os\n"
 
 
@@ -177,7 +179,8 @@ def test_what_is_not_served_is_counted_and_told(daemon: Served, client: Client) 
     )
     assert told.returncode == 128 + signal.SIGKILL
     assert "calls that fikitd does not serve: cuMulticastCreate (3)" in told.stderr
-    shown = subprocess.run([*fikitctl, "show", "job-1"], capture_output=True, text=True, timeout=60)
+    job = client.ask(protocol.ListJobs()).jobs[-1].job
+    shown = subprocess.run([*fikitctl, "show", job], capture_output=True, text=True, timeout=60)
     assert "unsupported calls  cuMulticastCreate (3)" in shown.stdout
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fikit import protocol
 
 import bench
-from tests.integration.conftest import Client, new_place
-from tests.integration.end_to_end.conftest import Served
+from tests.integration.conftest import Client
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.programs import headers
+
+pytestmark = pytest.mark.shares_daemon
 
 PYTHON = (sys.executable,)
 UNMODIFIED = Path(bench.__file__).with_name("programs")
@@ -74,21 +75,6 @@ NAMES = [
 NEEDED = {"managed_gradient": ["cooperative_groups.h", "nv/target"], "dialogue": ["cuda/atomic"]}
 """Headers that a program includes, of which nvidia-cuda-cccl brings some."""
 LINKED = {"at_exit": "0 7\n0 0 0\n", "plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
-
-
-@pytest.fixture(scope="module")
-def lasting_daemon() -> Iterator[Served]:
-    with new_place() as place:
-        daemon = Served(place)
-        daemon.start()
-        yield daemon
-        daemon.clear()
-
-
-@pytest.fixture
-def daemon(lasting_daemon: Served) -> Served:
-    """One for all programs, which leave nothing behind."""
-    return lasting_daemon
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -58,6 +58,7 @@ def last_word(program: Program) -> str:
     return program.communicate("", timeout=60)[0].splitlines()[-1]
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_program_harms_no_other(start: Start, seed: int) -> None:
     chance = random.Random(seed)
@@ -72,6 +73,7 @@ def test_a_killed_program_harms_no_other(start: Start, seed: int) -> None:
         assert last_word(other) == "right"
 
 
+@pytest.mark.shares_daemon
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_killed_executor_is_an_error_of_each_program(start: Start, daemon: Served, seed: int) -> None:
     chance = random.Random(seed)
@@ -90,6 +92,7 @@ def test_a_killed_executor_is_an_error_of_each_program(start: Start, daemon: Ser
     assert last_word(another) == "right"
 
 
+@pytest.mark.shares_daemon
 def test_a_program_that_waits_for_ever_harms_no_other(start: Start, client: Client) -> None:
     other = start()
     progress(other, 1)
@@ -107,6 +110,7 @@ def test_a_program_that_waits_for_ever_harms_no_other(start: Start, client: Clie
     assert last_word(other) == "right"
 
 
+@pytest.mark.shares_daemon
 def test_registered_memory_that_goes_away_harms_no_other(start: Start, daemon: Served) -> None:
     other = start()
     progress(other, 1)
@@ -127,6 +131,7 @@ def test_a_killed_daemon_ends_no_program(start: Start, daemon: Served) -> None:
     assert last_word(program) == "right"
 
 
+@pytest.mark.shares_daemon
 def test_threads_in_calls_get_an_error_when_their_executor_is_killed(
     daemon: Served, build: Callable[..., str]
 ) -> None:

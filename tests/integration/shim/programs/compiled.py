@@ -1,6 +1,9 @@
 """Kernels in CUDA C for the programs here, by NVRTC."""
 
+import hashlib
+import os
 import re
+from pathlib import Path
 
 from calls import done
 from cuda.bindings import driver, nvrtc
@@ -8,7 +11,14 @@ from headers import folders
 
 
 def load(source):
-    """A module of what NVRTC makes of the text."""
+    """A module of what NVRTC makes of the text, which is kept: it takes longer than all the rest."""
+    kept = Path(os.environ["KEPT_PTX"]) / hashlib.sha256(source).hexdigest()
+    if not kept.exists():
+        kept.write_bytes(ptx_of(source))
+    return done(driver.cuModuleLoadData(kept.read_bytes()))
+
+
+def ptx_of(source):
     program = done(nvrtc.nvrtcCreateProgram(source, b"program.cu", 0, [], []))
     options = [
         b"--gpu-architecture=compute_90",
@@ -26,4 +36,4 @@ def load(source):
     version = re.search(rb"\.version (\d+\.\d+)", ptx)
     if float(version[1]) > 9.0:
         ptx = ptx.replace(version[0], b".version 9.0", 1)
-    return done(driver.cuModuleLoadData(ptx))
+    return ptx
