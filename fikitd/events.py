@@ -11,10 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+import structlog
 import trio
 from fikit.protocol import Event
-
-from fikitd.log import Log
 
 QUEUE_EVENTS: Final = 1000
 Sees = Callable[[int | None], bool]
@@ -45,7 +44,7 @@ class Events:
 
     def __init__(self) -> None:
         self._subscriptions: set[Subscription] = set()
-        self._log = Log()
+        self._log = structlog.get_logger()
 
     def tell(
         self,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import socket
 from typing import Final
 
+import structlog
 import trio
 from fikit.protocol import PROTOCOL_VERSION, AnyReply, Hello, ProtocolError, Welcome, encode
 
 from fikitd.daemon import Daemon
 from fikitd.errors import Unavailable
-from fikitd.log import Log
 from fikitd.notify import notify, watchdog_seconds
 from fikitd.wire import PeerClosedError, Wire
 
@@ -19,7 +19,7 @@ STALE_BEATS: Final = 3
 
 async def keep_books(daemon: Daemon) -> None:
     """For ever. A disk that refuses is reported, and tried again next time."""
-    log = Log()
+    log = structlog.get_logger()
     while True:
         await trio.sleep(daemon.configuration.profiles.interval_seconds)
         await daemon.profiles.collect()

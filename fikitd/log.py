@@ -3,29 +3,20 @@
 Every event of ``fikitctl events`` is also a log line of the same name, so the two can be laid side by side.
 A log that takes nothing more (a full disk, a pipe whose reader is gone or does not read) costs its lines and
 nothing else: who writes to it goes on at once, and the next line that is taken tells how many are missing.
-
-Written by hand, as a library for this took a third of the time in which a daemon or an executor starts.
 """
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import select
 import sys
-import traceback
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Final
+from typing import Final, TextIO, cast
 
-PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3}
-DIM, BOLD, RESET = "\x1b[2m", "\x1b[1m", "\x1b[0m"
-NAME, VALUE = "\x1b[36m", "\x1b[35m"
-LEVELS: Final = {"debug": "\x1b[32m", "info": "\x1b[32m", "warning": "\x1b[33m", "error": "\x1b[31m"}
-EVENT_WIDTH: Final = 30
+import structlog
+from structlog.typing import EventDict, WrappedLogger
 
-Line = dict[str, object]
-Render = Callable[[Line], str]
+PRIORITIES: Final = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 
 
 class Lines:
@@ -34,17 +25,23 @@ class Lines:
     def __init__(self) -> None:
         self._descriptor = None if sys.stderr is None else sys.stderr.fileno()
         self._cut = False
-        self.lost = 0
-        """How many lines were not taken since the last that was."""
+        self._lost = 0
 
     def write(self, line: str) -> None:
         """The line, if all of it is taken now; else it counts as lost."""
         text = (b"\n" if self._cut else b"") + line.encode(errors="backslashreplace")
         written = self._taken(text)
         if written == len(text):
-            self._cut, self.lost = False, 0
+            self._cut, self._lost = False, 0
         else:
-            self._cut, self.lost = written > 0 or self._cut, self.lost + 1
+            self._cut, self._lost = written > 0 or self._cut, self._lost + 1
+
+    def flush(self) -> None:
+        """Nothing is kept back."""
+
+    def name_lost(self, _: WrappedLogger, __: str, line: EventDict) -> EventDict:
+        """A processor: the line tells how many before it were lost."""
+        return {**line, "lost_lines": self._lost} if self._lost else line
 
     def _taken(self, text: bytes) -> int:
         """How much is written without waiting: a pipe that is writable has room for PIPE_BUF bytes."""
@@ -59,96 +56,44 @@ class Lines:
         return written
 
 
-def as_json(line: Line) -> str:
-    """For programs."""
-    return json.dumps(line, default=repr)
+def to_lines(lines: Lines) -> structlog.WriteLoggerFactory:
+    """A logger factory that writes there."""
+    return structlog.WriteLoggerFactory(cast(TextIO, lines))
 
 
-def for_systemd(line: Line) -> str:
-    """As JSON behind the ``<N>`` that systemd reads as the line's priority."""
-    return f"<{PRIORITIES[str(line['level'])]}>{as_json(line)}"
+class Prefixed:
+    """Render as JSON behind the ``<N>`` that systemd reads as the line's priority."""
 
+    def __init__(self) -> None:
+        self._json = structlog.processors.JSONRenderer()
 
-class ForPeople:
-    """One line with the event in front, and a stack below it."""
-
-    def __init__(self, colors: bool) -> None:
-        self._colors = colors
-
-    def __call__(self, line: Line) -> str:
-        """The line, or lines."""
-        told = dict(line)
-        level, event, at = (str(told.pop(name)) for name in ("level", "event", "timestamp"))
-        stack = told.pop("exception", None)
-        head = f"{self._in(DIM, at)} [{self._in(LEVELS[level] + BOLD, f'{level:9}')}]"
-        fields = [
-            f" {self._in(NAME, name)}={self._in(VALUE, _shown(value))}"
-            for name, value in sorted(told.items())
-        ]
-        text = f"{head} {self._in(BOLD, event.ljust(EVENT_WIDTH))}{''.join(fields)}".rstrip()
-        return text if stack is None else f"{text}\n{stack}"
-
-    def _in(self, color: str, text: str) -> str:
-        return f"{color}{text}{RESET}" if self._colors else text
-
-
-def _shown(value: object) -> str:
-    """A text as it is where that leaves no doubt of where it ends."""
-    plain = isinstance(value, str) and value.isprintable() and not set(value) & set(" ='\"")
-    return str(value) if plain else repr(value)
-
-
-class Log:
-    """Tells of events: each has a name, fields of its own, and those that all events of this have."""
-
-    def __init__(self, **fields: object) -> None:
-        self._fields = fields
-
-    def info(self, event: str, /, **fields: object) -> None:
-        """What happens as it should."""
-        _tell("info", event, {**self._fields, **fields})
-
-    def warning(self, event: str, /, **fields: object) -> None:
-        """What somebody may want to look into."""
-        _tell("warning", event, {**self._fields, **fields})
-
-    def error(self, event: str, /, **fields: object) -> None:
-        """What should not be."""
-        _tell("error", event, {**self._fields, **fields})
-
-    def exception(self, event: str, /, **fields: object) -> None:
-        """A defect: the exception that is being handled."""
-        self.error(event, **fields, exception=traceback.format_exc().rstrip("\n"))
-
-
-def _untold(_level: str, _event: str, _fields: Line) -> None:
-    """Before anything was set up."""
-
-
-_tell: Callable[[str, str, Line], None] = _untold
-
-
-def write_lines(render: Render, least: str = "info") -> None:
-    """From here on write what is at least so important to standard error."""
-    global _tell
-    lines, limit = Lines(), PRIORITIES[least]
-
-    def tell(level: str, event: str, fields: Line) -> None:
-        if PRIORITIES[level] > limit:
-            return
-        timestamp = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        line = {**fields, "event": event, "level": level, "timestamp": timestamp}
-        lost = {"lost_lines": lines.lost} if lines.lost else {}
-        lines.write(render({**line, **lost}) + "\n")
-
-    _tell = tell
+    def __call__(self, logger: WrappedLogger, name: str, line: EventDict) -> str:
+        """One line."""
+        rendered = self._json(logger, name, line)
+        text = rendered if isinstance(rendered, str) else rendered.decode()
+        return f"<{PRIORITIES.get(name, 6)}>{text}"
 
 
 def set_up(level: str) -> None:
     """Choose the looks once, at start; again after a reload changed the level."""
-    render: Render = as_json
+    renderer: structlog.typing.Processor
+    lines = Lines()
     if "JOURNAL_STREAM" in os.environ:
-        render = for_systemd
+        renderer = Prefixed()
     elif sys.stderr is not None and sys.stderr.isatty():
-        render = ForPeople(colors="NO_COLOR" not in os.environ)
-    write_lines(render, level)
+        renderer = structlog.dev.ConsoleRenderer(colors="NO_COLOR" not in os.environ)
+    else:
+        renderer = structlog.processors.JSONRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            lines.name_lost,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
+        logger_factory=to_lines(lines),
+        cache_logger_on_first_use=False,
+    )

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+import structlog
 import trio
 from fikit.place import UnsafePlaceError
 
@@ -25,7 +26,7 @@ from fikitd.device import CHOICES, DeviceSpec, choose
 from fikitd.directories import Directories
 from fikitd.errors import AlreadyRunningError, ConfigurationError, DeviceUnavailableError, RequestError
 from fikitd.keeping import feed_watchdog, keep_books
-from fikitd.log import Log, set_up
+from fikitd.log import set_up
 from fikitd.notify import notify
 from fikitd.signals import obey_signals
 
@@ -85,7 +86,7 @@ async def serve(
         if scraped is not None:
             nursery.start_soon(metrics.serve_http, daemon, scraped)
         gpus = ", ".join(device.name for device in devices)
-        Log().info("serving", socket=str(places.socket), gpus=gpus, version=__version__)
+        structlog.get_logger().info("serving", socket=str(places.socket), gpus=gpus, version=__version__)
         notify("READY=1", f"STATUS=Serving {gpus}")
     await daemon.save()
     await daemon.store.close()

@@ -1,21 +1,22 @@
 """What Prometheus is told: every metric declared once, with its help; values are computed when asked for.
 
 Labels are tenant and gpu, never a pid or a session, so that the number of series stays small. Times are
-device time. The names follow prometheus.io/docs/practices/naming, and the text is that of
-prometheus.io/docs/instrumenting/exposition_formats. It is written by hand: the library for it brings a server
-and a client of HTTP, which took a tenth of the time in which the daemon starts.
+device time. The names follow prometheus.io/docs/practices/naming.
 """
 
 from __future__ import annotations
 
 import socket
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 import trio
 from fikit.protocol import GateStatistics, Usage
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from fikitd.jobs.model import TRANSITIONS
 from fikitd.tenants.accounts import total, total_gate
@@ -71,52 +72,33 @@ JOBS: Final = ("fikit_jobs", "Jobs, by state.")
 EXECUTORS: Final = ("fikit_executors", "Executors.")
 EXECUTOR_BUSY: Final = ("fikit_executor_busy_seconds", "Time in which an executor had work in flight.")
 
-ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 Key = tuple[int, int]
-Kind = Literal["counter", "gauge"]
+Family = CounterMetricFamily | GaugeMetricFamily
 
 
-class Family:
-    """One metric with its values, as Prometheus reads them."""
-
-    def __init__(self, kind: Kind, name: str, text: str, labels: Sequence[str]) -> None:
-        self._name = f"{name}_total" if kind == "counter" else name
-        self._labels = labels
-        self._lines = [f"# HELP {self._name} {text}", f"# TYPE {self._name} {kind}"]
-
-    def add(self, labels: Sequence[str], value: float) -> None:
-        """The value for what the labels say."""
-        pairs = sorted(zip(self._labels, labels, strict=True))
-        named = ",".join(f'{name}="{label.translate(ESCAPES)}"' for name, label in pairs)
-        self._lines.append(f"{self._name}{{{named}}} {float(value)!r}")
-
-    def __str__(self) -> str:
-        return "".join(f"{line}\n" for line in self._lines)
-
-
-class State:
+class State(Collector):
     """The daemon's state as metric families, as far as ``sees`` allows."""
 
     def __init__(self, daemon: Daemon, sees: Callable[[int | None], bool]) -> None:
         self._daemon = daemon
         self._sees = sees
 
-    def collect(self) -> Iterable[Family]:
+    def collect(self) -> Iterable[Metric]:
         """All families."""
         usage, counts = self._usage()
         names = {uid: user_name(uid) for uid, _ in usage}
         for name, (attribute, unit, text) in USAGE_COUNTERS.items():
-            family = Family("counter", name, text, ["tenant", "gpu"])
+            family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
             yield self._filled(
                 family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
             )
         for name, (attribute, unit, text) in USAGE_GAUGES.items():
-            family = Family("gauge", name, text, ["tenant", "gpu"])
+            family = GaugeMetricFamily(name, text, labels=["tenant", "gpu"])
             yield self._filled(
                 family, names, {key: getattr(each, attribute) / unit for key, each in usage.items()}
             )
         yield from self._gates(names)
-        yield self._filled(Family("gauge", *SESSIONS, ["tenant", "gpu"]), names, counts)
+        yield self._filled(GaugeMetricFamily(*SESSIONS, labels=["tenant", "gpu"]), names, counts)
         yield from self._jobs()
         yield from self._executors()
 
@@ -133,7 +115,7 @@ class State:
         visible = {key: total(each) for key, each in parts.items() if self._sees(key[0])}
         return visible, {key: count for key, count in counts.items() if key in visible}
 
-    def _gates(self, names: dict[int, str]) -> Iterator[Family]:
+    def _gates(self, names: dict[int, str]) -> Iterator[Metric]:
         parts: dict[Key, list[GateStatistics]] = defaultdict(list)
         for key, gate in self._daemon.accounts.gates.items():
             parts[key].append(gate)
@@ -141,25 +123,25 @@ class State:
             parts[session.uid, session.executor.device.index].append(session.gate)
         gates = {key: total_gate(each) for key, each in parts.items() if self._sees(key[0])}
         for name, (attribute, unit, text) in GATE_COUNTERS.items():
-            family = Family("counter", name, text, ["tenant", "gpu"])
+            family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
             yield self._filled(
                 family, names, {key: getattr(each, attribute) / unit for key, each in gates.items()}
             )
         worst = {key: each.worst_delay_ns / NANOSECONDS for key, each in gates.items()}
-        yield self._filled(Family("gauge", *WORST_DELAY, ["tenant", "gpu"]), names, worst)
-        refused = Family("counter", *REFUSALS, ["tenant", "gpu", "reason"])
+        yield self._filled(GaugeMetricFamily(*WORST_DELAY, labels=["tenant", "gpu"]), names, worst)
+        refused = CounterMetricFamily(*REFUSALS, labels=["tenant", "gpu", "reason"])
         for (uid, gpu), each in sorted(gates.items()):
             for reason, count in sorted(each.refused.items()):
-                refused.add([names[uid], str(gpu), reason], count)
+                refused.add_metric([names[uid], str(gpu), reason], count)
         yield refused
 
-    def _filled(self, family: Family, names: dict[int, str], values: dict[Key, float]) -> Family:
+    def _filled(self, family: Family, names: dict[int, str], values: dict[Key, float]) -> Metric:
         for (uid, gpu), value in sorted(values.items()):
-            family.add([names[uid], str(gpu)], value)
+            family.add_metric([names[uid], str(gpu)], value)
         return family
 
-    def _jobs(self) -> Iterator[Family]:
-        family = Family("gauge", *JOBS, ["tenant", "state"])
+    def _jobs(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(*JOBS, labels=["tenant", "state"])
         counts: dict[tuple[str, str], int] = {}
         for job in self._daemon.jobs.known.values():
             if self._sees(job.uid):
@@ -167,25 +149,27 @@ class State:
                     counts.setdefault((job.tenant, state), 0)
                 counts[job.tenant, job.state] += 1
         for labels, count in sorted(counts.items()):
-            family.add(labels, count)
+            family.add_metric(labels, count)
         yield family
 
-    def _executors(self) -> Iterator[Family]:
-        family = Family("gauge", *EXECUTORS, ["gpu"])
-        busy = Family("gauge", *EXECUTOR_BUSY, ["gpu", "executor"])
+    def _executors(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(*EXECUTORS, labels=["gpu"])
+        busy = GaugeMetricFamily(*EXECUTOR_BUSY, labels=["gpu", "executor"])
         for index in self._daemon.devices:
             serving = [each for each in self._daemon.supervisor.on(index) if self._sees(each.uid)]
-            family.add([str(index)], len(serving))
+            family.add_metric([str(index)], len(serving))
             for executor in serving:
                 if executor.heartbeat is not None:
-                    busy.add([str(index), executor.executor], executor.heartbeat.busy_ns / NANOSECONDS)
+                    busy.add_metric([str(index), executor.executor], executor.heartbeat.busy_ns / NANOSECONDS)
         yield family
         yield busy
 
 
 async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
     """The Prometheus text."""
-    return "".join(map(str, State(daemon, sees).collect()))
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(State(daemon, sees))
+    return generate_latest(registry).decode()
 
 
 def listen_http(port: int) -> socket.socket:

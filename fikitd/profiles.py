@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
+import structlog
 import trio
 from fikit.protocol import KernelProfile, ProfileRecord, portions
 
@@ -25,7 +26,6 @@ from fikitd.executor.messages import (
 )
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
-from fikitd.log import Log
 from fikitd.store import Row, Store
 
 COLUMNS: Final = (
@@ -47,7 +47,7 @@ class Profiles:
     def __init__(self, store: Store, supervisor: Supervisor) -> None:
         self._store = store
         self._supervisor = supervisor
-        self._log = Log()
+        self._log = structlog.get_logger()
         self._collecting = trio.Lock()
         """Else a listing could miss what another has taken and not saved, or older figures replace newer."""
 

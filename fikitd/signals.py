@@ -5,13 +5,13 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
+import structlog
 import trio
 
 from fikitd import configuration_files, log
 from fikitd.daemon import Daemon
 from fikitd.errors import ConfigurationError, Unavailable
 from fikitd.jobs.model import Job
-from fikitd.log import Log
 from fikitd.notify import notify, reloading
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -82,7 +82,7 @@ async def end_jobs(daemon: Daemon) -> None:
                     try:
                         await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
                     except Unavailable as refusal:  # the others must end all the same
-                        Log().error("job_not_ended", job=job.job, reason=refusal.message)
+                        structlog.get_logger().error("job_not_ended", job=job.job, reason=refusal.message)
             await subscription.receive.receive()
 
 

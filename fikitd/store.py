@@ -18,11 +18,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import msgspec
+import structlog
 import trio
 from fikit.protocol import Usage
 
 from fikitd.errors import Unavailable
-from fikitd.log import Log
 
 SCHEMA_VERSION: Final = 2
 SCHEMA: Final = """
@@ -151,7 +151,7 @@ class Store:
             try:
                 found.append(of(row))
             except (msgspec.MsgspecError, ValueError, TypeError) as error:
-                Log().error("record_unreadable", row=repr(row)[:200], reason=str(error))
+                structlog.get_logger().error("record_unreadable", row=repr(row)[:200], reason=str(error))
         return found
 
     async def records(self, statement: str, kind: type[Record]) -> list[tuple[Any, Record]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+import structlog
 import trio
 from fikit.protocol import PORTION_BYTES, Trace, TraceOperation
 
@@ -17,7 +18,6 @@ from fikitd.executor.messages import ReadTrace as ReadRecording
 from fikitd.executor.messages import TraceControl, Traced, Tracing
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import Executor
-from fikitd.log import Log
 from fikitd.sessions import Sessions
 from fikitd.tenants.peer import Peer
 
@@ -47,7 +47,7 @@ class Traces:
         self._supervisor = supervisor
         self._sessions = sessions
         self._on: set[Tracer] = set()
-        self._log = Log()
+        self._log = structlog.get_logger()
 
     async def start(self, peer: Peer, gpu: int) -> Tracer:
         """Record what the peer may see of a GPU. Raises Unavailable."""

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+import structlog
 import trio
 from fikit.protocol import (
     PROTOCOL_VERSION,
@@ -28,7 +29,6 @@ from fikit.protocol import (
 from fikitd.api.registry import HANDLERS, Caller, Handed
 from fikitd.daemon import Daemon
 from fikitd.errors import RequestError
-from fikitd.log import Log
 from fikitd.tenants.peer import Peer, peer_pidfd
 from fikitd.wire import PeerClosedError, Wire, close_all
 
@@ -62,7 +62,7 @@ class Connection:
         self._queued_bytes = 0
         self._outstanding = 0
         self._all_sent = trio.Event()
-        self._log = Log(uid=peer.uid, pid=peer.pid)
+        self._log = structlog.get_logger().bind(uid=peer.uid, pid=peer.pid)
 
     async def serve(self) -> None:
         """Serve until the peer leaves or must."""

@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+import structlog
 import trio
 from fikit.protocol import Failure, encode
 
@@ -17,7 +18,6 @@ from fikitd.api.connection import Connection
 from fikitd.configuration import DaemonSection
 from fikitd.daemon import Daemon
 from fikitd.errors import AlreadyRunningError
-from fikitd.log import Log
 from fikitd.scarcity import PAUSE_SECONDS, SCARCE
 from fikitd.tenants.peer import group_number, identify
 
@@ -70,7 +70,7 @@ class Listener:
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
         self._held: Counter[int] = Counter()
-        self._log = Log()
+        self._log = structlog.get_logger()
 
     async def run(self, listening: socket.socket) -> None:
         """Accept for ever."""

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import click
 import msgspec
+import structlog
 import trio
 
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.process import ExecutorProcess
 from fikitd.executor.set_up import SetUpFailed, set_up
-from fikitd.log import Log, as_json, write_lines
+from fikitd.log import Lines, to_lines
 from fikitd.scheduling.settings import SchedulingSection
 
 
@@ -48,8 +49,16 @@ def main(
     settings: str,
 ) -> None:
     """Hold one CUDA context and run the dispatch core on it."""
-    write_lines(as_json)
-    log = Log()
+    lines = Lines()
+    structlog.configure(
+        processors=[
+            structlog.processors.TimeStamper(fmt="iso"),
+            lines.name_lost,
+            structlog.processors.JSONRenderer(),
+        ],
+        logger_factory=to_lines(lines),
+    )
+    log = structlog.get_logger()
     try:
         section = msgspec.json.decode(settings, type=SchedulingSection)
         printed = output_file()

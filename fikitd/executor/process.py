@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 import trio
 from fikit.protocol import Failure, InvalidBody, KernelProfile, ProtocolError, encode, portions
 
@@ -21,13 +22,12 @@ from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.set_up import Device
-from fikitd.log import Log
 from fikitd.scarcity import PAUSE_SECONDS
 from fikitd.wire import PeerClosedError, Wire, close_all
 
 LONELY_SECONDS: Final = 60.0
 """Without a daemon and without a session an executor ends after this long."""
-log = Log()
+log = structlog.get_logger()
 
 
 class Refused(Exception):

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
+import structlog
 import trio
 
 from fikitd.errors import Unavailable
 from fikitd.jobs.model import Job, job_number
 from fikitd.jobs.running import JobProcesses
-from fikitd.log import Log
 from fikitd.store import Store, pack
 
 LAST_JOB: Final = "last_job"
@@ -27,7 +27,7 @@ class JobRecords:
     def __init__(self, store: Store, processes: JobProcesses) -> None:
         self._store = store
         self._processes = processes
-        self._log = Log()
+        self._log = structlog.get_logger()
         self._next = 1
         self._settling = trio.Lock()
         self._changed: dict[int, trio.Event] = {}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import structlog
 import trio
 from fikit.protocol import priority_level
 
@@ -26,7 +27,6 @@ from fikitd.file_watch import FileWatch
 from fikitd.jobs import files
 from fikitd.jobs.model import Job, job_number
 from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
-from fikitd.log import Log
 from fikitd.niceness import nice_of, set_nice
 from fikitd.process_times import start_time
 from fikitd.processes import Process
@@ -137,7 +137,7 @@ class JobProcesses:
         except ProcessLookupError:
             return  # it has ended
         except OSError as error:
-            Log().warning("cpu_weight_unchanged", job=job.job, reason=str(error))
+            structlog.get_logger().warning("cpu_weight_unchanged", job=job.job, reason=str(error))
 
     async def weigh_at_start(self, job: Job) -> None:
         """The job's process is known now; what a unit of its own was not given is given here."""

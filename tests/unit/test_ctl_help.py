@@ -64,7 +64,7 @@ def test_verbs_are_listed_unabridged(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize("arguments", [["--version"], ["ps", "-H", "/nonexistent/socket"], ["--help"]])
 def test_starting_imports_nothing_heavy(arguments: list[str]) -> None:
-    heavy = {"trio", "rich", "numpy", "fikitd", "asyncio", "cuda"}
+    heavy = {"trio", "rich", "numpy", "fikitd", "asyncio", "cuda", "structlog"}
     code = (
         f"import sys\nfrom fikitctl.main import call\ncall({arguments!r})\n"
         f"print(sorted({heavy!r} & set(sys.modules)))"
