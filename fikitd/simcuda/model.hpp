@@ -160,8 +160,5 @@ constexpr Nanoseconds by_size(const SizedCosts& costs, std::size_t bytes) {
 // What a kernel takes whose code cannot be run, unless FIKIT_SIM_KERNEL_TIMES says otherwise.
 inline constexpr Nanoseconds opaque_kernel = 5000;
 
-// A block that retires this many instructions without waiting is an endless loop.
-inline constexpr std::uint64_t watchdog_instructions = std::uint64_t{1} << 22;
-
 }  // namespace model
 }  // namespace fikit::sim

@@ -141,6 +141,23 @@ def test_a_fault_in_a_graph(alone: Alone) -> None:
     assert alone(a_graph_that_faults).split() == ["ERROR_ILLEGAL_ADDRESS"] * 2
 
 
+def counting(cuda: Cuda) -> None:
+    """A loop that only passes time, of one thread that stands for all."""
+    module = cuda.cuModuleLoadData(
+        b".version 8.0\n.target sm_90\n.address_size 64\n"
+        b".visible .entry counting(.param .u64 to) { .reg .pred %p; .reg .b32 %r<2>; .reg .b64 %rd;\n"
+        b"ld.param.u64 %rd, [to]; mov.u32 %r1, 0;\nL: add.u32 %r1, %r1, 1;\nsetp.lt.u32 %p, %r1, 3000000;\n"
+        b"@%p bra L; st.global.u32 [%rd], %r1; ret;\n}\n"
+    )
+    to = cuda.device_words()
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"counting"), to)
+    print(cuda.result("cuCtxSynchronize"), cuda.read(to)[0])
+
+
+def test_a_long_loop_ends(alone: Alone) -> None:
+    assert alone(counting).split() == ["SUCCESS", "3000000"]
+
+
 def endless(cuda: Cuda) -> None:
     module = cuda.cuModuleLoadData(
         b".version 8.0\n.target sm_90\n.address_size 64\n"

@@ -12,6 +12,7 @@
 
 #include "ptx/execution.hpp"
 #include "ptx/lanes.hpp"
+#include "ptx/limits.hpp"
 
 namespace fikit::sim::ptx {
 
@@ -178,7 +179,8 @@ class BlockRun {
     std::array<Barrier, 16> barriers_{};
     std::shared_ptr<Cluster> cluster_;  // null: it is a block by itself
     std::uint32_t live_threads_ = 0;
-    std::uint64_t retired_ = 0;      // warp instructions
+    std::uint64_t retired_ = 0;  // warp instructions
+    std::uint64_t looks_at_ = limits::watchdog_look;
     std::uint64_t spent_ = 0;        // of its turns: instructions, and accesses that others may answer
     std::uint64_t round_began_ = 0;  // what was retired when it was the first warp's turn
     Nanoseconds now_ = 0;

@@ -14,10 +14,11 @@ inline constexpr std::uint64_t numbered_names = 4096;     // of one name<N>
 inline constexpr std::uint32_t call_depth = 4096;
 inline constexpr std::size_t frame_bytes_per_warp = std::size_t{64} << 20;
 
-// Warp instructions. A uniform kernel that retires so many without waiting, or a block that retires
-// so many at all, is an endless loop.
-inline constexpr std::uint64_t uniform_watchdog = std::uint64_t{1} << 22;
-inline constexpr std::uint64_t block_watchdog = std::uint64_t{1} << 30;
+// Warp instructions. A block that retires so many is an endless loop (half a minute of the host's time:
+// longer than hosts let a kernel wait for their word, and longer than counting loops that only pass time).
+inline constexpr std::uint64_t watchdog = std::uint64_t{1} << 30;
+// After so many it is looked whether the loop has a way out at all.
+inline constexpr std::uint64_t watchdog_look = std::uint64_t{1} << 22;
 // How long one group of lanes runs while others of its warp are ready; a memory access that other
 // lanes may answer counts as many.
 inline constexpr std::uint32_t fair_turn = 8192;

@@ -107,6 +107,26 @@ Group* BlockRun::pick(Warp& warp) {
     return best == nullptr && (release_warp_barrier(warp) || meet_apart(warp)) ? pick(warp) : best;
 }
 
+// Whether anything but a loop is ahead: an end, a call, a barrier, or an access to memory, which may fault or
+// find what others wrote.
+static bool may_end(const Function& function, std::uint32_t pc) {
+    std::vector<bool> seen(function.code.size());
+    std::vector<std::uint32_t> ahead{pc};
+    while (!ahead.empty()) {
+        const std::uint32_t at = ahead.back();
+        ahead.pop_back();
+        if (at >= seen.size()) return true;
+        if (seen[at]) continue;
+        seen[at] = true;
+        const Op& op = function.code[at];
+        const bool branch = op.kind == Kind::branch;
+        if (!branch && op.kind != Kind::compute) return true;
+        if (branch) ahead.push_back(op.extra);
+        if (!branch || op.guard != no_place) ahead.push_back(at + 1);
+    }
+    return false;
+}
+
 void BlockRun::run_warp(Warp& warp) {
     std::uint32_t turn = limits::warp_turn;
     while (turn > 0 && fault_ == CUDA_SUCCESS) {
@@ -116,9 +136,12 @@ void BlockRun::run_warp(Warp& warp) {
         run_group(warp, static_cast<std::size_t>(group - warp.groups.data()));
         const std::uint64_t used = spent_ - before + 1;
         turn -= static_cast<std::uint32_t>(std::min<std::uint64_t>(used, turn));
-        if (retired_ > (launch.kernel.uniform ? limits::uniform_watchdog : limits::block_watchdog)) {
-            fault_ = CUDA_ERROR_LAUNCH_TIMEOUT;
-        }
+        if (retired_ < looks_at_) continue;
+        looks_at_ = retired_ + limits::watchdog_look;
+        const bool leaves = std::any_of(warp.groups.begin(), warp.groups.end(), [](const Group& one) {
+            return may_end(*one.frame->function, one.pc);
+        });
+        if (!leaves || retired_ > limits::watchdog) fault_ = CUDA_ERROR_LAUNCH_TIMEOUT;
     }
 }
 
