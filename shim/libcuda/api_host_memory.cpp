@@ -60,10 +60,9 @@ CUresult unregister(const Range& range) {
     return result_of(process.device(range.device).producer->host_free(range.handle));
 }
 
-CUresult allocate_host(uint64_t bytes, Range& range) {
+CUresult allocate_host(Device& device, uint64_t bytes, Range& range) {
     uint32_t handle = 0;
     HostBuffer buffer{};
-    Device& device = current_device();
     const bool managed = range.kind == Range::Kind::managed;
     range.bytes = bytes;
     range.device = static_cast<uint8_t>(device.ordinal);
@@ -104,7 +103,7 @@ CUresult allocate_pinned(void** address, size_t bytes, unsigned flags) {
     if (bytes == 0) return CUDA_SUCCESS;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     Range range = {.flags = flags, .kind = Range::Kind::pinned, .context = thread.current()};
-    const CUresult result = allocate_host(bytes, range);
+    const CUresult result = allocate_host(current_device(), bytes, range);
     if (result == CUDA_SUCCESS) *address = reinterpret_cast<void*>(range.address);
     return result;
 }

@@ -95,6 +95,8 @@ struct Variable {
     Variable* next;
 };
 
+struct PlacedVariables;  // variables.hpp
+
 // CUmodule and CUlibrary alike. A library is one module for each device where it is used, made from its image
 // when it first is; the program knows it by the first of them.
 struct Module {
@@ -113,7 +115,8 @@ struct Module {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
     Variable* variables = nullptr;
-    bool prints = false;  // its image names printf
+    PlacedVariables* managed = nullptr;  // of the first, or of a module
+    bool prints = false;                 // its image names printf
 
     void forget_variables();  // the mutex is held, or nobody else knows the module
 };
