@@ -50,7 +50,25 @@ CUresult share(Range& range) {
     return CUDA_SUCCESS;
 }
 
+// The GPU's address of what it does not reach is the host's, as natively, so copies and the program agree.
+void leave_unreached(Range& range) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const Locked lock(mutex);
+    range.device_address = range.address;
+    if (range.address < unreached_begin) store_relaxed(unreached_begin, range.address);
+    if (range.address + range.bytes > unreached_end)
+        store_relaxed(unreached_end, range.address + range.bytes);
+}
+
 }  // namespace
+
+uint64_t unreached_begin = UINT64_MAX, unreached_end = 0;
+
+bool is_unreached(uint64_t address) {
+    if (address < load_relaxed(unreached_begin) || address >= load_relaxed(unreached_end)) return false;
+    Range range;
+    return ranges.find(address, range) && range.kind == Range::Kind::registered && range.handle == 0;
+}
 
 CUresult unregister(const Range& range) {
     if (range.handle == 0) return CUDA_SUCCESS;
@@ -128,7 +146,7 @@ CUresult cuMemFreeHost(void* address) {
 }
 
 // Other pages of the program's than a file's the GPU never sees: copies go through the staging area as for
-// any memory. Who wants the GPU to reach them itself is refused.
+// any memory. A kernel that is given their address is refused (launches.hpp).
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
@@ -145,8 +163,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    const CUresult shared = share(range);
-    if (shared != CUDA_SUCCESS && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0) return shared;
+    if (share(range) != CUDA_SUCCESS) leave_unreached(range);
     if (ranges.add(range)) return CUDA_SUCCESS;
     unregister(range);
     return CUDA_ERROR_OUT_OF_MEMORY;
