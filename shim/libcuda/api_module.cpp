@@ -168,6 +168,7 @@ CUresult unload_one(Module* module) {
         Function* const next = function->next;
         producer.function_forget(function->number);
         function->magic = 0;
+        delete function->next_launch;
         free(function);
         function = next;
     }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "../producer.hpp"
+#include "../stateful_launch.hpp"
 #include "cuda_interface.hpp"
 #include "jit.hpp"
 #include "process.hpp"
@@ -80,6 +81,7 @@ struct Function {
     static constexpr unsigned remembered = 8;
     Occupancy occupancy[remembered] = {};
     unsigned occupancies = 0;
+    StatefulLaunch* next_launch = nullptr;  // under the same
 };
 
 static_assert(FIKIT_MAX_PARAMETERS <= UINT16_MAX);
