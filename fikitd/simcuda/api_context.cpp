@@ -75,6 +75,27 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
 }
 CUresult cuCtxDestroy(CUcontext handle) { return cuCtxDestroy_v2(handle); }
 
+CUresult cuCtxAttach(CUcontext* handle, unsigned int flags) {
+    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+        ++context.attached;
+        *handle = context.handle;
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuCtxDetach(CUcontext handle) {
+    bool last = false;
+    const CUresult result = with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        const CUresult found = find_context(driver, handle, context);
+        if (found != CUDA_SUCCESS) return found;
+        if (context->attached == 0) return CUDA_ERROR_INVALID_CONTEXT;
+        last = --context->attached == 0 && !context->primary;
+        return CUDA_SUCCESS;
+    });
+    return last ? cuCtxDestroy_v2(handle) : result;
+}
+
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;

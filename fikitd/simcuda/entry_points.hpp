@@ -46,6 +46,8 @@
     X(cuCtxCreate_v4, 12050)                                      \
     X(cuCtxDestroy, 2000)                                         \
     X(cuCtxDestroy_v2, 4000)                                      \
+    X(cuCtxAttach, 2000)                                          \
+    X(cuCtxDetach, 2000)                                          \
     X(cuCtxPushCurrent, 2000)                                     \
     X(cuCtxPushCurrent_v2, 4000)                                  \
     X(cuCtxPopCurrent, 2000)                                      \
@@ -104,6 +106,15 @@
     X(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050)          \
     X(cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags, 7000) \
     X(cuOccupancyAvailableDynamicSMemPerBlock, 10020)             \
+    X(cuFuncSetBlockShape, 2000)                                  \
+    X(cuFuncSetSharedSize, 2000)                                  \
+    X(cuParamSetSize, 2000)                                       \
+    X(cuParamSeti, 2000)                                          \
+    X(cuParamSetf, 2000)                                          \
+    X(cuParamSetv, 2000)                                          \
+    X(cuLaunch, 2000)                                             \
+    X(cuLaunchGrid, 2000)                                         \
+    X(cuLaunchGridAsync, 2000)                                    \
     X(cuLaunchKernel, 4000)                                       \
     X(cuLaunchKernelEx, 11060)                                    \
     X(cuLaunchCooperativeKernel, 9000)                            \

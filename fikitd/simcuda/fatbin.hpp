@@ -29,7 +29,4 @@ bool read_fatbin(Bytes image, FatbinChoice& choice, std::string& problem);
 // A fat binary with one image, PTX for sm_90.
 std::vector<std::byte> wrap_ptx(Bytes text);
 
-// Undoes the block format of LZ4; false unless exactly `expected` bytes come out.
-bool expand_lz4(Bytes packed, std::size_t expected, std::vector<std::byte>& out);
-
 }  // namespace fikit::sim

@@ -137,6 +137,13 @@ class Reader {
             made_.items.push_back(item);
         } else if (token.is(".global") || token.is(".const") || token.is(".shared")) {
             read_variables(std::move(item), token);
+        } else if (token.is(".alias")) {
+            item.linkage = Linkage::replaceable;
+            item.name = take().text;
+            while (lexer_.peek().kind != TokenKind::end && !take().is(';')) {
+            }
+            item.end = last_;
+            made_.items.push_back(item);
         } else if (token.is('{')) {
             skip_marks('{', '}');
         }

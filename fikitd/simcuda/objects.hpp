@@ -19,6 +19,7 @@
 #include "device.hpp"
 #include "managed_advice.hpp"
 #include "memory.hpp"
+#include "stateful_launch.hpp"
 
 namespace fikit::sim {
 
@@ -79,6 +80,7 @@ struct Function {
     int cache_config = 0;
     std::array<int, 3> required_cluster{0, 0, 0};
     int nonportable_cluster = 0;
+    std::unique_ptr<StatefulLaunch> next_launch;  // null: nothing was said
 };
 
 // A loaded module or library: the two differ in how they are named, not in what they hold.
@@ -113,6 +115,7 @@ struct Context {
     bool alive = true;
     bool primary = false;
     unsigned retained = 0;
+    unsigned attached = 1;     // cuCtxAttach
     Context* owner = nullptr;  // of a green context: the primary context whose memory and modules it shares
     GreenContext* green = nullptr;
     Stream legacy;

@@ -58,6 +58,9 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
             return result;
         buffer(packed.begin());
     }
+    if (const CUresult result = check_reach(*function, FromBuffer{packed.begin(), bytes});
+        result != CUDA_SUCCESS)
+        return result;
     node->shape = shape;
     node->function = reinterpret_cast<CUfunction>(const_cast<Function*>(function));
     if (!make_room(*node, *function)) return CUDA_ERROR_OUT_OF_MEMORY;

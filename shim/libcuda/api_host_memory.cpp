@@ -50,7 +50,25 @@ CUresult share(Range& range) {
     return CUDA_SUCCESS;
 }
 
+// The GPU's address of what it does not reach is the host's, as natively, so copies and the program agree.
+void leave_unreached(Range& range) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const Locked lock(mutex);
+    range.device_address = range.address;
+    if (range.address < unreached_begin) store_relaxed(unreached_begin, range.address);
+    if (range.address + range.bytes > unreached_end)
+        store_relaxed(unreached_end, range.address + range.bytes);
+}
+
 }  // namespace
+
+uint64_t unreached_begin = UINT64_MAX, unreached_end = 0;
+
+bool is_unreached(uint64_t address) {
+    if (address < load_relaxed(unreached_begin) || address >= load_relaxed(unreached_end)) return false;
+    Range range;
+    return ranges.find(address, range) && range.kind == Range::Kind::registered && range.handle == 0;
+}
 
 CUresult unregister(const Range& range) {
     if (range.handle == 0) return CUDA_SUCCESS;
@@ -60,10 +78,9 @@ CUresult unregister(const Range& range) {
     return result_of(process.device(range.device).producer->host_free(range.handle));
 }
 
-CUresult allocate_host(uint64_t bytes, Range& range) {
+CUresult allocate_host(Device& device, uint64_t bytes, Range& range) {
     uint32_t handle = 0;
     HostBuffer buffer{};
-    Device& device = current_device();
     const bool managed = range.kind == Range::Kind::managed;
     range.bytes = bytes;
     range.device = static_cast<uint8_t>(device.ordinal);
@@ -104,7 +121,7 @@ CUresult allocate_pinned(void** address, size_t bytes, unsigned flags) {
     if (bytes == 0) return CUDA_SUCCESS;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     Range range = {.flags = flags, .kind = Range::Kind::pinned, .context = thread.current()};
-    const CUresult result = allocate_host(bytes, range);
+    const CUresult result = allocate_host(current_device(), bytes, range);
     if (result == CUDA_SUCCESS) *address = reinterpret_cast<void*>(range.address);
     return result;
 }
@@ -129,7 +146,7 @@ CUresult cuMemFreeHost(void* address) {
 }
 
 // Other pages of the program's than a file's the GPU never sees: copies go through the staging area as for
-// any memory. Who wants the GPU to reach them itself is refused.
+// any memory. A kernel that is given their address is refused (launches.hpp).
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
@@ -146,8 +163,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    const CUresult shared = share(range);
-    if (shared != CUDA_SUCCESS && (flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0) return shared;
+    if (share(range) != CUDA_SUCCESS) leave_unreached(range);
     if (ranges.add(range)) return CUDA_SUCCESS;
     unregister(range);
     return CUDA_ERROR_OUT_OF_MEMORY;

@@ -31,6 +31,8 @@ template <class Pack>
 template <class Pack>
 [[gnu::always_inline]] inline CUresult issue(const Function& function, const LaunchShape& shape,
                                              const fikit_attribute* attributes, const Pack& pack) {
+    if (const CUresult result = check_reach(function, pack); result != CUDA_SUCCESS) [[unlikely]]
+        return result;
     if (captures.capturing(shape.stream)) [[unlikely]] {
         const LaunchShape captured = shape;
         return capture(function, captured, attributes, pack);

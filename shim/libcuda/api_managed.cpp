@@ -71,9 +71,9 @@ void forget(ManagedAdvice* advice) {
     delete advice;
 }
 
-CUresult allocate_managed(uint64_t bytes, const CUmemLocation& preferred, Range& range) {
+CUresult allocate_managed(Device& device, uint64_t bytes, const CUmemLocation& preferred, Range& range) {
     range.kind = Range::Kind::managed;
-    if (const CUresult result = allocate_host(bytes, range); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = allocate_host(device, bytes, range); result != CUDA_SUCCESS) return result;
     range.advice = new (std::nothrow) ManagedAdvice(range.address, bytes);
     if (range.advice == nullptr) {
         ranges.take(range.address, Range::Kind::managed, range);
@@ -92,7 +92,8 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
         return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     Range range = {.flags = flags, .context = thread.current()};
-    const CUresult result = allocate_managed(bytes, {CU_MEM_LOCATION_TYPE_NONE, {0}}, range);
+    const CUresult result =
+        allocate_managed(current_device(), bytes, {CU_MEM_LOCATION_TYPE_NONE, {0}}, range);
     if (result == CUDA_SUCCESS) *address = range.address;
     return result;
 }

@@ -97,8 +97,9 @@ CUresult allocate_on_host(CUdeviceptr* address, size_t bytes, Pool* pool) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Range range = {.kind = Range::Kind::pinned, .pool = pool};
     if (pool->managed) range.flags = CU_MEM_ATTACH_GLOBAL;
-    const CUresult result =
-        pool->managed ? allocate_managed(bytes, pool->location, range) : allocate_host(bytes, range);
+    Device& device = current_device();
+    const CUresult result = pool->managed ? allocate_managed(device, bytes, pool->location, range)
+                                          : allocate_host(device, bytes, range);
     if (result != CUDA_SUCCESS) return result;
     pool->give(bytes);
     *address = range.address;

@@ -13,9 +13,9 @@
 #include "jit.hpp"
 #include "objects.hpp"
 #include "printed.hpp"
-#include "ranges.hpp"
 #include "renewal.hpp"
 #include "served.hpp"
+#include "variables.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -78,6 +78,29 @@ bool keep_image(Module& library, const Image& image, const Wish& wish) {
 }
 
 CUresult unload(Module* module);
+CUresult unload_one(Module* module);
+
+// Loads an image with managed variables. The module is nullptr where there are none, or they cannot be
+// served.
+CUresult load_placed(Device& device, Module*& module, Image& image, Wish& wish) {
+    PlacedVariables* const placed = place_variables(device, image);
+    if (placed == nullptr) return CUDA_ERROR_NOT_FOUND;
+    const Image rewritten = {.data = placed->image.data(), .bytes = placed->image.size()};
+    CUresult result = load_on(device, module, rewritten, wish);
+    if (module == nullptr) {
+        delete placed;
+        return result;
+    }
+    module->managed = placed;
+    if (module->wrong == CUDA_SUCCESS && fill_variables(*module) == CUDA_SUCCESS) {
+        image = rewritten;
+        wish.preserved = true;
+        return result;
+    }
+    unload_one(module);
+    module = nullptr;
+    return CUDA_ERROR_NOT_FOUND;
+}
 
 // Links what a program's parts were compiled to, as the driver does where their machine code is for other
 // devices.
@@ -119,7 +142,8 @@ CUresult load(Module*& module, const void* passed, Wish wish) {
         if (const CUresult result = linked.link(image.unlinked, image); result != CUDA_SUCCESS) return result;
         wish.preserved = false;
     }
-    const CUresult result = load_on(device, module, image, wish);
+    CUresult result = load_placed(device, module, image, wish);
+    if (module == nullptr) result = load_on(device, module, image, wish);
     if (result != CUDA_SUCCESS || !wish.library || keep_image(*module, image, wish)) return result;
     unload(module);
     module = nullptr;
@@ -144,10 +168,12 @@ CUresult unload_one(Module* module) {
         Function* const next = function->next;
         producer.function_forget(function->number);
         function->magic = 0;
+        delete function->next_launch;
         free(function);
         function = next;
     }
     module->forget_variables();
+    delete module->managed;
     if (module->owns_image) free(const_cast<void*>(module->image));
     module->magic = 0;
     delete module;
@@ -238,36 +264,6 @@ CUresult find_function(Module* module, const char* name, Function*& function) {
     for (function = module->functions; function != nullptr; function = function->next)
         if (strcmp(function->name, name) == 0) return CUDA_SUCCESS;
     return fetch(*module, name, name_bytes, function);
-}
-
-// Copies must know that it is device memory.
-bool remember(Module& module, const fikit_reply_module_global& variable) {
-    Range range;
-    const Locked lock(module.mutex);
-    if (ranges.find(variable.address, range) && range.address == variable.address) return true;
-    auto* const entry = new (std::nothrow) Variable{variable.address, module.variables};
-    if (entry == nullptr) return false;
-    module.variables = entry;
-    return ranges.add({.address = variable.address,
-                       .bytes = variable.size,
-                       .device_address = variable.address,
-                       .kind = Range::Kind::variable,
-                       .device = static_cast<uint8_t>(module.device->ordinal)});
-}
-
-CUresult find_global(Module* module, const char* name, CUdeviceptr* address, size_t* bytes) {
-    if (name == nullptr || (address == nullptr && bytes == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-    if (module == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (*name == '\0') return CUDA_ERROR_INVALID_VALUE;
-    if (module->wrong != CUDA_SUCCESS) return module->wrong;
-    fikit_reply_module_global answer{};
-    const Status status = module->device->producer->module_global(module->number, name, answer);
-    // It is a managed variable: this process has no such memory at its address.
-    if (result_of(status) == CUDA_ERROR_NOT_SUPPORTED) return not_served("cuLibraryGetManaged");
-    if (status != status::success) return result_of(status);
-    if (address != nullptr) *address = answer.address;
-    if (bytes != nullptr) *bytes = answer.size;
-    return remember(*module, answer) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 // The names of a module's kernels, one behind the other; freed by the caller.
@@ -367,21 +363,14 @@ CUresult give_function(Handle* handle, Module* module, const char* name) {
 
 }  // namespace
 
-void Module::forget_variables() {
-    while (Variable* const variable = variables) {
-        Range range;
-        ranges.take(variable->address, Range::Kind::variable, range);
-        variables = variable->next;
-        delete variable;
-    }
-}
-
 CUresult twin_of(Module& module, Device& device, Module*& twin) {
     twin = &module;
     if (module.device == &device) return CUDA_SUCCESS;
     Module* const first = module.library;
     if (first == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = process.open(device); result != CUDA_SUCCESS) return result;
+    // Its kernels would not reach them.
+    if (first->managed != nullptr) return not_served("cuLibraryGetManaged");
     const Locked lock(first->mutex);
     twin = first->twins[device.ordinal];
     if (twin != nullptr) return CUDA_SUCCESS;
@@ -423,7 +412,7 @@ CUresult cuModuleGetFunction(CUfunction* handle, CUmodule module, const char* na
 }
 
 CUresult cuModuleGetGlobal_v2(CUdeviceptr* address, size_t* bytes, CUmodule module, const char* name) {
-    return find_global(module_of(module), name, address, bytes);
+    return find_variable(module_of(module), name, address, bytes);
 }
 
 CUresult cuModuleGetFunctionCount(unsigned int* count, CUmodule module) {
@@ -464,17 +453,20 @@ CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* nam
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     Module* module = nullptr;
     const CUresult result = find_current(library, module);
-    return result == CUDA_SUCCESS ? find_global(module, name, address, bytes) : result;
+    return result == CUDA_SUCCESS ? find_variable(module, name, address, bytes) : result;
 }
 
-// Of a library's own variables none is managed that is served.
 CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
     if ((address == nullptr && bytes == nullptr) || name == nullptr || *name == '\0')
         return CUDA_ERROR_INVALID_VALUE;
-    CUdeviceptr ignored = 0;
-    const CUresult result = fikit::shim::cuLibraryGetGlobal(&ignored, nullptr, library, name);
+    CUdeviceptr variable = 0;
+    const CUresult result = fikit::shim::cuLibraryGetGlobal(&variable, bytes, library, name);
     // A variable of the device's, or a kernel.
-    return result == CUDA_SUCCESS || result == CUDA_ERROR_INVALID_VALUE ? CUDA_ERROR_NOT_FOUND : result;
+    if (result == CUDA_ERROR_INVALID_VALUE ||
+        (result == CUDA_SUCCESS && find_managed_variable(*module_of(library), name) == nullptr))
+        return CUDA_ERROR_NOT_FOUND;
+    if (result == CUDA_SUCCESS && address != nullptr) *address = variable;
+    return result;
 }
 
 // The host's functions that a device calls are a matter of machines whose devices run in the host's pages;

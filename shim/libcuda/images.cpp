@@ -6,12 +6,12 @@
 #include <algorithm>
 
 #include "cubin_sections.hpp"
+#include "fatbin_entries.hpp"
 
 namespace fikit::shim {
 namespace {
 
 constexpr uint32_t wrapper_magic = 0x466243b1;
-constexpr uint32_t fatbin_magic = 0xba55ed50;
 constexpr uint32_t elf_magic = 0x464c457f;
 
 struct Wrapper {
@@ -19,21 +19,6 @@ struct Wrapper {
     const void* data;
     const void* const* others;  // version 2: what `data` was linked from
 };
-
-struct Fatbin {
-    uint32_t magic;
-    uint16_t version, header_bytes;
-    uint64_t content_bytes;
-};
-
-struct Entry {
-    uint16_t kind, version;
-    uint32_t header_bytes;
-    uint64_t bytes;
-    uint32_t unknown[3];
-    uint32_t target;  // 90: compute capability 9.0
-};
-constexpr uint16_t kind_ptx = 1, kind_machine_code = 2;
 
 uint32_t word_at(const void* address) {
     uint32_t word;
@@ -69,10 +54,10 @@ bool find_image(const void* passed, Image& image) {
     const uint32_t magic = word_at(passed);
     if (magic == wrapper_magic) return false;
     image = {.data = passed};
-    if (magic == fatbin_magic) {
-        Fatbin fatbin;
-        memcpy(&fatbin, passed, sizeof fatbin);
-        image.bytes = fatbin.header_bytes + fatbin.content_bytes;
+    if (magic == fatbin::magic) {
+        fatbin::Header header;
+        memcpy(&header, passed, sizeof header);
+        image.bytes = header.header_bytes + header.bytes;
     } else if (magic == elf_magic) {
         image.bytes = elf_bytes(passed);
     } else {
@@ -98,41 +83,30 @@ UsefulParts::UsefulParts(const Image& image, int major) {
 }
 
 bool UsefulParts::choose(const Image& image, int major) {
-    Fatbin fatbin;
-    static_assert(sizeof fatbin == sizeof header_);
-    if (image.bytes < sizeof fatbin || word_at(image.data) != fatbin_magic) return false;
-    memcpy(&fatbin, image.data, sizeof fatbin);
-    if (fatbin.header_bytes != sizeof fatbin) return false;
-    const auto* base = static_cast<const uint8_t*>(image.data);
+    fatbin::Header header;
+    static_assert(sizeof header == sizeof header_);
     parts_[0] = {header_, sizeof header_};
     count_ = 1;
     uint64_t kept = 0;
     bool useful = false;
-    for (uint64_t at = sizeof fatbin; at < image.bytes;) {
-        Entry entry;
-        if (image.bytes - at < sizeof entry) return false;
-        memcpy(&entry, base + at, sizeof entry);
-        const uint64_t left = image.bytes - at;
-        if (entry.header_bytes < sizeof entry || entry.header_bytes > left ||
-            entry.bytes > left - entry.header_bytes)
-            return false;
+    const auto keep = [&](const fatbin::Entry& entry, const uint8_t* begin, const uint8_t*) {
+        if (!entry.useful(major)) return true;
+        useful = useful || entry.kind == fatbin::kind_machine_code || entry.kind == fatbin::kind_ptx;
         const uint64_t bytes = entry.header_bytes + entry.bytes;
-        const bool runs = static_cast<int>(entry.target / 10) == major;
-        if (entry.kind != kind_machine_code || runs) {
-            useful = useful || entry.kind == kind_machine_code || entry.kind == kind_ptx;
-            Part& last = parts_[count_ - 1];
-            if (count_ > 1 && static_cast<const uint8_t*>(last.data) + last.bytes == base + at) {
-                last.bytes += bytes;
-            } else {
-                if (count_ == most) return false;
-                parts_[count_++] = {base + at, bytes};
-            }
-            kept += bytes;
+        Part& last = parts_[count_ - 1];
+        kept += bytes;
+        if (count_ > 1 && static_cast<const uint8_t*>(last.data) + last.bytes == begin) {
+            last.bytes += bytes;
+            return true;
         }
-        at += bytes;
-    }
-    fatbin.content_bytes = kept;
-    memcpy(header_, &fatbin, sizeof fatbin);
+        if (count_ == most) return false;
+        parts_[count_++] = {begin, bytes};
+        return true;
+    };
+    if (!fatbin::each_entry(image.data, image.bytes, keep)) return false;
+    memcpy(&header, image.data, sizeof header);
+    header.bytes = kept;
+    memcpy(header_, &header, sizeof header);
     return useful;
 }
 

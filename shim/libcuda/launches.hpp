@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "entry.hpp"
+#include "host_memory.hpp"
 #include "objects.hpp"
 
 namespace fikit::shim {
@@ -52,6 +54,7 @@ struct FromPointers {
         for (; each != end; ++each)
             memcpy(to + each->offset, parameters[each->index], function.layout[each->index].size);
     }
+    const void* at(const Function::Place& place) const { return parameters[place.index]; }
 };
 
 // or one buffer.
@@ -61,6 +64,10 @@ struct FromBuffer {
     void operator()(uint8_t* to) const {
         memcpy(to, data, bytes);
         memset(to + bytes, 0, missing);
+    }
+    // Of a parameter of 8 bytes; nullptr: it is missing.
+    const void* at(const Function::Place& place) const {
+        return place.offset + size_t{8} <= bytes ? static_cast<const uint8_t*>(data) + place.offset : nullptr;
     }
 
     CUresult find(const Function& function, void* const* extra) {
@@ -80,6 +87,24 @@ struct FromBuffer {
         return CUDA_SUCCESS;
     }
 };
+
+template <class Given>
+[[gnu::noinline]] bool names_unreached(const Function& function, const Given& given) {
+    for (uint32_t i = 0; i < function.eights; ++i) {
+        uint64_t value = 0;
+        if (const void* const at = given.at(function.places[i])) memcpy(&value, at, sizeof value);
+        if (is_unreached(value)) return true;
+    }
+    return false;
+}
+
+// Not for a kernel that is given the address of host memory which kernels do not reach.
+template <class Given>
+[[gnu::always_inline]] inline CUresult check_reach(const Function& function, const Given& given) {
+    if (load_relaxed(unreached_end) == 0 || !names_unreached(function, given)) [[likely]]
+        return CUDA_SUCCESS;
+    return not_served("cuMemHostRegister_v2");
+}
 
 // Blocks of so many threads that a multiprocessor holds at a time: asked for once per shape.
 CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned flags, int& blocks);

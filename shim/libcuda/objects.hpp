@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "../producer.hpp"
+#include "../stateful_launch.hpp"
 #include "cuda_interface.hpp"
 #include "jit.hpp"
 #include "process.hpp"
@@ -80,6 +81,7 @@ struct Function {
     static constexpr unsigned remembered = 8;
     Occupancy occupancy[remembered] = {};
     unsigned occupancies = 0;
+    StatefulLaunch* next_launch = nullptr;  // under the same
 };
 
 static_assert(FIKIT_MAX_PARAMETERS <= UINT16_MAX);
@@ -94,6 +96,8 @@ struct Variable {
     uint64_t address;
     Variable* next;
 };
+
+struct PlacedVariables;  // variables.hpp
 
 // CUmodule and CUlibrary alike. A library is one module for each device where it is used, made from its image
 // when it first is; the program knows it by the first of them.
@@ -113,7 +117,8 @@ struct Module {
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
     Variable* variables = nullptr;
-    bool prints = false;  // its image names printf
+    PlacedVariables* managed = nullptr;  // of the first, or of a module
+    bool prints = false;                 // its image names printf
 
     void forget_variables();  // the mutex is held, or nobody else knows the module
 };

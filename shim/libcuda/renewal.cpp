@@ -4,6 +4,7 @@
 
 #include "images.hpp"
 #include "jit.hpp"
+#include "variables.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -52,7 +53,7 @@ CUresult renew(Module& module) {
     for (Function* function = module.functions; function != nullptr && result == CUDA_SUCCESS;
          function = function->next)
         result = renew(*function);
-    return result;
+    return result == CUDA_SUCCESS && module.managed != nullptr ? fill_variables(module) : result;
 }
 
 }  // namespace

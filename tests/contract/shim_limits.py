@@ -3,13 +3,10 @@
 GREEN = "green contexts are not served: fikitd itself divides the multiprocessors"
 PRIVATE = "kernels reach no registered memory that is no file's"
 HOST_POOLS = "kernels reach a host pool's memory without being let in"
-VARIABLES = "the host reaches no managed variable of a module"
 LIMITS = {
     "test_driver_shared_events.py::test_another_process_records": "who opened an event only waits for it",
     "test_driver_green.py": GREEN,
     "test_driver_host_pools.py::test_a_kernel_that_is_not_let_into_a_host_pool": HOST_POOLS,
-    "test_driver_managed_variables.py::test_a_module_s_managed_variable": VARIABLES,
-    "test_driver_managed_variables.py::test_a_library_s_managed_variable": VARIABLES,
     "test_driver_memory.py::test_registered_memory_is_within_the_gpu_s_reach[private]": PRIVATE,
     "test_driver_memory.py::test_a_part_of_memory_is_registered[private]": PRIVATE,
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",

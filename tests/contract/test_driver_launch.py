@@ -276,3 +276,23 @@ def test_a_library_kernel_keeps_its_attributes(cuda: Cuda) -> None:
     assert shared in (0, 1024)  # unused, so a compiler may drop it
     assert cuda.cuKernelGetAttribute(attribute.CU_FUNC_ATTRIBUTE_BINARY_VERSION, kernel, cuda.device) == 90
     cuda.cuLibraryUnload(library)
+
+
+def test_launches_that_a_function_keeps(cuda: Cuda) -> None:
+    place = cuda.device_words()
+    raw = ctypes.CDLL("libcuda.so.1")
+    function = ctypes.c_void_p(int(cuda.function("store")))
+    pointer = ctypes.c_uint64(place)
+    assert raw.cuFuncSetBlockShape(function, 1, 1, 1) == 0
+    assert raw.cuFuncSetSharedSize(function, 0) == 0
+    assert raw.cuParamSetv(function, 0, ctypes.byref(pointer), 8) == 0
+    assert raw.cuParamSeti(function, 8, 77) == 0
+    assert raw.cuParamSetSize(function, 12) == 0
+    assert raw.cuLaunch(function) == 0
+    assert list(cuda.read(place)) == [77]
+    assert raw.cuParamSetf(function, 8, ctypes.c_float(1)) == 0
+    assert raw.cuLaunchGridAsync(function, 1, 1, None) == 0
+    assert list(cuda.read(place)) == [0x3F800000]
+    assert raw.cuParamSetv(function, -1, ctypes.byref(pointer), 8) == 1
+    assert raw.cuFuncSetBlockShape(function, 0, 1, 1) == 1
+    assert raw.cuLaunchGrid(function, 0, 1) == 1

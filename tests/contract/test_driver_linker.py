@@ -227,3 +227,70 @@ def add_missing(cuda: Cuda) -> None:
         cuda.cuLinkAddFile(state, kind, b"/nowhere/at/all", 0, [], [])
     finally:
         cuda.cuLinkDestroy(state)
+
+
+PLUS = b"""
+.visible .func (.param .u32 result) plus(.param .u32 value)
+{
+    .reg .b32 %value;
+    ld.param.u32 %value, [value];
+    add.u32 %value, %value, 1;
+    st.param.u32 [result], %value;
+    ret;
+}
+.visible .func (.param .u32 result) more(.param .u32 value);
+.alias more, plus;
+.visible .func (.param .u32 result) again(.param .u32 value);
+.alias again, plus;
+"""
+OF_ANOTHER_OBJECT = b"""
+.extern .func (.param .u32 result) more(.param .u32 value);
+.extern .func (.param .u32 result) again(.param .u32 value);
+"""
+MORE = b"""
+.global .align 8 .u64 table[1] = {more};
+.visible .entry tell(.param .u64 place)
+{
+    .reg .b32 %value;
+    .reg .b64 %place, %function;
+    .param .b32 result;
+    .param .b32 argument;
+    ld.param.u64 %place, [place];
+    ld.global.u32 %value, [%place];
+    st.param.b32 [argument], %value;
+    call (result), more, (argument);
+    ld.param.b32 %value, [result];
+    st.param.b32 [argument], %value;
+    call (result), again, (argument);
+    ld.param.b32 %value, [result];
+    st.param.b32 [argument], %value;
+    ld.global.u64 %function, [table];
+prototype: .callprototype (.param .b32 _) _ (.param .b32 _);
+    call (result), %function, (argument), prototype;
+    ld.param.b32 %value, [result];
+    st.global.u32 [%place], %value;
+    ret;
+}
+"""
+
+
+def test_a_function_has_other_names(cuda: Cuda, fails: Check) -> None:
+    state = linker_of(cuda, (OF_ANOTHER_OBJECT + MORE, PLUS))
+    linked, _size = cuda.cuLinkComplete(state)
+    for image in (linked, HEAD + PLUS + MORE + b"\0"):
+        module = cuda.cuModuleLoadData(image)
+        place = cuda.device_words()
+        cuda.launch_function(cuda.cuModuleGetFunction(module, b"tell"), place)
+        assert list(cuda.read(place)) == [3]
+        cuda.cuModuleUnload(module)
+    cuda.cuLinkDestroy(state)
+    for wrong in (
+        b".alias other, plus;",
+        b".alias more, plus;",
+        b".alias plus, more;",
+        b".visible .func other(); .alias other, plus;",
+        b".visible .func (.param .u32 r) other(.param .u64 v); .alias other, plus;",
+        b".visible .entry other() { ret; } .alias other, plus;",
+        b".visible .func (.param .u32 r) other(.param .u32 v); .alias other, missing;",
+    ):
+        fails("INVALID_PTX", cuda.cuModuleLoadData, HEAD + PLUS + wrong + b"\0")

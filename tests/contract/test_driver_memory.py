@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from cuda_calls import Check, Cuda
+from cuda_calls import SHIM, Check, Cuda
 
 MIB = 1 << 20
 
@@ -165,6 +165,33 @@ def test_registered_memory_is_within_the_gpu_s_reach(cuda: Cuda, fails: Check, m
     fails("INVALID_VALUE", cuda.cuMemHostGetDevicePointer, start, 0)
     assert cuda.result("cuPointerGetAttribute", kind, address) == "ERROR_INVALID_VALUE"
     cuda.cuMemFree(word)
+
+
+def test_copies_by_the_gpu_s_address_of_registered_memory(cuda: Cuda, memory: mmap.mmap) -> None:
+    start = address_of(memory)
+    cuda.cuMemHostRegister(start, 4 * MIB, cuda.driver.CU_MEMHOSTREGISTER_DEVICEMAP)
+    address, words = int(cuda.cuMemHostGetDevicePointer(start + MIB, 0)), cuda.device_words(2)
+    for copy in (cuda.cuMemcpyDtoDAsync, cuda.cuMemcpyAsync):
+        cuda.cuMemsetD32(words, 0x31323334, 2)
+        memory[MIB : MIB + 8] = bytes(8)
+        copy(address + 4, words, 4, 0)
+        cuda.cuCtxSynchronize()
+        assert memory[MIB : MIB + 8] == b"\0\0\0\x004321"
+        copy(words, address, 8, 0)
+        assert cuda.read(words, 8, np.uint8).tobytes() == b"\0\0\0\x004321"
+    cuda.cuMemHostUnregister(start)
+
+
+@pytest.mark.skipif(not SHIM, reason="a driver's kernels reach it")
+def test_a_kernel_is_not_given_memory_out_of_its_reach(cuda: Cuda, fails: Check) -> None:
+    mapped = mmap.mmap(-1, MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = address_of(mapped)
+    cuda.cuMemHostRegister(start, MIB, cuda.driver.CU_MEMHOSTREGISTER_DEVICEMAP)
+    address = int(cuda.cuMemHostGetDevicePointer(start + 4096, 0))
+    fails("NOT_SUPPORTED", cuda.launch, "store", address, ctypes.c_uint32(1))
+    cuda.cuMemHostUnregister(start)
+    cuda.launch("store", cuda.device_words(), ctypes.c_uint32(1))
+    cuda.cuCtxSynchronize()
 
 
 def test_a_part_of_memory_is_registered(cuda: Cuda, memory: mmap.mmap) -> None:

@@ -362,4 +362,28 @@ void Parser::make_room_for_shared(Draft& draft) {
     }
 }
 
+// .alias a, b;   a, which was declared, is another name of the function b. Who names a, before or after, is
+// lowered later, and so finds b.
+void Parser::parse_alias(unsigned line) {
+    const std::string name(word().text);
+    expect(',');
+    const std::string target(word().text);
+    expect(';');
+    if (module_.version < 63) fail(line, "Feature '.alias' requires PTX ISA .version 6.3 or later");
+    const std::int32_t alias = program_.find(name), number_of = program_.find(target);
+    if (alias < 0) fail(line, "Unknown symbol " + quoted(name));
+    if (number_of < 0) fail(line, "Unknown symbol " + quoted(target));
+    const Function& declared = *program_.functions[static_cast<std::size_t>(alias)];
+    const Function& function = *program_.functions[static_cast<std::size_t>(number_of)];
+    if (declared.name != name)
+        fail(line,
+             quoted(name) + " is already aliased to " + quoted(declared.name) + " and cannot be redefined");
+    if (declared.defined || declared.entry || alias == number_of)
+        fail(line, "Illegal redefinition of function " + quoted(name) + " as alias");
+    if (function.entry || !same_formals(declared.inputs, function.inputs) ||
+        !same_formals(declared.outputs, function.outputs))
+        fail(line, "Mismatch in prototype of alias " + quoted(name) + " and aliasee " + quoted(target));
+    program_.index[name] = number_of;
+}
+
 }  // namespace fikit::sim::ptx

@@ -54,6 +54,13 @@ std::int32_t Program::find(std::string_view name) const {
     return found == index.end() ? -1 : found->second;
 }
 
+bool same_formals(const std::vector<Formal>& left, const std::vector<Formal>& right) {
+    return std::equal(
+        left.begin(), left.end(), right.begin(), right.end(), [](const Formal& one, const Formal& other) {
+            return one.bytes == other.bytes && (one.place == no_place) == (other.place == no_place);
+        });
+}
+
 void Parser::fail_near(const Token& at) { fail(at.line, "Parsing error near " + quoted(at.text)); }
 
 void Parser::expect(char mark) {
@@ -139,7 +146,7 @@ void Parser::parse_directive() {
         // .pragma "fikit most registers 40": what the linker was told.
         if (const auto most = pragma_number("\"fikit most registers ")) most_registers_ = *most;
     } else if (token.is(".alias")) {
-        parse_alias();
+        parse_alias(token.line);
     } else if (token.is(".entry")) {
         parse_function(true);
     } else if (token.is(".func")) {
@@ -149,16 +156,6 @@ void Parser::parse_directive() {
     } else {
         fail(token.line, "Directive " + quoted(token.text) + " is not supported by the simulated driver");
     }
-}
-
-// .alias a, b;   a is another name of the function b.
-void Parser::parse_alias() {
-    const Token name = word();
-    expect(',');
-    const Token target = word();
-    expect(';');
-    fail(name.line, "Directive '.alias' (" + std::string(name.text) + ", " + std::string(target.text) +
-                        ") is not supported by the simulated driver");
 }
 
 // .align 4 .v2 .u32 name[4][2]

@@ -66,7 +66,7 @@ class Parser {
     Constant constant(int depth = 0);
 
     void parse_directive();
-    void parse_alias();
+    void parse_alias(unsigned line);
     Declarator declarator();
     void name_declared(Declarator& declared);
     Declarator another(const Declarator& first);

@@ -93,6 +93,9 @@ struct Call {
     std::vector<Formal> arguments, results;
 };
 
+// Whether arguments are what parameters are: as long, and as much in registers.
+bool same_formals(const std::vector<Formal>& left, const std::vector<Formal>& right);
+
 struct Function {
     std::string name;
     bool entry = false;

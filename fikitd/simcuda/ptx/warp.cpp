@@ -336,17 +336,9 @@ void BlockRun::call(Warp& warp, std::size_t index, const Op& op, Context& contex
         target = static_cast<std::int32_t>(ordinal - 1);
     }
     const Function& function = *program.functions[static_cast<std::size_t>(target)];
-    const auto fits = [](const std::vector<Formal>& given, const std::vector<Formal>& formal) {
-        return given.size() == formal.size() &&
-               std::equal(given.begin(), given.end(), formal.begin(),
-                          [](const Formal& left, const Formal& right) {
-                              return left.bytes == right.bytes &&
-                                     (left.place == no_place) == (right.place == no_place);
-                          });
-    };
     Frame* caller = warp.groups[index].frame;
-    if (!function.defined || function.entry || !fits(what.arguments, function.inputs) ||
-        !fits(what.results, function.outputs)) {
+    if (!function.defined || function.entry || !same_formals(what.arguments, function.inputs) ||
+        !same_formals(what.results, function.outputs)) {
         fault_ = CUDA_ERROR_ILLEGAL_INSTRUCTION;
         return;
     }

@@ -120,7 +120,7 @@ os._exit(5)
     assert (code, output) == (5, "0\nb'\\x07\\x07'\n"), errors
 
 
-def test_a_managed_variable_is_refused_by_name(daemon: Served) -> None:
+def test_a_managed_variable_that_is_not_placed_is_refused_by_name(daemon: Served) -> None:
     text = (
         START
         + """
@@ -131,7 +131,7 @@ module = done(driver.cuModuleLoadData(b\'\'\'
 .address_size 64
 .visible .global .attribute(.managed) .u32 both = 4;
 .visible .global .u32 own = 5;
-.visible .entry nothing() { ret; }
+.visible .entry nothing(.param .u32 both) { ret; }  // which of the two a name means is not looked into
 \'\'\'))
 names(driver.cuModuleGetGlobal(module, b"both"), driver.cuModuleGetGlobal(module, b"own"))
 names(driver.cuModuleGetGlobal(module, b"neither"))

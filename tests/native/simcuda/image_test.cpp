@@ -5,6 +5,7 @@
 
 #include "check.hpp"
 #include "fatbin.hpp"
+#include "fatbin_entries.hpp"
 
 using namespace fikit::sim;
 
@@ -15,8 +16,8 @@ Bytes bytes_of(const std::string& text) {
 }
 
 bool expands(const std::string& packed, const std::string& expected) {
-    std::vector<std::byte> out;
-    return expand_lz4(bytes_of(packed), expected.size(), out) &&
+    std::vector<std::byte> out(expected.size());
+    return fikit::fatbin::expand_lz4(bytes_of(packed), out) &&
            std::memcmp(out.data(), expected.data(), out.size()) == 0;
 }
 
@@ -35,8 +36,22 @@ TEST(lz4_literals_and_matches) {
                    "abababab!"));  // from before the beginning
     CHECK(!expands(std::string("\x40wxy", 4), "wxyz"));
     CHECK(!expands(std::string("\x40wxyz", 5), "wxy"));
-    std::vector<std::byte> out;
-    CHECK(!expand_lz4(bytes_of("\xf0\xff\xff"), std::size_t{1} << 40, out));
+    CHECK(!expands("\xf0\xff\xff", std::string(4096, '\xff')));
+}
+
+TEST(a_packed_image_does_not_claim_more_than_it_can_hold) {
+    const std::vector<std::byte> content(16);
+    fikit::fatbin::Entry entry{};
+    entry.packed_bytes = 4;
+    entry.flags = fikit::fatbin::flag_lz4;
+    entry.expanded_bytes = 1000;
+    CHECK(expanded_size(entry, content) == 1000);
+    entry.expanded_bytes = 10000;
+    CHECK(expanded_size(entry, content) == 0);
+    entry.flags = fikit::fatbin::flag_zstd;
+    CHECK(expanded_size(entry, content) == 10000);
+    entry.packed_bytes = 17;  // beyond what is there
+    CHECK(expanded_size(entry, content) == 0);
 }
 
 TEST(a_wrapped_text_is_found_again) {
