@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cuda_calls import KERNELS, Check, Cuda
+from cuda_calls import KERNELS, SHIM, Check, Cuda
 
 
 def test_parameters_by_pointers_and_by_buffer(cuda: Cuda) -> None:
@@ -293,6 +293,7 @@ def test_launches_that_a_function_keeps(cuda: Cuda) -> None:
     assert raw.cuParamSetf(function, 8, ctypes.c_float(1)) == 0
     assert raw.cuLaunchGridAsync(function, 1, 1, None) == 0
     assert list(cuda.read(place)) == [0x3F800000]
-    assert raw.cuParamSetv(function, -1, ctypes.byref(pointer), 8) == 1
+    if cuda.simulated or SHIM:  # a genuine driver writes there
+        assert raw.cuParamSetv(function, -1, ctypes.byref(pointer), 8) == 1
     assert raw.cuFuncSetBlockShape(function, 0, 1, 1) == 1
     assert raw.cuLaunchGrid(function, 0, 1) == 1

@@ -268,6 +268,6 @@ def test_vectors_move_whole(cuda: Cuda) -> None:
     )
     expect(
         cuda,
-        ".reg .v2 .u32 v; mov.v2.u32 v, w1; sub.u32 w, v.y, v.x;",
-        lambda a, b, c: (a >> 16) - (a & 0xFFFF),
+        ".reg .v2 .u32 v; mov.v2.u32 v, w1; sub.u32 w, v.y, w2;",
+        lambda a, b, c: (a >> 16) - b,
     )
