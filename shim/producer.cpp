@@ -127,7 +127,7 @@ Status Producer::host_function(uint32_t stream, HostFunction function, void* arg
 Status Producer::mark_stream(uint32_t stream, uint64_t& step) {
     fikit_record* record;
     if (const Status status = begin(FIKIT_OP_SYNC, stream, record)) return status;
-    step = finish(*record, true);
+    step = finish<Ordered::look>(*record, true);
     return status::success;
 }
 
@@ -164,7 +164,7 @@ Status Producer::ask_for_mark(uint32_t stream, uint64_t& step, int64_t deadline)
         return channel_.usable();
     fikit_record* record;
     if (const Status status = begin(FIKIT_OP_SYNC, stream, record, deadline)) return status;
-    step = finish(*record, true);
+    step = finish<Ordered::look>(*record, true);
     if (stream == 0) store_relaxed(legacy_covers_, before + 1);
     return status::success;
 }
@@ -186,12 +186,27 @@ Status Producer::wait_for(uint32_t stream, uint64_t step, int64_t deadline) {
     return status::success;
 }
 
+// Stream 0 and the blocking ones wait for each other, so the end of later work of one is that of earlier work
+// of the other, whose own mark nobody asked for.
+bool Producer::passed(uint32_t stream) const {
+    const uint64_t last = load_relaxed(streams_[stream].last);
+    if (last == 0 || load_relaxed(blocking_used_) == 0) return false;
+    if (stream != 0)
+        return load_relaxed(streams_[stream].blocking) && load_relaxed(streams_[0].last) > last && idle(0);
+    const uint32_t used = load_acquire(streams_used_);
+    for (uint32_t other = 1; other < used; ++other)
+        if (load_relaxed(streams_[other].blocking) && load_relaxed(streams_[other].last) > last &&
+            idle(other))
+            return true;
+    return false;
+}
+
 // Work of the blocking streams comes before what the legacy default stream is asked for.
 bool Producer::nothing_before(uint32_t stream) const {
-    if (stream != 0 || load_relaxed(blocking_used_) == 0) return idle(stream);
+    if (stream != 0 || load_relaxed(blocking_used_) == 0) return idle(stream) || passed(stream);
     const uint32_t used = load_acquire(streams_used_);
     for (uint32_t other = 0; other < used; ++other)
-        if (!idle(other)) return false;
+        if (!idle(other) && !passed(other)) return false;
     return true;
 }
 
@@ -251,7 +266,10 @@ Status Producer::stream_create(uint32_t flags, int32_t priority, uint32_t& strea
     }
     record->flags = flags;
     record->priority = priority;
-    if ((flags & FIKIT_STREAM_NON_BLOCKING) == 0) store_relaxed(blocking_used_, 1u);
+    const bool blocking = (flags & FIKIT_STREAM_NON_BLOCKING) == 0;
+    store_relaxed(streams_[stream].last, uint64_t{0});  // of whoever had the handle before
+    store_relaxed(streams_[stream].blocking, blocking);
+    if (blocking) store_relaxed(blocking_used_, 1u);
     if (stream >= streams_used_) store_release(streams_used_, stream + 1);
     channel_.commit();
     store_release(streams_[stream].alive, true);
@@ -340,7 +358,7 @@ Status Producer::event_record(uint32_t event, uint32_t stream, bool timing) {
     record->flags = timing ? FIKIT_EVENT_TIMING : 0;
     record->session = 0;
     store_release(events_[event], uint64_t{stream} << step_bits | (streams_[stream].steps + 1));
-    finish(record->record, true);
+    finish<Ordered::look>(record->record, true);
     return status::success;
 }
 
@@ -352,7 +370,7 @@ Status Producer::event_wait(uint32_t event, uint32_t stream) {
     record->event = event;
     record->flags = 0;
     record->session = 0;
-    finish(record->record, false);
+    finish<Ordered::wait>(record->record, false);
     return status::success;
 }
 
@@ -362,7 +380,7 @@ Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t str
     record->event = event;
     record->flags = 0;
     record->session = session;
-    finish(record->record, false);
+    finish<Ordered::wait>(record->record, false);
     return status::success;
 }
 

@@ -164,8 +164,11 @@ class Producer {
         uint64_t steps;   // issued so far
         uint64_t marked;  // the last one that asked for its mark
         uint64_t host;    // the last one that is a host function
+        // Which of all streams' steps its last work is; 0: none, or something unordered came behind it.
+        uint64_t last;
         int64_t usual_wait_ns;
-        bool alive;  // made and not destroyed; of stream 0 it says nothing
+        bool blocking;  // it is ordered with stream 0
+        bool alive;     // made and not destroyed; of stream 0 it says nothing
     };
 
     Producer() : staging_(channel_), host_functions_(channel_) {}
@@ -173,10 +176,15 @@ class Producer {
     // Space for the record and its step. Between the two calls the ring is locked.
     template <class Record>
     Status begin(uint32_t op, uint32_t stream, Record*& record, int64_t deadline = forever);
+    // What a step is to the order of stream 0 and the blocking ones: later work of either waits for it, it
+    // only looks at what is before it, or it waits for something else, too.
+    enum class Ordered : uint8_t { work, look, wait };
+    template <Ordered ordered = Ordered::work>
     uint64_t finish(fikit_record& record, bool mark);
     void tell_waited(fikit_record& record);
 
     bool idle(uint32_t stream) const;
+    bool passed(uint32_t stream) const;
     bool alive(uint32_t stream) const { return stream == 0 || load_acquire(streams_[stream].alive); }
     Status find_joint();
     Status spread();
@@ -238,11 +246,14 @@ class Producer {
     Handles<FIKIT_MAX_LINKS> link_handles_;
 };
 
+template <Producer::Ordered ordered>
 inline uint64_t Producer::finish(fikit_record& record, bool mark) {
     Stream& stream = streams_[record.stream];
     const uint64_t step = stream.steps + 1;
     store_relaxed(stream.steps, step);
     store_relaxed(steps_, steps_ + 1);
+    if constexpr (ordered == Ordered::work) store_relaxed(stream.last, steps_);
+    if constexpr (ordered == Ordered::wait) store_relaxed(stream.last, uint64_t{0});
     if (load_relaxed(waited_) != 0) [[unlikely]]
         tell_waited(record);
     if (mark) {

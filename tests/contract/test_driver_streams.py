@@ -38,6 +38,16 @@ def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(cuda: Cuda
     assert cuda.read(place)[0] == 3
 
 
+def test_the_end_of_later_work_tells_of_earlier_work(cuda: Cuda) -> None:
+    other = cuda.stream(blocking=True)
+    for earlier, later in ((None, other), (other, None)) * 20:
+        cuda.launch("spin", 20_000, stream=earlier)
+        cuda.launch("spin", 1000, stream=later)
+        cuda.cuStreamSynchronize(later)
+        assert cuda.result("cuStreamQuery", earlier) == "SUCCESS"
+    cuda.cuStreamDestroy(other)
+
+
 def test_the_legacy_stream_ignores_non_blocking_streams(cuda: Cuda) -> None:
     place, words = cuda.pinned_words()
     stream = cuda.stream()

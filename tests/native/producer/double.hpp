@@ -96,6 +96,8 @@ class Double {
     }
     // Steps are counted but not marked while this is set: a GPU that is busy.
     std::atomic<bool> hold_marks{false};
+    // Only what asks for its mark gets one, as from the core.
+    std::atomic<bool> asked_only{false};
     std::atomic<uint64_t> doorbells{0};
 
     uint64_t device_address() const { return reinterpret_cast<uint64_t>(memory_.data()); }
@@ -156,7 +158,7 @@ class Double {
     }
     bool unmarked() const {
         for (uint32_t stream = 0; stream < FIKIT_MAX_STREAMS; ++stream)
-            if (steps_[stream] != marked_[stream]) return true;
+            if (asked_[stream] != marked_[stream]) return true;
         return false;
     }
     bool marks_due() const { return !hold_marks && unmarked(); }
@@ -184,14 +186,14 @@ class Double {
         }
         if (marks_due()) {
             for (uint32_t stream = 0; stream < FIKIT_MAX_STREAMS; ++stream)
-                if (steps_[stream] != marked_[stream]) set_mark(stream);
+                if (asked_[stream] != marked_[stream]) set_mark(stream);
             wake();
         }
         return any;
     }
     void set_mark(uint32_t stream) {
-        marked_[stream] = steps_[stream];
-        store_release(mark(stream), steps_[stream]);
+        marked_[stream] = asked_[stream];
+        store_release(mark(stream), asked_[stream]);
     }
     void execute(const fikit_record& record) {
         if (seen_ && record.op != FIKIT_OP_PAD) seen_(record);
@@ -199,6 +201,8 @@ class Double {
         if (record.op == FIKIT_OP_CALL) call(reinterpret_cast<const fikit_call_record&>(record));
         if (record.op < FIKIT_OP_LAUNCH || record.op > FIKIT_OP_HOST_FUNCTION) return;
         ++steps_[record.stream];
+        if (!asked_only || (record.flags & FIKIT_MARK) != 0 || record.op == FIKIT_OP_HOST_FUNCTION)
+            asked_[record.stream] = steps_[record.stream];
         if (!hold_marks) {
             set_mark(record.stream);
             if ((record.flags & FIKIT_MARK) != 0) wake();
@@ -265,6 +269,7 @@ class Double {
     int lifeline_ = -1;
     uint64_t tail_ = 0, room_answered_ = 0;
     uint64_t steps_[FIKIT_MAX_STREAMS] = {};
+    uint64_t asked_[FIKIT_MAX_STREAMS] = {};
     uint64_t marked_[FIKIT_MAX_STREAMS] = {};
     std::vector<uint8_t> copy_;
     std::vector<uint8_t> memory_;

@@ -139,6 +139,61 @@ void test_the_first_query() {
     CHECK(found);
 }
 
+// The end of one tells of what it waited for: no mark of the other's is needed, and with marks held none
+// comes.
+void test_the_default_stream_and_blocking_ones() {
+    Double executor;
+    executor.asked_only = true;
+    executor.start();
+    std::unique_ptr<Producer> producer(executor.attach());
+    uint32_t blocking, other, event;
+    CHECK(producer->stream_create(0, 0, blocking) == status::success);
+    CHECK(producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, other) == status::success);
+    CHECK(producer->event_create(event) == status::success);
+    const auto work = [&](uint32_t stream) {
+        CHECK(producer->launch(shape(stream, 0), nullptr, nullptr) == status::success);
+    };
+    const auto asked = [&](uint32_t first, uint32_t last) {
+        work(first);
+        work(last);
+        CHECK(producer->stream_synchronize(last) == status::success);
+        executor.hold_marks = true;
+        const Status found = producer->stream_query(first);
+        executor.hold_marks = false;
+        CHECK(producer->synchronize() == status::success);
+        return found;
+    };
+    CHECK(asked(0, blocking) == status::success);
+    CHECK(asked(blocking, 0) == status::success);
+    CHECK(asked(0, other) == status::not_ready);
+    CHECK(asked(other, 0) == status::not_ready);
+    // To wait for a stream is no work behind the other's.
+    work(blocking);
+    CHECK(producer->stream_synchronize(blocking) == status::success);
+    work(0);
+    CHECK(producer->stream_synchronize(blocking) == status::success);
+    executor.hold_marks = true;
+    CHECK(producer->stream_query(0) == status::not_ready);
+    // Nor is what waits for others done with what is behind it.
+    work(other);
+    CHECK(producer->event_record(event, other, false) == status::success);
+    CHECK(producer->event_wait(event, 0) == status::success);
+    work(blocking);
+    executor.hold_marks = false;
+    CHECK(producer->stream_synchronize(blocking) == status::success);
+    executor.hold_marks = true;
+    CHECK(producer->stream_query(0) == status::not_ready);
+    executor.hold_marks = false;
+    CHECK(producer->synchronize() == status::success);
+    // A stream of the same handle begins anew.
+    work(0);
+    work(blocking);
+    CHECK(producer->stream_destroy(blocking) == status::success);
+    uint32_t again;
+    CHECK(producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, again) == status::success);
+    CHECK(asked(0, again) == status::not_ready);
+}
+
 void test_streams_and_events() {
     std::vector<uint16_t> operations;
     Double executor(1 << 17, [&](const fikit_record& record) { operations.push_back(record.op); });
@@ -434,6 +489,7 @@ int main() {
         {"attributes and limits", test_attributes_and_limits},
         {"full ring and deadlines", test_full_ring_and_deadlines},
         {"the first query", test_the_first_query},
+        {"the default stream and blocking ones", test_the_default_stream_and_blocking_ones},
         {"streams and events", test_streams_and_events},
         {"a wait is spent like those before it", test_a_wait_is_spent_like_those_before_it},
         {"copies", test_copies},
