@@ -51,6 +51,7 @@ def test_the_end_of_later_work_tells_of_earlier_work(cuda: Cuda) -> None:
 def test_the_legacy_stream_ignores_non_blocking_streams(cuda: Cuda) -> None:
     place, words = cuda.pinned_words()
     stream = cuda.stream()
+    cuda.launch("nothing")  # so that it is loaded, for which a genuine driver would wait for all streams
     cuda.cuStreamWaitValue32(stream, place, 1, 0)
     cuda.launch("nothing")
     cuda.cuStreamSynchronize(0)
