@@ -2,10 +2,9 @@
 // once (vadd2, vadd4 ...). Results are worked out in more bits than 32, then clamped, and last joined with a
 // third operand: PTX ISA, "Video Instructions", whose names the comments use.
 //
-// Where that leaves bits open, what ptxas makes of them for sm_90 decides: vshl has 34 bits before it is
-// clamped. Where an H200 does otherwise than the ISA says, the ISA is followed: there a result for .h1 is its
-// upper half, .sat of a part has other bounds, and .sat of a word without a sign loses the carry (driver
-// 580.159.04).
+// What an H200 makes of them (driver 580.159.04) is followed, also where the ISA says otherwise: vshl has 34
+// bits before it is clamped, a result for .h1 is its upper half, and .sat is what saturated() and packed()
+// tell.
 #include <algorithm>
 #include <bit>
 
@@ -22,6 +21,8 @@ struct Field {
 };
 constexpr Field fields[] = {{0, 32}, {0, 8}, {8, 8}, {16, 8}, {24, 8}, {0, 16}, {16, 16}};
 constexpr std::string_view field_names[] = {"", ".b0", ".b1", ".b2", ".b3", ".h0", ".h1"};
+
+constexpr u8 upper_half = 6;
 
 constexpr u8 a_signed = 1;
 constexpr u8 b_signed = 2;
@@ -105,6 +106,18 @@ s64 joined(const Single& how, s64 value, u32 c) {
     return how.then == Action::max ? value : third;
 }
 
+// Shifts are clamped as words, whatever part is written; of other words without a sign a carry is lost; what
+// a part cannot hold becomes the most it can.
+s64 saturated(const Single& how, s64 value) {
+    const bool sign = (how.flags & to_signed) != 0;
+    const unsigned bits = fields[how.to].bits;
+    if (how.action == Action::shl || how.action == Action::shr || (bits == 32 && sign))
+        return clamped(value, 32, sign);
+    if (bits == 32) return std::max<s64>(value, 0);
+    const s64 most = (s64{1} << (sign ? bits - 1 : bits)) - 1;
+    return value < 0 ? most : std::min(value, most);
+}
+
 u32 single(const Op& op, u32 a, u32 b, u32 c) {
     const auto how = std::bit_cast<Single>(op.offset);
     const Field to = fields[how.to];
@@ -113,9 +126,10 @@ u32 single(const Op& op, u32 a, u32 b, u32 c) {
     if (how.action == Action::shl || how.action == Action::shr)
         y = (how.flags & wrap) != 0 ? y & 31 : std::min<s64>(y, 32);
     s64 value = done(how.action, x, y);
-    if ((how.flags & saturate) != 0) value = clamped(value, to.bits, (how.flags & to_signed) != 0);
-    const auto result = static_cast<u32>(joined(how, value, c));
+    if ((how.flags & saturate) != 0) value = saturated(how, value);
+    auto result = static_cast<u32>(joined(how, value, c));
     if (to.bits == 32) return result;
+    if (how.to == upper_half && how.action < Action::eq) result >>= 16;
     const u32 ones = ((u32{1} << to.bits) - 1) << to.shift;
     return (c & ~ones) | (result << to.shift & ones);
 }
