@@ -202,12 +202,17 @@ bool Producer::passed(uint32_t stream) const {
 }
 
 // Work of the blocking streams comes before what the legacy default stream is asked for.
-bool Producer::nothing_before(uint32_t stream) const {
-    if (stream != 0 || load_relaxed(blocking_used_) == 0) return idle(stream) || passed(stream);
+[[gnu::noinline]] bool Producer::all_passed(uint32_t stream) const {
+    if (stream != 0 || load_relaxed(blocking_used_) == 0) return passed(stream);
     const uint32_t used = load_acquire(streams_used_);
     for (uint32_t other = 0; other < used; ++other)
         if (!idle(other) && !passed(other)) return false;
     return true;
+}
+
+bool Producer::nothing_before(uint32_t stream) const {
+    if ((stream != 0 || load_relaxed(blocking_used_) == 0) && idle(stream)) return true;
+    return all_passed(stream);
 }
 
 Status Producer::stream_query(uint32_t stream) {

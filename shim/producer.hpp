@@ -185,6 +185,7 @@ class Producer {
 
     bool idle(uint32_t stream) const;
     bool passed(uint32_t stream) const;
+    bool all_passed(uint32_t stream) const;
     bool alive(uint32_t stream) const { return stream == 0 || load_acquire(streams_[stream].alive); }
     Status find_joint();
     Status spread();
