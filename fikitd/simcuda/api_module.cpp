@@ -61,21 +61,24 @@ namespace fikit::sim {
 CUresult place_image(Driver& driver, Image& image, int device) {
     if (image.variables.contains(device)) return CUDA_SUCCESS;
     DeviceHeap& heap = driver.devices[static_cast<std::size_t>(device)]->heap;
-    const std::vector<std::uint64_t>* earlier =
-        image.variables.empty() ? nullptr : &image.variables.begin()->second;
     std::vector<std::uint64_t>& placed = image.variables[device];
+    const bool first = image.variables.size() == 1 && image.managed.empty();
     for (const ptx::Variable& variable : image.module.variables) {
-        if (variable.managed && earlier != nullptr) {
-            placed.push_back((*earlier)[placed.size()]);
+        if (variable.managed && !first) {
+            placed.push_back(image.managed.at(placed.size()));
             continue;
         }
         const std::size_t bytes = std::max<std::size_t>(variable.bytes, 1);
         const std::uint64_t address =
             variable.managed ? allocate_host_pages(driver.space, bytes) : heap.allocate(bytes);
         if (address == 0) {
-            driver.release_variables(image, device);
+            if (first)
+                driver.release_variables(image);
+            else
+                driver.release_variables(image, device);
             return CUDA_ERROR_OUT_OF_MEMORY;
         }
+        if (variable.managed) image.managed[placed.size()] = address;
         placed.push_back(address);
         Block block;
         block.address = address;
@@ -86,7 +89,7 @@ CUresult place_image(Driver& driver, Image& image, int device) {
         driver.blocks[address] = block;
     }
     for (std::size_t index = 0; index < placed.size(); ++index) {
-        if (image.module.variables[index].managed && earlier != nullptr) continue;
+        if (image.module.variables[index].managed && !first) continue;
         const std::uint64_t address = placed[index];
         const std::size_t bytes = std::max<std::size_t>(image.module.variables[index].bytes, 1);
         const std::vector<std::uint8_t> initial = ptx::initial_bytes(image.module.variables[index], placed);

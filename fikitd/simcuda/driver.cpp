@@ -124,20 +124,21 @@ void Driver::release_variables(Image& image, int device) {
     const auto placed = image.variables.extract(device);
     if (placed.empty()) return;
     for (std::size_t index = 0; index < placed.mapped().size(); ++index) {
+        if (image.managed.contains(index)) continue;
         const std::uint64_t address = placed.mapped()[index];
         const std::size_t bytes = std::max<std::size_t>(image.module.variables[index].bytes, 1);
-        if (!image.module.variables[index].managed)
-            devices[static_cast<std::size_t>(device)]->heap.release(address, bytes);
-        else if (image.variables.empty())
-            release_host_pages(space, address, bytes);
-        else
-            continue;
+        devices[static_cast<std::size_t>(device)]->heap.release(address, bytes);
         blocks.erase(address);
     }
 }
 
 void Driver::release_variables(Image& image) {
     while (!image.variables.empty()) release_variables(image, image.variables.begin()->first);
+    for (const auto& [index, address] : image.managed) {
+        release_host_pages(space, address, std::max<std::size_t>(image.module.variables[index].bytes, 1));
+        blocks.erase(address);
+    }
+    image.managed.clear();
 }
 
 void Driver::release_image(Image& image) {
@@ -159,7 +160,8 @@ void Driver::destroy_context(Context& context) {
     std::vector<Image*> own;
     images.each([&](Image& image) {
         if (image.context == &context) own.push_back(&image);
-        // A library's are placed for a device, not for a context: as new in its next primary one.
+        // A library's are placed for a device, not for a context: as new in its next primary one, but for
+        // managed ones, which keep what they hold (an H200 does it so).
         if (image.context == nullptr && context.primary) release_variables(image, context.device);
     });
     for (Image* image : own) release_image(*image);

@@ -4,7 +4,6 @@
 
 #include "images.hpp"
 #include "jit.hpp"
-#include "variables.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -53,7 +52,7 @@ CUresult renew(Module& module) {
     for (Function* function = module.functions; function != nullptr && result == CUDA_SUCCESS;
          function = function->next)
         result = renew(*function);
-    return result == CUDA_SUCCESS && module.managed != nullptr ? fill_variables(module) : result;
+    return result;  // managed variables keep what they hold
 }
 
 }  // namespace

@@ -13,6 +13,7 @@ from fikit.unmodified import variables
 
 from tests.integration.conftest import Daemon, lasting
 from tests.integration.end_to_end.conftest import CHOICE, Served
+from tests.integration.shim.programs import headers
 
 PROGRAMS = Path(__file__).with_name("programs")
 ALONE = [] if CHOICE != "sim" else [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
@@ -49,9 +50,7 @@ def outcome(command: list[str], environment: dict[str, str]) -> Outcome:
 @pytest.fixture
 def compiler() -> list[str]:
     """The C compiler with CUDA's headers."""
-    from nvidia import cu13
-
-    return ["gcc", f"-I{next(iter(cu13.__path__))}/include"]
+    return ["gcc", *(f"-I{folder}" for folder in headers.folders())]
 
 
 @pytest.fixture

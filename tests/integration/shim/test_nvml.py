@@ -65,13 +65,13 @@ def test_the_driver_s_own_library_answers_the_rest(
     """One beside the driver that FIKIT_NVIDIA_DRIVER names, in place of the machine's."""
     library = tmp_path / "libnvidia-ml.so.1"
     source = str(PROGRAMS / "nvml_driver.c")
-    first = client.ask(protocol.GetStatus()).gpus[0].uuid
-    command = [*compiler, f'-DFIRST_GPU="{first}"', "-shared", "-fPIC", source, "-o", str(library)]
+    first = client.ask(protocol.GetStatus()).gpus[0]
+    command = [*compiler, f'-DFIRST_GPU="{first.uuid}"', "-shared", "-fPIC", source, "-o", str(library)]
     subprocess.run(command, check=True)
     there = {"FIKIT_NVIDIA_DRIVER": str(tmp_path / "libcuda.so.1")}
-    text = "print(nvmlDeviceGetTemperature(gpu, 0), nvmlDeviceGetMemoryInfo(gpu).used)"
-    assert run(shared, text, **there) == "42 0\n"
+    text = "print(nvmlDeviceGetTemperature(gpu, 0), nvmlDeviceGetMemoryInfo(gpu).total)"
+    assert run(shared, text, **there) == f"42 {first.memory_bytes}\n"
     text = "try:\n    nvmlDeviceGetProcessUtilization(gpu, 0)\nexcept NVMLError as error:\n    print(error)"
     assert run(shared, text, **there) == "Not Supported\n"
-    text = "import os\nos.fork() and os.wait()\nprint(nvmlDeviceGetMemoryInfo(gpu).used)"
-    assert run(shared, text, **there) == "0\n0\n"
+    text = "import os\nos.fork() and os.wait()\nprint(nvmlDeviceGetMemoryInfo(gpu).total)"
+    assert run(shared, text, **there) == 2 * f"{first.memory_bytes}\n"

@@ -47,7 +47,8 @@ ASSIGN, LESS = 1, 2**32 - 1
 
 device, context = start()
 inputs = driver.CUjitInputType
-runtime = os.path.join(next(iter(nvidia.cu13.__path__)), "lib", "libcudadevrt.a")
+folders = [os.path.join(folder, "lib") for folder in nvidia.cu13.__path__]
+runtime = next(filter(os.path.exists, (os.path.join(folder, "libcudadevrt.a") for folder in folders)))
 state = done(driver.cuLinkCreate(0, [], []))
 done(driver.cuLinkAddData(state, inputs.CU_JIT_INPUT_PTX, KERNELS, len(KERNELS), b"kernels", 0, [], []))
 done(driver.cuLinkAddFile(state, inputs.CU_JIT_INPUT_LIBRARY, os.fsencode(runtime), 0, [], []))
