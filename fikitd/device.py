@@ -137,6 +137,7 @@ def simulated(settings: DeviceSection, runtime: Path | None) -> list[DeviceSpec]
         environment["FIKIT_SIM_MACHINE"] = os.environ.get("FIKIT_SIM_MACHINE", str(runtime / "machine"))
     count = int(os.environ.get("FIKIT_SIM_DEVICES", "1"))
     environment["FIKIT_SIM_DEVICES"] = str(count)
+    environment[VISIBLE] = ",".join(map(str, range(count)))  # whatever our own says of a machine's real ones
     return [
         DeviceSpec(
             index=index,

@@ -8,6 +8,7 @@ executors on the same model.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
 
@@ -36,6 +37,11 @@ LISTED: Final = ", ".join(COLUMNS)
 AS_JSON: Final = {"grid", "block", "gaps"}
 MOST_LOADED: Final = 5_000
 """Entries that a new executor is given: the most sampled ones, well below the frame limit."""
+MOST_KEPT: Final = 100_000
+"""Entries, some 50 MB: a program whose shapes never repeat must not fill the disk."""
+PRUNE: Final = """
+DELETE FROM profiles WHERE saved_ns < (SELECT saved_ns FROM profiles ORDER BY saved_ns DESC LIMIT 1 OFFSET ?)
+"""
 
 
 Kind = TypeVar("Kind", bound=KernelProfile)
@@ -87,10 +93,12 @@ class Profiles:
                     )
 
     async def save(self, records: Iterable[ProfileRecord]) -> None:
-        """Keep entries; an entry that is there is replaced. Raises Unavailable."""
+        """Keep entries; one that is there is replaced, those saved longest ago go. Raises Unavailable."""
         places = ", ".join("?" for _ in COLUMNS)
-        statement = f"INSERT OR REPLACE INTO profiles ({LISTED}) VALUES ({places})"
-        await self._store.write((statement, values(each)) for each in records)
+        statement = f"INSERT OR REPLACE INTO profiles ({LISTED}, saved_ns) VALUES ({places}, ?)"
+        now = time.time_ns()
+        kept = [(statement, (*values(each), now)) for each in records]
+        await self._store.write([*kept, (PRUNE, (MOST_KEPT - 1,))])
 
     async def list(self, limit: int, offset: int) -> list[ProfileRecord]:
         """The most sampled entries, from the offset on."""

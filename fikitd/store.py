@@ -24,7 +24,7 @@ from fikit.protocol import Usage
 
 from fikitd.errors import Unavailable
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 SCHEMA: Final = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS jobs (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
@@ -36,7 +36,9 @@ CREATE TABLE IF NOT EXISTS profiles (
     samples INTEGER NOT NULL, median_ns INTEGER NOT NULL, p95_ns INTEGER NOT NULL,
     shortest_ns INTEGER NOT NULL DEFAULT 0, block_ns INTEGER NOT NULL DEFAULT 0,
     wrong INTEGER NOT NULL DEFAULT 0, key TEXT NOT NULL DEFAULT '', gaps TEXT NOT NULL DEFAULT '[]',
+    saved_ns INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (module, function, grid, block, shared_bytes, device)) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS profiles_saved ON profiles (saved_ns);
 """
 UPGRADES: Final = {
     1: """
@@ -46,6 +48,7 @@ ALTER TABLE profiles ADD COLUMN wrong INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE profiles ADD COLUMN key TEXT NOT NULL DEFAULT '';
 ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
 """,
+    2: "ALTER TABLE profiles ADD COLUMN saved_ns INTEGER NOT NULL DEFAULT 0;\n",
 }
 """What makes a file of one schema one of the next."""
 

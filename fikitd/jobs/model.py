@@ -48,6 +48,7 @@ class Job(Struct, frozen=True, kw_only=True):
     foreground: bool = False
     measured: bool = False
     output_limit_bytes: int = 0
+    umask: int = 0o022
     state: State = "queued"
     pid: int | None = None
     pid_started: int | None = None

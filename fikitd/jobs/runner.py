@@ -191,7 +191,7 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
             os.setgroups(spec["groups"])
             os.setresgid(spec["gid"], spec["gid"], spec["gid"])
             os.setresuid(spec["uid"], spec["uid"], spec["uid"])
-        os.umask(0o022)
+        os.umask(spec.get("umask", 0o022))  # an older daemon wrote none
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

@@ -69,6 +69,7 @@ class JobProcesses:
             "gid": job.gid,
             "groups": list(job.groups),
             "output_limit_bytes": job.output_limit_bytes,
+            "umask": job.umask,
             "record": msgspec.to_builtins(job),
         }
         try:

@@ -75,11 +75,9 @@ CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
 }
 
 CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
-    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice&) -> CUresult {
+    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
         if (uuid == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        std::memcpy(uuid->bytes, "fikit-sim-gpu-", 14);
-        uuid->bytes[14] = 0;
-        uuid->bytes[15] = static_cast<char>(device);
+        *uuid = uuid_of(simulated.index);
         return CUDA_SUCCESS;
     });
 }
@@ -94,19 +92,18 @@ CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice device) {
 }
 
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
-    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice&) -> CUresult {
+    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
         if (value == nullptr || attribute <= 0 || attribute > last_attribute) return CUDA_ERROR_INVALID_VALUE;
         *value = device_attribute(attribute);
-        if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = device + 1;
+        if (attribute == CU_DEVICE_ATTRIBUTE_PCI_BUS_ID) *value = static_cast<int>(simulated.index + 1);
         return CUDA_SUCCESS;
     });
 }
 
 CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice device) {
-    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice&) -> CUresult {
+    return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
         if (text == nullptr || length <= 0) return CUDA_ERROR_INVALID_VALUE;
-        std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0",
-                      static_cast<unsigned>(device + 1));
+        std::snprintf(text, static_cast<std::size_t>(length), "0000:%02X:00.0", simulated.index + 1);
         return CUDA_SUCCESS;
     });
 }
@@ -116,10 +113,13 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
         unsigned domain = 0, bus = 0, slot = 0;
         if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) return CUDA_ERROR_INVALID_VALUE;
-        if (domain != 0 || bus == 0 || bus > driver.devices.size() || slot != 0)
-            return CUDA_ERROR_INVALID_DEVICE;
-        *device = static_cast<CUdevice>(bus - 1);
-        return CUDA_SUCCESS;
+        if (domain != 0 || slot != 0) return CUDA_ERROR_INVALID_DEVICE;
+        for (const auto& simulated : driver.devices) {
+            if (simulated->index + 1 != bus) continue;
+            *device = simulated->ordinal;
+            return CUDA_SUCCESS;
+        }
+        return CUDA_ERROR_INVALID_DEVICE;
     });
 }
 

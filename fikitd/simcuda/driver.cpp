@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 
 #include "array.hpp"
 #include "of_thread.hpp"
+#include "visible.hpp"
 
 namespace fikit::sim {
 
@@ -20,11 +22,43 @@ Nanoseconds unix_now() {
 
 constexpr Nanoseconds virtual_epoch = 1'700'000'000'000'000'000;  // the same in every run
 
+// As NVML and CUDA_VISIBLE_DEVICES have it.
+std::string uuid_text(unsigned index) {
+    const CUuuid uuid = uuid_of(index);
+    std::string text = "GPU-";
+    for (unsigned place = 0; place < sizeof uuid.bytes; ++place) {
+        char hexadecimal[4];
+        std::snprintf(hexadecimal, sizeof hexadecimal, "%02x", static_cast<unsigned char>(uuid.bytes[place]));
+        if (place == 4 || place == 6 || place == 8 || place == 10) text += '-';
+        text += hexadecimal;
+    }
+    return text;
+}
+
+// Those of the machine's that the program is to see.
+std::vector<unsigned> visible_devices(unsigned count) {
+    std::vector<std::string> texts;
+    std::vector<const char*> uuids;
+    for (unsigned index = 0; index < count; ++index) texts.push_back(uuid_text(index));
+    for (const std::string& text : texts) uuids.push_back(text.c_str());
+    std::vector<unsigned> chosen(count);
+    chosen.resize(shim::visible(std::getenv("CUDA_VISIBLE_DEVICES"), uuids.data(), count, chosen.data()));
+    return chosen;
+}
+
 }  // namespace
 
-SimulatedDevice::SimulatedDevice(int number, const Settings& settings, AddressSpace& space,
-                                 Nanoseconds timer_base, std::unique_ptr<SharedDevice> with_others)
+CUuuid uuid_of(unsigned index) {
+    CUuuid uuid = {"fikit-sim-gpu-"};
+    uuid.bytes[15] = static_cast<char>(index);
+    return uuid;
+}
+
+SimulatedDevice::SimulatedDevice(int number, unsigned of_machine, const Settings& settings,
+                                 AddressSpace& space, Nanoseconds timer_base,
+                                 std::unique_ptr<SharedDevice> with_others)
     : ordinal(number),
+      index(of_machine),
       shared(std::move(with_others)),
       physical(settings.memory, shared.get()),
       heap(physical, space),
@@ -40,12 +74,12 @@ Background SimulatedDevice::background(const Settings& settings) {
 
 unsigned SimulatedDevice::take_turn() {
     const auto free = std::find(turns.begin(), turns.end(), false);
-    const auto index = static_cast<unsigned>(free - turns.begin());
+    const auto place = static_cast<unsigned>(free - turns.begin());
     if (free == turns.end())
         turns.push_back(true);
     else
         *free = true;
-    return index;
+    return place;
 }
 
 Driver& Driver::instance() {
@@ -76,10 +110,10 @@ CUresult Driver::initialise() {
     settings = read;
     clock.start(settings.scale, settings.virtual_clock);
     const Nanoseconds base = settings.virtual_clock ? virtual_epoch : unix_now();
-    for (unsigned ordinal = 0; ordinal < settings.devices; ++ordinal) {
+    for (const unsigned index : visible_devices(settings.devices)) {
         std::unique_ptr<SharedDevice> shared;
         if (!settings.machine.empty()) {
-            shared = SharedDevice::open(settings.machine, static_cast<int>(ordinal), settings.memory,
+            shared = SharedDevice::open(settings.machine, static_cast<int>(index), settings.memory,
                                         settings.scale, problem);
             if (!shared) {
                 std::fprintf(stderr, "fikit simulated driver: %s\n", problem.c_str());
@@ -88,8 +122,8 @@ CUresult Driver::initialise() {
             }
         }
         const bool turns = shared && !settings.mps;
-        devices.push_back(std::make_unique<SimulatedDevice>(static_cast<int>(ordinal), settings, space, base,
-                                                            std::move(shared)));
+        devices.push_back(std::make_unique<SimulatedDevice>(static_cast<int>(devices.size()), index, settings,
+                                                            space, base, std::move(shared)));
         if (turns) devices.back()->engine.suspend(0);
         if (!devices.back()->physical.valid()) {
             devices.clear();

@@ -26,10 +26,13 @@ namespace fikit::sim {
 class JitOptions;
 struct LoadedImage;
 
+CUuuid uuid_of(unsigned index);
+
 struct SimulatedDevice {
-    SimulatedDevice(int ordinal, const Settings& settings, AddressSpace& space, Nanoseconds timer_base,
-                    std::unique_ptr<SharedDevice> shared);
+    SimulatedDevice(int ordinal, unsigned index, const Settings& settings, AddressSpace& space,
+                    Nanoseconds timer_base, std::unique_ptr<SharedDevice> shared);
     int ordinal;
+    unsigned index;                        // in the machine: CUDA_VISIBLE_DEVICES may show others in front
     std::unique_ptr<SharedDevice> shared;  // null: no other process has this device
     PhysicalMemory physical;
     DeviceHeap heap;

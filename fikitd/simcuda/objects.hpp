@@ -90,8 +90,8 @@ struct Image : std::enable_shared_from_this<Image> {
     bool opaque = false;            // machine code: its kernels take their time and touch nothing
     Context* context = nullptr;     // null: a library
     CUresult wrong = CUDA_SUCCESS;  // with a library's code: what its use is answered with
-    // By device, and where each lives there. A library gets them when it is first used on a device, anew after
-    // a reset of it.
+    // By device, and where each lives there. A library gets them when it is first used on a device, anew
+    // after a reset of it.
     std::map<int, std::vector<std::uint64_t>> variables;
     std::map<std::size_t, std::uint64_t> managed;  // of variables: every device's, as long as the image lives
     std::map<std::string, std::unique_ptr<Function>> functions;

@@ -59,14 +59,15 @@ CUresult Process::look() {
         call_log.say("%s", reason);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
-    count = visible(getenv("CUDA_VISIBLE_DEVICES"), gpus, there, chosen);
+    const char* uuids[most_gpus];
+    for (unsigned i = 0; i < there; ++i) uuids[i] = gpus[i].uuid;
+    count = visible(getenv("CUDA_VISIBLE_DEVICES"), uuids, there, chosen);
     if (count == 0) return CUDA_ERROR_NO_DEVICE;
     void* const page = mmap(nullptr, FIKIT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;
     madvise(page, FIKIT_PAGE, MADV_WIPEONFORK);
     auto* const alive = static_cast<uint32_t*>(page);
     *alive = 1;
-    const char* uuids[most_gpus];
     CUcontext primaries[most_gpus];
     bool nvidia = true;
     for (unsigned i = 0; i < count; ++i) {

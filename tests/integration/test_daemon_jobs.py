@@ -88,6 +88,15 @@ def test_signals_are_a_jobs_own_whatever_the_daemons_caller_made_of_them(stopped
 
 
 @pytest.mark.shares_daemon
+def test_new_files_of_a_job_lack_what_was_asked(client: Any) -> None:
+    jobs = [client.ask(submit("umask", **more)).job.job for more in ({}, {"umask": 0o027}, {"umask": 0})]
+    assert all(wait_for(client, job).exit_code == 0 for job in jobs)
+    masks = [int(client.ask(p.ReadLogs(job=job)).data, 8) for job in jobs]
+    assert masks == [0o022, 0o027, 0]
+    assert client.ask(submit("umask", umask=0o1000)).code == "invalid"
+
+
+@pytest.mark.shares_daemon
 def test_output_limit(client: Any) -> None:
     job = client.ask(submit("head -c 100000 /dev/zero; echo end", output_limit_bytes=1000)).job
     assert wait_for(client, job.job).state == "finished"

@@ -59,6 +59,8 @@ class Submit(Request, tag="submit", frozen=True):
     foreground: bool = False
     output_limit_bytes: Bytes = 0
     """0: the configured limit."""
+    umask: Annotated[int, Meta(ge=0, le=0o777)] = 0o022
+    """What new files of a background job lack."""
     measured: bool = False
     """Measure every launch of its sessions, at some cost to each."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 from fikit.protocol import Submitted
 
@@ -30,7 +32,7 @@ from fikitctl.verb import Verb
 def submit(invocation: Invocation, job: JobOptions, directory: str | None, output_limit: int) -> None:
     """Run a command as a job in the background; prints its identifier."""
     submitted: Submitted = invocation.request(
-        job.request(invocation, directory, output_limit_bytes=output_limit)
+        job.request(invocation, directory, output_limit_bytes=output_limit, umask=own_umask())
     )
     if invocation.as_json:
         print_json(submitted.job)
@@ -38,3 +40,10 @@ def submit(invocation: Invocation, job: JobOptions, directory: str | None, outpu
     click.echo(submitted.job.job)
     if submitted.job.state == "queued" and is_terminal():
         note(f"queued: {submitted.job.reason or 'waiting for room'}")
+
+
+def own_umask() -> int:
+    """Ours; the only way to read it is to set it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

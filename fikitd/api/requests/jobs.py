@@ -116,6 +116,7 @@ def draft(caller: Caller, request: Submit) -> Job:
         foreground=request.foreground,
         measured=request.measured,
         output_limit_bytes=min(request.output_limit_bytes or most, most),
+        umask=request.umask,
     )
 
 

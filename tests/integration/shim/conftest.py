@@ -79,7 +79,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 @pytest.fixture
 def natively(kept: dict[str, str]) -> Runner:
     """Run a command on the driver itself."""
-    return lambda *command: outcome([*ALONE, *command], kept)
+    return lambda *command, **more: outcome([*ALONE, *command], {**kept, **more})
 
 
 @pytest.fixture

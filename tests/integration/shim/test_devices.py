@@ -146,11 +146,13 @@ def naming(uuids: list[str]) -> str:
     ],
 )
 def test_the_program_says_which_devices_it_sees(
-    shared: Runner, uuids: list[str], visible: str, seen: list[int]
+    natively: Runner, shared: Runner, uuids: list[str], visible: str, seen: list[int]
 ) -> None:
     every = uuids[0][: next(at for at in range(50) if uuids[0][at] != uuids[1][at])]
     wished = visible.format(second=uuids[1], every=every, beyond=len(uuids))
-    assert answers(shared, naming(uuids), CUDA_VISIBLE_DEVICES=wished) == [str(seen)]
+    for runner in (natively, shared):
+        visible = {"CUDA_VISIBLE_DEVICES": wished, "FIKIT_SIM_DEVICES": str(len(uuids))}
+        assert answers(runner, naming(uuids), **visible) == [str(seen)]
 
 
 @pytest.mark.parametrize(

@@ -94,11 +94,13 @@ def test_without_a_daemon_the_system_is_not_ready(shared: Runner) -> None:
     ],
 )
 def test_the_program_says_which_device_it_sees(
-    shared: Runner, client: Client, visible: str, answer: str
+    natively: Runner, shared: Runner, client: Client, visible: str, answer: str
 ) -> None:
     uuid = client.ask(protocol.ListGpus()).gpus[0].uuid.removeprefix("GPU-")
-    output = run(shared, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES=visible.format(uuid=uuid))[1]
-    assert output in (f"CUDA_{answer}\n", f"CUDA_ERROR_{answer}\n")
+    for runner in (natively, shared):
+        wished = visible.format(uuid=uuid)
+        output = run(runner, "print(driver.cuInit(0)[0].name)", CUDA_VISIBLE_DEVICES=wished)[1]
+        assert output in (f"CUDA_{answer}\n", f"CUDA_ERROR_{answer}\n")
 
 
 @pytest.mark.parametrize(

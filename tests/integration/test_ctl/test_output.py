@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -347,10 +348,13 @@ def test_jobs_are_printed_as_each_is_over(daemon: Daemon, fikitctl: Fikitctl) ->
 def test_submit(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     daemon.script[protocol.Submit] = protocol.Submitted(job=QUEUED)
     arguments = ["-p", "high", "-m", "1.5G", "-e", "A=b=c", "-C", str(tmp_path)]
+    earlier = os.umask(0o027)
     assert fikitctl("submit", *arguments, "--", "python", "-p", "x") == (0, "job-2\n", "")
+    assert os.umask(earlier) == 0o027
     sent = daemon.of(protocol.Submit)[0]
     assert (sent.command, sent.priority, sent.memory_limit_bytes) == (["python", "-p", "x"], 0, 3 << 29)
     assert (sent.environment["A"], sent.directory, sent.foreground) == ("b=c", str(tmp_path), False)
+    assert sent.umask == 0o027
 
 
 def test_profiles_travel(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:

@@ -1,0 +1,36 @@
+"""The store of kernel profiles."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from fikit.protocol import ProfileRecord
+
+from fikitd import profiles
+from fikitd.store import Store
+
+
+def record(function: str, samples: int = 1) -> ProfileRecord:
+    return ProfileRecord(
+        module="00000000000000aa", function=function, device="some GPU", grid=(1, 1, 1), block=(1, 1, 1),
+        shared_bytes=0, samples=samples, median_ns=10, p95_ns=10, shortest_ns=10, block_ns=10,
+        wrong=0, key="00000000000000bb", gaps=[],
+    )  # fmt: skip
+
+
+async def test_what_was_saved_longest_ago_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(profiles, "MOST_KEPT", 3)
+    clock = iter(range(1, 100))
+    monkeypatch.setattr(profiles.time, "time_ns", lambda: next(clock))
+    store = await Store.open(tmp_path / "state.db")
+    kept = profiles.Profiles(store, cast(Any, None))
+    for function in "abc":
+        await kept.save([record(function)])
+    await kept.save([record("a", 2)])  # renewed
+    await kept.save([record("d")])
+    assert {each.function for each in await kept.list(10, 0)} == {"a", "c", "d"}
+    await kept.save(record(function) for function in "efgh")  # what comes together stays together
+    assert {each.function for each in await kept.list(10, 0)} == set("efgh")
+    await store.close()
