@@ -111,7 +111,10 @@ shim-test: $(VENV)/.installed $(VENV)/.test  ## the driver's contract, asked of 
 
 .PHONY: gpu-test
 gpu-test: $(VENV)/.installed $(VENV)/.test  ## contract, integration and GPU tests on this machine's NVIDIA GPU
-	FIKIT_TEST_DEVICE=real $(BIN)/pytest $(wildcard tests/contract tests/integration tests/gpu) $(PYTEST)
+	export FIKIT_TEST_DEVICE=real
+	$(BIN)/pytest $(or $(PYTEST),tests/contract tests/integration)
+	# Programs side by side, as they take their time to start.
+	$(if $(PYTEST),,$(BIN)/pytest -n 5 tests/gpu)
 
 .PHONY: lint
 lint: $(VENV)/.installed $(VENV)/.test $(VENV)/.lint  ## ruff, mypy, clang-format
