@@ -1,4 +1,4 @@
-"""JAX's transformations: vmap, grad, scan, remat, callbacks to the host, donated memory, Pallas."""
+"""JAX's transformations: vmap, grad, scan, remat, callbacks to the host, donated memory."""
 
 import os
 
@@ -8,7 +8,6 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import pallas as pl
 
 x = jnp.arange(1024, dtype=jnp.float32).reshape(32, 32) / 100
 
@@ -46,13 +45,5 @@ mesh = jax.make_mesh((1,), ("rows",))
 spread = jax.device_put(x, jax.NamedSharding(mesh, jax.P("rows")))
 print(float(jax.jit(lambda v: (v * v).sum())(spread)))
 
-
-def double(x_ref, o_ref):
-    o_ref[...] = x_ref[...] * 2 + 1
-
-
-print(
-    float(pl.pallas_call(double, out_shape=jax.ShapeDtypeStruct(x.shape, x.dtype), backend="triton")(x).sum())
-)
 key = jax.random.key(7)
 print(float(jax.random.normal(key, (1000,)).sum()), jax.random.permutation(key, 8))

@@ -28,7 +28,8 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
                        [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
                            if (simulated.primary == nullptr || simulated.primary->retained == 0)
                                return CUDA_ERROR_INVALID_CONTEXT;
-                           if (--simulated.primary->retained > 0) return CUDA_SUCCESS;
+                           if (--simulated.primary->retained > 0 || !simulated.primary->alive)
+                               return CUDA_SUCCESS;
                            driver.synchronize(lock, *simulated.primary);
                            driver.destroy_context(*simulated.primary);
                            return CUDA_SUCCESS;
@@ -36,14 +37,14 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
 }
 CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxRelease_v2(device); }
 
+// Who retained it may still release it.
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return with_device(device,
                        [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
-                           if (simulated.primary == nullptr || simulated.primary->retained == 0)
+                           if (simulated.primary == nullptr || !simulated.primary->alive)
                                return CUDA_SUCCESS;
                            driver.synchronize(lock, *simulated.primary);
                            driver.destroy_context(*simulated.primary);
-                           simulated.primary->retained = 0;
                            return CUDA_SUCCESS;
                        });
 }
@@ -53,7 +54,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice device, unsigned int* flags, int* a
     return with_device(device, [&](Driver&, Driver::Lock&, SimulatedDevice& simulated) -> CUresult {
         if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *flags = simulated.primary_flags;
-        *active = simulated.primary != nullptr && simulated.primary->retained > 0 ? 1 : 0;
+        *active = simulated.primary != nullptr && simulated.primary->alive ? 1 : 0;
         return CUDA_SUCCESS;
     });
 }

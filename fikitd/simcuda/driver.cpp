@@ -100,6 +100,7 @@ int& PerThreadDefault::depth() {
 }
 
 CUresult Driver::initialise() {
+    if (ended) return CUDA_ERROR_DEINITIALIZED;
     if (initialised) return devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
     std::string problem;
     Settings read;
@@ -131,6 +132,7 @@ CUresult Driver::initialise() {
         }
     }
     initialised = true;
+    std::atexit([] { instance().ended = true; });
     return devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 

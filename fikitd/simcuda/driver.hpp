@@ -5,6 +5,7 @@
 // sticky fault poisons the process: every context, every later call (as on the H200).
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -105,6 +106,7 @@ class Driver {
     using Lock = std::unique_lock<std::mutex>;
     std::mutex mutex;
     bool initialised = false;
+    std::atomic<bool> ended = false;  // by exit(): handlers run that were there before cuInit
     Settings settings;
     Clock clock;
     AddressSpace space;
@@ -237,6 +239,7 @@ CUresult with_driver(Body body) noexcept {
     try {
         Driver& driver = Driver::instance();
         Driver::Lock lock(driver.mutex);
+        if (driver.ended) return CUDA_ERROR_DEINITIALIZED;
         if (!driver.initialised) return CUDA_ERROR_NOT_INITIALIZED;
         Call call(driver.clock);
         const CUresult result = body(driver, lock);

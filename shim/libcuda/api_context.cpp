@@ -33,6 +33,10 @@ void end(Context& context) {
     if (context.primary) outdate_libraries(*context.device);
 }
 
+void end_primary(const Device& device) {
+    if (__atomic_exchange_n(&device.primary().active, false, __ATOMIC_RELAXED)) end(device.primary());
+}
+
 // At most one way to wait, and nothing unknown.
 bool are_flags(unsigned flags) {
     const unsigned ways = flags & CU_CTX_SCHED_MASK;
@@ -63,6 +67,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
     if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
     if (const CUresult result = renew_libraries(*device); result != CUDA_SUCCESS) return result;
     __atomic_fetch_add(&device->primary().references, 1u, __ATOMIC_RELAXED);
+    store_relaxed(device->primary().active, true);
     *handle = device->primary().handle;
     return CUDA_SUCCESS;
 }
@@ -76,7 +81,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) {
         if (before == 0) return CUDA_ERROR_INVALID_CONTEXT;
     } while (!__atomic_compare_exchange_n(&references, &before, before - 1, false, __ATOMIC_RELAXED,
                                           __ATOMIC_RELAXED));
-    if (before == 1 && !process_is_exiting()) end(device->primary());
+    if (before == 1) end_primary(*device);
     return CUDA_SUCCESS;
 }
 
@@ -101,14 +106,14 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
     if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     *flags = device->primary().flags;
-    *active = load_relaxed(device->primary().references) != 0 ? 1 : 0;
+    *active = load_relaxed(device->primary().active) ? 1 : 0;
     return CUDA_SUCCESS;
 }
 
 CUresult cuDevicePrimaryCtxReset(CUdevice ordinal) {
     const Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    if (__atomic_exchange_n(&device->primary().references, 0u, __ATOMIC_RELAXED) != 0) end(device->primary());
+    end_primary(*device);  // who retained it may still release it
     return CUDA_SUCCESS;
 }
 

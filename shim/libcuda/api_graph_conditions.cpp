@@ -16,7 +16,7 @@ CUresult Conditions::create(uint32_t initial, uint32_t flags, uint64_t& conditio
 
 void Conditions::release() {
     if (__atomic_sub_fetch(&uses_, 1u, __ATOMIC_ACQ_REL) != 0) return;
-    if (number_ != 0 && !process_is_exiting()) device_.producer->conditions_destroy(number_);
+    if (number_ != 0) device_.producer->conditions_destroy(number_);
     delete this;
 }
 

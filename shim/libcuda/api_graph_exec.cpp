@@ -166,8 +166,7 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     Executable* const executable = executable_of(handle);
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
     executable->magic = 0;
-    if (executable->number != 0 && !process_is_exiting())
-        executable->device->producer->graph_destroy(executable->number);
+    if (executable->number != 0) executable->device->producer->graph_destroy(executable->number);
     delete executable;
     return CUDA_SUCCESS;
 }

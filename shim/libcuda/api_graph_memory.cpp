@@ -56,7 +56,7 @@ void GraphMemory::release() {
         unsettled.remove(this);
         if (counted) all_use[device->ordinal].free(bytes);
     }
-    if (!process_is_exiting()) device->producer->memory_free(address);
+    device->producer->memory_free(address);
     delete this;
 }
 

@@ -114,7 +114,6 @@ CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
 CUresult cuLinkDestroy(CUlinkState handle) {
     Link* const link = link_of(handle);
     if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (process_is_exiting()) return CUDA_SUCCESS;
     const Status status = link->device->producer->link_destroy(link->number);
     free(link->image);
     link->magic = 0;

@@ -183,8 +183,6 @@ CUresult unload_one(Module* module) {
 CUresult unload(Module* module) {
     if (module == nullptr || (module->library != nullptr && module->library != module))
         return CUDA_ERROR_INVALID_HANDLE;
-    // The executors free all at the session's end; a handler at exit must not wait for it.
-    if (process_is_exiting()) return CUDA_SUCCESS;
     if (module->library != nullptr) forget_library(*module);
     CUresult result = CUDA_SUCCESS;
     for (Module*& twin : module->twins) {

@@ -42,7 +42,7 @@ template <Needs needs>
 [[gnu::always_inline]] inline CUresult ready() {
     if constexpr (needs == Needs::anytime) return CUDA_SUCCESS;
     if (!process.usable()) [[unlikely]]
-        return CUDA_ERROR_NOT_INITIALIZED;
+        return process.unusable();
     if constexpr (needs != Needs::context) return CUDA_SUCCESS;
     const Context* const context = thread.current();
     if (context == nullptr) return no_context();

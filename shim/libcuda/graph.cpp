@@ -450,7 +450,7 @@ void Executable::retire(Graph* old) {
     if (old == nullptr) return;
     // Behind the latest launch, where that is still possible.
     const auto end = [](void* given) { delete static_cast<Graph*>(given); };
-    if (launched && old->keeps_objects() && !process_is_exiting() &&
+    if (launched && old->keeps_objects() &&
         producer_of(stream).host_function(stream_number(stream), end, old) == status::success)
         return;
     delete old;

@@ -17,8 +17,6 @@ constinit Process process;
 
 namespace {
 
-uint32_t exiting = 0;
-
 void set_uuid(const char* text, uint8_t (&uuid)[16]) {
     unsigned digits = 0;
     for (text += strncmp(text, "GPU-", 4) == 0 ? 4 : 0; *text != '\0' && digits < 2 * sizeof uuid; ++text) {
@@ -41,11 +39,9 @@ bool overlap(const fikit_reply_device_attributes& one, const fikit_reply_device_
 
 }  // namespace
 
-bool process_is_exiting() { return load_relaxed(exiting) != 0; }
-
 CUresult Process::initialise() {
     const Locked lock(mutex_);
-    if (count_ != 0) return forked() ? CUDA_ERROR_NOT_INITIALIZED : CUDA_SUCCESS;
+    if (count_ != 0) return usable() ? CUDA_SUCCESS : unusable();
     const CUresult result = look();
     if (result != CUDA_SUCCESS) call_log.say("no GPU: error %d", static_cast<int>(result));
     return result;
@@ -80,10 +76,13 @@ CUresult Process::look() {
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
     for (unsigned i = 0; i < count; ++i) {
-        contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, {}, devices_[i].stream(0), {}};
+        contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, false, {}, devices_[i].stream(0), {}};
         contexts_[i].reset_limits();
     }
-    atexit([] { store_relaxed(exiting, 1u); });
+    atexit([] {
+        store_relaxed(process.ended_, true);
+        store_release(process.alive_, &nothing);
+    });
     Channel::ended = show_failed_assertions;
     store_release(count_, count);
     store_release(alive_, static_cast<const uint32_t*>(alive));
@@ -92,7 +91,7 @@ CUresult Process::look() {
 
 CUresult Process::open(Device& device) {
     if (load_acquire(device.producer) != nullptr) return result_of(device.producer->channel().usable());
-    if (forked()) return CUDA_ERROR_NOT_INITIALIZED;
+    if (!usable()) return unusable();
     const Locked lock(mutex_);
     if (device.producer != nullptr) return CUDA_SUCCESS;
     const CUresult result = attach(device);

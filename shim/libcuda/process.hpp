@@ -20,6 +20,7 @@ struct Context {
     unsigned flags;
     unsigned references;
     bool primary;
+    bool active;  // of a primary one: it is retained, and was not reset since
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
     size_t limits[limit_count];
@@ -50,9 +51,13 @@ class Process {
   public:
     // cuInit. May be called again, also after it failed.
     CUresult initialise();
-    // Neither before cuInit nor in a forked child.
+    // Neither before cuInit nor in a forked child, nor once handlers at exit run that were there before cuInit.
     bool usable() const { return load_relaxed(*load_acquire(alive_)) != 0; }
     bool forked() const { return count_ != 0 && !usable(); }
+    // What every call is answered with then.
+    CUresult unusable() const {
+        return load_relaxed(ended_) ? CUDA_ERROR_DEINITIALIZED : CUDA_ERROR_NOT_INITIALIZED;
+    }
     bool has_genuine_driver() const { return genuine_; }
 
     unsigned device_count() const { return load_acquire(count_); }
@@ -94,6 +99,7 @@ class Process {
     Device* first_opened_ = nullptr;
     static constexpr uint32_t nothing = 0;
     const uint32_t* alive_ = &nothing;  // once initialised, a page that is wiped in a forked child
+    bool ended_ = false;                // by exit()
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     bool genuine_ = false;
     pthread_mutex_t contexts_mutex_ = PTHREAD_MUTEX_INITIALIZER;
@@ -113,8 +119,5 @@ inline Context& Device::primary() const { return process.context(static_cast<uns
 inline Device& device_of(uint32_t stream) { return process.device(stream >> stream_bits); }
 inline Producer& producer_of(uint32_t stream) { return process.producer(stream >> stream_bits); }
 inline CUresult result_of(Status status) { return static_cast<CUresult>(status); }
-
-// No call to the executor once the process is ending: exit handlers must not wait.
-bool process_is_exiting();
 
 }  // namespace fikit::shim

@@ -28,7 +28,7 @@ uint8_t take_slot(fikit_note* notes, unsigned number) {
 CUresult not_served(unsigned number) {
     if (!process.usable()) {
         call_log.say("not served: %s", names[number]);
-        return CUDA_ERROR_NOT_INITIALIZED;
+        return process.unusable();
     }
     const Device* const device = process.first_opened();  // one session counts for the process
     if (device == nullptr) {

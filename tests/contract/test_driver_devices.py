@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from cuda_calls import SHIM, Check, Cuda
+from cuda_calls import SHIM, Alone, Check, Cuda
 
 ATTRIBUTES = Path(__file__).parents[1] / "data/h200-attributes.json"
 """All attributes of an H200 (driver 580) but where it sits on the bus."""
@@ -171,6 +171,21 @@ def test_limits_are_what_the_device_can(cuda: Cuda, fails: Check) -> None:
     assert cuda.cuCtxGetLimit(limit.CU_LIMIT_SHMEM_SIZE) == 232448
     fails("NOT_PERMITTED", cuda.cuCtxSetLimit, limit.CU_LIMIT_SHMEM_SIZE, 1024)
     cuda.cuCtxDestroy(other)
+
+
+def counting(cuda: Cuda) -> None:
+    device = cuda.device
+    two = ["Retain", "Retain"]
+    for step in ("Reset", "Release", "Release", *two, "Reset", "Retain", *["Release"] * 3):
+        result = cuda.result(f"cuDevicePrimaryCtx{step}", device)
+        print(step, result, cuda.cuDevicePrimaryCtxGetState(device)[1])
+
+
+def test_a_reset_takes_no_reference_of_a_primary_context(alone: Alone) -> None:
+    steps = [line.split() for line in alone(counting).splitlines()]
+    results = ["SUCCESS", "SUCCESS", "ERROR_INVALID_CONTEXT", *["SUCCESS"] * 7]
+    assert [result for _, result, _ in steps] == results
+    assert [int(active) for _, _, active in steps] == [0, 0, 0, 1, 1, 0, 1, 1, 1, 0]
 
 
 def test_flags_of_contexts(cuda: Cuda, fails: Check) -> None:
