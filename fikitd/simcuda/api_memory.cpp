@@ -153,13 +153,13 @@ std::size_t attribute_size(CUpointer_attribute attribute) {
     }
 }
 
-// Memory on the device, a pool's or a graph's, here or imported; managed memory but for a module's variables.
+// Memory on the device, managed, a pool's or a graph's, here or imported; not a module's variables.
 bool is_allocation(const Driver& driver, CUdeviceptr address) {
     const auto found = driver.blocks.find(address);
     if (found == driver.blocks.end()) return false;
     const Block& block = found->second;
-    return block.kind == Block::Kind::device || block.kind == Block::Kind::pooled || block.pool != nullptr ||
-           (block.managed() && block.context != nullptr);
+    return block.kind == Block::Kind::pooled || block.pool != nullptr ||
+           (block.context != nullptr && (block.kind == Block::Kind::device || block.managed()));
 }
 
 }  // namespace

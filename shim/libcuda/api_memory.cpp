@@ -78,7 +78,10 @@ CUresult free_memory(CUdeviceptr address) {
     Range range;
     if (address == 0) return CUDA_SUCCESS;
     if (free_graph_memory(address)) return CUDA_SUCCESS;
-    if (ranges.find(address, range) && range.pool != nullptr && range.pool->on_host &&
+    const bool known = ranges.find(address, range);
+    if (known && range.kind == Range::Kind::managed && range.pool == nullptr && range.context == nullptr)
+        return CUDA_ERROR_INVALID_VALUE;  // a module's variable
+    if (known && range.pool != nullptr && range.pool->on_host &&
         ranges.take(address, Range::Kind::pinned, range)) {
         range.pool->take_back(range.bytes);
         return free_host(range);

@@ -32,6 +32,9 @@ class Conversation {
     // kept open with them.
     bool take(int (&descriptors)[3], int& connection);
 
+    // The daemon went away, or was not there.
+    bool lost() const { return lost_; }
+
   private:
     static constexpr int most_descriptors = 3;
 
@@ -45,9 +48,22 @@ class Conversation {
     int connection_ = -1;
     int descriptors_[most_descriptors];
     int received_ = 0;
-    bool kept_ = false;
+    bool kept_ = false, lost_ = false;
     uint8_t bytes_[32768];
     size_t size_ = 0, used_ = 0;
 };
+
+// Whether to ask a daemon again that was lost, after a while: it runs this process's job, so it is being started anew.
+bool may_come_back(int64_t since);
+
+// What `ask` says of a conversation; of another one where the daemon is started anew meanwhile.
+template <class Ask>
+bool converse(char (&reason)[256], Ask ask) {
+    for (const int64_t since = now_ns();;) {
+        Conversation conversation(reason);
+        if (ask(conversation)) return true;
+        if (!conversation.lost() || !may_come_back(since)) return false;
+    }
+}
 
 }  // namespace fikit::shim

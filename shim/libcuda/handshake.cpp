@@ -70,35 +70,32 @@ void copy_text(const MessageReader& from, char (&to)[size]) {
 }  // namespace
 
 bool list_gpus(Gpu (&gpus)[most_gpus], unsigned& count, char (&reason)[256]) {
-    Conversation conversation(reason);
-    if (!conversation.begin("libcuda")) return false;
-    MessageReader reply(nullptr, 0);
     MessageWriter list;
     begin_request(list, 2, 1, "list_visible_gpus");
     write_job(list);
-    if (!conversation.exchange(list, "visible_gpus", reply)) return false;
-    const MessageReader all = reply.at("gpus");
-    for (count = 0; count < most_gpus; ++count) {
-        const MessageReader from = all.item(count);
-        if (!from.exists()) break;
-        Gpu& gpu = gpus[count];
-        gpu = {};
-        from.at("index").number(gpu.index);
-        copy_text(from.at("name"), gpu.name);
-        copy_text(from.at("uuid"), gpu.uuid);
-        copy_text(from.at("pci"), gpu.pci);
-        from.at("compute_capability").number(gpu.capability);
-        from.at("memory_bytes").number(gpu.memory_bytes);
-        gpu.nvidia_driver = from.at("nvidia_driver").boolean();
-    }
-    return true;
+    return converse(reason, [&](Conversation& conversation) {
+        MessageReader reply(nullptr, 0);
+        if (!conversation.begin("libcuda") || !conversation.exchange(list, "visible_gpus", reply))
+            return false;
+        const MessageReader all = reply.at("gpus");
+        for (count = 0; count < most_gpus; ++count) {
+            const MessageReader from = all.item(count);
+            if (!from.exists()) break;
+            Gpu& gpu = gpus[count];
+            gpu = {};
+            from.at("index").number(gpu.index);
+            copy_text(from.at("name"), gpu.name);
+            copy_text(from.at("uuid"), gpu.uuid);
+            copy_text(from.at("pci"), gpu.pci);
+            from.at("compute_capability").number(gpu.capability);
+            from.at("memory_bytes").number(gpu.memory_bytes);
+            gpu.nvidia_driver = from.at("nvidia_driver").boolean();
+        }
+        return true;
+    });
 }
 
 bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
-    Conversation conversation(reason);
-    if (!conversation.begin("libcuda")) return false;
-    MessageReader reply(nullptr, 0);
-
     char name[200];
     MessageWriter open;
     begin_request(open, 2, 5, "open_session");
@@ -111,14 +108,18 @@ bool open_session(uint64_t gpu, NewSession& opened, char (&reason)[256]) {
     open.text("unmodified");
     open.boolean(true);
     write_job(open);
-    if (!conversation.exchange(open, "session_opened", reply)) return false;
-    reply.at("memory_limit_bytes").number(opened.memory_limit);
-    int descriptors[3];
-    if (!conversation.take(descriptors, opened.connection)) return false;
-    opened.outbox = descriptors[0];
-    opened.inbox = descriptors[1];
-    opened.lifeline = descriptors[2];
-    return true;
+    return converse(reason, [&](Conversation& conversation) {
+        MessageReader reply(nullptr, 0);
+        if (!conversation.begin("libcuda") || !conversation.exchange(open, "session_opened", reply))
+            return false;
+        reply.at("memory_limit_bytes").number(opened.memory_limit);
+        int descriptors[3];
+        if (!conversation.take(descriptors, opened.connection)) return false;
+        opened.outbox = descriptors[0];
+        opened.inbox = descriptors[1];
+        opened.lifeline = descriptors[2];
+        return true;
+    });
 }
 
 }  // namespace fikit::shim

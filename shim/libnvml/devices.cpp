@@ -49,8 +49,6 @@ void read(const MessageReader& from, Device& device) {
 bool ask_daemon(Devices& devices) {
     char reason[256];
     devices.count = 0;
-    Conversation conversation(reason);
-    if (!conversation.begin("libnvidia-ml")) return false;
     MessageWriter request;
     begin_request(request, 2, 1, "list_visible_gpus");
     request.text("job");
@@ -59,15 +57,18 @@ bool ask_daemon(Devices& devices) {
         request.nothing();
     else
         request.text(job);
-    MessageReader reply(nullptr, 0);
-    if (!conversation.exchange(request, "visible_gpus", reply)) return false;
-    const MessageReader gpus = reply.at("gpus");
-    for (; devices.count < most_devices; ++devices.count) {
-        const MessageReader gpu = gpus.item(devices.count);
-        if (!gpu.exists()) break;
-        read(gpu, devices.device[devices.count]);
-    }
-    return true;
+    return shim::converse(reason, [&](Conversation& conversation) {
+        MessageReader reply(nullptr, 0);
+        if (!conversation.begin("libnvidia-ml") || !conversation.exchange(request, "visible_gpus", reply))
+            return false;
+        const MessageReader gpus = reply.at("gpus");
+        for (devices.count = 0; devices.count < most_devices; ++devices.count) {
+            const MessageReader gpu = gpus.item(devices.count);
+            if (!gpu.exists()) break;
+            read(gpu, devices.device[devices.count]);
+        }
+        return true;
+    });
 }
 
 }  // namespace fikit::nvml

@@ -44,6 +44,16 @@ def test_a_module_s_managed_variable(cuda: Cuda) -> None:
     cuda.cuModuleUnload(module)
 
 
+def test_variables_are_not_freed_by_themselves(cuda: Cuda, fails: Check) -> None:
+    module = cuda.cuModuleLoadData(VARIABLES)
+    for name in (b"shared_counter", b"own_counter"):
+        address = cuda.cuModuleGetGlobal(module, name)[0]
+        fails("INVALID_VALUE", cuda.cuMemFree, address)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"bump"))
+    cuda.cuCtxSynchronize()
+    cuda.cuModuleUnload(module)
+
+
 @pytest.mark.parametrize("name", ["managed-text", "managed-both"])
 def test_a_managed_variable_of_a_fat_binary(cuda: Cuda, name: str) -> None:
     module = cuda.cuModuleLoadData((IMAGES / f"{name}.fatbin").read_bytes())

@@ -131,6 +131,30 @@ def test_a_killed_daemon_ends_no_program(start: Start, daemon: Served) -> None:
     assert last_word(program) == "right"
 
 
+ASKING = """
+import os, sys, time
+sys.path.insert(0, os.environ["PROGRAMS"])
+from calls import done, driver, start
+while not os.path.exists("killed"):
+    time.sleep(0.01)
+start()
+done(driver.cuMemAlloc(4))
+"""
+
+
+def test_a_program_of_a_job_waits_for_a_daemon_that_starts_anew(
+    daemon: Served, client: Client, tmp_path: Path
+) -> None:
+    environment = {**os.environ, **variables(str(daemon.socket), os.environ), "PROGRAMS": str(PROGRAMS)}
+    command = [sys.executable, "-c", ASKING]
+    submit = protocol.Submit(command=command, environment=environment, directory=str(tmp_path))
+    job = client.ask(submit).job.job
+    daemon.stop(signal.SIGKILL)
+    (tmp_path / "killed").touch()
+    daemon.start()
+    assert daemon.client().ask(protocol.Wait(job=job)).job.exit_code == 0
+
+
 @pytest.mark.shares_daemon
 def test_threads_in_calls_get_an_error_when_their_executor_is_killed(
     daemon: Served, build: Callable[..., str]
