@@ -41,8 +41,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxR
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return with_device(device,
                        [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
-                           if (simulated.primary == nullptr || !simulated.primary->alive)
-                               return CUDA_SUCCESS;
+                           if (simulated.primary == nullptr || !simulated.primary->alive) return CUDA_SUCCESS;
                            driver.synchronize(lock, *simulated.primary);
                            driver.destroy_context(*simulated.primary);
                            return CUDA_SUCCESS;

@@ -53,7 +53,8 @@ class Conversation {
     size_t size_ = 0, used_ = 0;
 };
 
-// Whether to ask a daemon again that was lost, after a while: it runs this process's job, so it is being started anew.
+// Whether to ask a daemon again that was lost, after a while: it runs this process's job, so it is being
+// started anew.
 bool may_come_back(int64_t since);
 
 // What `ask` says of a conversation; of another one where the daemon is started anew meanwhile.

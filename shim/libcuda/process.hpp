@@ -51,7 +51,8 @@ class Process {
   public:
     // cuInit. May be called again, also after it failed.
     CUresult initialise();
-    // Neither before cuInit nor in a forked child, nor once handlers at exit run that were there before cuInit.
+    // Neither before cuInit nor in a forked child, nor once handlers at exit run that were there before
+    // cuInit.
     bool usable() const { return load_relaxed(*load_acquire(alive_)) != 0; }
     bool forked() const { return count_ != 0 && !usable(); }
     // What every call is answered with then.
