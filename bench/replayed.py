@@ -17,7 +17,7 @@ from fikitctl.demonstration.workloads import Operation, Workload
 from bench.real import INTERFERENCE
 
 POLICIES: Final = ("fikit", "fifo", "streams", "strict", "exclusive")
-PARTITIONS: Final = {"fikit": (120, 104, 88, 64, 32), "strict": (96,)}
+PARTITIONS: Final = {"fikit": (120, 104, 96, 80, 64, 32), "strict": (96,)}
 """What there is when nothing is said; the others have none."""
 REFERENCE_SECONDS: Final = 2.0
 REFERENCE_ITERATIONS: Final = 40

@@ -33,11 +33,11 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
     partitions: Annotated[
         list[Annotated[float, Meta(gt=0.0, lt=1.0)]],
         Meta(
-            max_length=5,
+            max_length=6,
             description="Shares of the multiprocessors that work can be confined to; "
             "strict uses the largest only, and is at its best with [0.73].",
         ),
-    ] = field(default_factory=lambda: [0.91, 0.79, 0.67, 0.49, 0.25])
+    ] = field(default_factory=lambda: [0.91, 0.79, 0.73, 0.61, 0.49, 0.25])
     high_memory_ms: Annotated[
         float,
         Meta(
