@@ -58,8 +58,7 @@ CUresult issue(const Node& node, uint32_t stream) {
             if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
             if (node.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) return wait_for_event(stream, *event);
             store_release(event->capture, uint64_t{0});
-            return result_of(
-                producer_of(stream).event_record(event->number, stream_number(stream), event->timed()));
+            return record_event(stream, *event);
         }
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
             return issue_values(node.values.begin(), node.values.size(), stream);
