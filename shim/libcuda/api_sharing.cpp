@@ -1,6 +1,7 @@
 // Memory and events of another process (cuIpc). Opened memory is memory of one's own that is mapped, so
 // closing it, or the session's end, is nothing special. An event that processes share is one that a stream of
-// each can record and wait for: to be asked for, it has a stream of its own that waits, also where it was made.
+// each can record and wait for: to be asked for, it has a stream of its own that waits, also where it was
+// made.
 #include <string.h>
 
 #include <new>
@@ -25,8 +26,7 @@ static_assert(sizeof(SharedEvent) <= sizeof(CUipcEventHandle));
 
 CUresult share(Event& event, uint32_t session) {
     if (event.session != 0) return CUDA_SUCCESS;
-    const Status status =
-        event.device->producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, event.asking);
+    const Status status = event.device->producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, event.asking);
     if (status == status::success) event.session = session;
     return result_of(status);
 }

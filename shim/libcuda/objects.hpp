@@ -37,8 +37,8 @@ struct Event {
     uint32_t number = 0;
     unsigned flags = 0;
     Device* device = nullptr;
-    // One that processes share, so that others may record it: whose it is, and a stream of ours that waits for
-    // it when it is asked for.
+    // One that processes share, so that others may record it: whose it is, and a stream of ours that waits
+    // for it when it is asked for.
     uint32_t session = 0, asking = 0;
     bool opened = false;  // it is another process's
     bool asked = false;
