@@ -59,6 +59,21 @@ def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     cuda.cuModuleUnload(module)
 
 
+def printing(cuda: Cuda) -> None:
+    with open(os.environ["IMAGE"], "rb") as file:
+        module = cuda.cuModuleLoadData(file.read())
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"say"), ctypes.c_int(40), block=2)
+    cuda.cuCtxSynchronize()
+
+
+@pytest.mark.parametrize("kind", ["text", "machine"])
+def test_kernels_of_packed_images_print(cuda: Cuda, alone: Alone, kind: str) -> None:
+    if kind == "machine" and cuda.simulated:
+        pytest.skip("machine code does not run")
+    printed = alone(printing, IMAGE=str(IMAGES / f"prints-{kind}.fatbin"))
+    assert printed.splitlines() == ["kernel says 40", "kernel says 41"]
+
+
 class Wrapper(ctypes.Structure):
     """What nvcc puts around a program's fat binary; version 2 names what it was linked from."""
 
