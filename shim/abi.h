@@ -236,7 +236,7 @@ typedef struct {
     fikit_record record; /* EVENT_RECORD, EVENT_WAIT, EVENT_DESTROY */
     uint32_t event;
     uint32_t flags;   /* FIKIT_EVENT_TIMING on EVENT_RECORD */
-    uint32_t session; /* EVENT_WAIT: whose event, of the executor's (session_identity); 0: the own one */
+    uint32_t session; /* whose event, of the executor's (session_identity); 0: the own one */
     uint32_t reserved;
 } fikit_event;
 

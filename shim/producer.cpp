@@ -379,6 +379,16 @@ Status Producer::event_wait(uint32_t event, uint32_t stream) {
     return status::success;
 }
 
+Status Producer::event_record_other(uint32_t session, uint32_t event, uint32_t stream) {
+    fikit_event* record;
+    if (const Status status = begin(FIKIT_OP_EVENT_RECORD, stream, record)) return status;
+    record->event = event;
+    record->flags = 0;
+    record->session = session;
+    finish<Ordered::look>(record->record, false);
+    return status::success;
+}
+
 Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t stream) {
     fikit_event* record;
     if (const Status status = begin(FIKIT_OP_EVENT_WAIT, stream, record)) return status;

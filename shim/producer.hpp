@@ -104,6 +104,7 @@ class Producer {
     Status event_record(uint32_t event, uint32_t stream, bool timing);
     Status event_wait(uint32_t event, uint32_t stream);
     // For an event of another session of the executor's.
+    Status event_record_other(uint32_t session, uint32_t event, uint32_t stream);
     Status event_wait_other(uint32_t session, uint32_t event, uint32_t stream);
     Status event_query(uint32_t event);
     // The step of its latest record.

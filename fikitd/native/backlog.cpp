@@ -69,6 +69,10 @@ uint64_t read_word(const uint8_t* at, bool wide) {
                 : __atomic_load_n(reinterpret_cast<const uint32_t*>(at), __ATOMIC_ACQUIRE);
 }
 
+bool is_own(const Session& session, const fikit_event& event) {
+    return event.session == 0 || event.session == session.serial;
+}
+
 // Has the record to wait for something that is put off? Memory, modules, arrays and graphs do not go before
 // what may use them.
 bool is_held(const Session& session, const Operation& operation) {
@@ -83,7 +87,7 @@ bool is_held(const Session& session, const Operation& operation) {
         case FIKIT_OP_EVENT_WAIT:
         case FIKIT_OP_EVENT_DESTROY: {
             const auto& event = operation.as<fikit_event>();
-            if (event.session == 0 && earlier.to_record[event.event]) return true;
+            if (is_own(session, event) && earlier.to_record[event.event]) return true;
             if (record.op == FIKIT_OP_EVENT_DESTROY) return earlier.to_wait_for[event.event];
             break;
         }
@@ -101,8 +105,9 @@ void Core::put_off(Session& session, const Operation& operation) {
     const fikit_record& record = operation.record();
     all.any = true;
     if (is_of_stream(record.op)) all.add_stream(record.stream, is_blocking(session, record.stream));
-    if (record.op == FIKIT_OP_EVENT_RECORD) all.to_record.set(operation.as<fikit_event>().event);
-    if (record.op == FIKIT_OP_EVENT_WAIT) all.to_wait_for.set(operation.as<fikit_event>().event);
+    if (const auto& event = operation.as<fikit_event>();
+        (record.op == FIKIT_OP_EVENT_RECORD || record.op == FIKIT_OP_EVENT_WAIT) && is_own(session, event))
+        (record.op == FIKIT_OP_EVENT_RECORD ? all.to_record : all.to_wait_for).set(event.event);
     if (record.op == FIKIT_OP_GRAPH) all.to_launch.set(operation.as<fikit_graph>().graph);
 }
 
@@ -110,8 +115,7 @@ void Core::put_off(Session& session, const Operation& operation) {
 bool Core::defer(Session& session) {
     if (!is_held(session, *session.head)) return false;
     put_off(session, *session.head);
-    if (session.head->record().op == FIKIT_OP_EVENT_RECORD)
-        ++session.to_record[session.head->as<fikit_event>().event];
+    count_record(session, *session.head, true);
     session.backlog.emplace_back(*session.head);
     return true;
 }
@@ -126,10 +130,7 @@ bool Core::take_deferred(Session& session) {
             continue;
         }
         std::memcpy(session.head->bytes, operation.bytes, kept.bytes());
-        if (operation.record().op == FIKIT_OP_EVENT_RECORD)
-            if (const auto count = session.to_record.find(operation.as<fikit_event>().event);
-                --count->second == 0)
-                session.to_record.erase(count);
+        count_record(session, operation, false);
         session.backlog.erase(session.backlog.begin() + static_cast<std::ptrdiff_t>(at));
         session.head_ready = true;
         return true;
@@ -316,8 +317,23 @@ bool Core::reads_words(const Session& session) const {
     });
 }
 
+// Whose event it is knows that it will be recorded, maybe by another session.
+void Core::count_record(Session& session, const Operation& operation, bool put_off) const {
+    if (operation.record().op != FIKIT_OP_EVENT_RECORD) return;
+    const auto& event = operation.as<fikit_event>();
+    Session* const of = event.session == 0 ? &session : find(event.session);
+    if (of == nullptr) return;
+    if (put_off) {
+        ++of->to_record[event.event];
+    } else if (const auto count = of->to_record.find(event.event);
+               count != of->to_record.end() && --count->second == 0) {
+        of->to_record.erase(count);
+    }
+}
+
 // The session is over.
 void Core::forget_backlog(Session& session) {
+    for (const KeptOperation& kept : session.backlog) count_record(session, kept.operation(), false);
     session.backlog.clear();
     session.to_record.clear();
     blocked_ -= static_cast<uint32_t>(session.blocked.size());

@@ -265,6 +265,7 @@ class Core {
     bool look_at_word(Session& session, SessionStream& stream, uint32_t handle);
     bool reads_words(const Session& session) const;
     bool will_record(uint32_t session, uint32_t event) const;
+    void count_record(Session& session, const Operation& operation, bool put_off) const;
     void forget_backlog(Session& session);
 
     // complete.cpp
@@ -308,7 +309,7 @@ class Core {
     void release(Session& session);  // on a worker
     void release_arrays(Session& session);
     Session* find(const std::string& id);
-    const Session* find(uint32_t serial) const;
+    Session* find(uint32_t serial) const;
     void adopt(std::unique_ptr<Session>& session);
     struct Channel {
         SharedMemory outbox, inbox;

@@ -197,7 +197,7 @@ Session* Core::find(const std::string& id) {
     return nullptr;
 }
 
-const Session* Core::find(uint32_t serial) const {
+Session* Core::find(uint32_t serial) const {
     for (const auto& session : sessions_)
         if (session->serial == serial && session->state == Session::State::running) return session.get();
     return nullptr;

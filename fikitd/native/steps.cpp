@@ -38,14 +38,15 @@ CUresult Core::issue_fill(Session& session, CUstream stream) {
 
 CUresult Core::issue_event(Session& session, CUstream stream) {
     const auto& record = session.head->as<fikit_event>();
+    Session* const of = record.session == 0 ? &session : find(record.session);
     if (record.record.op == FIKIT_OP_EVENT_WAIT) {
-        const Session* const of = record.session == 0 ? &session : find(record.session);
         if (of == nullptr || record.event >= of->events.size() || !of->events[record.event].recorded)
             return CUDA_SUCCESS;  // waiting for an event never recorded waits for nothing
         return driver_.cuStreamWaitEvent_(stream, of->events[record.event].event, 0);
     }
-    if (record.event >= session.events.size()) session.events.resize(record.event + 1);
-    SessionEvent& event = session.events[record.event];
+    if (of == nullptr) return CUDA_SUCCESS;  // nobody will wait for it
+    if (record.event >= of->events.size()) of->events.resize(record.event + 1);
+    SessionEvent& event = of->events[record.event];
     const bool timing = (record.flags & FIKIT_EVENT_TIMING) != 0;
     if (event.event != nullptr && event.timing != timing) {
         driver_.cuEventDestroy_(event.event);

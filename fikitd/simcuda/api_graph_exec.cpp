@@ -130,7 +130,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
     return with_exec(handle, [&](Driver& driver, GraphExec& exec) -> CUresult {
         const std::shared_ptr<GraphExec> kept = driver.graph_execs.share(handle);
-        retire_graph(driver, *exec.graph);
+        retire_graph(driver, *exec.graph, &exec);
         driver.graph_execs.remove(&exec);
         return CUDA_SUCCESS;
     });

@@ -16,8 +16,10 @@ DECLARATION = re.compile(r"CUresult\s+CUDAAPI\s+(cu[A-Z]\w*)\s*\(([^;]*)\)\s*;")
 RENAME = re.compile(r"#\s*define\s+(cu[A-Z]\w*)\s+(?:__CUDA_API_PT[SD][SZ]?[SZ]?\()?(cu[A-Z]\w*)\)?")
 VARIANT = re.compile(r"#\s*define\s+cu[A-Z]\w*\s+__CUDA_API_(PTDS|PTSZ)\((cu[A-Z]\w*)\)")
 TYPEDEF = re.compile(r"\bPFN_(cu\w+?)_v(\d+)\)\(")
-OTHERS = ("GL", "EGL", "VDPAU")
-"""What has headers of its own: nothing of it is served, but who looks for a name finds it."""
+OTHERS = ("GL", "EGL", "VDPAU", "Profiler")
+"""What has headers of its own: little of it is served, but who looks for a name finds it."""
+FOUND = {"cuProfilerInitialize"}
+"""What no header here declares, and programs link: CUDA 12 took its function away, not its name."""
 SERVED = re.compile(r"^\s*X\((cu[A-Z]\w*),\s*(\d+)\)", re.MULTILINE)
 
 
@@ -39,7 +41,7 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
     symbols = set(declared) | {new for _, new in RENAME.findall(text)} | set(served)
     symbols |= {name + "_" + kind.lower() for kind, name in VARIANT.findall(text)}
     others = "".join(read(header.with_name(f"cuda{other}.h")) for other in OTHERS)
-    symbols |= {name for name, _ in DECLARATION.findall(others)}
+    symbols |= {name for name, _ in DECLARATION.findall(others)} | FOUND
     symbols = {name for name in symbols if "UNSUPPORTED" not in name}
 
     # The versions of one name, in ascending order, are NAME, NAME_v2, NAME_v3 and so on.

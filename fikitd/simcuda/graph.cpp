@@ -164,13 +164,13 @@ std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool regi
     return copy;
 }
 
-void retire_graph(Driver& driver, Graph& graph) {
+void retire_graph(Driver& driver, Graph& graph, const GraphExec* launched) {
     for (const auto& node : graph.nodes) {
-        for (const auto* inner : inner_graphs(node->command)) retire_graph(driver, **inner);
+        for (const auto* inner : inner_graphs(node->command)) retire_graph(driver, **inner, launched);
         driver.nodes.remove(node.get());
     }
     const auto held = std::exchange(graph.user_objects, {});
-    for (const auto& [object, count] : held) release_user_object(driver, *object, count);
+    for (const auto& [object, count] : held) release_user_object(driver, *object, count, launched);
     driver.graphs.remove(&graph);
 }
 
@@ -200,14 +200,17 @@ std::optional<std::vector<GraphNode*>> sorted(const Graph& graph) {
     return order;
 }
 
-void release_user_object(Driver& driver, UserObject& object, unsigned count) {
+void release_user_object(Driver& driver, UserObject& object, unsigned count, const GraphExec* launched) {
     object.references -= std::min(count, object.references);
     if (object.references > 0) return;
     // Its end is told on the driver's own thread, in which no call of the driver may be made.
     auto operation = std::make_shared<Operation>();
     operation->work = HostCall{[destroy = object.destroy, data = object.data] { destroy(data); }};
-    driver.start(*driver.devices.front());
-    driver.devices.front()->engine.submit(operation, {}, driver.clock.now());
+    std::vector<Dependency> after;
+    if (launched != nullptr && launched->last != nullptr) after.push_back({launched->last, false});
+    SimulatedDevice& device = after.empty() ? *driver.devices.front() : driver.device_of(*launched->context);
+    driver.start(device);
+    device.engine.submit(operation, after, driver.clock.now());
     driver.wake();
     driver.user_objects.remove(&object);
 }

@@ -74,14 +74,16 @@ std::shared_ptr<Graph> make_graph(Driver& driver);
 // A copy with nodes of its own. `registered`: callers may name the copy's nodes.
 std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool registered);
 // Lets go of handles and of the references to user objects.
-void retire_graph(Driver& driver, Graph& graph);
+// What it keeps alive is needed until `launched` has run for the last time.
+void retire_graph(Driver& driver, Graph& graph, const GraphExec* launched = nullptr);
 // The node that is a copy of `original`, also in children; null where there is none.
 GraphNode* find_copy(const Graph& graph, std::uint64_t original);
 
 // The nodes, each after those it depends on; nothing where they depend on each other in a circle.
 std::optional<std::vector<GraphNode*>> sorted(const Graph& graph);
 
-void release_user_object(Driver& driver, UserObject& object, unsigned count);
+void release_user_object(Driver& driver, UserObject& object, unsigned count,
+                         const GraphExec* launched = nullptr);
 
 // Memory that a graph's node allocates; null where there is none. What is freed is the address's use:
 // the pages stay the node's. False where the address is of no such memory.

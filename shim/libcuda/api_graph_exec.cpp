@@ -58,8 +58,7 @@ CUresult issue(const Node& node, uint32_t stream) {
             if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
             if (node.type == CU_GRAPH_NODE_TYPE_WAIT_EVENT) return wait_for_event(stream, *event);
             store_release(event->capture, uint64_t{0});
-            return result_of(
-                producer_of(stream).event_record(event->number, stream_number(stream), event->timed()));
+            return record_event(stream, *event);
         }
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
             return issue_values(node.values.begin(), node.values.size(), stream);
@@ -147,19 +146,19 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
             return executable->graph->conditions == nullptr && node.adopt(executable->graph->clone());
         });
     if (const CUresult result = executable->use_memory(); result != CUDA_SUCCESS) return result;
-    executable->launched = true;
-    executable->stream = stream;
     if (executable->changed)
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     Device& device = device_of(stream);
-    if (executable->whole && executable->device == &device)
-        return result_of(device.producer->graph_launch(executable->number, stream_number(stream)));
+    if (executable->whole && executable->device == &device) {
+        const Status status = device.producer->graph_launch(executable->number, stream_number(stream));
+        return status == status::success ? executable->note_launch(stream) : result_of(status);
+    }
     if (!runs_on(*executable, device) || executable->graph->conditions != nullptr)
         return CUDA_ERROR_NOT_SUPPORTED;
     for (const Node* const node : executable->order)
         if (node->enabled)
             if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;
-    return CUDA_SUCCESS;
+    return executable->note_launch(stream);
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {

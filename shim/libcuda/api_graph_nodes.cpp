@@ -45,7 +45,7 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
                                given->sharedMemBytes,
                                function->parameter_bytes,
                                attributes};
-    if (!possible(shape, *function)) return CUDA_ERROR_INVALID_VALUE;
+    if (!possible(shape, *function)) return refusal(shape, *function);
     // What is given may be the node's own.
     List<uint8_t> packed;
     const uint32_t bytes = function->parameter_bytes;

@@ -46,7 +46,7 @@ template <class Pack>
                                               const fikit_attribute* attributes, void** parameters,
                                               void** extra) {
     if (!possible(shape, function)) [[unlikely]]
-        return CUDA_ERROR_INVALID_VALUE;
+        return refusal(shape, function);
     shape.function = function.number;
     shape.parameter_bytes = function.parameter_bytes;
     if (parameters != nullptr || function.parameters == 0) [[likely]]
@@ -73,7 +73,7 @@ template <class Pack>
 CUresult fits(const Function& function, const LaunchShape& shape) {
     int blocks = 0;
     const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
-    if (!possible(shape, function)) return CUDA_ERROR_INVALID_VALUE;
+    if (!possible(shape, function)) return refusal(shape, function);
     const CUresult result =
         occupancy(const_cast<Function*>(&function), static_cast<int>(threads), shape.shared_bytes, 0, blocks);
     if (result != CUDA_SUCCESS) return result;
@@ -139,6 +139,23 @@ void run_callback(void* memory) {
 }
 
 }  // namespace
+
+// Registers are given to whole warps, 256 at a time, and to four warps together. A kernel whose limit is
+// lower than its registers allow has it from its launch bounds.
+CUresult refusal(LaunchShape shape, const Function& function) {
+    constexpr int warp = 32, unit = 256, together = 4;
+    const int most = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
+    const int each = (function.attribute[CU_FUNC_ATTRIBUTE_NUM_REGS] * warp + unit - 1) / unit * unit;
+    const int all =
+        process.device(function.device).attributes.attribute[CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK];
+    if (each == 0 || all / each / together * together * warp > most) return CUDA_ERROR_INVALID_VALUE;
+    // With as many threads as it may have, is there anything else wrong?
+    const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
+    if (threads <= static_cast<uint64_t>(most) || threads > 1024 || shape.block[2] > 64)
+        return CUDA_ERROR_INVALID_VALUE;
+    shape.block[0] = shape.block[1] = shape.block[2] = 1;
+    return possible(shape, function) ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_ERROR_INVALID_VALUE;
+}
 
 CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,
                         unsigned int block_x, unsigned int block_y, unsigned int block_z,

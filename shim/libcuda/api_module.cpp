@@ -35,7 +35,7 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const Wish
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
-    module->prints = names_printf(image.data, image.bytes);
+    module->prints = names_printf(image, major(device));
     JitAnswer<fikit_reply_module_load> answer;
     Reply reply = {&answer, sizeof answer, 0};
     const UsefulParts useful(image, major(device));

@@ -1,12 +1,14 @@
 // Memory and events of another process (cuIpc). Opened memory is memory of one's own that is mapped, so
-// closing it, or the session's end, is nothing special. An event of another session's is one that a stream
-// can wait for: to be asked for, it has a stream of its own that does.
+// closing it, or the session's end, is nothing special. An event that processes share is one that a stream of
+// each can record and wait for: to be asked for, it has a stream of its own that waits, also where it was
+// made.
 #include <string.h>
 
 #include <new>
 
 #include "entry.hpp"
 #include "objects.hpp"
+#include "printed.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
 #include "sharing.hpp"
@@ -21,6 +23,13 @@ struct SharedEvent {
 };
 constexpr uint32_t shared_event_magic = 0x46455653;
 static_assert(sizeof(SharedEvent) <= sizeof(CUipcEventHandle));
+
+CUresult share(Event& event, uint32_t session) {
+    if (event.session != 0) return CUDA_SUCCESS;
+    const Status status = event.device->producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, event.asking);
+    if (status == status::success) event.session = session;
+    return result_of(status);
+}
 
 }  // namespace
 
@@ -69,13 +78,14 @@ CUresult cuIpcCloseMemHandle(CUdeviceptr address) {
 // --- events ---
 
 CUresult cuIpcGetEventHandle(CUipcEventHandle* handle, CUevent event_handle) {
-    const Event* const event = event_of(event_handle);
+    Event* const event = event_of(event_handle);
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (event == nullptr || event->session != 0 || (event->flags & CU_EVENT_INTERPROCESS) == 0 ||
+    if (event == nullptr || event->opened || (event->flags & CU_EVENT_INTERPROCESS) == 0 ||
         event->device != &current_device())
         return CUDA_ERROR_INVALID_HANDLE;
     fikit_reply_session_identity own{};
     if (const CUresult result = identity(current_device(), own); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = share(*event, own.session); result != CUDA_SUCCESS) return result;
     SharedEvent shared = {shared_event_magic, own.session, event->number, event->flags, {}};
     memcpy(shared.executor, own.executor, sizeof shared.executor);
     memset(handle, 0, sizeof *handle);
@@ -97,11 +107,11 @@ CUresult cuIpcOpenEventHandle(CUevent* handle, CUipcEventHandle from) {
     if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     event->device = &current_device();
     event->flags = shared.flags;
-    event->session = shared.session;
+    event->opened = true;
     event->number = shared.number;
-    if (const Status status = current_producer().stream_create(FIKIT_STREAM_NON_BLOCKING, 0, event->asking)) {
+    if (const CUresult result = share(*event, shared.session); result != CUDA_SUCCESS) {
         delete event;
-        return result_of(status);
+        return result;
     }
     *handle = reinterpret_cast<CUevent>(event);
     return CUDA_SUCCESS;
@@ -122,7 +132,16 @@ CUresult query_shared(Event& event) {
 CUresult synchronize_shared(const Event& event) {
     Producer& producer = *event.device->producer;
     const Status status = producer.event_wait_other(event.session, event.number, event.asking);
-    return result_of(status == status::success ? producer.stream_synchronize(event.asking) : status);
+    return synchronised(*event.device,
+                        status == status::success ? producer.stream_synchronize(event.asking) : status);
+}
+
+CUresult record_event(uint32_t stream, Event& event) {
+    Producer& producer = producer_of(stream);
+    const uint32_t number = stream_number(stream);
+    const Status status = event.opened ? producer.event_record_other(event.session, event.number, number)
+                                       : producer.event_record(event.number, number, event.timed());
+    return status == status::success ? finish_record(event) : result_of(status);
 }
 
 CUresult finish_record(const Event& event) {

@@ -217,8 +217,9 @@ CUresult cuEventDestroy_v2(CUevent handle) {
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     Producer& producer = *event->device->producer;
-    const Status status =
-        event->session != 0 ? producer.stream_destroy(event->asking) : producer.event_destroy(event->number);
+    Status status = status::success;
+    if (event->session != 0) status = producer.stream_destroy(event->asking);
+    if (!event->opened && status == status::success) status = producer.event_destroy(event->number);
     event->magic = 0;
     delete event;
     return result_of(status);
@@ -232,7 +233,6 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (event->session != 0) return CUDA_ERROR_NOT_SUPPORTED;  // only its own process records it
     uint32_t name = 0;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
     if (event->device != &device_of(name)) return CUDA_ERROR_INVALID_HANDLE;
@@ -247,9 +247,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     store_release(event->capture, capture);
     if (capture != 0) return CUDA_SUCCESS;
     if (captures.capturing(name)) return captures.forbid(name);
-    const Status status =
-        event->device->producer->event_record(event->number, stream_number(name), event->timed());
-    return status == status::success ? finish_record(*event) : result_of(status);
+    return record_event(name, *event);
 }
 
 // The contexts of a device share its session: all of what is in it counts.
@@ -259,7 +257,7 @@ CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
     if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
     if (event == nullptr || event->device != context->device) return CUDA_ERROR_INVALID_HANDLE;
-    if (event->session != 0) return CUDA_ERROR_NOT_SUPPORTED;  // only its own process records it
+    if (event->opened) return CUDA_ERROR_NOT_SUPPORTED;
     store_release(event->capture, uint64_t{0});
     const Status status = event->device->producer->event_record_everywhere(event->number, event->timed());
     return status == status::success ? finish_record(*event) : result_of(status);

@@ -387,6 +387,7 @@ bool make_room(Node& node, const Function& function) {
 CUresult Executable::arrange() {
     order.clear();
     memory.clear();
+    keeps = graph->keeps_objects();
     const List<Node*> none;
     if (const CUresult result = put_in_order(*graph, none, order); result != CUDA_SUCCESS) return result;
     for (Node* const node : order)
@@ -444,16 +445,6 @@ CUresult Executable::take(Node& node, const Graph& child) {
     node.adopt(copy);
     changed = true;
     return arrange();
-}
-
-void Executable::retire(Graph* old) {
-    if (old == nullptr) return;
-    // Behind the latest launch, where that is still possible.
-    const auto end = [](void* given) { delete static_cast<Graph*>(given); };
-    if (launched && old->keeps_objects() &&
-        producer_of(stream).host_function(stream_number(stream), end, old) == status::success)
-        return;
-    delete old;
 }
 
 bool runs_on(const Executable& executable, const Device& device) {

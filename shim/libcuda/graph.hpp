@@ -181,14 +181,10 @@ struct Executable {
     uint32_t number = 0;       // there; 0: it is not
     bool changed = true;       // since the executor got it
     bool whole = false;        // it can be one operation
-    bool launched = false;
-    uint32_t stream = 0;  // of the latest launch
-    bool alone = false;   // has occupied
+    bool keeps = false;        // objects alive
+    bool alone = false;        // has occupied
 
-    ~Executable() {
-        if (alone) occupy(false);
-        retire(graph);
-    }
+    ~Executable();
     // Memory and conditions are one executable's at a time, as the driver has it. False: another one's.
     bool occupy();
     // Becomes a copy of the graph, whose nodes stand for the same ones as before if there were any.
@@ -197,6 +193,8 @@ struct Executable {
     CUresult take(Node& node, const Graph& child);
     // Hands it to the executor where it can be one operation.
     CUresult send();
+    // Behind a launch: what the graph keeps alive is needed until here.
+    CUresult note_launch(uint32_t stream);
     // Before a launch: what is allocated is in use from here on. INVALID_VALUE: it is still in use.
     CUresult use_memory() const;
 
@@ -205,6 +203,10 @@ struct Executable {
     CUresult arrange();
     // Ends a graph that launches may still use: what it keeps alive outlives these.
     void retire(Graph* graph);
+
+    // Recorded behind the latest launch, whose stream may be gone.
+    Device* launched_on_ = nullptr;
+    uint32_t launched_ = 0;
 };
 
 // Whether all that is bound to a device is bound to this one, so that it can be issued there.

@@ -120,5 +120,7 @@ inline bool possible(const LaunchShape& shape, const Function& function) {
            plane * shape.block[2] <= at_most(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) &&
            shape.shared_bytes <= at_most(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 }
+// Why it does: it asks for what there never is, or for more registers than there are.
+CUresult refusal(LaunchShape shape, const Function& function);
 
 }  // namespace fikit::shim

@@ -37,9 +37,10 @@ struct Event {
     uint32_t number = 0;
     unsigned flags = 0;
     Device* device = nullptr;
-    // One of another process's: its session there, and a stream of ours that waits for it when it is asked
-    // for.
+    // One that processes share, so that others may record it: whose it is, and a stream of ours that waits
+    // for it when it is asked for.
     uint32_t session = 0, asking = 0;
+    bool opened = false;  // it is another process's
     bool asked = false;
     uint64_t capture = 0;       // in which it was recorded last, instead of on the GPU; 0: none
     Node** captured = nullptr;  // what it stands for there

@@ -4,14 +4,42 @@
 #include <string.h>
 
 #include "../producer.hpp"
+#include "unpacked.hpp"
 
 namespace fikit::shim {
 
 bool kernels_print = false;
 
-bool names_printf(const void* image, uint64_t bytes) {
-    constexpr char name[] = "vprintf";  // what it becomes in PTX and in machine code
-    return memmem(image, bytes, name, sizeof name - 1) != nullptr;
+namespace {
+
+// Packed machine code up to so many bytes is looked into: some milliseconds. More is that of large libraries.
+constexpr uint64_t most_unpacked = uint64_t{4} << 20;
+
+bool names_it(const void* text, uint64_t bytes) {
+    constexpr char name[] = "vprintf";  // what printf becomes in PTX and in machine code
+    return memmem(text, bytes, name, sizeof name - 1) != nullptr;
+}
+
+}  // namespace
+
+bool names_printf(const Image& image, int major) {
+    if (names_it(image.data, image.bytes)) return true;
+    if (!fatbin::is_fatbin(image.data, image.bytes)) return false;
+    bool found = false, any_code = false;
+    const auto look = [&](uint16_t kind, uint64_t most) {
+        each_useful(image, major, [&](const fatbin::Entry& entry, const uint8_t*, const uint8_t* content) {
+            if (entry.kind != kind) return true;
+            any_code = any_code || kind == fatbin::kind_machine_code;
+            if (!entry.packed() || entry.expanded_bytes > most) return true;
+            Unpacked unpacked;
+            found = unpacked.open(entry, content) && names_it(unpacked.data(), unpacked.bytes());
+            return !found;
+        });
+    };
+    look(fatbin::kind_machine_code, most_unpacked);
+    // PTX is what the driver takes where it has no machine code; it compiles for longer than this takes.
+    if (!any_code) look(fatbin::kind_ptx, fatbin::expanded_most);
+    return found;
 }
 
 void show_printed(Device& device) {

@@ -1,10 +1,11 @@
 // printf and assert of kernels. Printf: the executor's driver keeps the text until somebody synchronises, so
-// who does asks for it, in a program with a module that prints. (A compressed image does not show that it
-// does; nvcc leaves machine code uncompressed unless told otherwise.)
+// who does asks for it, in a program with a module that prints. (Packed machine code of large libraries is not
+// looked into; nvcc leaves machine code as it is unless told otherwise, and packs PTX.)
 #pragma once
 
 #include "cuda_interface.hpp"
 #include "graph_memory.hpp"
+#include "images.hpp"
 #include "process.hpp"
 #include "sharing.hpp"
 
@@ -13,7 +14,7 @@ namespace fikit::shim {
 // A kernel was asked for of a module that names printf.
 extern bool kernels_print;
 
-bool names_printf(const void* image, uint64_t bytes);
+bool names_printf(const Image& image, int major);
 // Writes what kernels on the device have printed to the program's standard output.
 void show_printed(Device& device);
 // Writes which assertions of kernels failed to the program's standard error, as the driver does.

@@ -54,7 +54,9 @@ inline CUresult wait_for_event(uint32_t stream, const Event& event) {
         return wait_for_other_event(stream, event);
     return result_of(producer_of(stream).event_wait(event.number, stream_number(stream)));
 }
-// Of an event of another session's.
+// Also of an event that another process made.
+CUresult record_event(uint32_t stream, Event& event);
+// Of an event that processes share.
 CUresult query_shared(Event& event);
 CUresult synchronize_shared(const Event& event);
 // After a record: other processes may wait for it from now on.

@@ -4,7 +4,6 @@ GREEN = "green contexts are not served: fikitd itself divides the multiprocessor
 PRIVATE = "kernels reach no registered memory that is no file's"
 HOST_POOLS = "kernels reach a host pool's memory without being let in"
 LIMITS = {
-    "test_driver_shared_events.py::test_another_process_records": "who opened an event only waits for it",
     "test_driver_green.py": GREEN,
     "test_driver_host_pools.py::test_a_kernel_that_is_not_let_into_a_host_pool": HOST_POOLS,
     "test_driver_memory.py::test_registered_memory_is_within_the_gpu_s_reach[private]": PRIVATE,

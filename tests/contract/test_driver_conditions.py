@@ -130,6 +130,27 @@ def test_if_runs_its_body_when_the_condition_holds(words: Words, graph: Any) -> 
     assert words.run(graph, 2**32 - 1)[:3] == [0, 0, 100]
 
 
+def test_each_launch_decides_anew(cuda: Cuda, words: Words, graph: Any) -> None:
+    handle = words.condition(graph)
+    first = words.kernel(graph, [], "say", handle, words.place, 0)
+    _, then, otherwise = words.node(graph, [first], handle, "IF", 2)
+    words.kernel(then, [], "add", words.place + 4, 10)
+    words.kernel(otherwise, [], "add", words.place + 8, 20)
+    exec_ = cuda.cuGraphInstantiate(graph, 0)
+    words.set(0)
+    for value in (0, 1, 0, 1):
+        cuda.cuMemsetD32(words.place, value, 1)
+        cuda.cuGraphLaunch(exec_, 0)
+        cuda.cuCtxSynchronize()
+    assert words.get()[:3] == [1, 20, 40]
+    for value in (1, 1, 0):  # the host goes on
+        cuda.cuMemsetD32Async(words.place, value, 1, 0)
+        cuda.cuGraphLaunch(exec_, 0)
+    cuda.cuCtxSynchronize()
+    assert words.get()[:3] == [0, 40, 60]
+    cuda.cuGraphExecDestroy(exec_)
+
+
 def test_else_is_the_second_body(words: Words, graph: Any) -> None:
     handle = words.condition(graph)
     first = words.kernel(graph, [], "say", handle, words.place, 1)

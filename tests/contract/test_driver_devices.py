@@ -108,6 +108,12 @@ def test_entry_points_by_version_and_kind_of_stream(cuda: Cuda) -> None:
     assert own[1] not in (0, plain[1])
 
 
+def test_what_cuda_12_took_away_is_still_found(cuda: Cuda) -> None:
+    # Programs link it; the documentation says what it returns.
+    initialise = ctypes.CDLL("libcuda.so.1").cuProfilerInitialize
+    assert cuda.errors(initialise(b"settings", b"output", 0)) == cuda.errors.CUDA_ERROR_NOT_SUPPORTED
+
+
 def test_primary_context_is_one(cuda: Cuda) -> None:
     again = cuda.cuDevicePrimaryCtxRetain(cuda.device)
     assert int(again) == int(cuda.context)

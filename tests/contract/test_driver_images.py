@@ -2,6 +2,7 @@
 
 import ctypes
 import functools
+import os
 import struct
 from pathlib import Path
 
@@ -57,6 +58,21 @@ def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"count"), place)
     assert cuda.read(place)[0] == 1
     cuda.cuModuleUnload(module)
+
+
+def printing(cuda: Cuda) -> None:
+    with open(os.environ["IMAGE"], "rb") as file:
+        module = cuda.cuModuleLoadData(file.read())
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"say"), ctypes.c_int(40), block=2)
+    cuda.cuCtxSynchronize()
+
+
+@pytest.mark.parametrize("kind", ["text", "machine"])
+def test_kernels_of_packed_images_print(cuda: Cuda, alone: Alone, kind: str) -> None:
+    if kind == "machine" and cuda.simulated:
+        pytest.skip("machine code does not run")
+    printed = alone(printing, IMAGE=str(IMAGES / f"prints-{kind}.fatbin"))
+    assert printed.splitlines() == ["kernel says 40", "kernel says 41"]
 
 
 class Wrapper(ctypes.Structure):

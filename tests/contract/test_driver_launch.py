@@ -74,6 +74,27 @@ def test_launch_bounds_of_a_kernel(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.launch, "small", ctypes.c_uint32(0), block=65)
 
 
+def test_more_threads_than_there_are_registers_for(cuda: Cuda, fails: Check) -> None:
+    words = range(160)  # all of them are read before one is written
+    loads = "".join(f"ld.volatile.global.u32 %r{i}, [%place+{4 * i}];\n" for i in words)
+    stores = "".join(f"st.volatile.global.u32 [%place+{4 * i}], %r{159 - i};\n" for i in words)
+    head = ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry turn(.param .u64 place)"
+    body = f".reg .b32 %r<160>;\n.reg .b64 %place;\nld.param.u64 %place, [place];\n{loads}{stores}ret;"
+    module = cuda.cuModuleLoadData(f"{head} {{ {body} }}\0".encode())
+    function = cuda.cuModuleGetFunction(module, b"turn")
+    place = cuda.device_words(160)
+    attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK
+    most = cuda.cuFuncGetAttribute(attribute, function)
+    assert 256 <= most <= 384
+    cuda.launch_function(function, place, block=most)
+    for block in (most + 128, 1024):
+        fails("LAUNCH_OUT_OF_RESOURCES", cuda.launch_function, function, place, block=block)
+    fails("INVALID_VALUE", cuda.launch_function, function, place, block=1025)
+    fails("INVALID_VALUE", cuda.launch_function, function, place, block=1024, shared=300 << 10)
+    cuda.cuCtxSynchronize()
+    cuda.cuModuleUnload(module)
+
+
 def test_shared_memory_has_to_be_allowed(cuda: Cuda, fails: Check) -> None:
     attribute = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
     module = cuda.cuModuleLoadData(KERNELS)

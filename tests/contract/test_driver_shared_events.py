@@ -85,6 +85,55 @@ def test_another_process_records(cuda: Cuda, alone: Alone, event: object) -> Non
     cuda.cuEventDestroy(event)
 
 
+def record_late(cuda: Cuda) -> None:
+    handle = cuda.CUipcEventHandle()
+    ctypes.memmove(handle.getPtr(), bytes.fromhex(os.environ["HANDLE"]), 64)
+    event = cuda.cuIpcOpenEventHandle(handle)
+    stream, (address, words) = cuda.stream(), cuda.pinned_words()
+    cuda.cuStreamWaitValue32(stream, address, 1, 0)
+    cuda.cuEventRecord(event, stream)
+    os.write(int(os.environ["RECORDED"]), b"1")
+    os.read(int(os.environ["GO"]), 1)
+    words[0] = 1
+    cuda.cuStreamSynchronize(stream)
+    print(cuda.result("cuEventQuery", event))
+    cuda.cuEventDestroy(event)
+
+
+def test_the_maker_waits_for_another_process(cuda: Cuda, alone: Alone, event: object) -> None:
+    stream, words = cuda.stream(), cuda.device_words()
+    cuda.cuEventRecord(event, stream)  # before the event is shared
+    handle = named(cuda, event)
+    assert named(cuda, event) == handle
+    recorded, tell_recorded = os.pipe()
+    go, tell_go = os.pipe()
+    printed: list[str] = []
+
+    def run() -> None:
+        ends = {"RECORDED": str(tell_recorded), "GO": str(go)}
+        printed.append(
+            alone(record_late, keep=[tell_recorded, go], beside=True, HANDLE=handle, **ends).strip()
+        )
+
+    other = threading.Thread(target=run)
+    other.start()
+    os.read(recorded, 1)
+    assert cuda.result("cuEventQuery", event) == "ERROR_NOT_READY"
+    cuda.cuStreamWaitEvent(stream, event, 0)
+    cuda.cuMemsetD32Async(words, 5, 1, stream)
+    assert cuda.result("cuStreamQuery", stream) == "ERROR_NOT_READY"
+    os.write(tell_go, b"1")
+    cuda.cuEventSynchronize(event)
+    cuda.cuStreamSynchronize(stream)
+    other.join()
+    assert printed == ["SUCCESS"]
+    assert cuda.read(words)[0] == 5
+    assert cuda.result("cuEventQuery", event) == "SUCCESS"
+    cuda.cuEventDestroy(event)
+    for descriptor in (recorded, tell_recorded, go, tell_go):
+        os.close(descriptor)
+
+
 def test_what_is_no_shared_event(cuda: Cuda, fails: Check) -> None:
     fails("INVALID_VALUE", cuda.cuEventCreate, cuda.CUevent_flags.CU_EVENT_INTERPROCESS.value)
     ordinary = cuda.cuEventCreate(0)

@@ -135,6 +135,65 @@ void a_session_waits_for_another_s_event() {
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
 }
 
+// Also where the record is put off, behind a word that the recording stream waits for.
+void a_session_records_another_s_event() {
+    Rig rig(hand_turned(), 2);
+    Tenant tenant = rig.ready("a"), other = rig.ready("b");
+    fikit_reply_session_identity who{};
+    CHECK_EQUAL(ask(rig, tenant, fikit_call_session_identity, fikit_request_session_identity{}, who), 0);
+    uint32_t handle = 0, event = 0, own = 0, waiting = 0;
+    HostBuffer buffer{};
+    rig.while_turning([&] { CHECK_EQUAL(other->host_allocate(4096, handle, buffer), 0); });
+    CHECK_EQUAL(tenant->event_create(event), 0);
+    CHECK_EQUAL(other->event_create(own), 0);
+    CHECK_EQUAL(own, event);  // so they have the same number
+    const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
+    CHECK_EQUAL(other->values(0, &wait, 1), 0);
+    CHECK_EQUAL(other->event_record_other(who.session, event, 0), 0);
+    rig.settle();
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, waiting), 0);
+    CHECK_EQUAL(tenant->event_wait_other(who.session, event, waiting), 0);
+    launch(tenant, waiting);
+    rig.settle();
+    CHECK_EQUAL(tenant->stream_query(waiting), status::not_ready);
+    // What is the other's own is not held up by it.
+    uint32_t apart = 0;
+    CHECK_EQUAL(other->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, apart), 0);
+    CHECK_EQUAL(other->event_record(own, apart, false), 0);
+    CHECK_EQUAL(other->event_wait(own, apart), 0);
+    rig.while_turning([&] { CHECK_EQUAL(other->stream_synchronize(apart), 0); });
+    __atomic_store_n(reinterpret_cast<uint64_t*>(buffer.address), 1, __ATOMIC_RELEASE);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
+    CHECK_EQUAL(other->event_record_other(who.session + 77, event, 0), 0);  // nobody's
+    rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
+}
+
+// Nobody waits for what a session that is over would have recorded.
+void a_record_of_a_session_that_ends_is_waited_for_no_longer() {
+    Rig rig(hand_turned(), 2);
+    Tenant tenant = rig.ready("a");
+    fikit_reply_session_identity who{};
+    CHECK_EQUAL(ask(rig, tenant, fikit_call_session_identity, fikit_request_session_identity{}, who), 0);
+    uint32_t handle = 0, event = 0, waiting = 0;
+    HostBuffer buffer{};
+    CHECK_EQUAL(tenant->event_create(event), 0);
+    {
+        Tenant other = rig.ready("b");
+        rig.while_turning([&] { CHECK_EQUAL(other->host_allocate(4096, handle, buffer), 0); });
+        const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
+        CHECK_EQUAL(other->values(0, &wait, 1), 0);
+        CHECK_EQUAL(other->event_record_other(who.session, event, 0), 0);
+        rig.settle();
+        CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, waiting), 0);
+        CHECK_EQUAL(tenant->event_wait_other(who.session, event, waiting), 0);
+        launch(tenant, waiting);
+        rig.settle();
+        CHECK_EQUAL(tenant->stream_query(waiting), status::not_ready);
+        rig.while_turning([&] { rig.core().end("b", 0, "over"); });
+    }
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -143,6 +202,8 @@ int main(int count, char** arguments) {
         CASE(what_is_shared_is_charged_and_stays_within_the_executor),
         CASE(freed_memory_that_is_shared_is_not_used_again),
         CASE(a_session_waits_for_another_s_event),
+        CASE(a_session_records_another_s_event),
+        CASE(a_record_of_a_session_that_ends_is_waited_for_no_longer),
     };
     return run_cases(cases, count, arguments);
 }
