@@ -12,8 +12,9 @@ bool kernels_print = false;
 
 namespace {
 
-// Packed machine code up to so many bytes is looked into: some milliseconds. More is that of large libraries.
-constexpr uint64_t most_unpacked = uint64_t{4} << 20;
+// Packed machine code up to so many bytes is looked into, for a millisecond or two; more is that of large
+// libraries, of which programs load dozens when they start.
+constexpr uint64_t most_unpacked = uint64_t{1} << 20;
 
 bool names_it(const void* text, uint64_t bytes) {
     constexpr char name[] = "vprintf";  // what printf becomes in PTX and in machine code
