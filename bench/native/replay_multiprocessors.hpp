@@ -63,22 +63,26 @@ class Multiprocessors {
 
   private:
     static constexpr unsigned most = sim::model::sm_count;
-    struct Resident {
-        uint16_t wave = 0;
-        uint16_t blocks = 0;  // on each SM of the group
-    };
-    struct Residents {
-        unsigned size = 0;
-        std::array<Resident, sim::model::blocks_per_sm> items;
+    // What a group has of waves that are numbered one after the other: blocks on each of its SMs. A row of
+    // these is copied in a few instructions, and no search finds a wave in it.
+    static constexpr unsigned chunk = 64;
+    using Chunk = std::array<uint8_t, chunk>;
+    struct Room {  // what a group has for the blocks in hand
+        unsigned group = 0;
+        unsigned sms = 0, blocks = 1;  // so many SMs, so many blocks on each
     };
 
     static unsigned sum(uint64_t counts) {
         return static_cast<unsigned>(counts * 0x0101'0101'0101'0101u >> 56);
     }
-    static uint64_t bit(uint16_t wave) { return uint64_t{1} << (wave % 64); }
     static uint64_t first_of(uint64_t counts, unsigned number);
+    uint8_t& blocks(unsigned group, uint16_t wave) {
+        return rows_[group * chunks_ + wave / chunk][wave % chunk];
+    }
+    void widen(uint16_t wave);
+    void copy(unsigned from, unsigned to);
     unsigned part(unsigned group, uint64_t counts);
-    void put(unsigned group, const Wave& wave, const Resources& block, unsigned blocks);
+    void put(unsigned group, const Wave& wave, const Resources& block, unsigned times);
     void remove(unsigned group);
 
     std::array<uint64_t, most + 1> below_{};  // by a border: all bits of the areas below it
@@ -86,10 +90,11 @@ class Multiprocessors {
     // By group.
     std::array<uint64_t, most> counts_{};  // SMs, a byte for each area
     std::array<uint64_t, most> marks_{};   // the sum over the blocks on an SM: equal where these are
-    std::array<uint64_t, most> waves_{};   // those on it may be, a bit for each number modulo 64
     std::array<Resources, most> free_{};
-    std::array<Residents, most> residents_{};
-    std::array<uint8_t, most> rooms_{}, eligible_{};  // place()'s own
+    unsigned chunks_ = 1;  // in each group's row
+    std::vector<Chunk> rows_ = std::vector<Chunk>(most);
+    std::array<Room, most> rooms_{};       // place()'s own
+    std::array<unsigned, most> holders_{};  // release()'s own
 };
 
 }  // namespace fikit::replay
