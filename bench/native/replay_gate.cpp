@@ -328,7 +328,7 @@ void Gate::run(Result& result) {
             gpu_.forget_use();
         }
         completions.clear();
-        gpu_.step(completions);
+        gpu_.advance(std::min({mine, end_ - 1, warm ? Gpu::never : settings_.warmup - 1}), completions);
         for (const Completion& completion : completions) complete(completion);
         if (!completions.empty()) mine = due();
     }

@@ -86,7 +86,7 @@ void Gpu::step(std::vector<Completion>& completions) {
     const Nanoseconds time = next();
     // All of one instant first, then the blocks: a kernel of higher priority that becomes ready in the
     // instant in which room is freed gets it.
-    while (more_at(time)) {
+    do {
         const Event event = events_.top();
         events_.pop();
         ++steps_;
@@ -102,7 +102,7 @@ void Gpu::step(std::vector<Completion>& completions) {
                 end_engine(index, time, completions);
                 break;
         }
-    }
+    } while (more_at(time));
     if (place_due_) place_all(time);
 }
 
@@ -128,7 +128,7 @@ void Gpu::begin(uint16_t number, Nanoseconds time) {
     stream.pending = shape.blocks;
     stream.resident = 0;
     stream.order = ++orders_;
-    stop_ahead(time);
+    if (ahead_ >= 0) stop_ahead(time);
     if (shape.pressure > 0) press(number, 1, time);
     claim(number);
 }
@@ -149,7 +149,10 @@ void Gpu::claim(uint16_t number) {
         const Stream &one = streams_[left], &other = streams_[right];
         return one.priority != other.priority ? one.priority < other.priority : one.order < other.order;
     };
-    pending_.insert(std::upper_bound(pending_.begin(), pending_.end(), number, before), number);
+    size_t at = pending_.size();
+    pending_.push_back(number);
+    for (; at > 0 && before(number, pending_[at - 1]); --at) pending_[at] = pending_[at - 1];
+    pending_[at] = number;
     place_due_ = true;
 }
 
@@ -166,8 +169,8 @@ void Gpu::start_copy(unsigned number, Nanoseconds time) {
 }
 
 // Sets when the blocks of a wave, just placed, end. A kernel that has its SMs to itself is left to it until
-// something else happens: one event for many waves.
-void Gpu::start_wave(uint16_t number, Nanoseconds time) {
+// something else happens: one event for many waves. `first`: its kernel is first in line.
+inline void Gpu::start_wave(uint16_t number, Nanoseconds time, bool first) {
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
     Nanoseconds length = stream.current.shape->duration + wave.deepest * difference_.block_launch;
@@ -187,7 +190,7 @@ void Gpu::start_wave(uint16_t number, Nanoseconds time) {
     wave.began = time;
     wave.each = length;
     wave.ahead = 0;
-    if (ahead_ < 0 && !sensitive && pending_.front() == wave.stream && stream.resident == wave.blocks) {
+    if (ahead_ < 0 && !sensitive && first && stream.resident == wave.blocks) {
         wave.ahead = stream.pending / wave.blocks;
         stream.pending -= wave.ahead * wave.blocks;
         if (wave.ahead > 0) ahead_ = number;
@@ -197,7 +200,6 @@ void Gpu::start_wave(uint16_t number, Nanoseconds time) {
 }
 
 void Gpu::stop_ahead(Nanoseconds time) {
-    if (ahead_ < 0) return;
     const auto number = static_cast<uint16_t>(std::exchange(ahead_, -1));
     Wave& wave = waves_[number];
     const auto over = static_cast<uint32_t>(std::max<Nanoseconds>(0, time - wave.began - 1) / wave.each);
@@ -235,7 +237,7 @@ void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
 void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
     if (ahead_ == number)
         ahead_ = -1;
-    else
+    else if (ahead_ >= 0)
         stop_ahead(time);
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
@@ -243,7 +245,7 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
     // What is first in line gets back exactly what it held, unless something else happens in this instant.
     if (stream.pending >= wave.blocks && pending_.front() == wave.stream && !place_due_ && !more_at(time)) {
         stream.pending -= wave.blocks;
-        start_wave(number, time);
+        start_wave(number, time, true);
         if (stream.pending == 0) {
             pending_.erase(pending_.begin());
             place_due_ = ahead_ != number && !pending_.empty();
@@ -264,7 +266,8 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
 void Gpu::place_all(Nanoseconds time) {
     place_due_ = false;
     uint16_t closed = 0;  // so many SMs, from the first, belong to a kernel further ahead
-    for (size_t at = 0; at < pending_.size() && closed < model::sm_count;) {
+    size_t at = 0, kept = 0;  // of those before `at` so many still have blocks to place
+    for (; at < pending_.size() && closed < model::sm_count; ++at) {
         const uint16_t number = pending_[at];
         Stream& stream = streams_[number];
         const Shape& shape = *stream.current.shape;
@@ -286,14 +289,14 @@ void Gpu::place_all(Nanoseconds time) {
             wave.deepest = placed.deepest;
             stream.pending -= placed.blocks;
             stream.resident += placed.blocks;
-            start_wave(index, time);
+            start_wave(index, time, kept == 0);
         }
         if (stream.pending > 0 || ahead_ == index) closed = std::max(closed, stream.current.multiprocessors);
-        if (stream.pending > 0)
-            ++at;
-        else
-            pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(at));
+        pending_[kept] = number;
+        kept += stream.pending > 0;
     }
+    while (at < pending_.size()) pending_[kept++] = pending_[at++];
+    pending_.resize(kept);
 }
 
 }  // namespace fikit::replay

@@ -156,14 +156,18 @@ void Multiprocessors::release(const Wave& wave, const Resources& block) {
     for (unsigned at = 0; at < found; ++at) {
         const unsigned group = holders_[at];
         const unsigned times = std::exchange(blocks(group, wave.number), uint8_t{0});
-        free_[group].give(block, times);
-        const uint64_t marks = marks_[group] -= wave.mark * times;
-        unsigned same = group;  // the first one that is equal: a border may have left several
-        for (unsigned other = size_; other-- > 0;)
-            same ^= (same ^ other) & all((other != group) & (marks_[other] == marks));
-        if (same == group) continue;
-        counts_[same] += counts_[group];
-        remove(group);
+        const uint64_t marks = marks_[group] - wave.mark * times;
+        // The first group that is equal: a border may have left several. It is not this one, whose marks are
+        // still those from before.
+        unsigned same = none;
+        for (unsigned other = size_; other-- > 0;) same = marks_[other] == marks ? other : same;
+        if (same == none) {
+            free_[group].give(block, times);
+            marks_[group] = marks;
+        } else {
+            counts_[same] += counts_[group];
+            remove(group);
+        }
     }
 }
 

@@ -62,7 +62,7 @@ class Multiprocessors {
     unsigned groups() const { return size_; }
 
   private:
-    static constexpr unsigned most = sim::model::sm_count;
+    static constexpr unsigned most = sim::model::sm_count, none = most;
     // What a group has of waves that are numbered one after the other: blocks on each of its SMs. A row of
     // these is copied in a few instructions, and no search finds a wave in it.
     static constexpr unsigned chunk = 64;

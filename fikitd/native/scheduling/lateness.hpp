@@ -76,7 +76,7 @@ struct Fikit::Course {
         if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
     }
 
-    void launch(const Sequence::Launch& next, Nanoseconds at) {
+    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
         alone = std::max(at, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
