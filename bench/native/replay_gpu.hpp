@@ -59,9 +59,11 @@ class Ring {
     Item& front() { return (*this)[0]; }
     Item& operator[](size_t at) { return items_[(head_ + at) & (items_.size() - 1)]; }
     void pop() { ++head_; }
-    void push(const Item& item) {
+    void push(const Item& item) { add() = item; }
+    // A new last one, to be filled in: whatever was there before.
+    Item& add() {
         if (tail_ - head_ == items_.size()) grow();
-        items_[tail_++ & (items_.size() - 1)] = item;
+        return items_[tail_++ & (items_.size() - 1)];
     }
 
   private:
