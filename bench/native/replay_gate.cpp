@@ -91,7 +91,7 @@ void Gate::begin(Session& session, Nanoseconds at) {
 }
 
 // Sets when the tenant's next record is in its ring; whatever that depends on has changed.
-void Gate::look_ahead(Session& session) const {
+inline void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
     if (all_launched(session))
         session.head_at = session.awaited ? Gpu::never : session.enqueued_at + enqueue;
@@ -102,7 +102,7 @@ void Gate::look_ahead(Session& session) const {
             std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
 }
 
-void Gate::describe(const Session& session, Work& work) const {
+inline void Gate::describe(const Session& session, Work& work) const {
     const Operation& operation = session.program->operations[session.next];
     const KernelEntry* kernel = session.kernels[session.next];
     work = kernel != nullptr ? kernel->work : Work{};
@@ -120,7 +120,7 @@ void Gate::describe(const Session& session, Work& work) const {
     work.gated = !session.high;
 }
 
-Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
+inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     const Operation& operation = session.program->operations[session.next];
     Stream& stream = session.streams[operation.stream];
     Step& step = stream.steps.add();
@@ -157,7 +157,7 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
 }
 
 // A stream that has a mark under way gets the next when that is seen, unless it is forced.
-Nanoseconds Gate::mark(Session& session, bool force) {
+inline Nanoseconds Gate::mark(Session& session, bool force) {
     Nanoseconds cost = 0;
     bool left = false;
     for (Stream& stream : session.streams) {
@@ -191,14 +191,14 @@ Nanoseconds Gate::synchronise(Session& session) {
 }
 
 // When what has no mark yet gets one: with nothing more to issue, unless more of it may be in flight.
-Nanoseconds Gate::mark_due(const Session& session) const {
+inline Nanoseconds Gate::mark_due(const Session& session) const {
     if (session.held) return Gpu::never;
     const bool often = !session.high && policy_->in_flight(session.last_issue) <= settings_.bounds.in_flight;
     return often ? 0 : session.last_issue + mark_delay;
 }
 
 // When the dispatch thread has something to do next.
-Nanoseconds Gate::due() const {
+inline Nanoseconds Gate::due() const {
     if (waiting_ > 0 && !asked_) return free_at_;
     Nanoseconds at = notices_.empty() ? Gpu::never : notices_.top().at;
     if (waiting_ > 0) at = std::min(at, again_at_);
@@ -210,7 +210,7 @@ Nanoseconds Gate::due() const {
 }
 
 // One thing that is due, and how long it takes: what a turn of the loop does first, first.
-Nanoseconds Gate::serve(Nanoseconds now) {
+inline Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (!session.high || session.head_at > now) continue;
         if (!all_launched(session)) return issue(session, now, 0);
@@ -242,7 +242,7 @@ Nanoseconds Gate::serve(Nanoseconds now) {
     return gate(now);
 }
 
-Nanoseconds Gate::gate(Nanoseconds now) {
+inline Nanoseconds Gate::gate(Nanoseconds now) {
     if (waiting_ > 0 && (!asked_ || again_at_ <= now)) {
         const Decision decision = policy_->decide(now);
         if (decision.verdict != scheduling::Verdict::wait) {
@@ -264,7 +264,7 @@ Nanoseconds Gate::gate(Nanoseconds now) {
     return look;
 }
 
-void Gate::observe(const Notice& notice) {
+inline void Gate::observe(const Notice& notice) {
     Session& session = sessions_[notice.session];
     Stream& stream = session.streams[notice.stream];
     const uint32_t count = stream.marks.front();
@@ -287,7 +287,7 @@ void Gate::observe(const Notice& notice) {
     asked_ = session.held = false;
 }
 
-void Gate::complete(const Completion& completion) {
+inline void Gate::complete(const Completion& completion) {
     const auto [number, place] = owner_[completion.stream];
     Session& session = sessions_[number];
     Stream& stream = session.streams[place];

@@ -65,7 +65,7 @@ void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
 }
 
 // Settles what was used of the idle time, then `change`s the number of streams at work.
-void Gpu::account(const Stream& stream, int change, Nanoseconds time) {
+inline void Gpu::account(const Stream& stream, int change, Nanoseconds time) {
     if (stream.current.multiprocessors != model::sm_count) confined_ += static_cast<unsigned>(change);
     if (at_work_[1] == 0) {
         use_.idle += time - use_until_;
@@ -75,7 +75,7 @@ void Gpu::account(const Stream& stream, int change, Nanoseconds time) {
     at_work_[stream.high ? 1 : 0] += static_cast<unsigned>(change);
 }
 
-void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>& completions) {
+inline void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>& completions) {
     Stream& stream = streams_[number];
     completions.push_back({number, stream.current.tag, stream.started, at});
     stream.free_at = at;
@@ -106,7 +106,7 @@ void Gpu::step(std::vector<Completion>& completions) {
     if (place_due_) place_all(time);
 }
 
-void Gpu::begin(uint16_t number, Nanoseconds time) {
+inline void Gpu::begin(uint16_t number, Nanoseconds time) {
     Stream& stream = streams_[number];
     const Shape& shape = *stream.current.shape;
     account(stream, 1, time);
@@ -133,7 +133,7 @@ void Gpu::begin(uint16_t number, Nanoseconds time) {
     claim(number);
 }
 
-void Gpu::end_engine(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+inline void Gpu::end_engine(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
     const Shape::Unit unit = streams_[number].current.shape->unit;
     if (unit != Shape::Unit::mark) account(streams_[number], -1, time);
     finish(number, time, completions);
@@ -144,7 +144,7 @@ void Gpu::end_engine(uint16_t number, Nanoseconds time, std::vector<Completion>&
 }
 
 // Puts a stream's kernel where it belongs among those that have blocks to place.
-void Gpu::claim(uint16_t number) {
+inline void Gpu::claim(uint16_t number) {
     const auto before = [this](uint16_t left, uint16_t right) {
         const Stream &one = streams_[left], &other = streams_[right];
         return one.priority != other.priority ? one.priority < other.priority : one.order < other.order;
@@ -157,7 +157,7 @@ void Gpu::claim(uint16_t number) {
 }
 
 // The most urgent copy goes first; one under way is not interrupted.
-void Gpu::start_copy(unsigned number, Nanoseconds time) {
+inline void Gpu::start_copy(unsigned number, Nanoseconds time) {
     CopyEngine& engine = engines_[number];
     if (engine.running >= 0 || engine.waiting.empty()) return;
     const auto best = std::min_element(
@@ -234,7 +234,7 @@ void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
     }
 }
 
-void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+inline void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
     if (ahead_ == number)
         ahead_ = -1;
     else if (ahead_ >= 0)
@@ -263,7 +263,7 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
     finish(wave.stream, time + model::kernel_end, completions);
 }
 
-void Gpu::place_all(Nanoseconds time) {
+inline void Gpu::place_all(Nanoseconds time) {
     place_due_ = false;
     uint16_t closed = 0;  // so many SMs, from the first, belong to a kernel further ahead
     size_t at = 0, kept = 0;  // of those before `at` so many still have blocks to place
