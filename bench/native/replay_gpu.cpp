@@ -280,8 +280,8 @@ inline void Gpu::place_all(Nanoseconds time) {
         Wave& wave = waves_[index];
         wave.mark = random_.next();
         const Multiprocessors::Placed placed =
-            multiprocessors_.place({index, wave.mark}, shape.block, shape.per_sm, closed,
-                                   stream.current.multiprocessors, stream.pending);
+            multiprocessors_.place({index, wave.mark}, shape.block, closed, stream.current.multiprocessors,
+                                   stream.pending);
         if (placed.blocks > 0) {
             free_waves_.pop_back();
             wave.stream = number;

@@ -17,22 +17,13 @@ unsigned all(bool condition) { return -static_cast<unsigned>(condition); }
 
 }  // namespace
 
-unsigned Resources::room(const Resources& block, unsigned most) const {
-    static_assert(sim::model::blocks_per_sm < 64);
-    unsigned found = 0;
-    for (unsigned more = 32; more > 0; more /= 2) {
-        const unsigned next = found + more;
-        found += more & all((next <= most) & holds(block.lanes_ * next));
-    }
-    return found;
-}
-
 Multiprocessors::Multiprocessors(std::vector<uint16_t> partitions) {
     partitions.push_back(model::sm_count);
     std::sort(partitions.begin(), partitions.end());
     partitions.erase(std::unique(partitions.begin(), partitions.end()), partitions.end());
     if (partitions.front() == 0 || partitions.back() > model::sm_count || partitions.size() > areas)
         throw std::invalid_argument("there are up to 7 partitions, each of fewer SMs than all");
+    areas_ = static_cast<unsigned>(partitions.size());
     uint16_t from = 0;
     for (unsigned area = 0; area < partitions.size(); from = partitions[area++]) {
         counts_[0] |= static_cast<uint64_t>(partitions[area] - from) << (8 * area);
@@ -42,12 +33,12 @@ Multiprocessors::Multiprocessors(std::vector<uint16_t> partitions) {
 }
 
 // The first so many SMs of those counted.
-uint64_t Multiprocessors::first_of(uint64_t counts, unsigned number) {
+uint64_t Multiprocessors::first_of(uint64_t counts, unsigned number) const {
     uint64_t chosen = 0;
-    for (unsigned area = 0; number > 0; ++area) {
-        const auto taken = std::min<uint64_t>(number, counts >> (8 * area) & 0xff);
-        chosen |= taken << (8 * area);
-        number -= static_cast<unsigned>(taken);
+    for (unsigned shift = 0; shift < 8 * areas_; shift += 8) {
+        const auto taken = std::min(number, static_cast<unsigned>(counts >> shift & 0xff));
+        chosen |= uint64_t{taken} << shift;
+        number -= taken;
     }
     return chosen;
 }
@@ -84,8 +75,8 @@ void Multiprocessors::put(unsigned group, const Wave& wave, const Resources& blo
     blocks(group, wave.number) = static_cast<uint8_t>(times);
 }
 
-Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources& block, unsigned per_sm,
-                                               uint16_t from, uint16_t to, uint32_t pending) {
+Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources& block, uint16_t from,
+                                               uint16_t to, uint32_t pending) {
     const uint64_t allowed = below_[to] & ~below_[from];
     unsigned found = 0;
     uint32_t total = 0;
@@ -103,7 +94,7 @@ Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources
         const uint32_t sms = std::exchange(total, 0);
         for (unsigned at = 0; at < found; ++at) {
             Room& room = rooms_[at];
-            room.blocks = free_[room.group].room(block, per_sm);
+            room.blocks = free_[room.group].room(block);
             total += room.blocks * room.sms;
             level = std::max(level, room.blocks);
         }

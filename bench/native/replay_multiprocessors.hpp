@@ -5,6 +5,7 @@
 // by a border only when a kernel that is confined to a partition arrives.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -24,14 +25,19 @@ class Resources {
     constexpr explicit Resources(const sim::BlockShape& shape)
         : Resources(shape.threads, shape.registers, shape.shared, 1) {}
 
-    bool holds(const Resources& block) const { return holds(block.lanes_); }
-    // So many blocks like `block` fit, of which an empty SM holds `most`.
-    unsigned room(const Resources& block, unsigned most) const;
+    bool holds(const Resources& block) const {
+        return (((lanes_ | borrows) - block.lanes_) & borrows) == borrows;
+    }
+    // So many blocks like `block` fit.
+    unsigned room(const Resources& block) const {
+        return std::min(std::min(lane(0) / block.lane(0), lane(1) / block.lane(1)),
+                        std::min(lane(2) / block.lane(2), lane(3)));
+    }
     void take(const Resources& block, unsigned times) { lanes_ -= block.lanes_ * times; }
     void give(const Resources& block, unsigned times) { lanes_ += block.lanes_ * times; }
 
   private:
-    bool holds(uint64_t lanes) const { return (((lanes_ | borrows) - lanes) & borrows) == borrows; }
+    unsigned lane(unsigned number) const { return lanes_ >> (16 * number) & 0xffff; }
 
     static constexpr uint64_t borrows = 0x8000'8000'8000'8000;
     uint64_t lanes_ = 0;
@@ -54,8 +60,7 @@ class Multiprocessors {
         unsigned deepest = 0;  // so many of them are on the fullest SM
     };
     // Places up to `pending` blocks on the SMs from `from` to `to`, the borders of partitions, breadth first.
-    Placed place(const Wave& wave, const Resources& block, unsigned per_sm, uint16_t from, uint16_t to,
-                 uint32_t pending);
+    Placed place(const Wave& wave, const Resources& block, uint16_t from, uint16_t to, uint32_t pending);
     // Frees what the wave holds, and joins the groups that have become equal.
     void release(const Wave& wave, const Resources& block);
 
@@ -75,7 +80,7 @@ class Multiprocessors {
     static unsigned sum(uint64_t counts) {
         return static_cast<unsigned>(counts * 0x0101'0101'0101'0101u >> 56);
     }
-    static uint64_t first_of(uint64_t counts, unsigned number);
+    uint64_t first_of(uint64_t counts, unsigned number) const;
     uint8_t& blocks(unsigned group, uint16_t wave) {
         return rows_[group * chunks_ + wave / chunk][wave % chunk];
     }
@@ -85,6 +90,7 @@ class Multiprocessors {
     void put(unsigned group, const Wave& wave, const Resources& block, unsigned times);
     void remove(unsigned group);
 
+    unsigned areas_ = 1;                      // that there are
     std::array<uint64_t, most + 1> below_{};  // by a border: all bits of the areas below it
     unsigned size_ = 1;
     // By group.
