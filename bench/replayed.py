@@ -143,15 +143,18 @@ class Replayer:
             rule=Rule(), partitions=None,
         )  # fmt: skip
         key = (tuple(high), tuple(low), reference)
+        runs: list[tuple[Sequence[str], Sequence[str], Setup]] = [(high, low, setup)]
         if key not in self._references:
-            sides: list[tuple[Sequence[str], Sequence[str]]] = [(high, []), ([], low), (high, low)]
-            self._references[key] = self.run([(*both, reference) for both in sides])
-        own = [*self.run([(high, low, setup)]), *self._references[key]]
+            runs += [(*sides, reference) for sides in ((high, ()), ((), low), (high, low))]
+        own, *references = self.run(runs)
+        if references:
+            self._references[key] = references
+        both = (own, *self._references[key])
         return {
             "policy": setup.policy,
             "hp": list(high),
             "lp": list(low),
-            **ratios(*own),
+            **ratios(*both),
             "seconds": setup.seconds,
         }
 

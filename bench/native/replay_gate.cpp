@@ -68,10 +68,11 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
             for (const Operation& operation : program.operations) {
                 KernelEntry* entry = nullptr;
                 if (operation.shape.unit == Shape::Unit::multiprocessors) {
-                    bool fresh = false;
-                    entry = profile_.find(mix(mix(0, session.index + 1), operation.key), fresh);
-                    if (entry != nullptr) {  // else the profile is full
-                        entry->work.key = entry->key;
+                    const uint64_t key = mix(mix(0, session.index + 1), operation.key);
+                    const bool full = kernels_.size() == Profile::capacity / 2;
+                    if (!full || kernels_.contains(key)) {
+                        entry = &kernels_[key];
+                        entry->key = entry->work.key = key;
                         entry->work.blocks = operation.shape.blocks;
                         entry->work.per_sm = operation.shape.per_sm;
                         entry->shape.grid[0] = operation.shape.blocks;

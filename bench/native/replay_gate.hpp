@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <memory>
 #include <queue>
+#include <unordered_map>
 
 #include "profile.hpp"
 #include "replay_host.hpp"
@@ -80,7 +81,7 @@ class Gate {
 
     const Settings& settings_;
     Gpu gpu_;
-    Profile profile_;
+    std::unordered_map<uint64_t, KernelEntry> kernels_;  // as many as Profile has, which is long in making
     std::unique_ptr<scheduling::Policy> policy_;
     std::vector<Session> sessions_;
     std::vector<std::pair<uint32_t, uint32_t>> owner_;  // session and stream, by the GPU's stream

@@ -265,7 +265,7 @@ inline void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Complet
 
 inline void Gpu::place_all(Nanoseconds time) {
     place_due_ = false;
-    uint16_t closed = 0;  // so many SMs, from the first, belong to a kernel further ahead
+    uint16_t closed = 0;      // so many SMs, from the first, belong to a kernel further ahead
     size_t at = 0, kept = 0;  // of those before `at` so many still have blocks to place
     for (; at < pending_.size() && closed < model::sm_count; ++at) {
         const uint16_t number = pending_[at];
@@ -279,9 +279,8 @@ inline void Gpu::place_all(Nanoseconds time) {
         const uint16_t index = free_waves_.back();
         Wave& wave = waves_[index];
         wave.mark = random_.next();
-        const Multiprocessors::Placed placed =
-            multiprocessors_.place({index, wave.mark}, shape.block, closed, stream.current.multiprocessors,
-                                   stream.pending);
+        const Multiprocessors::Placed placed = multiprocessors_.place(
+            {index, wave.mark}, shape.block, closed, stream.current.multiprocessors, stream.pending);
         if (placed.blocks > 0) {
             free_waves_.pop_back();
             wave.stream = number;

@@ -101,7 +101,8 @@ Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources
         left = 0;
         if (pending < total) {
             std::array<uint8_t, model::blocks_per_sm + 1> full{};  // SMs that are full at that level
-            for (unsigned at = 0; at < found; ++at) full[rooms_[at].blocks] += static_cast<uint8_t>(rooms_[at].sms);
+            for (unsigned at = 0; at < found; ++at)
+                full[rooms_[at].blocks] += static_cast<uint8_t>(rooms_[at].sms);
             level = 0;
             left = pending;
             for (uint32_t layer = sms; layer <= left; layer -= full[level]) {

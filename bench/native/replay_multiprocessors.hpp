@@ -99,7 +99,7 @@ class Multiprocessors {
     std::array<Resources, most> free_{};
     unsigned chunks_ = 1;  // in each group's row
     std::vector<Chunk> rows_ = std::vector<Chunk>(most);
-    std::array<Room, most> rooms_{};       // place()'s own
+    std::array<Room, most> rooms_{};        // place()'s own
     std::array<unsigned, most> holders_{};  // release()'s own
 };
 
