@@ -28,7 +28,7 @@ struct Shape {
     Unit unit = Unit::alone;
     uint32_t blocks = 0;
     uint16_t per_sm = 1;
-    Resources block{};
+    Block block{};
     Nanoseconds duration = 0;  // of one block; of the whole operation where it does not use SMs
     // Interference in caches and memory bandwidth: a kernel's blocks last so many times `sensitivity` longer
     // as the `pressure` of the other streams' kernels amounts to. Kernels that only last have neither.

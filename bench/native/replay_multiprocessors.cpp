@@ -75,7 +75,7 @@ void Multiprocessors::put(unsigned group, const Wave& wave, const Resources& blo
     blocks(group, wave.number) = static_cast<uint8_t>(times);
 }
 
-Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources& block, uint16_t from,
+Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Block& block, uint16_t from,
                                                uint16_t to, uint32_t pending) {
     const uint64_t allowed = below_[to] & ~below_[from];
     unsigned found = 0;
@@ -94,7 +94,7 @@ Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources
         const uint32_t sms = std::exchange(total, 0);
         for (unsigned at = 0; at < found; ++at) {
             Room& room = rooms_[at];
-            room.blocks = free_[room.group].room(block);
+            room.blocks = block.room(free_[room.group]);
             total += room.blocks * room.sms;
             level = std::max(level, room.blocks);
         }

@@ -28,19 +28,34 @@ class Resources {
     bool holds(const Resources& block) const {
         return (((lanes_ | borrows) - block.lanes_) & borrows) == borrows;
     }
-    // So many blocks like `block` fit.
-    unsigned room(const Resources& block) const {
-        return std::min(std::min(lane(0) / block.lane(0), lane(1) / block.lane(1)),
-                        std::min(lane(2) / block.lane(2), lane(3)));
-    }
     void take(const Resources& block, unsigned times) { lanes_ -= block.lanes_ * times; }
     void give(const Resources& block, unsigned times) { lanes_ += block.lanes_ * times; }
 
-  private:
     unsigned lane(unsigned number) const { return lanes_ >> (16 * number) & 0xffff; }
 
     static constexpr uint64_t borrows = 0x8000'8000'8000'8000;
     uint64_t lanes_ = 0;
+};
+
+// What a block takes, some of each, made for finding how many fit: dividing takes longer than all else that
+// this needs. Multiplied by 2^32 / taken, rounded up, all numbers of 15 bits give what dividing them would.
+class Block : public Resources {
+  public:
+    constexpr Block() = default;
+    Block(const Resources& resources) : Resources(resources) {
+        for (unsigned number = 0; number < inverse_.size(); ++number)
+            if (const uint64_t taken = lane(number); taken > 0)
+                inverse_[number] = ((uint64_t{1} << 32) + taken - 1) / taken;
+    }
+    unsigned room(const Resources& free) const {
+        uint64_t blocks = free.lane(3);
+        for (unsigned number = 0; number < inverse_.size(); ++number)
+            blocks = std::min(blocks, free.lane(number) * inverse_[number] >> 32);
+        return static_cast<unsigned>(blocks);
+    }
+
+  private:
+    std::array<uint64_t, 3> inverse_{};  // of threads, registers and shared memory
 };
 
 class Multiprocessors {
@@ -60,7 +75,7 @@ class Multiprocessors {
         unsigned deepest = 0;  // so many of them are on the fullest SM
     };
     // Places up to `pending` blocks on the SMs from `from` to `to`, the borders of partitions, breadth first.
-    Placed place(const Wave& wave, const Resources& block, uint16_t from, uint16_t to, uint32_t pending);
+    Placed place(const Wave& wave, const Block& block, uint16_t from, uint16_t to, uint32_t pending);
     // Frees what the wave holds, and joins the groups that have become equal.
     void release(const Wave& wave, const Resources& block);
 
