@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fikitctl.demonstration.workloads import WorkloadError, load_workload, shipped, workload_names
+from fikitctl.demonstration.workloads import WorkloadError, load_workloads, shipped, workload_names
 
 from bench.replayed import POLICIES, Replayer, ReplayError, Rule, Setup
 
@@ -69,7 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not options.hp or not options.lp:
             raise ReplayError("--hp and --lp name the workloads; --list shows those of the file")
         names = dict.fromkeys([*options.hp, *options.lp])
-        replayer = Replayer([load_workload(name, options.traces) for name in names])
+        replayer = Replayer(load_workloads(names, options.traces))
         rule = Rule(options.in_flight_us, options.long_block_us, options.confine_long, options.confine)
         setup = Setup(
             policy=options.policy,

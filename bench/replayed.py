@@ -6,10 +6,9 @@ import json
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, distribution
-from math import prod
+from importlib.machinery import PathFinder
+from math import fsum, prod
 from pathlib import Path
-from statistics import fmean
 from typing import Any, Final
 
 from fikitctl.demonstration.workloads import Operation, Workload
@@ -143,15 +142,18 @@ class Replayer:
             rule=Rule(), partitions=None,
         )  # fmt: skip
         key = (tuple(high), tuple(low), reference)
+        runs: list[tuple[Sequence[str], Sequence[str], Setup]] = [(high, low, setup)]
         if key not in self._references:
-            sides: list[tuple[Sequence[str], Sequence[str]]] = [(high, []), ([], low), (high, low)]
-            self._references[key] = self.run([(*both, reference) for both in sides])
-        own = [*self.run([(high, low, setup)]), *self._references[key]]
+            runs += [(*sides, reference) for sides in ((high, ()), ((), low), (high, low))]
+        own, *references = self.run(runs)
+        if references:
+            self._references[key] = references
+        both = (own, *self._references[key])
         return {
             "policy": setup.policy,
             "hp": list(high),
             "lp": list(low),
-            **ratios(*own),
+            **ratios(*both),
             "seconds": setup.seconds,
         }
 
@@ -168,8 +170,9 @@ def ratios(
             usual: dict[int, list[float]] = {}
             for kind, length in zip(own["kinds"], own["iterations_ns"], strict=True):
                 usual.setdefault(kind, []).append(length)
+            mean = {kind: fsum(all_of) / len(all_of) for kind, all_of in usual.items()}
             lengths = zip(tenant["kinds"], tenant["iterations_ns"], strict=True)
-            found.append([length / fmean(usual[kind]) for kind, length in lengths if kind in usual])
+            found.append([length / mean[kind] for kind, length in lengths if kind in mean])
             if not found[-1]:
                 raise ReplayError(
                     "no iteration of a high-priority workload ended in time: use more --seconds"
@@ -217,13 +220,11 @@ def ratios(
 
 def program() -> Path:
     """The native replay, as it was installed with fikitd. Raises ReplayError."""
-    try:
-        found = Path(str(distribution("fikitd").locate_file("fikitd/scheduling/lib/replay")))
-    except PackageNotFoundError:
-        found = Path()
-    if not found.is_file():
-        raise ReplayError("the native replay is not installed: pip install . in the checkout")
-    return found
+    spec = PathFinder.find_spec("fikitd")  # importlib.metadata takes longer to import than all of this
+    for place in (spec and spec.submodule_search_locations) or ():
+        if (found := Path(place, "scheduling", "lib", "replay")).is_file():
+            return found
+    raise ReplayError("the native replay is not installed: pip install . in the checkout")
 
 
 def _program(name: str, workload: Workload | Varied) -> str:

@@ -68,10 +68,11 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
             for (const Operation& operation : program.operations) {
                 KernelEntry* entry = nullptr;
                 if (operation.shape.unit == Shape::Unit::multiprocessors) {
-                    bool fresh = false;
-                    entry = profile_.find(mix(mix(0, session.index + 1), operation.key), fresh);
-                    if (entry != nullptr) {  // else the profile is full
-                        entry->work.key = entry->key;
+                    const uint64_t key = mix(mix(0, session.index + 1), operation.key);
+                    const bool full = kernels_.size() == Profile::capacity / 2;
+                    if (!full || kernels_.contains(key)) {
+                        entry = &kernels_[key];
+                        entry->key = entry->work.key = key;
                         entry->work.blocks = operation.shape.blocks;
                         entry->work.per_sm = operation.shape.per_sm;
                         entry->shape.grid[0] = operation.shape.blocks;
@@ -91,7 +92,7 @@ void Gate::begin(Session& session, Nanoseconds at) {
 }
 
 // Sets when the tenant's next record is in its ring; whatever that depends on has changed.
-void Gate::look_ahead(Session& session) const {
+inline void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
     if (all_launched(session))
         session.head_at = session.awaited ? Gpu::never : session.enqueued_at + enqueue;
@@ -102,12 +103,11 @@ void Gate::look_ahead(Session& session) const {
             std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
 }
 
-Work Gate::work_of(const Session& session) const {
+inline void Gate::describe(const Session& session, Work& work) const {
     const Operation& operation = session.program->operations[session.next];
     const KernelEntry* kernel = session.kernels[session.next];
-    Work work;
+    work = kernel != nullptr ? kernel->work : Work{};
     if (operation.shape.unit == Shape::Unit::multiprocessors) {
-        if (kernel != nullptr) work = kernel->work;
         work.blocks = operation.shape.blocks;
         work.per_sm = operation.shape.per_sm;
         work.whole = operation.whole;
@@ -119,16 +119,15 @@ Work Gate::work_of(const Session& session) const {
         work.expected = operation.duration;
     }
     work.gated = !session.high;
-    return work;
 }
 
-Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
+inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
     const Operation& operation = session.program->operations[session.next];
     Stream& stream = session.streams[operation.stream];
-    Step step;
+    Step& step = stream.steps.add();
     step.operation = &operation;
     step.kernel = session.kernels[session.next];
-    step.work = work_of(session);
+    describe(session, step.work);
     step.work.partition = static_cast<uint8_t>(partition);
     step.multiprocessors = partition == 0 ? uint16_t{0} : settings_.bounds.partitions[partition - 1];
     step.sampled = step.kernel != nullptr && step.kernel->sample_now();
@@ -142,11 +141,11 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
                                 now + model::submission + (step.sampled ? timing_events / 2 : 0)});
     step.gated_before = gated_issued_ - (gated_in_flight_ > 0 ? 1 : 0);
     if (step.work.gated) ++gated_in_flight_, ++gated_issued_;
-    stream.steps.push(step);
     ++stream.unmarked;
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
     session.last_issue = now + cost;
     session.unmarked_work += step.work.expected;
+    waiting_ -= session.waits;
     session.waits = session.refused = false;
     ++(partition == 0 ? session.result.decisions.whole : session.result.decisions.confined);
     ++session.in_flight;
@@ -159,7 +158,7 @@ Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
 }
 
 // A stream that has a mark under way gets the next when that is seen, unless it is forced.
-Nanoseconds Gate::mark(Session& session, bool force) {
+inline Nanoseconds Gate::mark(Session& session, bool force) {
     Nanoseconds cost = 0;
     bool left = false;
     for (Stream& stream : session.streams) {
@@ -193,25 +192,26 @@ Nanoseconds Gate::synchronise(Session& session) {
 }
 
 // When what has no mark yet gets one: with nothing more to issue, unless more of it may be in flight.
-Nanoseconds Gate::mark_due(const Session& session) const {
+inline Nanoseconds Gate::mark_due(const Session& session) const {
     if (session.held) return Gpu::never;
     const bool often = !session.high && policy_->in_flight(session.last_issue) <= settings_.bounds.in_flight;
     return often ? 0 : session.last_issue + mark_delay;
 }
 
 // When the dispatch thread has something to do next.
-Nanoseconds Gate::due() const {
+inline Nanoseconds Gate::due() const {
+    if (waiting_ > 0 && !asked_) return free_at_;
     Nanoseconds at = notices_.empty() ? Gpu::never : notices_.top().at;
+    if (waiting_ > 0) at = std::min(at, again_at_);
     for (const Session& session : sessions_) {
         at = std::min(at, session.head_at);
-        if (session.waits) at = std::min(at, asked_ ? again_at_ : 0);
         if (session.unmarked > 0) at = std::min(at, mark_due(session));
     }
     return std::max(at, free_at_);
 }
 
 // One thing that is due, and how long it takes: what a turn of the loop does first, first.
-Nanoseconds Gate::serve(Nanoseconds now) {
+inline Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (!session.high || session.head_at > now) continue;
         if (!all_launched(session)) return issue(session, now, 0);
@@ -229,8 +229,11 @@ Nanoseconds Gate::serve(Nanoseconds now) {
         asked_ = false;
         if (!all_launched(session)) {
             session.waits = true;
+            ++waiting_;
             look_ahead(session);
-            policy_->arrived(session.index, work_of(session), now);
+            Work work;
+            describe(session, work);
+            policy_->arrived(session.index, work, now);
             return look;
         }
         return look + synchronise(session);
@@ -240,10 +243,8 @@ Nanoseconds Gate::serve(Nanoseconds now) {
     return gate(now);
 }
 
-Nanoseconds Gate::gate(Nanoseconds now) {
-    const bool waits =
-        std::any_of(sessions_.begin(), sessions_.end(), [](const Session& each) { return each.waits; });
-    if (waits && (!asked_ || again_at_ <= now)) {
+inline Nanoseconds Gate::gate(Nanoseconds now) {
+    if (waiting_ > 0 && (!asked_ || again_at_ <= now)) {
         const Decision decision = policy_->decide(now);
         if (decision.verdict != scheduling::Verdict::wait) {
             Session& session = sessions_[decision.session];
@@ -264,7 +265,7 @@ Nanoseconds Gate::gate(Nanoseconds now) {
     return look;
 }
 
-void Gate::observe(const Notice& notice) {
+inline void Gate::observe(const Notice& notice) {
     Session& session = sessions_[notice.session];
     Stream& stream = session.streams[notice.stream];
     const uint32_t count = stream.marks.front();
@@ -287,13 +288,14 @@ void Gate::observe(const Notice& notice) {
     asked_ = session.held = false;
 }
 
-void Gate::complete(const Completion& completion) {
+inline void Gate::complete(const Completion& completion) {
     const auto [number, place] = owner_[completion.stream];
     Session& session = sessions_[number];
     Stream& stream = session.streams[place];
     const Nanoseconds seen = completion.at + seen_after;
     if (completion.tag == mark_tag) {
         notices_.push({seen, number, place});
+        sooner(seen);
         --session.marks;
         if (!session.awaited || session.marks > 0 || session.unmarked > 0) return;
         if (session.high && seen >= settings_.warmup && seen < end_) {
@@ -301,6 +303,7 @@ void Gate::complete(const Completion& completion) {
             session.result.kinds.push_back(session.iteration);
         }
         begin(session, seen + session.program->iterations[session.iteration++].pause);
+        sooner(session.head_at);
         return;
     }
     Step& step = stream.steps[stream.over++];
@@ -314,13 +317,13 @@ void Gate::run(Result& result) {
     for (Session& session : sessions_) begin(session, static_cast<Nanoseconds>(random_.uniform() * 1e6));
     std::vector<Completion> completions;
     bool warm = false;
-    Nanoseconds mine = due();
+    due_ = due();
     for (;;) {
         const Nanoseconds next = gpu_.next();
-        if (std::min(mine, next) >= end_) break;
-        if (mine < next) {
-            free_at_ = mine + serve(mine);
-            mine = due();
+        if (std::min(due_, next) >= end_) break;
+        if (due_ < next) {
+            free_at_ = due_ + serve(due_);
+            due_ = due();
             continue;
         }
         if (!warm && next >= settings_.warmup) {
@@ -328,9 +331,8 @@ void Gate::run(Result& result) {
             gpu_.forget_use();
         }
         completions.clear();
-        gpu_.step(completions);
+        gpu_.advance(std::min({due_, end_ - 1, warm ? Gpu::never : settings_.warmup - 1}), completions);
         for (const Completion& completion : completions) complete(completion);
-        if (!completions.empty()) mine = due();
     }
     for (Session& session : sessions_) {
         session.result.work = session.work / static_cast<double>(settings_.seconds);

@@ -4,8 +4,10 @@
 // it learns of completions. What each of these costs it is measured on the H200; it does one thing at a time.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <queue>
+#include <unordered_map>
 
 #include "profile.hpp"
 #include "replay_host.hpp"
@@ -66,26 +68,30 @@ class Gate {
     Nanoseconds mark_due(const Session& session) const;
     void look_ahead(Session& session) const;
     Nanoseconds due() const;
+    // Something that the dispatch thread will take note of.
+    void sooner(Nanoseconds at) { due_ = std::min(due_, std::max(at, free_at_)); }
     Nanoseconds serve(Nanoseconds now);
     Nanoseconds gate(Nanoseconds now);
     Nanoseconds issue(Session& session, Nanoseconds now, unsigned partition);
     Nanoseconds mark(Session& session, bool force);
     Nanoseconds synchronise(Session& session);
-    scheduling::Work work_of(const Session& session) const;
+    void describe(const Session& session, scheduling::Work& work) const;
     void observe(const Notice& notice);
     void complete(const Completion& completion);
 
     const Settings& settings_;
     Gpu gpu_;
-    Profile profile_;
+    std::unordered_map<uint64_t, KernelEntry> kernels_;  // as many as Profile has, which is long in making
     std::unique_ptr<scheduling::Policy> policy_;
     std::vector<Session> sessions_;
     std::vector<std::pair<uint32_t, uint32_t>> owner_;  // session and stream, by the GPU's stream
     std::priority_queue<Notice, std::vector<Notice>, std::greater<>> notices_;
     Random random_;
     uint32_t gated_in_flight_ = 0, gated_issued_ = 0;
-    bool asked_ = true;  // nothing has happened since the policy said wait
+    unsigned waiting_ = 0;  // sessions
+    bool asked_ = true;     // nothing has happened since the policy said wait
     Nanoseconds again_at_ = Gpu::never, free_at_ = 0, end_ = 0;
+    Nanoseconds due_ = 0;  // when the dispatch thread does something next
 };
 
 }  // namespace fikit::replay

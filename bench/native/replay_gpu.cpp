@@ -65,7 +65,7 @@ void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
 }
 
 // Settles what was used of the idle time, then `change`s the number of streams at work.
-void Gpu::account(const Stream& stream, int change, Nanoseconds time) {
+inline void Gpu::account(const Stream& stream, int change, Nanoseconds time) {
     if (stream.current.multiprocessors != model::sm_count) confined_ += static_cast<unsigned>(change);
     if (at_work_[1] == 0) {
         use_.idle += time - use_until_;
@@ -75,7 +75,7 @@ void Gpu::account(const Stream& stream, int change, Nanoseconds time) {
     at_work_[stream.high ? 1 : 0] += static_cast<unsigned>(change);
 }
 
-void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>& completions) {
+inline void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>& completions) {
     Stream& stream = streams_[number];
     completions.push_back({number, stream.current.tag, stream.started, at});
     stream.free_at = at;
@@ -86,7 +86,7 @@ void Gpu::step(std::vector<Completion>& completions) {
     const Nanoseconds time = next();
     // All of one instant first, then the blocks: a kernel of higher priority that becomes ready in the
     // instant in which room is freed gets it.
-    while (more_at(time)) {
+    do {
         const Event event = events_.top();
         events_.pop();
         ++steps_;
@@ -102,11 +102,11 @@ void Gpu::step(std::vector<Completion>& completions) {
                 end_engine(index, time, completions);
                 break;
         }
-    }
+    } while (more_at(time));
     if (place_due_) place_all(time);
 }
 
-void Gpu::begin(uint16_t number, Nanoseconds time) {
+inline void Gpu::begin(uint16_t number, Nanoseconds time) {
     Stream& stream = streams_[number];
     const Shape& shape = *stream.current.shape;
     account(stream, 1, time);
@@ -128,12 +128,12 @@ void Gpu::begin(uint16_t number, Nanoseconds time) {
     stream.pending = shape.blocks;
     stream.resident = 0;
     stream.order = ++orders_;
-    stop_ahead(time);
+    if (ahead_ >= 0) stop_ahead(time);
     if (shape.pressure > 0) press(number, 1, time);
     claim(number);
 }
 
-void Gpu::end_engine(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+inline void Gpu::end_engine(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
     const Shape::Unit unit = streams_[number].current.shape->unit;
     if (unit != Shape::Unit::mark) account(streams_[number], -1, time);
     finish(number, time, completions);
@@ -144,17 +144,20 @@ void Gpu::end_engine(uint16_t number, Nanoseconds time, std::vector<Completion>&
 }
 
 // Puts a stream's kernel where it belongs among those that have blocks to place.
-void Gpu::claim(uint16_t number) {
+inline void Gpu::claim(uint16_t number) {
     const auto before = [this](uint16_t left, uint16_t right) {
         const Stream &one = streams_[left], &other = streams_[right];
         return one.priority != other.priority ? one.priority < other.priority : one.order < other.order;
     };
-    pending_.insert(std::upper_bound(pending_.begin(), pending_.end(), number, before), number);
+    size_t at = pending_.size();
+    pending_.push_back(number);
+    for (; at > 0 && before(number, pending_[at - 1]); --at) pending_[at] = pending_[at - 1];
+    pending_[at] = number;
     place_due_ = true;
 }
 
 // The most urgent copy goes first; one under way is not interrupted.
-void Gpu::start_copy(unsigned number, Nanoseconds time) {
+inline void Gpu::start_copy(unsigned number, Nanoseconds time) {
     CopyEngine& engine = engines_[number];
     if (engine.running >= 0 || engine.waiting.empty()) return;
     const auto best = std::min_element(
@@ -166,8 +169,8 @@ void Gpu::start_copy(unsigned number, Nanoseconds time) {
 }
 
 // Sets when the blocks of a wave, just placed, end. A kernel that has its SMs to itself is left to it until
-// something else happens: one event for many waves.
-void Gpu::start_wave(uint16_t number, Nanoseconds time) {
+// something else happens: one event for many waves. `first`: its kernel is first in line.
+inline void Gpu::start_wave(uint16_t number, Nanoseconds time, bool first) {
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
     Nanoseconds length = stream.current.shape->duration + wave.deepest * difference_.block_launch;
@@ -187,7 +190,7 @@ void Gpu::start_wave(uint16_t number, Nanoseconds time) {
     wave.began = time;
     wave.each = length;
     wave.ahead = 0;
-    if (ahead_ < 0 && !sensitive && pending_.front() == wave.stream && stream.resident == wave.blocks) {
+    if (ahead_ < 0 && !sensitive && first && stream.resident == wave.blocks) {
         wave.ahead = stream.pending / wave.blocks;
         stream.pending -= wave.ahead * wave.blocks;
         if (wave.ahead > 0) ahead_ = number;
@@ -197,7 +200,6 @@ void Gpu::start_wave(uint16_t number, Nanoseconds time) {
 }
 
 void Gpu::stop_ahead(Nanoseconds time) {
-    if (ahead_ < 0) return;
     const auto number = static_cast<uint16_t>(std::exchange(ahead_, -1));
     Wave& wave = waves_[number];
     const auto over = static_cast<uint32_t>(std::max<Nanoseconds>(0, time - wave.began - 1) / wave.each);
@@ -232,10 +234,10 @@ void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
     }
 }
 
-void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+inline void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
     if (ahead_ == number)
         ahead_ = -1;
-    else
+    else if (ahead_ >= 0)
         stop_ahead(time);
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
@@ -243,7 +245,7 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
     // What is first in line gets back exactly what it held, unless something else happens in this instant.
     if (stream.pending >= wave.blocks && pending_.front() == wave.stream && !place_due_ && !more_at(time)) {
         stream.pending -= wave.blocks;
-        start_wave(number, time);
+        start_wave(number, time, true);
         if (stream.pending == 0) {
             pending_.erase(pending_.begin());
             place_due_ = ahead_ != number && !pending_.empty();
@@ -261,10 +263,11 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
     finish(wave.stream, time + model::kernel_end, completions);
 }
 
-void Gpu::place_all(Nanoseconds time) {
+inline void Gpu::place_all(Nanoseconds time) {
     place_due_ = false;
-    uint16_t closed = 0;  // so many SMs, from the first, belong to a kernel further ahead
-    for (size_t at = 0; at < pending_.size() && closed < model::sm_count;) {
+    uint16_t closed = 0;      // so many SMs, from the first, belong to a kernel further ahead
+    size_t at = 0, kept = 0;  // of those before `at` so many still have blocks to place
+    for (; at < pending_.size() && closed < model::sm_count; ++at) {
         const uint16_t number = pending_[at];
         Stream& stream = streams_[number];
         const Shape& shape = *stream.current.shape;
@@ -276,9 +279,8 @@ void Gpu::place_all(Nanoseconds time) {
         const uint16_t index = free_waves_.back();
         Wave& wave = waves_[index];
         wave.mark = random_.next();
-        const Multiprocessors::Placed placed =
-            multiprocessors_.place({index, wave.mark}, shape.block, shape.per_sm, closed,
-                                   stream.current.multiprocessors, stream.pending);
+        const Multiprocessors::Placed placed = multiprocessors_.place(
+            {index, wave.mark}, shape.block, closed, stream.current.multiprocessors, stream.pending);
         if (placed.blocks > 0) {
             free_waves_.pop_back();
             wave.stream = number;
@@ -286,14 +288,14 @@ void Gpu::place_all(Nanoseconds time) {
             wave.deepest = placed.deepest;
             stream.pending -= placed.blocks;
             stream.resident += placed.blocks;
-            start_wave(index, time);
+            start_wave(index, time, kept == 0);
         }
         if (stream.pending > 0 || ahead_ == index) closed = std::max(closed, stream.current.multiprocessors);
-        if (stream.pending > 0)
-            ++at;
-        else
-            pending_.erase(pending_.begin() + static_cast<ptrdiff_t>(at));
+        pending_[kept] = number;
+        kept += stream.pending > 0;
     }
+    while (at < pending_.size()) pending_[kept++] = pending_[at++];
+    pending_.resize(kept);
 }
 
 }  // namespace fikit::replay

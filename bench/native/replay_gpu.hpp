@@ -28,7 +28,7 @@ struct Shape {
     Unit unit = Unit::alone;
     uint32_t blocks = 0;
     uint16_t per_sm = 1;
-    Resources block{};
+    Block block{};
     Nanoseconds duration = 0;  // of one block; of the whole operation where it does not use SMs
     // Interference in caches and memory bandwidth: a kernel's blocks last so many times `sensitivity` longer
     // as the `pressure` of the other streams' kernels amounts to. Kernels that only last have neither.
@@ -59,9 +59,11 @@ class Ring {
     Item& front() { return (*this)[0]; }
     Item& operator[](size_t at) { return items_[(head_ + at) & (items_.size() - 1)]; }
     void pop() { ++head_; }
-    void push(const Item& item) {
+    void push(const Item& item) { add() = item; }
+    // A new last one, to be filled in: whatever was there before.
+    Item& add() {
         if (tail_ - head_ == items_.size()) grow();
-        items_[tail_++ & (items_.size() - 1)] = item;
+        return items_[tail_++ & (items_.size() - 1)];
     }
 
   private:
@@ -82,18 +84,19 @@ class Agenda {
   public:
     using Event = uint64_t;  // a time, and in the lowest bits what happens then
 
-    bool empty() const { return events_.empty(); }
-    Event top() const { return events_.back(); }
-    void pop() { events_.pop_back(); }
+    bool empty() const { return size_ == 1; }
+    Event top() const { return events_[size_ - 1]; }  // of an empty one: later than all others
+    void pop() { --size_; }
     void push(Event event) {
-        size_t at = events_.size();
-        events_.push_back(event);
-        for (; at > 0 && events_[at - 1] < event; --at) events_[at] = events_[at - 1];
+        if (size_ == events_.size()) events_.resize(2 * size_);
+        size_t at = size_++;
+        for (; events_[at - 1] < event; --at) events_[at] = events_[at - 1];
         events_[at] = event;
     }
 
   private:
-    std::vector<Event> events_;
+    std::vector<Event> events_ = std::vector<Event>(64, UINT64_MAX);
+    size_t size_ = 1;  // the first never happens
 };
 
 // xorshift64*: the same numbers everywhere.
@@ -142,6 +145,10 @@ class Gpu {
     // Does all that is due at next(). A completion can lie a little ahead: by model::kernel_end and
     // the marks that follow.
     void step(std::vector<Completion>& completions);
+    // Until something has completed, or there is nothing more to do up to that time.
+    void advance(Nanoseconds until, std::vector<Completion>& completions) {
+        while (completions.empty() && next() <= until) step(completions);
+    }
 
     // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU,
     // and how long of that another's was.
@@ -186,14 +193,14 @@ class Gpu {
         events_.push(static_cast<Event>(time) << (index_bits + kind_bits) |
                      static_cast<Event>(kind) << index_bits | index);
     }
-    bool more_at(Nanoseconds time) const { return !events_.empty() && time_of(events_.top()) == time; }
+    bool more_at(Nanoseconds time) const { return time_of(events_.top()) == time; }
     void start_next(uint16_t stream, std::vector<Completion>* completions);
     void finish(uint16_t stream, Nanoseconds at, std::vector<Completion>& completions);
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
     void end_engine(uint16_t stream, Nanoseconds time, std::vector<Completion>& completions);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
-    void start_wave(uint16_t wave, Nanoseconds time);
+    void start_wave(uint16_t wave, Nanoseconds time, bool first);
     void stop_ahead(Nanoseconds time);
     double slowdown(const Stream& stream) const;
     void press(uint16_t stream, int sign, Nanoseconds time);

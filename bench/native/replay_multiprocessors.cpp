@@ -2,19 +2,20 @@
 #include "replay_multiprocessors.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <stdexcept>
+#include <utility>
 
 namespace fikit::replay {
 
 namespace model = sim::model;
 
-unsigned Resources::room(const Resources& block, unsigned most) const {
-    unsigned found = 0;
-    for (unsigned more = std::bit_floor(most); more > 0; more /= 2)
-        if (found + more <= most && holds(block.lanes_ * (found + more))) found += more;
-    return found;
-}
+namespace {
+
+// All bits or none. What could go either way is worked out without a branch here: a wrong guess of the
+// processor's costs more than what it would skip.
+unsigned all(bool condition) { return -static_cast<unsigned>(condition); }
+
+}  // namespace
 
 Multiprocessors::Multiprocessors(std::vector<uint16_t> partitions) {
     partitions.push_back(model::sm_count);
@@ -22,6 +23,7 @@ Multiprocessors::Multiprocessors(std::vector<uint16_t> partitions) {
     partitions.erase(std::unique(partitions.begin(), partitions.end()), partitions.end());
     if (partitions.front() == 0 || partitions.back() > model::sm_count || partitions.size() > areas)
         throw std::invalid_argument("there are up to 7 partitions, each of fewer SMs than all");
+    areas_ = static_cast<unsigned>(partitions.size());
     uint16_t from = 0;
     for (unsigned area = 0; area < partitions.size(); from = partitions[area++]) {
         counts_[0] |= static_cast<uint64_t>(partitions[area] - from) << (8 * area);
@@ -31,14 +33,31 @@ Multiprocessors::Multiprocessors(std::vector<uint16_t> partitions) {
 }
 
 // The first so many SMs of those counted.
-uint64_t Multiprocessors::first_of(uint64_t counts, unsigned number) {
+uint64_t Multiprocessors::first_of(uint64_t counts, unsigned number) const {
     uint64_t chosen = 0;
-    for (unsigned area = 0; number > 0; ++area) {
-        const auto taken = std::min<uint64_t>(number, counts >> (8 * area) & 0xff);
-        chosen |= taken << (8 * area);
-        number -= static_cast<unsigned>(taken);
+    for (unsigned shift = 0; shift < 8 * areas_; shift += 8) {
+        const auto taken = std::min(number, static_cast<unsigned>(counts >> shift & 0xff));
+        chosen |= uint64_t{taken} << shift;
+        number -= taken;
     }
     return chosen;
+}
+
+// Makes room in the rows for waves up to this one.
+void Multiprocessors::widen(uint16_t wave) {
+    const unsigned more = wave / chunk + 1;
+    std::vector<Chunk> rows(size_t{most} * more);
+    for (unsigned group = 0; group < size_; ++group)
+        std::copy_n(&rows_[group * chunks_], chunks_, &rows[group * more]);
+    rows_.swap(rows);
+    chunks_ = more;
+}
+
+// What is on the SMs of a group.
+void Multiprocessors::copy(unsigned from, unsigned to) {
+    marks_[to] = marks_[from];
+    free_[to] = free_[from];
+    for (unsigned at = 0; at < chunks_; ++at) rows_[to * chunks_ + at] = rows_[from * chunks_ + at];
 }
 
 // Makes these SMs of a group one of their own.
@@ -46,74 +65,68 @@ unsigned Multiprocessors::part(unsigned group, uint64_t counts) {
     const unsigned made = size_++;
     counts_[group] -= counts;
     counts_[made] = counts;
-    marks_[made] = marks_[group];
-    waves_[made] = waves_[group];
-    free_[made] = free_[group];
-    residents_[made].size = residents_[group].size;
-    std::copy_n(residents_[group].items.begin(), residents_[group].size, residents_[made].items.begin());
+    copy(group, made);
     return made;
 }
 
-void Multiprocessors::put(unsigned group, const Wave& wave, const Resources& block, unsigned blocks) {
-    free_[group].take(block, blocks);
-    marks_[group] += wave.mark * blocks;
-    waves_[group] |= bit(wave.number);
-    Residents& on = residents_[group];
-    on.items[on.size++] = {wave.number, static_cast<uint16_t>(blocks)};
+void Multiprocessors::put(unsigned group, const Wave& wave, const Resources& block, unsigned times) {
+    free_[group].take(block, times);
+    marks_[group] += wave.mark * times;
+    blocks(group, wave.number) = static_cast<uint8_t>(times);
 }
 
-Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Resources& block, unsigned per_sm,
-                                               uint16_t from, uint16_t to, uint32_t pending) {
+Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Block& block, uint16_t from,
+                                               uint16_t to, uint32_t pending) {
     const uint64_t allowed = below_[to] & ~below_[from];
-    const unsigned size = size_;
+    unsigned found = 0;
     uint32_t total = 0;
-    for (unsigned group = 0; group < size; ++group) {
-        const unsigned eligible = free_[group].holds(block) ? sum(counts_[group] & allowed) : 0;
-        eligible_[group] = static_cast<uint8_t>(eligible);
-        rooms_[group] = eligible > 0 ? 1 : 0;
-        total += eligible;
+    for (unsigned group = 0; group < size_; ++group) {
+        const unsigned sms = sum(counts_[group] & allowed) & all(free_[group].holds(block));
+        rooms_[found] = {group, sms, 1};
+        found += sms > 0;
+        total += sms;
     }
-    if (total == 0) return {};
+    if (found == 0) return {};
     // The level to which every SM is filled, and what is left over for one more block on some of them.
     unsigned level = 0;
     uint32_t left = pending;
     if (pending >= total) {
-        total = 0;
-        for (unsigned group = 0; group < size; ++group) {
-            if (eligible_[group] == 0) continue;
-            const unsigned room = residents_[group].size == 0 ? per_sm : free_[group].room(block, per_sm);
-            rooms_[group] = static_cast<uint8_t>(room);
-            total += room * eligible_[group];
-            level = std::max(level, room);
+        const uint32_t sms = std::exchange(total, 0);
+        for (unsigned at = 0; at < found; ++at) {
+            Room& room = rooms_[at];
+            room.blocks = block.room(free_[room.group]);
+            total += room.blocks * room.sms;
+            level = std::max(level, room.blocks);
         }
         left = 0;
         if (pending < total) {
+            std::array<uint8_t, model::blocks_per_sm + 1> full{};  // SMs that are full at that level
+            for (unsigned at = 0; at < found; ++at)
+                full[rooms_[at].blocks] += static_cast<uint8_t>(rooms_[at].sms);
+            level = 0;
             left = pending;
-            for (level = 0;; ++level) {
-                uint32_t layer = 0;
-                for (unsigned group = 0; group < size; ++group)
-                    if (rooms_[group] > level) layer += eligible_[group];
-                if (layer > left) break;
+            for (uint32_t layer = sms; layer <= left; layer -= full[level]) {
                 left -= layer;
+                ++level;
             }
         }
     }
     const Placed placed{std::min(pending, total), level + (left > 0 ? 1 : 0)};
-    for (unsigned group = 0; group < size; ++group) {
-        unsigned blocks = std::min<unsigned>(rooms_[group], level);
-        const bool more = left > 0 && rooms_[group] > level;
-        if (blocks == 0 && !more) continue;
+    if (wave.number >= chunks_ * chunk) widen(wave.number);
+    for (unsigned at = 0; at < found && level + left > 0; ++at) {
+        const auto [group, sms, room] = rooms_[at];
+        unsigned times = std::min(room, level);
         if (const uint64_t outside = counts_[group] & ~allowed; outside != 0) part(group, outside);
-        if (more) {
-            if (left < eligible_[group]) {
+        if (left > 0 && room > level) {
+            if (left < sms) {
                 const uint64_t rest = counts_[group] - first_of(counts_[group], left);
                 const unsigned other = part(group, rest);
                 if (level > 0) put(other, wave, block, level);
             }
-            blocks = level + 1;
-            left -= std::min<uint32_t>(left, eligible_[group]);
+            times = level + 1;
+            left -= std::min<uint32_t>(left, sms);
         }
-        put(group, wave, block, blocks);
+        put(group, wave, block, times);
     }
     return placed;
 }
@@ -123,36 +136,29 @@ void Multiprocessors::remove(unsigned group) {
     const unsigned last = --size_;
     if (group == last) return;
     counts_[group] = counts_[last];
-    marks_[group] = marks_[last];
-    waves_[group] = waves_[last];
-    free_[group] = free_[last];
-    residents_[group].size = residents_[last].size;
-    std::copy_n(residents_[last].items.begin(), residents_[last].size, residents_[group].items.begin());
+    copy(last, group);
 }
 
 void Multiprocessors::release(const Wave& wave, const Resources& block) {
+    unsigned found = 0;
     for (unsigned group = size_; group-- > 0;) {
-        if ((waves_[group] & bit(wave.number)) == 0) continue;
-        Residents& on = residents_[group];
-        uint64_t others = 0;
-        unsigned blocks = 0;
-        for (unsigned at = 0; at < on.size;) {
-            if (on.items[at].wave == wave.number) {
-                blocks = on.items[at].blocks;
-                on.items[at] = on.items[--on.size];
-            } else {
-                others |= bit(on.items[at++].wave);
-            }
-        }
-        if (blocks == 0) continue;
-        waves_[group] = others;
-        free_[group].give(block, blocks);
-        marks_[group] -= wave.mark * blocks;
-        for (unsigned other = 0; other < size_; ++other) {
-            if (other == group || marks_[other] != marks_[group]) continue;
-            counts_[other] += counts_[group];
+        holders_[found] = group;
+        found += blocks(group, wave.number) > 0;
+    }
+    for (unsigned at = 0; at < found; ++at) {
+        const unsigned group = holders_[at];
+        const unsigned times = std::exchange(blocks(group, wave.number), uint8_t{0});
+        const uint64_t marks = marks_[group] - wave.mark * times;
+        // The first group that is equal: a border may have left several. It is not this one, whose marks are
+        // still those from before.
+        unsigned same = none;
+        for (unsigned other = size_; other-- > 0;) same = marks_[other] == marks ? other : same;
+        if (same == none) {
+            free_[group].give(block, times);
+            marks_[group] = marks;
+        } else {
+            counts_[same] += counts_[group];
             remove(group);
-            break;
         }
     }
 }

@@ -5,6 +5,7 @@
 // by a border only when a kernel that is confined to a partition arrives.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -24,17 +25,37 @@ class Resources {
     constexpr explicit Resources(const sim::BlockShape& shape)
         : Resources(shape.threads, shape.registers, shape.shared, 1) {}
 
-    bool holds(const Resources& block) const { return holds(block.lanes_); }
-    // So many blocks like `block` fit, of which an empty SM holds `most`.
-    unsigned room(const Resources& block, unsigned most) const;
+    bool holds(const Resources& block) const {
+        return (((lanes_ | borrows) - block.lanes_) & borrows) == borrows;
+    }
     void take(const Resources& block, unsigned times) { lanes_ -= block.lanes_ * times; }
     void give(const Resources& block, unsigned times) { lanes_ += block.lanes_ * times; }
 
-  private:
-    bool holds(uint64_t lanes) const { return (((lanes_ | borrows) - lanes) & borrows) == borrows; }
+    unsigned lane(unsigned number) const { return lanes_ >> (16 * number) & 0xffff; }
 
     static constexpr uint64_t borrows = 0x8000'8000'8000'8000;
     uint64_t lanes_ = 0;
+};
+
+// What a block takes, some of each, made for finding how many fit: dividing takes longer than all else that
+// this needs. Multiplied by 2^32 / taken, rounded up, all numbers of 15 bits give what dividing them would.
+class Block : public Resources {
+  public:
+    constexpr Block() = default;
+    Block(const Resources& resources) : Resources(resources) {
+        for (unsigned number = 0; number < inverse_.size(); ++number)
+            if (const uint64_t taken = lane(number); taken > 0)
+                inverse_[number] = ((uint64_t{1} << 32) + taken - 1) / taken;
+    }
+    unsigned room(const Resources& free) const {
+        uint64_t blocks = free.lane(3);
+        for (unsigned number = 0; number < inverse_.size(); ++number)
+            blocks = std::min(blocks, free.lane(number) * inverse_[number] >> 32);
+        return static_cast<unsigned>(blocks);
+    }
+
+  private:
+    std::array<uint64_t, 3> inverse_{};  // of threads, registers and shared memory
 };
 
 class Multiprocessors {
@@ -54,42 +75,47 @@ class Multiprocessors {
         unsigned deepest = 0;  // so many of them are on the fullest SM
     };
     // Places up to `pending` blocks on the SMs from `from` to `to`, the borders of partitions, breadth first.
-    Placed place(const Wave& wave, const Resources& block, unsigned per_sm, uint16_t from, uint16_t to,
-                 uint32_t pending);
+    Placed place(const Wave& wave, const Block& block, uint16_t from, uint16_t to, uint32_t pending);
     // Frees what the wave holds, and joins the groups that have become equal.
     void release(const Wave& wave, const Resources& block);
 
     unsigned groups() const { return size_; }
 
   private:
-    static constexpr unsigned most = sim::model::sm_count;
-    struct Resident {
-        uint16_t wave = 0;
-        uint16_t blocks = 0;  // on each SM of the group
-    };
-    struct Residents {
-        unsigned size = 0;
-        std::array<Resident, sim::model::blocks_per_sm> items;
+    static constexpr unsigned most = sim::model::sm_count, none = most;
+    // What a group has of waves that are numbered one after the other: blocks on each of its SMs. A row of
+    // these is copied in a few instructions, and no search finds a wave in it.
+    static constexpr unsigned chunk = 64;
+    using Chunk = std::array<uint8_t, chunk>;
+    struct Room {  // what a group has for the blocks in hand
+        unsigned group = 0;
+        unsigned sms = 0, blocks = 1;  // so many SMs, so many blocks on each
     };
 
     static unsigned sum(uint64_t counts) {
         return static_cast<unsigned>(counts * 0x0101'0101'0101'0101u >> 56);
     }
-    static uint64_t bit(uint16_t wave) { return uint64_t{1} << (wave % 64); }
-    static uint64_t first_of(uint64_t counts, unsigned number);
+    uint64_t first_of(uint64_t counts, unsigned number) const;
+    uint8_t& blocks(unsigned group, uint16_t wave) {
+        return rows_[group * chunks_ + wave / chunk][wave % chunk];
+    }
+    void widen(uint16_t wave);
+    void copy(unsigned from, unsigned to);
     unsigned part(unsigned group, uint64_t counts);
-    void put(unsigned group, const Wave& wave, const Resources& block, unsigned blocks);
+    void put(unsigned group, const Wave& wave, const Resources& block, unsigned times);
     void remove(unsigned group);
 
+    unsigned areas_ = 1;                      // that there are
     std::array<uint64_t, most + 1> below_{};  // by a border: all bits of the areas below it
     unsigned size_ = 1;
     // By group.
     std::array<uint64_t, most> counts_{};  // SMs, a byte for each area
     std::array<uint64_t, most> marks_{};   // the sum over the blocks on an SM: equal where these are
-    std::array<uint64_t, most> waves_{};   // those on it may be, a bit for each number modulo 64
     std::array<Resources, most> free_{};
-    std::array<Residents, most> residents_{};
-    std::array<uint8_t, most> rooms_{}, eligible_{};  // place()'s own
+    unsigned chunks_ = 1;  // in each group's row
+    std::vector<Chunk> rows_ = std::vector<Chunk>(most);
+    std::array<Room, most> rooms_{};        // place()'s own
+    std::array<unsigned, most> holders_{};  // release()'s own
 };
 
 }  // namespace fikit::replay

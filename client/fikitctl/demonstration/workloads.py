@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from itertools import pairwise
@@ -143,14 +143,22 @@ def workload_names(path: Path | None = None) -> list[str]:
 
 def load_workload(name: str, path: Path | None = None) -> Workload:
     """One workload of a trace file (None: the shipped one). Raises WorkloadError."""
+    return load_workloads([name], path)[0]
+
+
+def load_workloads(names: Iterable[str], path: Path | None = None) -> list[Workload]:
+    """Several workloads of a trace file, which is read once. Raises WorkloadError."""
     path = path or shipped()
     recordings = _read(path).workloads
-    if name not in recordings:
-        raise WorkloadError(f"no workload {name} in {path}", f"there are {', '.join(recordings)}")
-    try:
-        return workload_of(name, msgspec.json.decode(recordings[name], type=Recording))
-    except (msgspec.DecodeError, ValueError) as error:
-        raise WorkloadError(f"workload {name} in {path} is malformed: {error}") from error
+    found = []
+    for name in names:
+        if name not in recordings:
+            raise WorkloadError(f"no workload {name} in {path}", f"there are {', '.join(recordings)}")
+        try:
+            found.append(workload_of(name, msgspec.json.decode(recordings[name], type=Recording)))
+        except (msgspec.DecodeError, ValueError) as error:
+            raise WorkloadError(f"workload {name} in {path} is malformed: {error}") from error
+    return found
 
 
 def _read(path: Path) -> _File:

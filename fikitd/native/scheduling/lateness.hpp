@@ -43,11 +43,11 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
 inline Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
     if (plan.engine != Engine::kernel || launch.engine != Engine::kernel)
         return plan.engine == launch.engine ? left : 0;
-    const Nanoseconds block = plan.block > 0 ? std::min(left, plan.block) : left;
-    if (launch.blocks == 0) return 0;
-    if (plan.everywhere) return block;
     const uint32_t all = bounds_.multiprocessors;
     uint32_t room = (all - plan.sms) * launch.per_sm;
+    if (launch.blocks <= room) return 0;
+    const Nanoseconds block = plan.block > 0 ? std::min(left, plan.block) : left;
+    if (plan.everywhere) return block;
     if (plan.waves == 1) room += plan.sms * ((plan.of - plan.taken) * launch.per_sm / plan.of);
     if (launch.blocks <= room) return 0;
     if (room == 0) return block;
@@ -76,7 +76,7 @@ struct Fikit::Course {
         if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
     }
 
-    void launch(const Sequence::Launch& next, Nanoseconds at) {
+    [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
         alone = std::max(at, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
@@ -123,13 +123,15 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
     Nanoseconds issued = sequence.last().at;
     uint32_t step = known ? sequence.at(sequence.next() - 1).step : 0;
+    const uint32_t most_seen = known ? std::min(sequence.period(), foresight) : foresight;
     position = sequence.next();
     for (unsigned seen = 0;; ++seen, ++position) {
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap - launch.doubt(), now);
-        const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
+            const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
             worst = std::max(worst, late - allowed);
+            if (worst > 0) return worst;
             issued += late;
             step = launch.step;
             allowed = most;
@@ -137,10 +139,11 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
         }
         const Nanoseconds at = issued + Sequence::latency;
         if (at >= plan.end) break;
-        if (known && seen == sequence.period()) break;  // from here on it repeats
-        if (seen == foresight) return late > 0 ? high.bound : worst;
+        if (seen == most_seen) {
+            if (known && seen == sequence.period()) break;  // from here on it repeats
+            return course.end > course.alone ? high.bound : worst;
+        }
         course.launch(launch, at);
-        if (worst > 0) return worst;
     }
     const Nanoseconds late = course.end - course.alone;
     if (late <= 0) return worst;
