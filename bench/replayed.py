@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.machinery import PathFinder
+from importlib.metadata import PackageNotFoundError, distribution
 from math import fsum, prod
 from pathlib import Path
 from typing import Any, Final
@@ -220,10 +220,12 @@ def ratios(
 
 def program() -> Path:
     """The native replay, as it was installed with fikitd. Raises ReplayError."""
-    spec = PathFinder.find_spec("fikitd")  # importlib.metadata takes longer to import than all of this
-    for place in (spec and spec.submodule_search_locations) or ():
-        if (found := Path(place, "scheduling", "lib", "replay")).is_file():
-            return found
+    try:
+        found = Path(str(distribution("fikitd").locate_file("fikitd/scheduling/lib/replay")))
+    except PackageNotFoundError:
+        found = Path()
+    if found.is_file():
+        return found
     raise ReplayError("the native replay is not installed: pip install . in the checkout")
 
 
