@@ -1,6 +1,6 @@
 // printf and assert of kernels. Printf: the executor's driver keeps the text until somebody synchronises, so
-// who does asks for it, in a program with a module that prints. (Packed machine code of large libraries is not
-// looked into; nvcc leaves machine code as it is unless told otherwise, and packs PTX.)
+// who does asks for it, in a program with a module that prints. (Packed machine code of large libraries is
+// not looked into; nvcc leaves machine code as it is unless told otherwise, and packs PTX.)
 #pragma once
 
 #include "cuda_interface.hpp"
