@@ -42,9 +42,16 @@ CUresult Core::issue_event(Session& session, CUstream stream) {
     if (record.record.op == FIKIT_OP_EVENT_WAIT) {
         if (of == nullptr || record.event >= of->events.size() || !of->events[record.event].recorded)
             return CUDA_SUCCESS;  // waiting for an event never recorded waits for nothing
-        return driver_.cuStreamWaitEvent_(stream, of->events[record.event].event, 0);
+        const CUevent event = of->events[record.event].event;
+        // Who asks whether another session's is over is told at once.
+        if (of != &session && driver_.cuEventQuery_(event) == CUDA_SUCCESS) return CUDA_SUCCESS;
+        return driver_.cuStreamWaitEvent_(stream, event, 0);
     }
     if (of == nullptr) return CUDA_SUCCESS;  // nobody will wait for it
+    // Another session's is one that it has recorded, without timing, when it let others have it.
+    if (of != &session && (record.event >= of->events.size() || of->events[record.event].event == nullptr ||
+                           of->events[record.event].timing))
+        return CUDA_SUCCESS;
     if (record.event >= of->events.size()) of->events.resize(record.event + 1);
     SessionEvent& event = of->events[record.event];
     const bool timing = (record.flags & FIKIT_EVENT_TIMING) != 0;

@@ -11,8 +11,7 @@ CUresult attribute_of(const Function& function, CUfunction_attribute attribute, 
     const ptx::Kernel& kernel = *function.kernel;
     switch (attribute) {
         case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: {
-            const unsigned warps =
-                std::max(1U, model::registers_per_sm / (kernel.registers_per_thread * model::warp_size));
+            const unsigned warps = warps_with(kernel.registers_per_thread);
             value = static_cast<int>(std::min(kernel.threads_limit, warps * model::warp_size));
             break;
         }

@@ -11,10 +11,15 @@ constexpr unsigned round_up(unsigned value, unsigned unit) { return (value + uni
 
 }  // namespace
 
-BlockShape block_shape(unsigned threads, unsigned registers, unsigned shared) {
-    const unsigned warps = (threads + model::warp_size - 1) / model::warp_size;
+unsigned warps_with(unsigned registers) {
     const unsigned per_warp =
         round_up(std::max(registers, 1U) * model::warp_size, model::register_allocation_unit);
+    return model::registers_per_sm / model::sm_quarters / per_warp * model::sm_quarters;
+}
+
+BlockShape block_shape(unsigned threads, unsigned registers, unsigned shared) {
+    const unsigned warps = (threads + model::warp_size - 1) / model::warp_size;
+    const unsigned per_warp = model::registers_per_sm / warps_with(registers);
     return {warps * model::warp_size, warps * per_warp,
             round_up(shared + model::shared_reserved_per_block, model::shared_allocation_unit)};
 }

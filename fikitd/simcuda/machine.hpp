@@ -25,6 +25,8 @@ struct BlockShape {
 };
 
 // What a block of `threads` threads, `registers` per thread and `shared` bytes takes.
+// How many warps have room for so many registers in each thread (cuda_occupancy.h).
+unsigned warps_with(unsigned registers);
 BlockShape block_shape(unsigned threads, unsigned registers, unsigned shared);
 // How many such blocks one empty SM holds; 0 when not even one fits.
 unsigned blocks_per_sm(const BlockShape& shape);

@@ -26,6 +26,7 @@ inline constexpr unsigned threads_per_block = 1024;
 inline constexpr unsigned threads_per_sm = 2048;
 inline constexpr unsigned blocks_per_sm = 32;
 inline constexpr unsigned registers_per_sm = 65536;
+inline constexpr unsigned sm_quarters = 4;  // each with its part of the registers
 inline constexpr unsigned registers_per_thread = 255;
 inline constexpr unsigned register_allocation_unit = 256;  // per warp
 inline constexpr unsigned shared_per_sm = 233472;

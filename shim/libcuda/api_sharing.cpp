@@ -22,13 +22,20 @@ struct SharedEvent {
     uint8_t executor[FIKIT_IDENTITY];
 };
 constexpr uint32_t shared_event_magic = 0x46455653;
+constexpr int64_t first_look_ns = 2'000'000;
 static_assert(sizeof(SharedEvent) <= sizeof(CUipcEventHandle));
 
 CUresult share(Event& event, uint32_t session) {
     if (event.session != 0) return CUDA_SUCCESS;
     const Status status = event.device->producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, event.asking);
-    if (status == status::success) event.session = session;
-    return result_of(status);
+    if (status != status::success) return result_of(status);
+    event.session = session;
+    if (event.opened) return CUDA_SUCCESS;
+    // The executor makes an event when it is first recorded; one that it knows is what others record.
+    uint32_t stream = 0;
+    uint64_t step = 0;
+    event.device->producer->event_step(event.number, stream, step);
+    return step != 0 ? CUDA_SUCCESS : record_event(event.device->stream(event.asking), event);
 }
 
 }  // namespace
@@ -120,9 +127,12 @@ CUresult cuIpcOpenEventHandle(CUevent* handle, CUipcEventHandle from) {
 CUresult query_shared(Event& event) {
     Producer& producer = *event.device->producer;
     if (!event.asked) {
-        const Status status = producer.event_wait_other(event.session, event.number, event.asking);
+        Status status = producer.event_wait_other(event.session, event.number, event.asking);
         if (status != status::success) return result_of(status);
-        event.asked = true;
+        // What is over is to be found so at the first query, also where the executor has to be woken for it.
+        status = producer.stream_synchronize(event.asking, now_ns() + first_look_ns);
+        event.asked = status == status::not_ready;
+        return result_of(status);
     }
     const Status status = producer.stream_query(event.asking);
     if (status == status::success) event.asked = false;

@@ -104,6 +104,48 @@ def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
     return state
 
 
+def test_a_result_that_a_function_does_not_give(cuda: Cuda) -> None:
+    """As numba declares C functions that return nothing."""
+    head = b".version 7.8\n.target sm_80\n.address_size 64\n"
+    caller = b""".extern .func (.param .b64 nothing) keep (.param .b64 place, .param .b32 value);
+    .visible .entry put(.param .u64 place, .param .u32 value) {
+        .reg .b64 %place, %unused;
+        .reg .b32 %value;
+        ld.param.u64 %place, [place];
+        ld.param.u32 %value, [value];
+        {
+            .param .b64 first;
+            .param .b32 second;
+            .param .b64 back;
+            st.param.b64 [first], %place;
+            st.param.b32 [second], %value;
+            call.uni (back), keep, (first, second);
+            ld.param.b64 %unused, [back];
+        }
+        ret;
+    }"""
+    callee = b""".visible .func keep(.param .b64 place, .param .b32 value) {
+        .reg .b64 %place;
+        .reg .b32 %value;
+        ld.param.u64 %place, [place];
+        ld.param.u32 %value, [value];
+        st.u32 [%place], %value;
+        ret;
+    }"""
+    state = cuda.cuLinkCreate(0, [], [])
+    for part in (caller, callee):
+        text = head + part + b"\0"
+        kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
+        cuda.cuLinkAddData(state, kind, text, len(text), b"part", 0, [], [])
+    image, _size = cuda.cuLinkComplete(state)
+    module = cuda.cuModuleLoadData(image)
+    place = cuda.device_words()
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"put"), place, ctypes.c_uint32(6))
+    assert cuda.read(place)[0] == 6
+    cuda.cuModuleUnload(module)
+    cuda.cuLinkDestroy(state)
+
+
 def test_the_linker_joins_variables(cuda: Cuda) -> None:
     weak = DEFINED.replace(b".visible", b".weak")
     for texts in ((LINKED, DEFINED), (DEFINED, LINKED), (LINKED + DEFINED,), (LINKED, weak)):

@@ -22,7 +22,9 @@ std::uint32_t registers_for(std::uint32_t threads, std::uint32_t blocks) {
     const bool fits =
         blocks <= model::blocks_per_sm && blocks * warps * model::warp_size <= model::threads_per_sm;
     const std::uint32_t all_warps = fits ? std::max(blocks, 1U) * warps : warps;
-    const std::uint32_t units = model::registers_per_sm / model::register_allocation_unit / all_warps;
+    const std::uint32_t places =
+        (all_warps + model::sm_quarters - 1) / model::sm_quarters * model::sm_quarters;
+    const std::uint32_t units = model::registers_per_sm / model::register_allocation_unit / places;
     return units * model::register_allocation_unit / model::warp_size;
 }
 

@@ -147,6 +147,8 @@ void a_session_records_another_s_event() {
     CHECK_EQUAL(tenant->event_create(event), 0);
     CHECK_EQUAL(other->event_create(own), 0);
     CHECK_EQUAL(own, event);  // so they have the same number
+    CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
+    rig.settle();
     const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
     CHECK_EQUAL(other->values(0, &wait, 1), 0);
     CHECK_EQUAL(other->event_record_other(who.session, event, 0), 0);
@@ -177,6 +179,8 @@ void a_record_of_a_session_that_ends_is_waited_for_no_longer() {
     uint32_t handle = 0, event = 0, waiting = 0;
     HostBuffer buffer{};
     CHECK_EQUAL(tenant->event_create(event), 0);
+    CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
+    rig.settle();
     {
         Tenant other = rig.ready("b");
         rig.while_turning([&] { CHECK_EQUAL(other->host_allocate(4096, handle, buffer), 0); });
