@@ -19,7 +19,8 @@ unsigned warps_with(unsigned registers) {
 
 BlockShape block_shape(unsigned threads, unsigned registers, unsigned shared) {
     const unsigned warps = (threads + model::warp_size - 1) / model::warp_size;
-    const unsigned per_warp = model::registers_per_sm / warps_with(registers);
+    const unsigned most = warps_with(registers);
+    const unsigned per_warp = most > 0 ? model::registers_per_sm / most : model::registers_per_sm + 1;
     return {warps * model::warp_size, warps * per_warp,
             round_up(shared + model::shared_reserved_per_block, model::shared_allocation_unit)};
 }

@@ -24,9 +24,9 @@ struct BlockShape {
     unsigned shared = 0;     // as allocated, with the reserved part
 };
 
-// What a block of `threads` threads, `registers` per thread and `shared` bytes takes.
-// How many warps have room for so many registers in each thread (cuda_occupancy.h).
+// How many warps have room for so many registers in each thread (cuda_occupancy.h); 0: not even one.
 unsigned warps_with(unsigned registers);
+// What a block of `threads` threads, `registers` per thread and `shared` bytes takes.
 BlockShape block_shape(unsigned threads, unsigned registers, unsigned shared);
 // How many such blocks one empty SM holds; 0 when not even one fits.
 unsigned blocks_per_sm(const BlockShape& shape);
