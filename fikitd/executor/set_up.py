@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-LANES: Final = {-5: 3, -4: 5, -3: 3, -2: 2, -1: 2, 0: 4}
-"""Streams by CUDA priority. With those of six partitions and the monitor they fit into the 32 hardware
-queues (CUDA_DEVICE_MAX_CONNECTIONS), so that work of different priorities never shares one."""
+LANES: Final = {-5: 2, -4: 5, -3: 2, -2: 4, -1: 2, 0: 4}
+"""Streams by CUDA priority: most for what high, normal and low sessions have by default. With those of six
+partitions and the monitor they fit into the 32 hardware queues (CUDA_DEVICE_MAX_CONNECTIONS), so that work of
+different priorities never shares one."""
 PARTITION_LANES: Final = 2
 QUEUES: Final = 32
 LEAST_MULTIPROCESSORS: Final = 8
