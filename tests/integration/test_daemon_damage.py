@@ -274,7 +274,7 @@ def test_a_job_that_cannot_be_ended_keeps_no_other_from_its_end(stopped_daemon: 
 
 def test_a_job_whose_directory_is_gone_is_killed_all_the_same(stopped_daemon: Daemon) -> None:
     client = stopped_daemon.start().client()
-    stubborn = "trap 'echo asked > {0}/asked' TERM; echo up > {0}/up; while :; do sleep 1000; done"
+    stubborn = "trap 'echo asked > {0}/asked' TERM; echo up > {0}/up; while :; do sleep 0.05; done"
     script = stubborn.format(stopped_daemon.place)
     request = p.Submit(
         command=["/bin/sh", "-c", script], environment={"PATH": os.environ["PATH"]}, directory="/"
