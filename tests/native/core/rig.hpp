@@ -145,6 +145,14 @@ class Rig {
         CHECK_EQUAL(tenant->event_destroy(event), 0);
         turn_until([&] { return __atomic_load_n(&tenant.inbox->tail, __ATOMIC_ACQUIRE) != tail; });
     }
+    // Turns until all that the tenant has enqueued was read. A worker that has answered a call hands the
+    // session back when it comes to that, and until then nothing is.
+    void take(const Tenant& tenant) {
+        turn_until([&] {
+            return __atomic_load_n(&tenant.inbox->tail, __ATOMIC_ACQUIRE) ==
+                   __atomic_load_n(&tenant.outbox->head, __ATOMIC_ACQUIRE);
+        });
+    }
     // Turns until nothing is left to do: no progress for longer than the core delays a mark.
     void settle() {
         Nanoseconds last = host_now();

@@ -185,6 +185,7 @@ void a_session_s_end_gives_all_back() {
     CHECK_EQUAL(null_driver::live().textures, before.textures + 2);
     hold_all(rig);
     launch(tenant);
+    rig.take(tenant);
     rig.settle();
     rig.while_turning([&] { CHECK(rig.core().end("a", 999, "it is over")); });
     rig.turn(1000);
