@@ -367,36 +367,29 @@ Status Producer::event_record(uint32_t event, uint32_t stream, bool timing) {
     return status::success;
 }
 
+template <Producer::Ordered ordered>
+Status Producer::enqueue_event(uint32_t op, uint32_t session, uint32_t event, uint32_t stream) {
+    fikit_event* record;
+    if (const Status status = begin(op, stream, record)) return status;
+    record->event = event;
+    record->flags = 0;
+    record->session = session;
+    finish<ordered>(record->record, false);
+    return status::success;
+}
+
 Status Producer::event_wait(uint32_t event, uint32_t stream) {
     const Status status = event_query(event);
     if (status != status::not_ready) return status;  // nothing to wait for, or an error
-    fikit_event* record;
-    if (const Status refused = begin(FIKIT_OP_EVENT_WAIT, stream, record)) return refused;
-    record->event = event;
-    record->flags = 0;
-    record->session = 0;
-    finish<Ordered::wait>(record->record, false);
-    return status::success;
+    return enqueue_event<Ordered::wait>(FIKIT_OP_EVENT_WAIT, 0, event, stream);
 }
 
 Status Producer::event_record_other(uint32_t session, uint32_t event, uint32_t stream) {
-    fikit_event* record;
-    if (const Status status = begin(FIKIT_OP_EVENT_RECORD, stream, record)) return status;
-    record->event = event;
-    record->flags = 0;
-    record->session = session;
-    finish<Ordered::look>(record->record, false);
-    return status::success;
+    return enqueue_event<Ordered::look>(FIKIT_OP_EVENT_RECORD, session, event, stream);
 }
 
 Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t stream) {
-    fikit_event* record;
-    if (const Status status = begin(FIKIT_OP_EVENT_WAIT, stream, record)) return status;
-    record->event = event;
-    record->flags = 0;
-    record->session = session;
-    finish<Ordered::wait>(record->record, false);
-    return status::success;
+    return enqueue_event<Ordered::wait>(FIKIT_OP_EVENT_WAIT, session, event, stream);
 }
 
 Status Producer::event_query(uint32_t event) {

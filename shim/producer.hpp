@@ -182,6 +182,8 @@ class Producer {
     enum class Ordered : uint8_t { work, look, wait };
     template <Ordered ordered = Ordered::work>
     uint64_t finish(fikit_record& record, bool mark);
+    template <Ordered ordered>
+    Status enqueue_event(uint32_t op, uint32_t session, uint32_t event, uint32_t stream);
     void tell_waited(fikit_record& record);
 
     bool idle(uint32_t stream) const;

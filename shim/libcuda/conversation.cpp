@@ -126,7 +126,7 @@ bool Conversation::begin(const char* client) {
     return exchange(hello, "welcome", reply);
 }
 
-bool may_come_back(int64_t since) {
+bool await_restart(int64_t since) {
     const char* const job = getenv("FIKIT_JOB");
     if (job == nullptr || *job == '\0' || now_ns() - since > 10'000'000'000) return false;
     const timespec pause = {0, 50'000'000};

@@ -53,9 +53,9 @@ class Conversation {
     size_t size_ = 0, used_ = 0;
 };
 
-// Whether to ask a daemon again that was lost, after a while: it runs this process's job, so it is being
-// started anew.
-bool may_come_back(int64_t since);
+// Waits a while before a lost daemon is asked again: it runs this process's job, so it is being started anew.
+// False: nobody's job, or it has taken too long.
+bool await_restart(int64_t since);
 
 // What `ask` says of a conversation; of another one where the daemon is started anew meanwhile.
 template <class Ask>
@@ -63,7 +63,7 @@ bool converse(char (&reason)[256], Ask ask) {
     for (const int64_t since = now_ns();;) {
         Conversation conversation(reason);
         if (ask(conversation)) return true;
-        if (!conversation.lost() || !may_come_back(since)) return false;
+        if (!conversation.lost() || !await_restart(since)) return false;
     }
 }
 

@@ -362,15 +362,31 @@ def test_memory_of_a_graph(cuda: Cuda, graph: Any) -> None:
     assert cuda.read(place)[0] == 4
 
 
+class Keeper:
+    """A user object that a graph alone keeps alive."""
+
+    def __init__(self, cuda: Cuda, graph: Any) -> None:
+        self.cuda, self.ended = cuda, list[int]()
+        self.function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: self.ended.append(1))
+        address = ctypes.cast(self.function, ctypes.c_void_p).value
+        flags = cuda.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.value
+        item = cuda.cuUserObjectCreate(0, cuda.CUhostFn(address), 1, flags)
+        move = cuda.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE.value
+        cuda.cuGraphRetainUserObject(graph, item, 1, move)
+
+    def ends(self) -> list[int]:
+        """Its ends, once there is one or none came in time."""
+        for _ in range(2000):
+            if self.ended:
+                break
+            self.cuda.launch("nothing")
+            self.cuda.cuCtxSynchronize()
+        return self.ended
+
+
 def test_a_graph_s_objects_outlive_the_stream_of_its_launch(cuda: Cuda) -> None:
-    ended: list[int] = []
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: ended.append(1))
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    flags = cuda.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.value
-    item = cuda.cuUserObjectCreate(0, cuda.CUhostFn(address), 1, flags)
     graph, stream = cuda.cuGraphCreate(0), cuda.stream()
-    move = cuda.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE.value
-    cuda.cuGraphRetainUserObject(graph, item, 1, move)
+    keeper = Keeper(cuda, graph)
     (pinned, words), place = cuda.pinned_words(), cuda.device_words()
     cuda.cuGraphAddEmptyNode(graph, [], 0)
     executable = cuda.cuGraphInstantiate(graph, 0)
@@ -380,32 +396,16 @@ def test_a_graph_s_objects_outlive_the_stream_of_its_launch(cuda: Cuda) -> None:
     cuda.cuMemsetD32Async(place, 7, 1, stream)
     cuda.cuStreamDestroy(stream)
     cuda.cuGraphExecDestroy(executable)
-    early = bool(ended)
+    early = bool(keeper.ended)
     words[0] = 1
-    for _ in range(2000):
-        if ended:
-            break
-        cuda.launch("nothing")
-        cuda.cuCtxSynchronize()
-    assert ended == [1]
+    assert keeper.ends() == [1]
     assert not early
     assert cuda.read(place)[0] == 7
 
 
 def test_user_objects_end_with_the_last_reference(cuda: Cuda) -> None:
-    ended: list[int] = []
-    function = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: ended.append(1))
-    address = ctypes.cast(function, ctypes.c_void_p).value
-    flags = cuda.CUuserObject_flags.CU_USER_OBJECT_NO_DESTRUCTOR_SYNC.value
-    item = cuda.cuUserObjectCreate(0, cuda.CUhostFn(address), 1, flags)
     graph = cuda.cuGraphCreate(0)
-    move = cuda.CUuserObjectRetain_flags.CU_GRAPH_USER_OBJECT_MOVE.value
-    cuda.cuGraphRetainUserObject(graph, item, 1, move)
-    assert not ended
+    keeper = Keeper(cuda, graph)
+    assert not keeper.ended
     cuda.cuGraphDestroy(graph)
-    for _ in range(2000):
-        if ended:
-            break
-        cuda.launch("nothing")
-        cuda.cuCtxSynchronize()
-    assert ended == [1]
+    assert keeper.ends() == [1]

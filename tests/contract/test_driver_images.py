@@ -70,7 +70,7 @@ def printing(cuda: Cuda) -> None:
 @pytest.mark.parametrize("kind", ["text", "machine"])
 def test_kernels_of_packed_images_print(cuda: Cuda, alone: Alone, kind: str) -> None:
     if kind == "machine" and cuda.simulated:
-        pytest.skip("machine code does not run")
+        pytest.skip("the simulated GPU runs no machine code")
     printed = alone(printing, IMAGE=str(IMAGES / f"prints-{kind}.fatbin"))
     assert printed.splitlines() == ["kernel says 40", "kernel says 41"]
 

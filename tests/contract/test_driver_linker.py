@@ -106,7 +106,6 @@ def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
 
 def test_a_result_that_a_function_does_not_give(cuda: Cuda) -> None:
     """As numba declares C functions that return nothing."""
-    head = b".version 7.8\n.target sm_80\n.address_size 64\n"
     caller = b""".extern .func (.param .b64 nothing) keep (.param .b64 place, .param .b32 value);
     .visible .entry put(.param .u64 place, .param .u32 value) {
         .reg .b64 %place, %unused;
@@ -132,11 +131,7 @@ def test_a_result_that_a_function_does_not_give(cuda: Cuda) -> None:
         st.u32 [%place], %value;
         ret;
     }"""
-    state = cuda.cuLinkCreate(0, [], [])
-    for part in (caller, callee):
-        text = head + part + b"\0"
-        kind = cuda.CUjitInputType.CU_JIT_INPUT_PTX
-        cuda.cuLinkAddData(state, kind, text, len(text), b"part", 0, [], [])
+    state = linker_of(cuda, (caller, callee))
     image, _size = cuda.cuLinkComplete(state)
     module = cuda.cuModuleLoadData(image)
     place = cuda.device_words()

@@ -107,31 +107,55 @@ void freed_memory_that_is_shared_is_not_used_again() {
     CHECK(allocate(rig, exporter, 4 * megabyte) != address);
 }
 
+// As others name the session.
+uint32_t serial(Rig& rig, Tenant& tenant) {
+    fikit_reply_session_identity who{};
+    CHECK_EQUAL(ask(rig, tenant, fikit_call_session_identity, fikit_request_session_identity{}, who), 0);
+    return who.session;
+}
+
+// The tenant records the owner's event behind a wait for the word that is returned.
+uint64_t* record_late(Rig& rig, Tenant& tenant, uint32_t owner, uint32_t event) {
+    uint32_t handle = 0;
+    HostBuffer buffer{};
+    rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(4096, handle, buffer), 0); });
+    const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
+    CHECK_EQUAL(tenant->values(0, &wait, 1), 0);
+    CHECK_EQUAL(tenant->event_record_other(owner, event, 0), 0);
+    rig.settle();
+    return reinterpret_cast<uint64_t*>(buffer.address);
+}
+
+// A stream of the tenant's waits for the owner's event, in vain as yet.
+void wait_in_vain(Rig& rig, Tenant& tenant, uint32_t owner, uint32_t event) {
+    uint32_t waiting = 0;
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, waiting), 0);
+    CHECK_EQUAL(tenant->event_wait_other(owner, event, waiting), 0);
+    launch(tenant, waiting);
+    rig.settle();
+    CHECK_EQUAL(tenant->stream_query(waiting), status::not_ready);
+}
+
 void a_session_waits_for_another_s_event() {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
-    fikit_reply_session_identity who{};
-    CHECK_EQUAL(ask(rig, tenant, fikit_call_session_identity, fikit_request_session_identity{}, who), 0);
-    uint32_t handle = 0, event = 0, waiting = 0;
+    const uint32_t owner = serial(rig, tenant);
+    uint32_t handle = 0, event = 0;
     HostBuffer buffer{};
     rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(4096, handle, buffer), 0); });
     CHECK_EQUAL(tenant->event_create(event), 0);
-    CHECK_EQUAL(other->event_wait_other(who.session, event, 0), 0);  // never recorded
+    CHECK_EQUAL(other->event_wait_other(owner, event, 0), 0);  // never recorded
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
     const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
     CHECK_EQUAL(tenant->values(0, &wait, 1), 0);
     CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
     rig.settle();
-    CHECK_EQUAL(other->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, waiting), 0);
-    CHECK_EQUAL(other->event_wait_other(who.session, event, waiting), 0);
-    launch(other, waiting);
-    rig.settle();
-    CHECK_EQUAL(other->stream_query(waiting), status::not_ready);
+    wait_in_vain(rig, other, owner, event);
     launch(other);  // its other streams go on, as do others
     rig.while_turning([&] { CHECK_EQUAL(other->stream_synchronize(0), 0); });
     __atomic_store_n(reinterpret_cast<uint64_t*>(buffer.address), 1, __ATOMIC_RELEASE);
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(now_ns() + 5'000'000'000), 0); });
-    CHECK_EQUAL(other->event_wait_other(who.session + 77, event, 0), 0);  // nobody's
+    CHECK_EQUAL(other->event_wait_other(owner + 77, event, 0), 0);  // nobody's
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
 }
 
@@ -139,34 +163,24 @@ void a_session_waits_for_another_s_event() {
 void a_session_records_another_s_event() {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a"), other = rig.ready("b");
-    fikit_reply_session_identity who{};
-    CHECK_EQUAL(ask(rig, tenant, fikit_call_session_identity, fikit_request_session_identity{}, who), 0);
-    uint32_t handle = 0, event = 0, own = 0, waiting = 0;
-    HostBuffer buffer{};
-    rig.while_turning([&] { CHECK_EQUAL(other->host_allocate(4096, handle, buffer), 0); });
+    const uint32_t owner = serial(rig, tenant);
+    uint32_t event = 0, own = 0;
     CHECK_EQUAL(tenant->event_create(event), 0);
     CHECK_EQUAL(other->event_create(own), 0);
     CHECK_EQUAL(own, event);  // so they have the same number
     CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
     rig.settle();
-    const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
-    CHECK_EQUAL(other->values(0, &wait, 1), 0);
-    CHECK_EQUAL(other->event_record_other(who.session, event, 0), 0);
-    rig.settle();
-    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, waiting), 0);
-    CHECK_EQUAL(tenant->event_wait_other(who.session, event, waiting), 0);
-    launch(tenant, waiting);
-    rig.settle();
-    CHECK_EQUAL(tenant->stream_query(waiting), status::not_ready);
+    uint64_t* const word = record_late(rig, other, owner, event);
+    wait_in_vain(rig, tenant, owner, event);
     // What is the other's own is not held up by it.
     uint32_t apart = 0;
     CHECK_EQUAL(other->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, apart), 0);
     CHECK_EQUAL(other->event_record(own, apart, false), 0);
     CHECK_EQUAL(other->event_wait(own, apart), 0);
     rig.while_turning([&] { CHECK_EQUAL(other->stream_synchronize(apart), 0); });
-    __atomic_store_n(reinterpret_cast<uint64_t*>(buffer.address), 1, __ATOMIC_RELEASE);
+    __atomic_store_n(word, 1, __ATOMIC_RELEASE);
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
-    CHECK_EQUAL(other->event_record_other(who.session + 77, event, 0), 0);  // nobody's
+    CHECK_EQUAL(other->event_record_other(owner + 77, event, 0), 0);  // nobody's
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
 }
 
@@ -174,25 +188,15 @@ void a_session_records_another_s_event() {
 void a_record_of_a_session_that_ends_is_waited_for_no_longer() {
     Rig rig(hand_turned(), 2);
     Tenant tenant = rig.ready("a");
-    fikit_reply_session_identity who{};
-    CHECK_EQUAL(ask(rig, tenant, fikit_call_session_identity, fikit_request_session_identity{}, who), 0);
-    uint32_t handle = 0, event = 0, waiting = 0;
-    HostBuffer buffer{};
+    const uint32_t owner = serial(rig, tenant);
+    uint32_t event = 0;
     CHECK_EQUAL(tenant->event_create(event), 0);
     CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
     rig.settle();
     {
         Tenant other = rig.ready("b");
-        rig.while_turning([&] { CHECK_EQUAL(other->host_allocate(4096, handle, buffer), 0); });
-        const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
-        CHECK_EQUAL(other->values(0, &wait, 1), 0);
-        CHECK_EQUAL(other->event_record_other(who.session, event, 0), 0);
-        rig.settle();
-        CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, waiting), 0);
-        CHECK_EQUAL(tenant->event_wait_other(who.session, event, waiting), 0);
-        launch(tenant, waiting);
-        rig.settle();
-        CHECK_EQUAL(tenant->stream_query(waiting), status::not_ready);
+        record_late(rig, other, owner, event);
+        wait_in_vain(rig, tenant, owner, event);
         rig.while_turning([&] { rig.core().end("b", 0, "over"); });
     }
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
