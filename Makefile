@@ -28,7 +28,7 @@ REQUIREMENTS = $(BIN)/python -c 'import sys, tomllib; p = tomllib.load(open("pyp
     o = p["project"]["optional-dependencies"]; print(*(p["build-system"]["requires"] if sys.argv[1] == "build" else \
     o[sys.argv[1]]), sep="\n")'
 CONFIGURE = cmake -S fikitd/native -G Ninja -DFIKIT_NATIVE_TESTS=ON -DFIKIT_PYTHON=OFF \
-    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python
+    -DPython_EXECUTABLE=$(CURDIR)/$(BIN)/python $(CMAKE_ARGS)
 
 .PHONY: help
 help:  ## list the targets
@@ -90,7 +90,7 @@ test: native-test python-test shim-test  ## the whole test suite
 native-test: $(VENV)/.installed  ## the native tests alone
 	@echo "== native tests"
 	# Where pip has built, so that nothing is compiled twice.
-	cmake -S fikitd/native -B build/release -DFIKIT_NATIVE_TESTS=ON > /dev/null
+	cmake -S fikitd/native -B build/release -DFIKIT_NATIVE_TESTS=ON $(CMAKE_ARGS) > /dev/null
 	cmake --build build/release -j $(JOBS)
 	ctest --no-tests=error --test-dir build/release --output-on-failure -j $(JOBS) --timeout 300
 

@@ -6,6 +6,7 @@
 // nested, so a set of SMs is a number: the first so many.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <vector>
@@ -67,14 +68,15 @@ class Ring {
     }
 
   private:
+    static constexpr size_t first_size = 64;  // a power of two, as all later ones
     void grow() {
-        std::vector<Item> more(items_.size() * 2);
+        std::vector<Item> more(std::max(items_.size() * 2, first_size));
         for (size_t at = head_; at < tail_; ++at) more[at - head_] = items_[at & (items_.size() - 1)];
         tail_ -= head_;
         head_ = 0;
         items_.swap(more);
     }
-    std::vector<Item> items_ = std::vector<Item>(64);
+    std::vector<Item> items_ = std::vector<Item>(first_size);
     size_t head_ = 0, tail_ = 0;
 };
 
