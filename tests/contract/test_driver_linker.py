@@ -104,43 +104,6 @@ def linker_of(cuda: Cuda, texts: Sequence[bytes]) -> Any:
     return state
 
 
-def test_a_result_that_a_function_does_not_give(cuda: Cuda) -> None:
-    """As numba declares C functions that return nothing."""
-    caller = b""".extern .func (.param .b64 nothing) keep (.param .b64 place, .param .b32 value);
-    .visible .entry put(.param .u64 place, .param .u32 value) {
-        .reg .b64 %place, %unused;
-        .reg .b32 %value;
-        ld.param.u64 %place, [place];
-        ld.param.u32 %value, [value];
-        {
-            .param .b64 first;
-            .param .b32 second;
-            .param .b64 back;
-            st.param.b64 [first], %place;
-            st.param.b32 [second], %value;
-            call.uni (back), keep, (first, second);
-            ld.param.b64 %unused, [back];
-        }
-        ret;
-    }"""
-    callee = b""".visible .func keep(.param .b64 place, .param .b32 value) {
-        .reg .b64 %place;
-        .reg .b32 %value;
-        ld.param.u64 %place, [place];
-        ld.param.u32 %value, [value];
-        st.u32 [%place], %value;
-        ret;
-    }"""
-    state = linker_of(cuda, (caller, callee))
-    image, _size = cuda.cuLinkComplete(state)
-    module = cuda.cuModuleLoadData(image)
-    place = cuda.device_words()
-    cuda.launch_function(cuda.cuModuleGetFunction(module, b"put"), place, ctypes.c_uint32(6))
-    assert cuda.read(place)[0] == 6
-    cuda.cuModuleUnload(module)
-    cuda.cuLinkDestroy(state)
-
-
 def test_the_linker_joins_variables(cuda: Cuda) -> None:
     weak = DEFINED.replace(b".visible", b".weak")
     for texts in ((LINKED, DEFINED), (DEFINED, LINKED), (LINKED + DEFINED,), (LINKED, weak)):
@@ -173,6 +136,38 @@ def test_the_linker_finds_every_variable_once(alone: Alone) -> None:
     results = alone(linking_without_variables).split()
     assert len(results) == 4
     assert set(results) <= {"ERROR_INVALID_SOURCE", "ERROR_UNKNOWN"}
+
+
+# What calls `keep` for a result, and `keep`, which gives none.
+FOR_A_RESULT = b""".extern .func (.param .b64 nothing) keep (.param .b64 place);
+.visible .entry put(.param .u64 place) {
+    .reg .b64 %place;
+    ld.param.u64 %place, [place];
+    {
+        .param .b64 first;
+        .param .b64 back;
+        st.param.b64 [first], %place;
+        call.uni (back), keep, (first);
+    }
+    ret;
+}
+"""
+WITHOUT_A_RESULT = b".visible .func keep(.param .b64 place) { ret; }\n"
+
+
+def linking_what_differs(cuda: Cuda) -> None:
+    import test_driver_linker as linker
+
+    caller, callee = linker.FOR_A_RESULT, linker.WITHOUT_A_RESULT
+    print(cuda.result("cuModuleLoadData", linker.HEAD + caller + callee + b"\0"))
+    state = linker.linker_of(cuda, (caller, callee))
+    print(cuda.result("cuLinkComplete", state))
+
+
+def test_prototypes_that_differ_are_refused(alone: Alone) -> None:
+    of_one_text, linked = alone(linking_what_differs).split()
+    assert of_one_text == "ERROR_INVALID_PTX"
+    assert linked in ("ERROR_INVALID_SOURCE", "ERROR_UNKNOWN")  # the H200: either
 
 
 # Two objects as a compiler makes them: both call something `own`, `text` and `shared_by_all`.

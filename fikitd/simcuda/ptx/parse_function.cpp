@@ -171,8 +171,11 @@ void Parser::parse_function(bool entry) {
 
     const std::int32_t known = program_.find(name.text);
     const auto number_of = known >= 0 ? known : static_cast<std::int32_t>(program_.functions.size());
-    if (known >= 0 && program_.functions[static_cast<std::size_t>(known)]->entry != entry) {
-        fail(name.line, "Duplicate definition of function " + quoted(name.text));
+    if (known >= 0) {
+        const Function& other = *program_.functions[static_cast<std::size_t>(known)];
+        if (other.entry != entry) fail(name.line, "Duplicate definition of function " + quoted(name.text));
+        if (!same_formals(other.inputs, made->inputs) || !same_formals(other.outputs, made->outputs))
+            fail(name.line, "Inconsistent prototypes of " + quoted(name.text));
     }
     if (accept(';')) {
         scopes_.pop_back();

@@ -338,7 +338,7 @@ void BlockRun::call(Warp& warp, std::size_t index, const Op& op, Context& contex
     const Function& function = *program.functions[static_cast<std::size_t>(target)];
     Frame* caller = warp.groups[index].frame;
     if (!function.defined || function.entry || !same_formals(what.arguments, function.inputs) ||
-        !(function.outputs.empty() || same_formals(what.results, function.outputs))) {
+        !same_formals(what.results, function.outputs)) {
         fault_ = CUDA_ERROR_ILLEGAL_INSTRUCTION;
         return;
     }
@@ -384,9 +384,7 @@ void BlockRun::leave(Warp& warp, std::size_t index) {
         return;
     }
     Frame* caller = frame->caller;
-    // Who expects a result of a function that gives none finds anything.
-    const std::size_t given = std::min(frame->call->results.size(), frame->function->outputs.size());
-    for (std::size_t which = 0; which < given; ++which) {
+    for (std::size_t which = 0; which < frame->call->results.size(); ++which) {
         const Formal& to = frame->call->results[which];
         const Formal& from = frame->function->outputs[which];
         if (to.place != no_place) {

@@ -14,8 +14,8 @@ static void first(void) {
 
 static void later(void) {
     unsigned char read = 0;
-    const CUresult result = cuMemcpyDtoH(&read, memory, 1);
-    printf("%d %d\n", result, read);
+    const CUresult waited = cuStreamSynchronize(stream), result = cuMemcpyDtoH(&read, memory, 1);
+    printf("%d %d %d\n", waited, result, read);
 }
 
 int main(void) {
