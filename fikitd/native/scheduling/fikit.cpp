@@ -73,6 +73,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     ++runs_;
     ++issued_;
     made.session = static_cast<uint8_t>(session);
+    made.stream = work.stream;
     made.known = work.known;
     made.planned = planned;
     made.charge = made.plan.area;
@@ -88,7 +89,10 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     if (!work.known && work.engine == Engine::kernel) ++unknowns_;
     queued_ += made.plan.adds;
     charged_ += made.charge;
-    own_[session] += made.plan.length;
+    Own& own = own_[session];
+    own.charge += made.charge;
+    own.streams[work.stream].length += made.plan.length;
+    ++own.streams[work.stream].operations;
     if (!expects_high(now)) return;
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
@@ -123,7 +127,7 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds meas
                             Nanoseconds unfinished) {
     Levels::completed(session, work, measured, now, unfinished);
     unsigned at = 0;
-    while (at < runs_ && running(at).session != session) ++at;
+    while (at < runs_ && (running(at).session != session || running(at).stream != work.stream)) ++at;
     if (at == runs_) return;
     const Running& over = running(at);
     if (!over.known && over.plan.engine == Engine::kernel) --unknowns_;
@@ -136,7 +140,10 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds meas
         surprised(session, work, over, lasted);
     queued_ -= over.plan.adds;
     charged_ -= over.charge;
-    own_[session] -= over.plan.length;
+    Own& own = own_[session];
+    own.charge -= over.charge;
+    own.streams[work.stream].length -= over.plan.length;
+    --own.streams[work.stream].operations;
     const bool first = at == 0;
     for (; at > 0; --at) running(at) = running(at - 1);
     ++first_run_;
@@ -305,14 +312,24 @@ inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused
     if (gated_operations_ == 0) return true;
     if (moment.beside && unknowns_ > 0 && unknown(sessions_[session].head)) return false;
     const Nanoseconds most = Levels::in_flight(moment.beside), all = refused ? most : together * most;
-    const Nanoseconds ahead = moment.busy - moment.now, own = own_[session];
+    const Nanoseconds ahead = moment.busy - moment.now;
     const Running& first = running(0);
+    const Own& own = own_[session];
+    const Own::Stream& stream = own.streams[sessions_[session].head.stream];
+    if (!moment.beside) {
+        // What leaves SMs free is in nobody's way, however long it lasts.
+        full = charged_ - first.charge >= all || std::min(charged_, ahead) >= all;
+        const Nanoseconds behind = first.session == session ? own.charge - first.charge : own.charge;
+        return !full && behind < most && std::min(own.charge, ahead) < most &&
+               (stream.length < most || stream.operations <= 1);
+    }
     if (charged_ - first.charge >= all || ahead >= all) {
         full = true;
         return false;
     }
-    const Nanoseconds behind = first.session == session ? own - first.plan.length : own;
-    return behind < most && std::min(own, ahead) < most;
+    const bool own_first = first.session == session && first.stream == sessions_[session].head.stream;
+    const Nanoseconds behind = own_first ? stream.length - first.plan.length : stream.length;
+    return behind < most && std::min(stream.length, ahead) < most;
 }
 
 inline Decision Fikit::place(unsigned session, const Moment& moment, bool refused, bool& full,

@@ -142,7 +142,7 @@ class Fikit final : public Levels {
         Interference::Guest guest;
     };
     struct Running {
-        uint8_t session = 0;
+        uint8_t session = 0, stream = 0;
         bool known = false;
         bool planned = false;  // that it delays nobody too much; not: it is unknown, or its turn by credit
         Nanoseconds charge = 0, longest = 0;
@@ -175,6 +175,15 @@ class Fikit final : public Levels {
         Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that
         unsigned suspect = max_sessions;     // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
+    };
+    // What a gated session has in flight: on each stream one behind another.
+    struct Own {
+        Nanoseconds charge = 0;
+        struct Stream {
+            Nanoseconds length = 0;
+            uint32_t operations = 0;
+        };
+        std::array<Stream, streams_told_apart> streams{};
     };
     struct Guest {
         bool refused = false;  // its head was counted as refused
@@ -279,7 +288,7 @@ class Fikit final : public Levels {
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
     std::array<Nanoseconds, max_sessions> spared_{};  // the program, by each launch
-    std::array<Nanoseconds, max_sessions> own_{};     // length of what a gated session has in flight
+    std::array<Own, max_sessions> own_{};
     std::array<Surprise, 512> surprises_{};
     Interference interference_;
     Outlasted outlasted_;

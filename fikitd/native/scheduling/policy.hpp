@@ -16,6 +16,7 @@ namespace fikit::scheduling {
 constexpr unsigned max_sessions = 64;
 constexpr int highest_level = 0, lowest_level = 9;
 constexpr unsigned max_partitions = 6;
+constexpr unsigned streams_told_apart = 16;  // of one session: others count as one of these
 
 // What an operation occupies: the SMs, or one of the engines that copy.
 enum class Engine : uint8_t { none, kernel, to_device, to_host, on_device };
@@ -30,6 +31,7 @@ struct Work {
     bool whole = false;     // must not be confined to a partition (cooperative launches)
     bool gated = false;     // issued through the gate (set when issued; the level may change later)
     uint8_t partition = 0;  // where a gated one was issued: 0 the whole GPU, n: partition n - 1
+    uint8_t stream = 0;     // the session's, below streams_told_apart: only what shares one is in order
 
     bool known = false;        // from enough measurements
     Nanoseconds expected = 0;  // duration alone on the GPU: windowed median; a guess where !known
