@@ -139,35 +139,45 @@ def test_the_linker_finds_every_variable_once(alone: Alone) -> None:
 
 
 # What calls `keep` for a result, and `keep`, which gives none.
-FOR_A_RESULT = b""".extern .func (.param .b64 nothing) keep (.param .b64 place);
-.visible .entry put(.param .u64 place) {
-    .reg .b64 %place;
+FOR_A_RESULT = b""".extern .func (.param .b64 nothing) keep (.param .b64 place, .param .b32 value);
+.visible .entry put(.param .u64 place, .param .u32 value) {
+    .reg .b64 %place, %unused;
+    .reg .b32 %value;
     ld.param.u64 %place, [place];
+    ld.param.u32 %value, [value];
     {
         .param .b64 first;
+        .param .b32 second;
         .param .b64 back;
         st.param.b64 [first], %place;
-        call.uni (back), keep, (first);
+        st.param.b32 [second], %value;
+        call.uni (back), keep, (first, second);
+        ld.param.b64 %unused, [back];
     }
     ret;
 }
 """
-WITHOUT_A_RESULT = b".visible .func keep(.param .b64 place) { ret; }\n"
+WITHOUT_A_RESULT = b""".visible .func keep(.param .b64 place, .param .b32 value) {
+    .reg .b64 %place;
+    .reg .b32 %value;
+    ld.param.u64 %place, [place];
+    ld.param.u32 %value, [value];
+    st.u32 [%place], %value;
+    ret;
+}
+"""
 
 
 def linking_what_differs(cuda: Cuda) -> None:
     import test_driver_linker as linker
 
-    caller, callee = linker.FOR_A_RESULT, linker.WITHOUT_A_RESULT
-    print(cuda.result("cuModuleLoadData", linker.HEAD + caller + callee + b"\0"))
-    state = linker.linker_of(cuda, (caller, callee))
+    state = linker.linker_of(cuda, (linker.FOR_A_RESULT, linker.WITHOUT_A_RESULT))
     print(cuda.result("cuLinkComplete", state))
 
 
-def test_prototypes_that_differ_are_refused(alone: Alone) -> None:
-    of_one_text, linked = alone(linking_what_differs).split()
-    assert of_one_text == "ERROR_INVALID_PTX"
-    assert linked in ("ERROR_INVALID_SOURCE", "ERROR_UNKNOWN")  # the H200: either
+def test_prototypes_that_differ_are_not_linked(alone: Alone) -> None:
+    """An H200 has given either error."""
+    assert alone(linking_what_differs).strip() in ("ERROR_INVALID_SOURCE", "ERROR_UNKNOWN")
 
 
 # Two objects as a compiler makes them: both call something `own`, `text` and `shared_by_all`.

@@ -186,6 +186,16 @@ TEST(unknown_instructions_are_refused_by_name) {
     }
 }
 
+// As ptxas refuses them.
+TEST(prototypes_that_differ_are_refused) {
+    for (const char* text : {".visible .func (.param .u32 r) f(); .visible .func f() { ret; }",
+                             ".visible .func f() { ret; } .extern .func (.param .u32 r) f();",
+                             ".visible .func f(.param .u32 a); .visible .func f(.param .u64 a) { ret; }",
+                             ".visible .func f(.reg .u32 a); .visible .func f(.param .u32 a) { ret; }"})
+        CHECK(refusal(text).find("Inconsistent prototypes of 'f'") != std::string::npos);
+    CHECK(refusal(".visible .func f(.param .u32 a); .visible .func f(.param .u32 b) { ret; }") == "accepted");
+}
+
 TEST(attributes_of_kernels) {
     ptx::Module module;
     std::string log;
