@@ -101,8 +101,8 @@ inline bool Core::serve_ring(Session& session) {
             } else {
                 session.head_waits = true;
                 session.head_arrived = now_;
-                session.head_work.stream = static_cast<uint8_t>(session.head->record().stream %
-                                                                scheduling::streams_told_apart);
+                session.head_work.stream =
+                    static_cast<uint8_t>(session.head->record().stream % scheduling::streams_told_apart);
                 policy_->arrived(session.index, session.head_work, now_);
                 return progress;
             }

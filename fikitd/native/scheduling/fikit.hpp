@@ -33,11 +33,14 @@
 //               (outlasted.hpp): it goes where steps were late by less than the bound. To be measured, it
 //               goes where no more than the bound is foreseen, whatever the trust.
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
-//               the walk passes it first. Kernels of several sessions run side by side as far as each leaves
+//               the walk passes it first. Kernels of several streams run side by side as far as each leaves
 //               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or
-//               by how much it outlasts that. Of one session less than the bound may be in flight besides
+//               by how much it outlasts that. On one stream less than the bound may be in flight besides
 //               one operation, of all less than `together` times that; or just the bound while what goes
 //               first by fairness does not fit: what is queued must not take its room again and again.
+//               While no high session is near, the bound (a larger one) is on what the whole GPU would take:
+//               long kernels of a few blocks are in nobody's way, but one behind another on one stream they
+//               take long to be over, so there only two of them.
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
 //               for every operation, and only `in_flight` is ever beyond recall. Each step that was
 //               delayed by more than the bound lowers that part (`trust`) by a fifth for each time the bound

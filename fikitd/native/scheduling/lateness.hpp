@@ -30,7 +30,8 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
     plan.everywhere = sms == all && plan.taken == plan.of;
     plan.guest = interference_.guest(work.key, sms, all);
     const Nanoseconds soonest = now + Sequence::latency;
-    const Nanoseconds behind = std::max(soonest, busy), own = std::min(now + own_[session].streams[work.stream].length, busy);
+    const Nanoseconds behind = std::max(soonest, busy),
+                      own = std::min(now + own_[session].streams[work.stream].length, busy);
     plan.length = length + between;
     plan.from = std::max(soonest, own);
     plan.area = area(work, length);

@@ -31,6 +31,7 @@ Work random_work(Random& random) {
     work.waves = (work.blocks + slots - 1) / slots;
     work.block = work.longest / work.waves;
     work.whole = random.next() % 20 == 0;
+    work.stream = static_cast<uint8_t>(random.next() % 3);
     return work;
 }
 
@@ -78,7 +79,7 @@ std::vector<int64_t> random_history(uint64_t seed, const Bounds& bounds) {
                 CHECK(chosen >= 3 && head[chosen]);
                 Work work = *std::exchange(head[chosen], std::nullopt);
                 CHECK(decision.verdict == Verdict::whole || !work.whole);
-                // Besides one operation, which may be long, less than the bound is in flight of one session,
+                // Besides one operation, which may be long, less than the bound is in flight on one stream,
                 // and less than twice that of all: of what a kernel takes, the part of the GPU that it fills.
                 Nanoseconds before = 0, longest = 0, own = 0, own_longest = 0;
                 for (unsigned other = 3; other < 7; ++other)
@@ -86,7 +87,7 @@ std::vector<int64_t> random_history(uint64_t seed, const Bounds& bounds) {
                         const Nanoseconds charge = charge_of(each, bounds);
                         before += charge;
                         longest = std::max(longest, charge);
-                        if (other != chosen) continue;
+                        if (other != chosen || each.stream != work.stream) continue;
                         own += each.expected;
                         own_longest = std::max(own_longest, each.expected);
                     }
@@ -106,6 +107,38 @@ std::vector<int64_t> random_history(uint64_t seed, const Bounds& bounds) {
 void the_bound_holds_and_the_same_input_gives_the_same_decisions() {
     for (uint64_t seed = 1; seed <= 30; ++seed)
         CHECK(random_history(seed, with_partitions()) == random_history(seed, with_partitions()));
+}
+
+// A session's launches in turn on `streams` streams, while no high session is there: how many are issued.
+unsigned issued_at_once(Work work, unsigned streams) {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 5, 1.0, 0);
+    work.key = 1;
+    work.known = work.gated = true;
+    work.longest = work.shortest = work.expected = 10 * ms;
+    work.waves = 1;
+    for (unsigned launch = 0; launch < 40; ++launch) {
+        work.stream = static_cast<uint8_t>(launch % streams);
+        policy->arrived(0, work, ms);
+        if (policy->decide(ms).verdict != Verdict::whole) return launch;
+        policy->issued(0, work, ms);
+    }
+    return 40;
+}
+
+// Long ones run side by side where there is room for them, one more waits behind each; what fills the GPU is
+// issued one by one.
+void small_kernels_on_several_streams_are_in_flight_together() {
+    Work small, large;
+    small.blocks = 1;
+    large.blocks = 132;
+    small.per_sm = 16;
+    CHECK_EQUAL(issued_at_once(small, 1), 2u);
+    CHECK_EQUAL(issued_at_once(small, 8), 16u);
+    CHECK_EQUAL(issued_at_once(large, 1), 1u);
+    CHECK_EQUAL(issued_at_once(large, 8), 1u);
+    large.blocks = 33;  // four of them fill it
+    CHECK(issued_at_once(large, 8) <= 2);
 }
 
 Operation kernel(uint64_t key, Nanoseconds at, uint32_t blocks, uint16_t per_sm, Nanoseconds block) {
@@ -327,6 +360,7 @@ void none_starves() {
 
 int main() {
     the_bound_holds_and_the_same_input_gives_the_same_decisions();
+    small_kernels_on_several_streams_are_in_flight_together();
     short_kernels_fill_the_gaps();
     a_flood_delays_by_no_more_than_the_bound();
     a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
