@@ -123,7 +123,8 @@ def test_events_measure_and_report(cuda: Cuda, fails: Check) -> None:
     assert cuda.result("cuEventQuery", end) == "ERROR_NOT_READY"
     fails("NOT_READY", cuda.cuEventElapsedTime, start, end)
     cuda.cuEventSynchronize(end)
-    assert 20 <= cuda.cuEventElapsedTime(start, end) < 25
+    # From the first event on, which need not wait for who launches.
+    assert 20 <= cuda.cuEventElapsedTime(start, end) < 200
 
 
 def test_an_event_without_timing_has_no_time(cuda: Cuda, fails: Check) -> None:

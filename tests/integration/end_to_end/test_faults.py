@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 
 import fikit
 import pytest
@@ -81,14 +82,14 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
 
 
 def executor_pids(daemon: Daemon) -> dict[str, int]:
-    listed = subprocess.run(
-        ["ps", "-ww", "-eo", "pid,args"], capture_output=True, text=True, check=True
-    ).stdout
     found = {}
-    for entry in listed.splitlines():
-        if "fikitd.executor" in entry and str(daemon.place) in entry:
-            words = entry.split()
-            found[words[words.index("--domain") + 1]] = int(words[0])
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_text().split("\0")
+        except OSError:  # it has ended
+            continue
+        if "fikitd.executor" in words and any(str(daemon.place) in word for word in words):
+            found[words[words.index("--domain") + 1]] = int(process.name)
     return found
 
 

@@ -79,9 +79,9 @@ def test_a_signal_for_a_child_that_is_another_s_by_now_is_lost(admitting: Daemon
     """Of another user, say: sudo. Here it is a group that is gone, as its leader went to another one."""
     code = (
         "import os, time; child = os.fork()\n"
-        "if child == 0: os.setpgid(0, 0); print('ready', flush=True); time.sleep(1000)\n"
+        "if child == 0: os.setpgid(0, 0); os.write(1, b'ready\\n'); time.sleep(1000)\n"
         "while os.getpgid(child) != child: time.sleep(0.01)\n"
-        "os.setpgid(0, child); print('gone', flush=True); time.sleep(0.5); os.kill(child, 9); os._exit(6)"
+        "os.setpgid(0, child); os.write(1, b'gone\\n'); time.sleep(0.5); os.kill(child, 9); os._exit(6)"
     )
     with subprocess.Popen([*START, sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
