@@ -124,7 +124,7 @@ def count_shim(program: Path) -> list[Count]:
 
 
 def limits(against: Path | None) -> dict[str, float]:
-    """Return the most that each path may take: its own limit, or what it took in a kept result and a tenth."""
+    """Return the most that each path may take: its limit, or a tenth above a kept result."""
     if against is None:
         return {path.name: path.limit for path in (*PATHS, *SHIM)}
     kept = json.loads(against.read_text())["instructions"]
