@@ -23,30 +23,25 @@ struct Wanted {
 };
 
 CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, const Wanted& wanted) {
-    return with_stream(handle,
-                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           if (stream.kind == Stream::Kind::legacy) {
-                               const CUresult result = may_enqueue(driver, stream);
-                               if (result != CUDA_SUCCESS) return result;
-                           }
-                           const std::shared_ptr<Capture>& capture = stream.capture.capture;
-                           *status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
-                                     : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-                           if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
-                           Listed& list = listed();
-                           list.nodes.clear();
-                           for (const GraphNode* node : stream.capture.nodes)
-                               list.nodes.push_back(node->handle);
-                           list.edges.assign(list.nodes.size(), CUgraphEdgeData{});
-                           if (wanted.id != nullptr) *wanted.id = capture->id;
-                           if (wanted.graph != nullptr) *wanted.graph = capture->graph->handle;
-                           if (wanted.nodes != nullptr) *wanted.nodes = list.nodes.data();
-                           if (wanted.edges != nullptr) *wanted.edges = list.edges.data();
-                           if (wanted.count != nullptr) *wanted.count = list.nodes.size();
-                           return CUDA_SUCCESS;
-                       });
+    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+        if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (waits_for_captured(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+        const std::shared_ptr<Capture>& capture = stream.capture.capture;
+        *status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+                  : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                     : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+        if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+        Listed& list = listed();
+        list.nodes.clear();
+        for (const GraphNode* node : stream.capture.nodes) list.nodes.push_back(node->handle);
+        list.edges.assign(list.nodes.size(), CUgraphEdgeData{});
+        if (wanted.id != nullptr) *wanted.id = capture->id;
+        if (wanted.graph != nullptr) *wanted.graph = capture->graph->handle;
+        if (wanted.nodes != nullptr) *wanted.nodes = list.nodes.data();
+        if (wanted.edges != nullptr) *wanted.edges = list.edges.data();
+        if (wanted.count != nullptr) *wanted.count = list.nodes.size();
+        return CUDA_SUCCESS;
+    });
 }
 
 CUresult find_nodes(Driver& driver, const Graph& graph, const CUgraphNode* handles, std::size_t count,

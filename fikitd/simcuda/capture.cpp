@@ -30,6 +30,13 @@ void join(Stream& stream, const std::shared_ptr<Capture>& capture, std::vector<G
     capture->streams.insert(&stream);
 }
 
+// The legacy stream waits for all blocking streams, which a captured one cannot let it do.
+bool holds_up_legacy(const Capture& capture, const Stream& legacy) {
+    return std::any_of(capture.streams.begin(), capture.streams.end(), [&](const Stream* other) {
+        return other->context == legacy.context && other->blocking();
+    });
+}
+
 CUresult fail(Capture& capture, CUresult result) {
     capture.invalid = true;
     return result;
@@ -71,15 +78,16 @@ CUresult may_enqueue(Driver&, Stream& stream) {
     if (stream.capture.capture)
         return stream.capture.capture->invalid ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
     if (stream.kind != Stream::Kind::legacy || stream.context->captures == 0) return CUDA_SUCCESS;
-    // The legacy stream waits for all blocking streams, which a captured one cannot let it do.
     CUresult result = CUDA_SUCCESS;
-    for (Capture* capture : going_on()) {
-        const bool met = std::any_of(
-            capture->streams.begin(), capture->streams.end(),
-            [&](const Stream* other) { return other->context == stream.context && other->blocking(); });
-        if (met) result = fail(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
-    }
+    for (Capture* capture : going_on())
+        if (holds_up_legacy(*capture, stream)) result = fail(*capture, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     return result;
+}
+
+bool waits_for_captured(const Stream& stream) {
+    return stream.kind == Stream::Kind::legacy &&
+           std::any_of(going_on().begin(), going_on().end(),
+                       [&](const Capture* capture) { return holds_up_legacy(*capture, stream); });
 }
 
 CUresult may_use(Driver& driver, Stream& stream) {

@@ -21,6 +21,8 @@ struct Capture {
 // Whether work may be put into a stream now: not into the legacy stream while a blocking stream of its
 // context is captured, and not into a capture that has failed.
 CUresult may_enqueue(Driver& driver, Stream& stream);
+// Is it the legacy stream of such a context?
+bool waits_for_captured(const Stream& stream);
 // Likewise for calls that a capture of another stream forbids on the legacy stream as unsafe.
 CUresult may_use(Driver& driver, Stream& stream);
 CUresult capture_command(Driver& driver, Stream& stream, Command command);

@@ -243,11 +243,10 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
             return true;
         });
     }
-    const uint64_t capture = captures.record(name, *event);
+    uint64_t capture = 0;
+    if (const CUresult result = captures.record(name, *event, capture); result != CUDA_SUCCESS) return result;
     store_release(event->capture, capture);
-    if (capture != 0) return CUDA_SUCCESS;
-    if (captures.capturing(name)) return captures.forbid(name);
-    return record_event(name, *event);
+    return capture != 0 ? CUDA_SUCCESS : record_event(name, *event);
 }
 
 // The contexts of a device share its session: all of what is in it counts.

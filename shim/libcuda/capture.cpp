@@ -136,9 +136,11 @@ CUresult Captures::information(uint32_t stream, CUstreamCaptureStatus& status, c
     if (none()) return CUDA_SUCCESS;
     const Locked lock(mutex_);
     Branch* const branch = of_[stream];
-    if (branch == nullptr) return CUDA_SUCCESS;
+    if (branch == nullptr)
+        return waits_for_captured(stream) ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : CUDA_SUCCESS;
     const Capture& capture = *branch->capture;
     status = capture.spoilt ? CU_STREAM_CAPTURE_STATUS_INVALIDATED : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+    if (capture.spoilt) return CUDA_SUCCESS;
     id = capture.id;
     graph = capture.graph;
     last = reinterpret_cast<CUgraphNode const*>(branch->last.begin());
@@ -157,24 +159,29 @@ Node* Captures::begin_node(uint32_t stream, CUgraphNodeType type) {
     return node != nullptr && branch.last.add(node) ? node : nullptr;
 }
 
-uint64_t Captures::record(uint32_t stream, Event& event) {
-    if (none()) return 0;
+CUresult Captures::record(uint32_t stream, Event& event, uint64_t& capture) {
+    capture = 0;
+    if (none()) return CUDA_SUCCESS;
     const Locked lock(mutex_);
+    if (const CUresult result = may_enqueue(stream); result != CUDA_SUCCESS) return result;
     const Branch* const branch = of_[stream];
-    if (branch == nullptr) return 0;
+    if (branch == nullptr) return CUDA_SUCCESS;
+    capture = UINT64_MAX;
     // Without memory for it nobody could wait for the event: as a capture that is over.
     free(event.captured);
     event.captured_count = 0;
     const size_t bytes = branch->last.size() * sizeof(Node*);
     event.captured = bytes != 0 ? static_cast<Node**>(malloc(bytes)) : nullptr;
-    if (bytes != 0 && event.captured == nullptr) return UINT64_MAX;
+    if (bytes != 0 && event.captured == nullptr) return CUDA_SUCCESS;
     if (bytes != 0) memcpy(static_cast<void*>(event.captured), branch->last.begin(), bytes);
     event.captured_count = branch->last.size();
-    return branch->capture->id;
+    capture = branch->capture->id;
+    return CUDA_SUCCESS;
 }
 
 CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
     const Locked lock(mutex_);
+    if (const CUresult result = may_enqueue(stream); result != CUDA_SUCCESS) return result;
     for (uint32_t other = 0; other < streams(); ++other) {
         const Branch* const each = of_[other];
         if (each == nullptr || each->capture->id != event.capture) continue;  // what is over cannot be joined
@@ -208,6 +215,7 @@ CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, boo
     const Locked lock(mutex_);
     Branch* const branch = of_[stream];
     if (branch == nullptr) return CUDA_ERROR_ILLEGAL_STATE;
+    if (branch->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     for (size_t i = 0; i < count; ++i) {
         const Node* const node = node_of(nodes[i]);
         if (node == nullptr || node->graph != branch->capture->graph) return CUDA_ERROR_INVALID_VALUE;
@@ -222,19 +230,26 @@ CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, boo
 
 CUresult Captures::isolate(uint32_t stream) {
     const Locked lock(mutex_);
-    return of_[stream] == nullptr ? spoil_blocking(stream) : isolate_held(stream);
-}
-
-CUresult Captures::isolate_held(uint32_t stream) {
-    of_[stream]->capture->spoilt = true;
-    return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
+    return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
 }
 
 CUresult Captures::forbid(uint32_t stream) {
     const Locked lock(mutex_);
-    if (of_[stream] == nullptr) return spoil_blocking(stream);
-    of_[stream]->capture->spoilt = true;
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+}
+
+// The mutex is held.
+CUresult Captures::spoil(uint32_t stream, CUresult why) {
+    const CUresult result = may_enqueue(stream);
+    if (result == CUDA_SUCCESS && of_[stream] != nullptr) of_[stream]->capture->spoilt = true;
+    return result == CUDA_SUCCESS ? why : result;
+}
+
+// The mutex is held. Whether the stream may be given anything, captured or not.
+CUresult Captures::may_enqueue(uint32_t stream) {
+    if (of_[stream] != nullptr)
+        return of_[stream]->capture->spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
+    return waits_for_captured(stream) ? spoil_blocking(stream) : CUDA_SUCCESS;
 }
 
 // The mutex is held: work for the legacy default stream of a device.

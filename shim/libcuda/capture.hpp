@@ -18,8 +18,7 @@ class Captures {
     // for.
     bool capturing(uint32_t stream) const {
         if (none()) return false;
-        return load_acquire(of_[stream]) != nullptr ||
-               (stream_number(stream) == 0 && load_relaxed(blocking_[stream >> stream_bits]) != 0);
+        return load_acquire(of_[stream]) != nullptr || waits_for_captured(stream);
     }
 
     // Into the given graph, behind the given nodes of it; without one into a new one. `blocking`: the legacy
@@ -36,7 +35,8 @@ class Captures {
     template <class FillIn>
     CUresult add(uint32_t stream, CUgraphNodeType type, const FillIn& fill_in);
     // An event recorded on a capturing stream stands for what the stream did so far; who waits for it joins.
-    uint64_t record(uint32_t stream, Event& event);  // the capture's number; 0: none
+    // `capture`: its number; 0: none.
+    CUresult record(uint32_t stream, Event& event, uint64_t& capture);
     CUresult join(uint32_t stream, bool blocking, const Event& event);
     // A wait for what is outside the capture would be a dependency that no launch could repeat.
     CUresult isolate(uint32_t stream);
@@ -71,6 +71,9 @@ class Captures {
         List<CUgraphEdgeData> edges;  // to these, as the program may ask: all of full completion
     };
 
+    bool waits_for_captured(uint32_t stream) const {
+        return stream_number(stream) == 0 && load_relaxed(blocking_[stream >> stream_bits]) != 0;
+    }
     Node* begin_node(uint32_t stream, CUgraphNodeType type);
     bool all_joined(const Branch& origin) const;
     void enter(uint32_t stream, Branch* branch);
@@ -79,7 +82,8 @@ class Captures {
     CUresult refuse_unsafe();
     CUresult refuse_all();
     CUresult spoil_blocking(uint32_t stream);
-    CUresult isolate_held(uint32_t stream);
+    CUresult may_enqueue(uint32_t stream);
+    CUresult spoil(uint32_t stream, CUresult why);
 
     mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint32_t active_ = 0;
@@ -93,8 +97,8 @@ class Captures {
 template <class FillIn>
 CUresult Captures::add(uint32_t stream, CUgraphNodeType type, const FillIn& fill_in) {
     const Locked lock(mutex_);
-    if (of_[stream] == nullptr && stream_number(stream) == 0) return spoil_blocking(stream);
-    if (of_[stream] == nullptr || of_[stream]->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
+    if (const CUresult result = may_enqueue(stream); result != CUDA_SUCCESS) return result;
+    if (of_[stream] == nullptr) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;  // another thread has ended it
     Node* const node = begin_node(stream, type);
     if (node == nullptr || !fill_in(*node)) {
         of_[stream]->capture->spoilt = true;
