@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "array.hpp"
+#include "capture.hpp"
 
 using namespace fikit::sim;
 
@@ -11,6 +12,7 @@ CUresult create(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = check(shape, false); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         const auto array = make_array(driver, context, shape);
         if (!array) return CUDA_ERROR_OUT_OF_MEMORY;
         *handle = array->handle;
@@ -53,6 +55,7 @@ CUresult create_mipmap(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR& 
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = check(shape, true); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         auto mipmap = std::make_shared<MipmappedArray>();
         mipmap->context = context.owner != nullptr ? context.owner : &context;
         CUDA_ARRAY3D_DESCRIPTOR level = shape;
@@ -77,6 +80,7 @@ CUresult destroy(Registry Driver::* registry, Handle handle, Release release) {
     return with_context(
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
             if ((driver.*registry).find(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
                 return result;
             const auto object = (driver.*registry).share(handle);

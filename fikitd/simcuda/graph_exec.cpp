@@ -138,7 +138,10 @@ class Submission : public std::enable_shared_from_this<Submission> {
         const auto* record = std::get_if<RecordCommand>(&node.command);
         if (end == nullptr)
             end = submit(record != nullptr ? record_work(*record->event) : Marker{}, after, priority);
-        if (record != nullptr) record->event->record = end;
+        if (record != nullptr) {
+            record->event->record = end;
+            record->event->capture = {};
+        }
         if (const auto* allocation = std::get_if<AllocateCommand>(&node.command)) use(*allocation->memory);
         if (const auto* free = std::get_if<FreeCommand>(&node.command)) free_graph_memory(free->address);
         return end;

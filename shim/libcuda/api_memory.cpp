@@ -55,9 +55,13 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (pool == nullptr)
         if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
+    if (pool != nullptr && !pool->give(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t at = 0, charged = 0;
     const Status status = device.producer->memory_allocate(bytes, at, charged);
-    if (status != status::success) return result_of(status);
+    if (status != status::success) {
+        if (pool != nullptr) pool->take_back(bytes);
+        return result_of(status);
+    }
     const Range range = {.address = at,
                          .bytes = bytes,
                          .device_address = at,
@@ -66,10 +70,10 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
                          .pool = pool,
                          .context = pool == nullptr ? thread.current() : nullptr};
     if (!ranges.add(range)) {
+        if (pool != nullptr) pool->take_back(bytes);
         device.producer->memory_free(at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    if (pool != nullptr) pool->give(bytes);
     *address = at;
     return CUDA_SUCCESS;
 }
@@ -101,12 +105,14 @@ CUresult allocate_on_host(CUdeviceptr* address, size_t bytes, Pool* pool) {
     Range range = {.kind = Range::Kind::pinned, .pool = pool};
     if (pool->managed) range.flags = CU_MEM_ATTACH_GLOBAL;
     Device& device = current_device();
+    if (!pool->give(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result = pool->managed ? allocate_managed(device, bytes, pool->location, range)
                                           : allocate_host(device, bytes, range);
-    if (result != CUDA_SUCCESS) return result;
-    pool->give(bytes);
-    *address = range.address;
-    return CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *address = range.address;
+    else
+        pool->take_back(bytes);
+    return result;
 }
 
 }  // namespace
@@ -286,6 +292,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     made->on_host = managed || !on_device;
     made->managed = managed;
     if (managed) made->location = location;
+    if (properties->maxSize != 0) made->limit_bytes = properties->maxSize;
     *pool = reinterpret_cast<CUmemoryPool>(made);
     return CUDA_SUCCESS;
 }

@@ -22,6 +22,7 @@ struct Pool {
     bool let_in[most_gpus + 1] = {};                            // who may reach it, by place, beside its own
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_NONE, {0}};  // where managed memory would rather be
     uint64_t used_bytes = 0, most_bytes = 0;
+    uint64_t limit_bytes = UINT64_MAX;
     bool shareable = false;              // made for other processes to import
     uint32_t number = 0;                 // of one that was exported, as its process counts; 0: it was not
     const PoolImport* import = nullptr;  // of another process' pool: its memory is opened, never allocated
@@ -37,12 +38,18 @@ struct Pool {
         return found;
     }
 
-    void give(uint64_t bytes) {
+    // False: it would be more than the pool may have.
+    bool give(uint64_t bytes) {
         const uint64_t now = __atomic_add_fetch(&used_bytes, bytes, __ATOMIC_RELAXED);
+        if (now > limit_bytes || now < bytes) {
+            take_back(bytes);
+            return false;
+        }
         uint64_t before = load_relaxed(most_bytes);
         while (before < now && !__atomic_compare_exchange_n(&most_bytes, &before, now, false,
                                                             __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
         }
+        return true;
     }
     // A pool that was destroyed ends with the last of its memory.
     void take_back(uint64_t bytes) {
