@@ -104,8 +104,9 @@ CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
     // Integers of 32 bits are always read as such.
     texture.integers = (manner.flags & CU_TRSF_READ_AS_INTEGER) != 0 || is_wide_integer(texture.format);
     texture.normalised = (manner.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
-    texture.filtered = manner.filterMode == CU_TR_FILTER_MODE_LINEAR && !texture.linear_memory;
-    if (texture.filtered && texture.integers && !is_real(texture.format)) return CUDA_ERROR_INVALID_VALUE;
+    // The driver takes a linear filter for what is read as integers, too, as FFmpeg's filters have it.
+    texture.filtered = manner.filterMode == CU_TR_FILTER_MODE_LINEAR && !texture.linear_memory &&
+                       !(texture.integers && !is_real(texture.format));
     texture.seamless = (manner.flags & CU_TRSF_SEAMLESS_CUBEMAP) != 0;
     if (texture.seamless && !texture.cube) return CUDA_ERROR_INVALID_VALUE;
     texture.between_levels = manner.mipmapFilterMode == CU_TR_FILTER_MODE_LINEAR;

@@ -202,7 +202,7 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Context* home = context.owner != nullptr ? context.owner : &context;
     if (function->image->context != nullptr && function->image->context != home)
-        return CUDA_ERROR_INVALID_CONTEXT;
+        return CUDA_ERROR_INVALID_HANDLE;
     std::optional<Cluster> cluster;
     CUresult result = check_shape(*function, shape, shared);
     if (result == CUDA_SUCCESS) result = choose_cluster(*function, shape, options.cluster, cluster);

@@ -150,6 +150,9 @@ void Compute::process(const Event& event) {
         case Step::ran:
             ran(kernel, event.time);
             break;
+        case Step::fault:
+            fault_ = kernel.progress.fault;
+            break;
         case Step::wave_end:
             if (--event.wave->parts == 0) end_wave(*event.wave, event.time);
             break;
@@ -224,7 +227,7 @@ void Compute::ran(Kernel& kernel, Nanoseconds time) {
             schedule(std::max(progress.until - lag_, time), Step::run, &kernel);
             return;
         case Execution::State::faulted:
-            fault_ = progress.fault;
+            schedule(time + model::fault_notice, Step::fault, &kernel);
             return;
         case Execution::State::finished:
             break;

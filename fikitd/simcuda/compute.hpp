@@ -65,7 +65,7 @@ class Compute {
     struct Kernel;
 
   private:
-    enum class Step : std::uint8_t { start, run, ran, wave_end, end };
+    enum class Step : std::uint8_t { start, run, ran, fault, wave_end, end };
     struct Event {
         Nanoseconds time;
         std::uint64_t sequence;

@@ -38,10 +38,10 @@ def main(header: pathlib.Path, served_list: pathlib.Path, output: pathlib.Path) 
         declared[name] = parameters
         today.setdefault(name, parameters)
     served = {name: int(version) for name, version in SERVED.findall(served_list.read_text())}
-    symbols = set(declared) | {new for _, new in RENAME.findall(text)} | set(served)
-    symbols |= {name + "_" + kind.lower() for kind, name in VARIANT.findall(text)}
-    others = "".join(read(header.with_name(f"cuda{other}.h")) for other in OTHERS)
-    symbols |= {name for name, _ in DECLARATION.findall(others)} | FOUND
+    every = text + "".join(read(header.with_name(f"cuda{other}.h")) for other in OTHERS)
+    symbols = {name for name, _ in DECLARATION.findall(every)} | set(served) | FOUND
+    symbols |= {new for _, new in RENAME.findall(every)}
+    symbols |= {name + "_" + kind.lower() for kind, name in VARIANT.findall(every)}
     symbols = {name for name in symbols if "UNSUPPORTED" not in name}
 
     # The versions of one name, in ascending order, are NAME, NAME_v2, NAME_v3 and so on.

@@ -17,8 +17,10 @@ namespace {
 
 constexpr std::size_t host_page = 4096;
 
+// What is too large for that stays too large for everything else.
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
-    return (value + unit - 1) / unit * unit;
+    const std::size_t most = ~std::size_t{0} / unit * unit;
+    return value > most ? most : (value + unit - 1) / unit * unit;
 }
 
 // Gives a run back to a map of free runs and joins it with its neighbours.

@@ -73,6 +73,9 @@ inline constexpr Nanoseconds kernel_end = 120;
 inline constexpr Nanoseconds completion_notice = 1950;
 // While a copy fills the link to the host, notices wait behind its bytes: 9.1 us instead of 8.5.
 inline constexpr Nanoseconds notice_behind_copies = 600;
+// From a kernel's fault until calls return it. Not measured: what follows a launch at once is not to see it,
+// as programs that record an event behind a launch take for granted.
+inline constexpr Nanoseconds fault_notice = 1'000'000;
 // A stream write is seen by a host that polls: launch + write + poll takes 6.97 us.
 inline constexpr Nanoseconds write_landing = 1270;
 // A timing event waits until what is before it has left the caches: 5.7 us between two around an empty

@@ -56,16 +56,20 @@ template <class Pack>
     return issue(function, shape, attributes, buffer);
 }
 
-// The kernel on the stream's device: of a library it is there on all; nullptr: not this one.
-[[gnu::always_inline]] inline const Function* on_device_of(uint32_t stream, const Function* function) {
+// The kernel on the stream's device: of a library it is there on all; nullptr: not this one, or not in the
+// stream's context.
+[[gnu::always_inline]] inline const Function* on_device_of(CUstream handle, uint32_t stream,
+                                                           const Function* function) {
+    if (!is_at_home(*function, handle)) [[unlikely]]
+        return nullptr;
     if (function->device == stream >> stream_bits) [[likely]]
         return function;
     return twin_of(*function, device_of(stream));
 }
 
-[[gnu::noinline]] CUresult launch_twin(const Function& function, const LaunchShape& shape, void** parameters,
-                                       void** extra) {
-    const Function* const twin = on_device_of(shape.stream, &function);
+[[gnu::noinline]] CUresult launch_twin(const Function& function, CUstream stream, const LaunchShape& shape,
+                                       void** parameters, void** extra) {
+    const Function* const twin = on_device_of(stream, shape.stream, &function);
     return twin != nullptr ? launch(*twin, shape, nullptr, parameters, extra) : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -168,9 +172,9 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int gri
         return result;
     const LaunchShape shape = {0, name, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
                                0, 0};
-    if (function->device != name >> stream_bits) [[unlikely]] {
+    if (function->device != name >> stream_bits || !is_at_home(*function, stream)) [[unlikely]] {
         const LaunchShape other = shape;
-        return launch_twin(*function, other, parameters, extra);
+        return launch_twin(*function, stream, other, parameters, extra);
     }
     return launch(*function, shape, nullptr, parameters, extra);
 }
@@ -183,7 +187,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 1};
     if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) return result;
-    function = on_device_of(shape.stream, function);
+    function = on_device_of(stream, shape.stream, function);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
     const fikit_attribute attribute = cooperative_attribute();
@@ -204,7 +208,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
                          0};
     if (const CUresult result = find_stream(config->hStream, shape.stream); result != CUDA_SUCCESS)
         return result;
-    function = on_device_of(shape.stream, function);
+    function = on_device_of(config->hStream, shape.stream, function);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     CUevent event = nullptr;

@@ -35,6 +35,7 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const Wish
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     module->device = &device;
+    if (!wish.library) module->context = thread.current();
     module->prints = names_printf(image, major(device));
     JitAnswer<fikit_reply_module_load> answer;
     Reply reply = {&answer, sizeof answer, 0};
@@ -233,6 +234,7 @@ CUresult fetch(Module& module, const char* name, size_t name_bytes, Function*& f
             function->device = static_cast<uint32_t>(module.device->ordinal);
             function->parameter_bytes = answer->head.parameter_bytes;
             function->parameters = parameters;
+            function->context = module.context;
             auto* const layout = reinterpret_cast<fikit_parameter*>(function + 1);
             memcpy(layout, answer->parameter, layout_bytes);
             auto* const places = reinterpret_cast<Function::Place*>(layout + parameters);

@@ -84,8 +84,10 @@ def symbols_of(include: pathlib.Path) -> tuple[dict[str, Symbol], set[str]]:
         there.sort(key=lambda name: int(name.rpartition("_v")[2]) if NUMBERED.search(name) else 1)
         for name, (version, parameters) in zip(there, sorted(versions[base].items()), strict=True):
             found[name] = Symbol(name, base, version, parameters, variant=variants.get(name, ""))
-    exists = {name for other in OTHER_HEADERS for name in DECLARATION.findall(text_of(include / other))}
-    exists |= {"cuProfilerInitialize", *(name for name in names if VARIANT.search(name))}
+    others = "".join(text_of(include / other) for other in OTHER_HEADERS)
+    exists = {*DECLARATION.findall(others), *RENAME.findall(others), "cuProfilerInitialize"}
+    exists |= {name + "_" + kind.lower() for kind, name in PER_THREAD.findall(others)}
+    exists |= {name for name in names if VARIANT.search(name)}
     return found, exists - found.keys()
 
 

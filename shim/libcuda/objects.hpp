@@ -60,6 +60,7 @@ struct Function {
     uint32_t device = 0;  // ordinal of its module's
     uint32_t parameter_bytes = 0;
     uint32_t parameters = 0;
+    const Context* context = nullptr;         // its module's; nullptr: of a library
     const fikit_parameter* layout = nullptr;  // behind this, then how they are copied, then the name
     // The parameters again, those of 8 bytes first, then those of 4: each kind is a short loop of a launch.
     struct Place {
@@ -112,9 +113,10 @@ struct Module {
     const void* image = nullptr;    // likewise
     uint64_t image_bytes = 0;
     bool owns_image = false;
-    bool keeps_image = false;        // it is there as long as this
-    Module* next_library = nullptr;  // of all that keep theirs (renewal.hpp)
-    JitNumbers options = {};         // likewise
+    bool keeps_image = false;          // it is there as long as this
+    Module* next_library = nullptr;    // of all that keep theirs (renewal.hpp)
+    JitNumbers options = {};           // likewise
+    const Context* context = nullptr;  // that it was loaded in; nullptr: a library, which is there in all
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     Function* functions = nullptr;
     Variable* variables = nullptr;
@@ -174,6 +176,13 @@ inline CUresult find_stream(CUstream handle, uint32_t& name) {
         return CUDA_ERROR_INVALID_HANDLE;
     name = stream->name;
     return CUDA_SUCCESS;
+}
+
+// Whether the kernel may run on the stream, which there is: a library's on any, a module's on its context's.
+inline bool is_at_home(const Function& function, CUstream stream) {
+    if (function.context == nullptr) return true;
+    const Context* const context = is_default(stream) ? thread.current() : stream_of(stream)->context;
+    return context == nullptr || context == function.context;  // the runtime's objects of default streams
 }
 
 // A call that needs a current context has one, and that an open session.

@@ -114,6 +114,13 @@ def test_what_cuda_12_took_away_is_still_found(cuda: Cuda) -> None:
     assert cuda.errors(initialise(b"settings", b"output", 0)) == cuda.errors.CUDA_ERROR_NOT_SUPPORTED
 
 
+def test_names_of_graphics_headers_are_found() -> None:
+    # What cudaGL.h and cudaVDPAU.h make of a function's name, and so what a program links or looks up.
+    names = ["cuGLInit", "cuGLGetDevices_v2", "cuGLMapBufferObject_v2_ptds", "cuVDPAUCtxCreate_v2"]
+    library = ctypes.CDLL("libcuda.so.1")
+    assert [name for name in names if not hasattr(library, name)] == []
+
+
 def test_primary_context_is_one(cuda: Cuda) -> None:
     again = cuda.cuDevicePrimaryCtxRetain(cuda.device)
     assert int(again) == int(cuda.context)

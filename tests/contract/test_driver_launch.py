@@ -183,6 +183,21 @@ def test_a_library_is_a_module_without_a_context(cuda: Cuda) -> None:
     cuda.cuLibraryUnload(library)
 
 
+def test_a_kernel_belongs_to_the_context_that_it_was_loaded_in(cuda: Cuda) -> None:
+    # Of the two errors that its documentation has for that, this is no place to choose.
+    refused = ("ERROR_INVALID_HANDLE", "ERROR_INVALID_CONTEXT")
+    kernel, stream, shape = cuda.function("nothing"), cuda.stream(), (1, 1, 1, 1, 1, 1, 0)
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    assert cuda.result("cuLaunchKernel", kernel, *shape, 0, 0, 0) in refused
+    assert cuda.result("cuLaunchCooperativeKernel", kernel, *shape, 0, 0) in refused
+    module = cuda.cuModuleLoadData(KERNELS)
+    there = cuda.cuModuleGetFunction(module, b"nothing")
+    assert cuda.result("cuLaunchKernel", there, *shape, stream, 0, 0) in refused
+    cuda.cuLaunchKernel(there, *shape, 0, 0, 0)
+    cuda.cuCtxSynchronize()
+    cuda.cuCtxDestroy(other)
+
+
 @pytest.mark.parametrize(
     ("image", "error"),
     [

@@ -107,6 +107,13 @@ def test_allocation_errors(cuda: Cuda, fails: Check) -> None:
     cuda.cuMemFree(0)
 
 
+@pytest.mark.parametrize("size", [2**64 - 8, 2**64 - 1, 2**64 - (2 << 20)])
+def test_sizes_that_cannot_be(cuda: Cuda, size: int) -> None:
+    refused = ("ERROR_OUT_OF_MEMORY", "ERROR_INVALID_VALUE")
+    assert cuda.result("cuMemAlloc", size) in refused
+    assert cuda.result("cuMemAllocAsync", size, 0) in refused
+
+
 def test_host_memory_is_the_same_on_both_sides(cuda: Cuda, fails: Check) -> None:
     start = int(cuda.cuMemHostAlloc(8192, 0))
     assert int(cuda.cuMemHostGetDevicePointer(start, 0)) == start

@@ -164,6 +164,19 @@ def test_plain_memory_as_a_texture(cuda: Cuda, kernel: Any) -> None:
     cuda.cuTexObjectDestroy(texture)
 
 
+def test_integers_may_have_a_linear_filter(cuda: Cuda) -> None:
+    # FFmpeg's thumbnail_cuda and, before 4.4, scale_cuda have them. What they read then is nowhere said.
+    resource = cuda.CUDA_RESOURCE_DESC()
+    resource.resType = cuda.CUresourcetype.CU_RESOURCE_TYPE_PITCH2D
+    rows = resource.res.pitch2D
+    rows.devPtr, rows.pitchInBytes, rows.width, rows.height = cuda.device_words(1024), 512, 320, 8
+    rows.format, rows.numChannels = cuda.CUarray_format.CU_AD_FORMAT_UNSIGNED_INT8, 1
+    wanted = manner(cuda, "WRAP", linear=True, flags=1)  # CU_TRSF_READ_AS_INTEGER
+    texture = cuda.cuTexObjectCreate(resource, wanted, None)
+    assert cuda.cuTexObjectGetTextureDesc(texture).filterMode == wanted.filterMode
+    cuda.cuTexObjectDestroy(texture)
+
+
 def test_a_texture_destroyed_before_the_kernel_that_reads_it_begins(
     cuda: Cuda, kernel: Any, array: Any
 ) -> None:

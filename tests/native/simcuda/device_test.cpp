@@ -373,11 +373,23 @@ TEST(a_stream_wait_lets_go_when_its_value_comes) {
 TEST(an_illegal_address_halts_everything) {
     Bench bench;
     bench.submit(bench.kernel(2, {16, 1}, 1, 1));
-    const auto later = bench.submit(bench.spin(100, 1));
+    const auto later = bench.submit(bench.spin(10'000, 1));
     bench.run();
     CHECK(bench.device.fault() == CUDA_ERROR_ILLEGAL_ADDRESS);
     CHECK(!later->done);
     CHECK(!bench.device.next_event_time());
+}
+
+TEST(a_fault_is_told_a_while_later) {
+    Bench bench;
+    bench.submit(bench.kernel(2, {16, 1}, 1, 1));
+    bench.device.advance_to(bench.now + 10'000);
+    CHECK(bench.device.fault() == CUDA_SUCCESS);
+    const auto beside = bench.submit(Marker{});
+    bench.device.advance_to(bench.now + 20'000);
+    CHECK(bench.device.fault() == CUDA_SUCCESS && beside->done);
+    bench.run();
+    CHECK(bench.device.fault() == CUDA_ERROR_ILLEGAL_ADDRESS);
 }
 
 TEST(faults_come_when_ordered) {
