@@ -56,20 +56,25 @@ template <class Pack>
     return issue(function, shape, attributes, buffer);
 }
 
+// Perhaps it is not this kernel that runs on the stream.
+bool needs_search(const Function& function, uint32_t stream) {
+    return function.device != stream >> stream_bits || process.made_contexts();
+}
+
 // The kernel on the stream's device: of a library it is there on all; nullptr: not this one, or not in the
 // stream's context.
-[[gnu::always_inline]] inline const Function* on_device_of(CUstream handle, uint32_t stream,
-                                                           const Function* function) {
-    if (!is_at_home(*function, handle)) [[unlikely]]
-        return nullptr;
-    if (function->device == stream >> stream_bits) [[likely]]
-        return function;
-    return twin_of(*function, device_of(stream));
+const Function* find_on_device(CUstream handle, uint32_t stream, const Function& function) {
+    if (!is_at_home(function, handle)) return nullptr;
+    return function.device == stream >> stream_bits ? &function : twin_of(function, device_of(stream));
+}
+[[gnu::noinline]] const Function* find_on_device(const CUlaunchConfig& config, uint32_t stream,
+                                                 const Function& function) {
+    return find_on_device(config.hStream, stream, function);
 }
 
 [[gnu::noinline]] CUresult launch_twin(const Function& function, CUstream stream, const LaunchShape& shape,
                                        void** parameters, void** extra) {
-    const Function* const twin = on_device_of(stream, shape.stream, &function);
+    const Function* const twin = find_on_device(stream, shape.stream, function);
     return twin != nullptr ? launch(*twin, shape, nullptr, parameters, extra) : CUDA_ERROR_INVALID_HANDLE;
 }
 
@@ -172,7 +177,7 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int gri
         return result;
     const LaunchShape shape = {0, name, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes,
                                0, 0};
-    if (function->device != name >> stream_bits || !is_at_home(*function, stream)) [[unlikely]] {
+    if (needs_search(*function, name)) [[unlikely]] {
         const LaunchShape other = shape;
         return launch_twin(*function, stream, other, parameters, extra);
     }
@@ -187,7 +192,7 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 1};
     if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) return result;
-    function = on_device_of(stream, shape.stream, function);
+    function = find_on_device(stream, shape.stream, *function);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
     const fikit_attribute attribute = cooperative_attribute();
@@ -208,8 +213,10 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
                          0};
     if (const CUresult result = find_stream(config->hStream, shape.stream); result != CUDA_SUCCESS)
         return result;
-    function = on_device_of(config->hStream, shape.stream, function);
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (needs_search(*function, shape.stream)) [[unlikely]] {
+        function = find_on_device(*config, shape.stream, *function);
+        if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    }
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     CUevent event = nullptr;
     for (unsigned i = 0; i < config->numAttrs; ++i) {

@@ -200,6 +200,7 @@ Context* Process::create(Device& device, unsigned flags) {
         Context& context = contexts_[most_gpus + (latest_context_ + tried) % most_contexts];
         if (context.handle != nullptr) continue;
         latest_context_ = (latest_context_ + tried) % most_contexts;
+        store_relaxed(made_contexts_, true);
         context.device = &device;
         context.flags = flags;
         context.references = 1;

@@ -82,6 +82,8 @@ class Process {
     Context* find(CUcontext handle);
     Context* create(Device& device, unsigned flags);
     void destroy(Context& context);
+    // The program has made contexts beside the primary ones.
+    bool made_contexts() const { return load_relaxed(made_contexts_); }
 
     // Keeps mappings of this process away from addresses of device memory, so that an address is one or the
     // other. False when something is there already.
@@ -94,7 +96,8 @@ class Process {
     CUresult look();
     CUresult attach(Device& device);
 
-    unsigned count_ = 0;                   // set last
+    unsigned count_ = 0;  // set last
+    bool made_contexts_ = false;
     Producer* producers_[most_gpus] = {};  // by device; close together, for launches
     Device devices_[most_gpus] = {};
     Device* first_opened_ = nullptr;
