@@ -12,6 +12,7 @@ from fikit import protocol
 
 import bench
 from tests.integration.conftest import Client
+from tests.integration.end_to_end.conftest import CHOICE
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.programs import headers
 
@@ -83,6 +84,15 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     if not headers.has(*(needed := NEEDED.get(name, []))):
         pytest.skip(f"{' or '.join(needed)} is not installed")
     program = [*PYTHON, str(PROGRAMS / f"{name}.py")]
+    alone = natively(*program)
+    assert alone[0] == 0, alone[2]
+    assert shared(*program) == alone
+
+
+@pytest.mark.skipif(CHOICE != "sim", reason="not compared with a real driver yet")
+@pytest.mark.parametrize("seed", range(6))
+def test_random_calls_give_the_same(seed: int, natively: Runner, shared: Runner) -> None:
+    program = [*PYTHON, str(PROGRAMS / "random_calls.py"), str(seed), "400"]
     alone = natively(*program)
     assert alone[0] == 0, alone[2]
     assert shared(*program) == alone
