@@ -313,6 +313,10 @@ inline bool Fikit::has_room(unsigned session, const Moment& moment, bool refused
     if (moment.beside && unknowns_ > 0 && unknown(sessions_[session].head)) return false;
     const Nanoseconds most = Levels::in_flight(moment.beside), all = refused ? most : together * most;
     const Nanoseconds ahead = moment.busy - moment.now;
+    if (gated_operations_ > runs_) {  // of those that are not followed only what they are expected to take
+        full = gated_in_flight_ >= all;
+        return !full;
+    }
     const Running& first = running(0);
     const Own& own = own_[session];
     const Own::Stream& stream = own.streams[sessions_[session].head.stream];

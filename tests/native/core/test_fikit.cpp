@@ -141,6 +141,34 @@ void small_kernels_on_several_streams_are_in_flight_together() {
     CHECK(issued_at_once(large, 8) <= 2);
 }
 
+// More short ones than are followed, then long ones that fill the GPU: few of those are in flight, too.
+void what_is_not_followed_is_bounded_too() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 5, 1.0, 0);
+    Work work;
+    work.key = 1;
+    work.known = work.gated = true;
+    work.blocks = 132;
+    work.waves = 1;
+    const auto issue_all = [&](unsigned most) {
+        for (unsigned launch = 0; launch < most; ++launch) {
+            policy->arrived(0, work, ms);
+            if (policy->decide(ms).verdict != Verdict::whole) return launch;
+            policy->issued(0, work, ms);
+        }
+        return most;
+    };
+    work.expected = work.longest = work.shortest = us;
+    CHECK_EQUAL(issue_all(100), 100u);
+    work.expected = work.longest = work.shortest = ms;
+    CHECK(issue_all(100) <= 2);
+    policy->withdrawn(0, ms);
+    Work over = work;
+    over.expected = over.longest = over.shortest = us;
+    for (unsigned launch = 0; launch < 100; ++launch) policy->completed(0, over, 0, 2 * ms);
+    CHECK(issue_all(100) <= 2);
+}
+
 Operation kernel(uint64_t key, Nanoseconds at, uint32_t blocks, uint16_t per_sm, Nanoseconds block) {
     Operation operation;
     operation.key = key;
@@ -361,6 +389,7 @@ void none_starves() {
 int main() {
     the_bound_holds_and_the_same_input_gives_the_same_decisions();
     small_kernels_on_several_streams_are_in_flight_together();
+    what_is_not_followed_is_bounded_too();
     short_kernels_fill_the_gaps();
     a_flood_delays_by_no_more_than_the_bound();
     a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
