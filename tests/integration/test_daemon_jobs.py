@@ -196,12 +196,15 @@ def test_a_runner_that_is_killed_before_it_has_noted_its_command_leaves_none(tmp
     assert not marker.exists()
 
 
-def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any) -> None:
-    job = client.ask(submit("echo up; sleep 0.2; exit 5")).job
+def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    os.mkfifo(away)
+    job = client.ask(submit(f"echo up; read line < {away}; exit 5")).job
     until(client, job.job, b"up")
     pid = client.ask(p.Show(target=job.job)).job.pid
     ended = os.pidfd_open(pid)
     daemon.stop(signal.SIGKILL)
+    away.write_text("\n")
     assert select.select([ended], [], [], 10)[0]
     os.close(ended)
     daemon.start()
