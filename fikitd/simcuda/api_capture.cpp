@@ -23,7 +23,7 @@ struct Wanted {
 };
 
 CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, const Wanted& wanted) {
-    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+    return with_stream<InCapture::answered>(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
         if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (waits_for_captured(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
         const std::shared_ptr<Capture>& capture = stream.capture.capture;
@@ -60,7 +60,6 @@ CUresult update_dependencies(CUstream handle, CUgraphNode* handles, std::size_t 
         handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
             if (flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES) return CUDA_ERROR_INVALID_VALUE;
             if (!stream.capture.capture) return CUDA_ERROR_ILLEGAL_STATE;
-            if (stream.capture.capture->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
             std::vector<GraphNode*> nodes;
             const CUresult result = find_nodes(driver, *stream.capture.capture->graph, handles, count, nodes);
             if (result != CUDA_SUCCESS) return result;
@@ -78,7 +77,7 @@ CUresult update_dependencies(CUstream handle, CUgraphNode* handles, std::size_t 
 extern "C" {
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
-    return with_stream(handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) {
+    return with_stream<InCapture::answered>(handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) {
         return begin_capture(driver, stream, mode, nullptr, {});
     });
 }
@@ -88,7 +87,7 @@ CUresult cuStreamBeginCapture(CUstream stream) {
 
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* dependencies,
                                      const CUgraphEdgeData*, size_t count, CUstreamCaptureMode mode) {
-    return with_stream(handle,
+    return with_stream<InCapture::answered>(handle,
                        [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
                            std::shared_ptr<Graph> graph = driver.graphs.share(graph_handle);
                            if (!graph) return CUDA_ERROR_INVALID_VALUE;
@@ -100,7 +99,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
-    return with_stream(handle,
+    return with_stream<InCapture::answered>(handle,
                        [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
                            return end_capture(driver, stream, graph);
                        });

@@ -214,8 +214,9 @@ CUresult cuCtxSynchronize() {
 }
 
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
-    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
-        const CUresult result = fikit::may_set_limit(limit, value);
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        CUresult result = refuse_unsafe(driver);
+        if (result == CUDA_SUCCESS) result = fikit::may_set_limit(limit, value);
         if (result == CUDA_SUCCESS) context.limits[limit] = value;
         return result;
     });
@@ -239,7 +240,8 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 }
 
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
-    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
             return CUDA_ERROR_INVALID_VALUE;
         context.cache_config = config;

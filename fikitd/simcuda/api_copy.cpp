@@ -50,7 +50,6 @@ OperationPtr mark_each(Driver& driver, const std::vector<Stream*>& streams, Oper
 CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
-            if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
             CopyPlan plan;
             const CUresult result = plan_copy(driver, shape, plan);
             if (result != CUDA_SUCCESS || plan.parts.empty()) return result;

@@ -21,6 +21,8 @@ CUresult with_event(CUevent handle, Body body) {
 CUresult record(CUevent handle, CUstream where, unsigned flags) {
     return with_stream(where,
                        [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0)
+                               return CUDA_ERROR_INVALID_VALUE;
                            Event* event = driver.events.find(handle);
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                            if (&driver.device_of(*event->context) != &driver.device_of(*stream.context))
@@ -77,20 +79,20 @@ CUresult cuEventDestroy(CUevent handle) { return cuEventDestroy_v2(handle); }
 CUresult cuEventRecord(CUevent event, CUstream stream) { return record(event, stream, 0); }
 
 CUresult cuEventRecordWithFlags(CUevent event, CUstream stream, unsigned int flags) {
-    if ((flags & ~static_cast<unsigned>(CU_EVENT_RECORD_EXTERNAL)) != 0) return CUDA_ERROR_INVALID_VALUE;
     return record(event, stream, flags);
 }
 
 CUresult cuEventQuery(CUevent handle) {
-    return with_event(handle, [](Driver& driver, Driver::Lock&, Event& event) {
-        if (event.capture.capture) return CUDA_ERROR_CAPTURED_EVENT;
+    return with_event(handle, [](Driver& driver, Driver::Lock&, Event& event) -> CUresult {
+        if (const CUresult result = refuse_captured(event); result != CUDA_SUCCESS) return result;
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         return driver.visible(record_of(driver, event)) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
     });
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
     return with_event(handle, [](Driver& driver, Driver::Lock& lock, Event& event) -> CUresult {
-        if (event.capture.capture) return CUDA_ERROR_CAPTURED_EVENT;
+        if (const CUresult result = refuse_captured(event); result != CUDA_SUCCESS) return result;
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         // The event may be recorded again or destroyed meanwhile: what counts is the record of now.
         const OperationPtr record = record_of(driver, event);

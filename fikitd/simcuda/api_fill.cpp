@@ -21,6 +21,11 @@ CUresult fill(Wait wait, CUstream where, CUdeviceptr address, std::size_t pitch,
             command.shape.elementSize = element;
             command.shape.width = size.width;
             command.shape.height = size.height;
+            // A capture takes any address.
+            if (stream.capture.capture) {
+                const CUresult result = check_shape(command);
+                return result == CUDA_SUCCESS ? issue(driver, stream, command) : result;
+            }
             CUresult result = check(driver, command);
             const Block* block = driver.block_of(address);
             // As an H200 without peer access says.

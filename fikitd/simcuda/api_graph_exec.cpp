@@ -13,6 +13,7 @@ CUresult instantiate_handle(CUgraphExec* exec, CUgraph handle, unsigned long lon
                             CUgraphInstantiateResult* problem) {
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
         Context* context = nullptr;
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         if (exec == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
         return instantiate(driver, *context, graph, flags, problem, exec);
@@ -32,6 +33,9 @@ CUresult update(CUgraphExec exec_handle, CUgraph handle, CUgraphExecUpdateResult
         GraphNode* culprit = nullptr;
         GraphNode* from = nullptr;
         if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        // Memory that another instance owns.
+        const GraphExec* owner = has_memory(*graph) ? driver.graph_execs.find(graph->instance) : nullptr;
+        if (owner != nullptr && owner != &exec) return CUDA_ERROR_NOT_SUPPORTED;
         info.result = update_graph(*exec.graph, *graph, &culprit, &from);
         info.errorNode = culprit != nullptr ? culprit->handle : nullptr;
         info.errorFromNode = from != nullptr ? from->handle : nullptr;
@@ -112,15 +116,14 @@ CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
 }
 
 CUresult cuGraphUpload(CUgraphExec handle, CUstream where) {
-    return with_stream(where,
-                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (driver.graph_execs.find(handle) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-                           return refuse_in_capture(stream);
-                       });
+    return with_stream<InCapture::refused>(
+        where, [&](Driver& driver, Driver::Lock&, Stream&, SimulatedDevice&) -> CUresult {
+            return driver.graph_execs.find(handle) == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+        });
 }
 
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
-    return with_stream(
+    return with_stream<InCapture::refused>(
         where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
             GraphExec* exec = driver.graph_execs.find(handle);
             return exec == nullptr ? CUDA_ERROR_INVALID_VALUE : launch_graph(driver, *exec, stream);
@@ -129,6 +132,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
     return with_exec(handle, [&](Driver& driver, GraphExec& exec) -> CUresult {
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         const std::shared_ptr<GraphExec> kept = driver.graph_execs.share(handle);
         retire_graph(driver, *exec.graph, &exec);
         driver.graph_execs.remove(&exec);

@@ -1,4 +1,5 @@
 // Launches.
+#include "capture.hpp"
 #include "command.hpp"
 
 using namespace fikit::sim;
@@ -12,7 +13,10 @@ CUresult launch(CUfunction handle, const LaunchShape& shape, unsigned shared, CU
             LaunchCommand command;
             CUresult result = make_launch(driver, *stream.context, handle, shape, shared, parameters, extra,
                                           options, stream.partition.get(), command);
-            if (result != CUDA_SUCCESS) return result;
+            if (result != CUDA_SUCCESS) {
+                if (result != CUDA_ERROR_INVALID_HANDLE) refuse_in_capture(stream);
+                return result;
+            }
             if (!stream.capture.capture) {
                 // Meanwhile another thread may have destroyed the stream.
                 Context& context = *stream.context;

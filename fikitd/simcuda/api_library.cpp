@@ -5,6 +5,7 @@
 // first used, on the device that is then current.
 #include <algorithm>
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "image.hpp"
 #include "jit_options.hpp"
@@ -75,6 +76,7 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
 }
 CUresult cuLibraryUnload(CUlibrary library) {
     return with_library(library, [](Driver& driver, Image& image) -> CUresult {
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         driver.release_image(image);
         return CUDA_SUCCESS;
     });

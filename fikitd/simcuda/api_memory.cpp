@@ -16,8 +16,8 @@ constexpr std::size_t host_page = 4096;
 
 CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std::size_t bytes,
                   CUdeviceptr* address) {
-    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     collect(driver);
     if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
     const std::uint64_t got = device.heap.allocate(bytes);
@@ -53,8 +53,8 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         constexpr unsigned known =
             CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP | CU_MEMHOSTALLOC_WRITECOMBINED;
-        if (start == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
+        if (start == nullptr || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
         *start = nullptr;
         if (bytes == 0) return CUDA_SUCCESS;
         if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
@@ -234,6 +234,7 @@ CUresult cuMemFreeHost(void* start) {
     return with_context_of(
         of_memory(address),
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
             if (start == nullptr) return CUDA_SUCCESS;
             const auto is_allocation = [&] {
                 const auto found = driver.blocks.find(address);
@@ -274,6 +275,7 @@ CUresult cuMemHostGetFlags(unsigned int* flags, void* start) {
 
 CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                    CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
         if (start == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
@@ -298,6 +300,7 @@ CUresult cuMemHostRegister(void* start, size_t bytes, unsigned int flags) {
 CUresult cuMemHostUnregister(void* start) {
     return with_context(
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
+            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
             if (start == nullptr) return CUDA_ERROR_INVALID_VALUE;
             const auto address = reinterpret_cast<std::uint64_t>(start);
             const auto is_registered = [&] {

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "capture.hpp"
 #include "driver.hpp"
 #include "image.hpp"
 #include "image_errors.hpp"
@@ -177,6 +178,7 @@ CUresult cuModuleUnload(CUmodule handle) {
         const Image* const given = driver.images.find(handle);
         if (given == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         if (given->context == nullptr) return CUDA_ERROR_NOT_PERMITTED;  // a library's goes with it
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
         Image* image = driver.images.find(handle);
         if (image == nullptr) return CUDA_ERROR_INVALID_HANDLE;

@@ -86,11 +86,16 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
     return CUDA_SUCCESS;
 }
 
+// In a captured stream memory becomes the graph's; beside it the calls are unsafe.
+CUresult forbidden(Driver& driver, const Stream& stream) {
+    return stream.capture.capture ? CUDA_SUCCESS : refuse_unsafe(driver);
+}
+
 CUresult allocate(Driver& driver, Stream& stream, MemoryPool& pool, std::size_t bytes, CUdeviceptr* address) {
-    if (const CUresult result = may_use(driver, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = forbidden(driver, stream); result != CUDA_SUCCESS) return result;
     if (address == nullptr || pool.imported) return CUDA_ERROR_INVALID_VALUE;
     *address = 0;
-    if (bytes == 0) return stream.capture.capture ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+    if (bytes == 0) return CUDA_SUCCESS;
     if (!stream.capture.capture) return pool_allocate(driver, pool, *stream.context, bytes, address);
     if (pool.managed()) return CUDA_ERROR_NOT_SUPPORTED;
     AllocateCommand command;
@@ -164,6 +169,7 @@ extern "C" {
 
 CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         if (handle == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
         return create(driver, *properties, handle);
     });
@@ -171,6 +177,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* handle, const CUmemPoolProps* properties)
 
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     return with_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         if (pool.preset || (pool.imported && holds_memory(driver, pool))) return CUDA_ERROR_INVALID_VALUE;
         if (pool.imported && --pool.imports > 0) return CUDA_SUCCESS;
         for (const auto& device : driver.devices) {
@@ -183,6 +190,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
     return with_own_pool(handle, [](Driver& driver, MemoryPool&) -> CUresult {
+        if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         collect(driver);
         return CUDA_SUCCESS;
     });
@@ -312,7 +320,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream where) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
-            if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+            if (const CUresult result = forbidden(driver, stream); result != CUDA_SUCCESS) return result;
             if (address == 0) return CUDA_SUCCESS;
             if (stream.capture.capture) {
                 if (!is_graph_memory(address)) return CUDA_ERROR_INVALID_VALUE;

@@ -26,12 +26,6 @@ CUresult create(CUstream* handle, unsigned flags, int priority) {
     });
 }
 
-// A stream that is captured cannot be asked how far it is, nor the legacy stream beside one.
-CUresult refuse(Driver& driver, Stream& stream) {
-    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
-    return refuse_in_capture(stream);
-}
-
 bool is_stream_attribute(CUstreamAttrID attribute) {
     return attribute == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ||
            attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
@@ -72,19 +66,19 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamDestroy(CUstream handle) { return cuStreamDestroy_v2(handle); }
 
 CUresult cuStreamQuery(CUstream handle) {
-    return with_stream(handle,
+    return with_stream<InCapture::refused>(
+        handle,
                        [](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-                           if (const CUresult result = refuse(driver, stream); result != CUDA_SUCCESS)
+                           if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS)
                                return result;
                            return driver.visible(stream.tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
                        });
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-    return with_stream(
+    return with_stream<InCapture::refused>(
         handle, [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
-            if (const CUresult result = refuse(driver, stream); result != CUDA_SUCCESS) return result;
-            if (const CUresult result = may_use(driver, stream); result != CUDA_SUCCESS) return result;
+            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
             const OperationPtr last = stream.tail;
             return driver.wait(lock, device, last);
         });
@@ -108,11 +102,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
 }
 
 CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* data, unsigned int flags) {
-    return with_stream(handle,
+    return with_stream<InCapture::refused>(handle,
                        [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
                            if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-                           if (const CUresult result = refuse(driver, stream); result != CUDA_SUCCESS)
-                               return result;
                            auto operation = std::make_shared<Operation>();
                            operation->work = HostCall{[=] { callback(handle, CUDA_SUCCESS, data); }};
                            driver.enqueue(stream, operation);
@@ -129,7 +121,7 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
-    return with_stream(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+    return with_stream<InCapture::refused>(handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
         if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *flags = stream.flags;
         return CUDA_SUCCESS;

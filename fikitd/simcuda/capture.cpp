@@ -90,9 +90,10 @@ bool waits_for_captured(const Stream& stream) {
                        [&](const Capture* capture) { return holds_up_legacy(*capture, stream); });
 }
 
-CUresult may_use(Driver& driver, Stream& stream) {
-    const CUresult result = may_enqueue(driver, stream);
-    return result == CUDA_SUCCESS && stream.kind == Stream::Kind::legacy ? refuse_unsafe(driver) : result;
+CUresult admit(Driver& driver, Stream& stream, InCapture in_capture) {
+    if (in_capture == InCapture::answered) return CUDA_SUCCESS;
+    if (in_capture == InCapture::refused && stream.capture.capture) return refuse_in_capture(stream);
+    return may_enqueue(driver, stream);
 }
 
 CUresult capture_command(Driver& driver, Stream& stream, Command command) {
@@ -136,8 +137,9 @@ CUresult begin_capture(Driver& driver, Stream& stream, CUstreamCaptureMode mode,
                        std::vector<GraphNode*> after) {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
-    if (stream.kind == Stream::Kind::legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (stream.capture.capture) return CUDA_ERROR_ILLEGAL_STATE;
+    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
+    if (stream.kind == Stream::Kind::legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     auto capture = std::make_shared<Capture>();
     capture->id = driver.next_id++;
     capture->mode = mode;
@@ -188,8 +190,14 @@ void abandon_capture(Driver& driver, Stream& stream) {
     stream.capture = {};
 }
 
+CUresult refuse_captured(const Event& event) {
+    if (!event.capture.capture) return CUDA_SUCCESS;
+    if (!going_on().contains(event.capture.capture.get()) || event.capture.capture->invalid)
+        return CUDA_ERROR_INVALID_VALUE;
+    return fail(*event.capture.capture, CUDA_ERROR_CAPTURED_EVENT);
+}
+
 std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags) {
-    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
     if (!stream.capture.capture) {
         event.capture = {};
         return std::nullopt;
@@ -202,16 +210,19 @@ std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& ev
 
 std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& event, unsigned flags) {
     const bool external = (flags & CU_EVENT_WAIT_EXTERNAL) != 0;
-    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
     if (stream.capture.capture && external)
         return capture_command(driver, stream, WaitCommand{driver.events.share(event.handle)});
     if (!event.capture.capture) {
         if (!stream.capture.capture) return std::nullopt;
+        if (!event.record) return CUDA_SUCCESS;  // never recorded
         // Work outside the capture is no node to depend on.
         return fail(*stream.capture.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     }
     // An event of a capture that is over stands for nothing.
-    if (!going_on().contains(event.capture.capture.get())) return CUDA_ERROR_INVALID_VALUE;
+    if (!going_on().contains(event.capture.capture.get())) {
+        refuse_in_capture(stream);
+        return CUDA_ERROR_INVALID_VALUE;
+    }
     const std::shared_ptr<Capture>& other = event.capture.capture;
     if (other->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream.kind == Stream::Kind::legacy) return fail(*other, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);

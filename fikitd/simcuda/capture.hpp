@@ -23,13 +23,12 @@ struct Capture {
 CUresult may_enqueue(Driver& driver, Stream& stream);
 // Is it the legacy stream of such a context?
 bool waits_for_captured(const Stream& stream);
-// Likewise for calls that a capture of another stream forbids on the legacy stream as unsafe.
-CUresult may_use(Driver& driver, Stream& stream);
 CUresult capture_command(Driver& driver, Stream& stream, Command command);
 // For calls that a capture forbids: it fails, and so does the call.
 CUresult refuse_in_capture(Stream& stream);
 CUresult refuse_in_capture(Driver& driver, const Context& context);
-// For calls that are unsafe during captures of this thread or, in global mode, of others.
+// For calls that are unsafe during captures of this thread or, in global mode, of others. An H200 checks that
+// before anything else.
 CUresult refuse_unsafe(Driver& driver);
 
 CUresult begin_capture(Driver& driver, Stream& stream, CUstreamCaptureMode mode, std::shared_ptr<Graph> graph,
@@ -41,6 +40,9 @@ void abandon_capture(Driver& driver, Stream& stream);
 // cuEventRecord and cuStreamWaitEvent, where one side is captured. Nothing where neither is.
 std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags);
 std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& event, unsigned flags);
+// An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is over or
+// has failed it tells nothing.
+CUresult refuse_captured(const Event& event);
 
 CUstreamCaptureMode& thread_capture_mode();
 

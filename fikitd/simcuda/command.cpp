@@ -133,10 +133,9 @@ CUresult translate_values(Driver& driver, const ValuesCommand& command, std::vec
         if (entry.operation == CU_STREAM_MEM_OP_BARRIER) continue;  // nothing is ever reordered here
         const auto& wait = entry.waitValue;
         const auto& write = entry.writeValue;
-        // No word of managed memory, nor of a host pool's; a capture takes one all the same (seen on an
-        // H200).
+        // No word of managed memory, nor of a pool's; a capture takes one all the same (seen on an H200).
         const Block* block = driver.block_of(wait.address);
-        if (block != nullptr && (block->managed() || block->host_pooled())) return CUDA_ERROR_INVALID_VALUE;
+        if (block != nullptr && (block->managed() || block->pool != nullptr)) return CUDA_ERROR_INVALID_VALUE;
         switch (entry.operation) {
             case CU_STREAM_MEM_OP_WAIT_VALUE_32:
                 work.emplace_back(WaitValue{wait.address, wait.value, false, wait.flags});

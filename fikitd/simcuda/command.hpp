@@ -108,6 +108,7 @@ CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions
 
 // Whether a command could run now; what its addresses are may change until it does.
 CUresult check(Driver& driver, const CopyCommand& command);
+CUresult check_shape(const FillCommand& command);  // whatever the address
 CUresult check(Driver& driver, const FillCommand& command);
 CUresult check(Driver& driver, const ValuesCommand& command);
 

@@ -140,7 +140,7 @@ CUresult check(Driver& driver, const CopyCommand& command) {
     return plan_copy(driver, command.shape, plan);
 }
 
-CUresult check(Driver& driver, const FillCommand& command) {
+CUresult check_shape(const FillCommand& command) {
     const CUDA_MEMSET_NODE_PARAMS& shape = command.shape;
     const unsigned element = shape.elementSize;
     if (element != 1 && element != 2 && element != 4) return CUDA_ERROR_INVALID_VALUE;
@@ -153,6 +153,14 @@ CUresult check(Driver& driver, const FillCommand& command) {
     if (shape.dst == 0 || shape.dst % element != 0) return CUDA_ERROR_INVALID_VALUE;
     if (shape.height > 1 && (shape.pitch % element != 0 || shape.pitch < row))
         return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
+CUresult check(Driver& driver, const FillCommand& command) {
+    const CUDA_MEMSET_NODE_PARAMS& shape = command.shape;
+    if (const CUresult result = check_shape(command); result != CUDA_SUCCESS) return result;
+    if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
+    const std::size_t row = shape.width * shape.elementSize, last = shape.pitch * (shape.height - 1);
     const Block* block = driver.block_of(shape.dst);
     const bool reached = block != nullptr && (!block->host_pooled() || block->pool->reachable());
     return reached && driver.space.covers(shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -312,7 +312,12 @@ inline auto of_memory(std::uint64_t address) {
     };
 }
 
-template <typename Body>
+// What a call does with a stream that is captured: most become a part of the graph, or are refused once the
+// capture has failed; some are always refused; some are about the capture itself.
+enum class InCapture { recorded, refused, answered };
+CUresult admit(Driver& driver, Stream& stream, InCapture in_capture);  // capture.cpp
+
+template <InCapture in_capture = InCapture::recorded, typename Body>
 CUresult with_stream(CUstream handle, Body body) noexcept {
     return with_context_of(
         of_stream(handle),
@@ -320,6 +325,8 @@ CUresult with_stream(CUstream handle, Body body) noexcept {
             Stream* stream = nullptr;
             if (const CUresult result = resolve_stream(driver, context, handle, stream);
                 result != CUDA_SUCCESS)
+                return result;
+            if (const CUresult result = admit(driver, *stream, in_capture); result != CUDA_SUCCESS)
                 return result;
             return body(driver, lock, *stream, driver.device_of(*stream->context));
         });

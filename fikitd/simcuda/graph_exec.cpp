@@ -351,9 +351,6 @@ CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned lo
 }
 
 CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
-    if (const CUresult result = may_enqueue(driver, stream); result != CUDA_SUCCESS) return result;
-    if (stream.capture.capture)
-        return capture_command(driver, stream, ChildCommand{clone_graph(driver, *exec.graph, true)});
     const auto submission = std::make_shared<Submission>(driver, exec.shared_from_this(), stream);
     if (const CUresult result = submission->prepare(*exec.graph); result != CUDA_SUCCESS) return result;
     std::vector<Dependency> after = driver.order(stream);

@@ -80,11 +80,11 @@ def settle():
     """What is there from before is over; new memory gets something to hold."""
     if captured is not None:
         return
-    call("cuCtxSynchronize")
     while fresh:
         address, size = fresh.pop()
         call("cuMemsetD8", address, 5, size)
         memory[next(numbers)] = (address, size)
+    call("cuCtxSynchronize")
 
 
 def allocate():
