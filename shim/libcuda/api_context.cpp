@@ -257,6 +257,7 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (!is_preference(config)) return CUDA_ERROR_INVALID_VALUE;
     context->cache = config;  // a preference, which the H200 does not heed
     return CUDA_SUCCESS;

@@ -125,7 +125,7 @@ namespace {
 CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait,
                  Sides sides = Sides::any) {
     uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (wait && process.device_count() > 1)
         if (const CUresult result = settle(to, from); result != CUDA_SUCCESS) return result;
     return copy_memory(to, from, bytes, stream, wait, sides);
@@ -174,9 +174,11 @@ template <class Value>
 CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Reach reach) {
     if (count == 0) return CUDA_SUCCESS;
     Range range;
-    if (address % sizeof value != 0 || count > UINT64_MAX / sizeof value ||
-        !find_writable(address, count * sizeof value, range))
-        return CUDA_ERROR_INVALID_VALUE;
+    if (address % sizeof value != 0 || count > UINT64_MAX / sizeof value) return CUDA_ERROR_INVALID_VALUE;
+    if (!find_writable(address, count * sizeof value, range)) {
+        if (address == 0 || !captures.capturing(stream)) return CUDA_ERROR_INVALID_VALUE;
+        return capture_fill(stream, {address, 0, value, sizeof value, count, 1});  // as an H200 takes any
+    }
     if (reach == Reach::own && !within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
     const bool across = lies_across(range, stream);
     if (captures.capturing(stream)) {
@@ -198,13 +200,15 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Re
 template <class Value>
 CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count) {
     uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
     return fill(address, value, count, stream, Reach::own);
 }
 
 template <class Value>
 CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value, uint64_t width,
                  uint64_t height) {
+    uint32_t stream = 0;
+    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (width == 0 || height == 0) return CUDA_SUCCESS;
     uint64_t row = 0, last = 0;
     if (__builtin_mul_overflow(width, sizeof value, &row) ||
@@ -213,8 +217,6 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
         return CUDA_ERROR_INVALID_VALUE;
     Range range;
     if (!find_writable(address, last + row, range)) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (!within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
     if (pitch == width * sizeof value) return fill(address, value, width * height, stream, Reach::all);
     if (captures.capturing(stream))
@@ -233,7 +235,7 @@ CUresult done(CUresult result, uint64_t address) {
     if (result != CUDA_SUCCESS || !ranges.find(address, range) ||
         (range.kind != Range::Kind::managed && range.kind != Range::Kind::pinned))
         return result;
-    if (const CUresult found = find_stream(nullptr, stream); found != CUDA_SUCCESS) return found;
+    if (const CUresult found = use_stream(nullptr, stream); found != CUDA_SUCCESS) return found;
     return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
 }
 

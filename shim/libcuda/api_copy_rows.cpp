@@ -184,7 +184,7 @@ CUresult copy_described(CUstream handle, const Description* description, bool wa
     CUresult result = find_ends(copy, to, from);
     if (result != CUDA_SUCCESS) return result;
     uint32_t stream = 0;
-    if (result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (!captures.capturing(stream)) return copy_ends(copy, to, from, stream, wait);
     if (wait) return captures.forbid(stream);
     return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {

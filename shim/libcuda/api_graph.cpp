@@ -133,9 +133,9 @@ CUresult cuStreamGetCaptureInfo_v3(CUstream handle, CUstreamCaptureStatus* statu
 CUresult cuStreamUpdateCaptureDependencies(CUstream handle, CUgraphNode* nodes, size_t count,
                                            unsigned int flags) {
     uint32_t stream = 0;
+    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if ((nodes == nullptr && count != 0) || flags > CU_STREAM_SET_CAPTURE_DEPENDENCIES)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
     return captures.depend(stream, nodes, count, flags == CU_STREAM_SET_CAPTURE_DEPENDENCIES);
 }
 

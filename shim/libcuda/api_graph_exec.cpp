@@ -13,6 +13,7 @@ namespace fikit::shim {
 namespace {
 
 CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) {
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     const Graph* const graph = graph_of(graph_handle);
     constexpr uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
                                CUDA_GRAPH_INSTANTIATE_FLAG_UPLOAD |
@@ -132,19 +133,17 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* handle, CUgraph graph,
     return result;
 }
 
-CUresult cuGraphUpload(CUgraphExec handle, CUstream) {
+CUresult cuGraphUpload(CUgraphExec handle, CUstream stream) {
+    if (const CUresult result = may_ask(stream, InCapture::refused); result != CUDA_SUCCESS) return result;
     return executable_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     Executable* const executable = executable_of(handle);
     uint32_t stream = 0;
+    if (const CUresult result = use_stream(stream_handle, stream, InCapture::refused); result != CUDA_SUCCESS)
+        return result;
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = find_stream(stream_handle, stream); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(stream))  // a graph within a graph
-        return captures.add(stream, CU_GRAPH_NODE_TYPE_GRAPH, [&](Node& node) {
-            return executable->graph->conditions == nullptr && node.adopt(executable->graph->clone());
-        });
     if (const CUresult result = executable->use_memory(); result != CUDA_SUCCESS) return result;
     if (executable->changed)
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
@@ -164,6 +163,7 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
 CUresult cuGraphExecDestroy(CUgraphExec handle) {
     Executable* const executable = executable_of(handle);
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     executable->magic = 0;
     if (executable->number != 0) executable->device->producer->graph_destroy(executable->number);
     delete executable;
@@ -176,6 +176,8 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphE
     if (executable == nullptr || graph == nullptr || answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Node* where = nullptr;
     *answer = {};
+    answer->result = CU_GRAPH_EXEC_UPDATE_ERROR;
+    if (executable->lacks_memory_of(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
     answer->result = compare(*executable->graph, *graph, where);
     answer->errorNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where));
     if (answer->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;

@@ -125,7 +125,7 @@ CUresult set(Node* node, const CUDA_MEM_FREE_NODE_PARAMS* given) {
 }
 
 CUresult capture_allocation(uint32_t stream, CUdeviceptr* address, size_t bytes) {
-    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
+    if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     return captures.add(stream, CU_GRAPH_NODE_TYPE_MEM_ALLOC, [&](Node& node) {
         node.memory = make_graph_memory(device_of(stream), bytes);
         if (node.memory == nullptr) return false;

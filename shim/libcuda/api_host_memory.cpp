@@ -116,10 +116,10 @@ CUresult free_host(const Range& range) {
 namespace {
 
 CUresult allocate_pinned(void** address, size_t bytes, unsigned flags) {
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *address = nullptr;
     if (bytes == 0) return CUDA_SUCCESS;
-    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     Range range = {.flags = flags, .kind = Range::Kind::pinned, .context = thread.current()};
     const CUresult result = allocate_host(current_device(), bytes, range);
     if (result == CUDA_SUCCESS) *address = reinterpret_cast<void*>(range.address);
@@ -138,6 +138,7 @@ CUresult cuMemHostAlloc(void** address, size_t bytes, unsigned int flags) {
 }
 
 CUresult cuMemFreeHost(void* address) {
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     Range range;
     if (address == nullptr) return CUDA_SUCCESS;
     if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
@@ -148,6 +149,7 @@ CUresult cuMemFreeHost(void* address) {
 // Other pages of the program's than a file's the GPU never sees: copies go through the staging area as for
 // any memory. A kernel that is given their address is refused (launches.hpp).
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
@@ -170,6 +172,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
 }
 
 CUresult cuMemHostUnregister(void* address) {
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (at == 0) return CUDA_ERROR_INVALID_VALUE;

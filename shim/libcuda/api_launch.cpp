@@ -32,7 +32,7 @@ template <class Pack>
 [[gnu::always_inline]] inline CUresult issue(const Function& function, const LaunchShape& shape,
                                              const fikit_attribute* attributes, const Pack& pack) {
     if (const CUresult result = check_reach(function, pack); result != CUDA_SUCCESS) [[unlikely]]
-        return result;
+        return captures.forbid(shape.stream, result);
     if (captures.capturing(shape.stream)) [[unlikely]] {
         const LaunchShape captured = shape;
         return capture(function, captured, attributes, pack);
@@ -46,14 +46,22 @@ template <class Pack>
                                               const fikit_attribute* attributes, void** parameters,
                                               void** extra) {
     if (!possible(shape, function)) [[unlikely]]
-        return refusal(shape, function);
+        return captures.forbid(shape.stream, refusal(shape, function));
     shape.function = function.number;
     shape.parameter_bytes = function.parameter_bytes;
     if (parameters != nullptr || function.parameters == 0) [[likely]]
         return issue(function, shape, attributes, FromPointers{function, parameters});
     FromBuffer buffer;
-    if (const CUresult result = buffer.find(function, extra); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = buffer.find(function, extra); result != CUDA_SUCCESS)
+        return captures.forbid(shape.stream, result);
     return issue(function, shape, attributes, buffer);
+}
+
+// Of a launch of no kernel, or of one that cannot run there: what the stream's captures have against it.
+[[gnu::noinline]] CUresult no_kernel(CUstream stream) {
+    uint32_t name = 0;
+    const CUresult result = use_stream(stream, name);
+    return result == CUDA_SUCCESS ? CUDA_ERROR_INVALID_HANDLE : result;
 }
 
 // Perhaps it is not this kernel that runs on the stream.
@@ -75,7 +83,7 @@ const Function* find_on_device(CUstream handle, uint32_t stream, const Function&
 [[gnu::noinline]] CUresult launch_twin(const Function& function, CUstream stream, const LaunchShape& shape,
                                        void** parameters, void** extra) {
     const Function* const twin = find_on_device(stream, shape.stream, function);
-    return twin != nullptr ? launch(*twin, shape, nullptr, parameters, extra) : CUDA_ERROR_INVALID_HANDLE;
+    return twin != nullptr ? launch(*twin, shape, nullptr, parameters, extra) : no_kernel(stream);
 }
 
 // All blocks of a cooperative launch must be there at once.
@@ -171,7 +179,7 @@ CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int gri
                         unsigned int shared_bytes, CUstream stream, void** parameters, void** extra) {
     const Function* const function = function_of(handle);
     if (function == nullptr) [[unlikely]]
-        return CUDA_ERROR_INVALID_HANDLE;
+        return no_kernel(stream);
     uint32_t name = 0;
     if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) [[unlikely]]
         return result;
@@ -189,12 +197,13 @@ CUresult cuLaunchCooperativeKernel(CUfunction handle, unsigned int grid_x, unsig
                                    unsigned int block_z, unsigned int shared_bytes, CUstream stream,
                                    void** parameters) {
     const Function* function = function_of(handle);
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (function == nullptr) return no_kernel(stream);
     LaunchShape shape = {0, 0, {grid_x, grid_y, grid_z}, {block_x, block_y, block_z}, shared_bytes, 0, 1};
     if (const CUresult result = find_stream(stream, shape.stream); result != CUDA_SUCCESS) return result;
     function = find_on_device(stream, shape.stream, *function);
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
+    if (function == nullptr) return no_kernel(stream);
+    if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS)
+        return captures.forbid(shape.stream, result);
     const fikit_attribute attribute = cooperative_attribute();
     return launch(*function, shape, &attribute, parameters, nullptr);
 }
@@ -203,7 +212,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
     if (config == nullptr || (config->numAttrs != 0 && config->attrs == nullptr))
         return CUDA_ERROR_INVALID_VALUE;
     const Function* function = function_of(handle);
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    if (function == nullptr) return no_kernel(config->hStream);
     LaunchShape shape = {0,
                          0,
                          {config->gridDimX, config->gridDimY, config->gridDimZ},
@@ -215,7 +224,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
         return result;
     if (needs_search(*function, shape.stream)) [[unlikely]] {
         function = find_on_device(*config, shape.stream, *function);
-        if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (function == nullptr) return no_kernel(config->hStream);
     }
     fikit_attribute attributes[FIKIT_MAX_ATTRIBUTES];
     CUevent event = nullptr;
@@ -225,15 +234,16 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
         if (given.id == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY &&
             (given.value.syncPolicy < CU_SYNC_POLICY_AUTO ||
              given.value.syncPolicy > CU_SYNC_POLICY_BLOCKING_SYNC))
-            return CUDA_ERROR_INVALID_VALUE;
+            return captures.forbid(shape.stream, CUDA_ERROR_INVALID_VALUE);
         if (use == AttributeUse::hint) continue;
         if (use == AttributeUse::event) {
-            if (const CUresult result = find_event(given, event); result != CUDA_SUCCESS) return result;
+            if (const CUresult result = find_event(given, event); result != CUDA_SUCCESS)
+                return captures.forbid(shape.stream, result);
             continue;
         }
         if (use == AttributeUse::refused || shape.attributes == FIKIT_MAX_ATTRIBUTES) {
             call_log.say("launch attribute %d is not supported", static_cast<int>(given.id));
-            return CUDA_ERROR_NOT_SUPPORTED;
+            return captures.forbid(shape.stream, CUDA_ERROR_NOT_SUPPORTED);
         }
         fikit_attribute& attribute = attributes[shape.attributes++];
         attribute.id = static_cast<uint32_t>(given.id);
@@ -241,10 +251,11 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
         static_assert(sizeof attribute.value == sizeof given.value);
         memcpy(attribute.value, &given.value, sizeof attribute.value);
         if (given.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE && given.value.cooperative != 0)
-            if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS) return result;
+            if (const CUresult result = fits(*function, shape); result != CUDA_SUCCESS)
+                return captures.forbid(shape.stream, result);
         if (given.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
             if (const CUresult result = fits_clusters(*function, shape, given.value); result != CUDA_SUCCESS)
-                return result;
+                return captures.forbid(shape.stream, result);
     }
     const CUresult result = launch(*function, shape, attributes, parameters, extra);
     return result == CUDA_SUCCESS && event != nullptr ? fikit::shim::cuEventRecord(event, config->hStream)
@@ -252,9 +263,9 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction handle, void*
 }
 
 CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
-    if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     uint32_t name = 0;
-    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(name)) {
         return captures.add(name, CU_GRAPH_NODE_TYPE_HOST, [&](Node& node) {
             node.host = {function, argument};
@@ -267,8 +278,8 @@ CUresult cuLaunchHostFunc(CUstream stream, CUhostFn function, void* argument) {
 CUresult cuStreamAddCallback(CUstream stream, CUstreamCallback function, void* argument, unsigned int flags) {
     if (function == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     uint32_t name = 0;
-    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(name)) return captures.forbid(name);
+    if (const CUresult result = use_stream(stream, name, InCapture::refused); result != CUDA_SUCCESS)
+        return result;
     auto* const callback = static_cast<Callback*>(malloc(sizeof(Callback)));
     if (callback == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     *callback = {function, stream, argument};

@@ -1,5 +1,6 @@
 // Limits of a context, and what of it the device does not heed. The executor's context is shared, so a
 // program's wishes are remembered for it alone; only a stack that is to be larger is so for all.
+#include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
 #include "served.hpp"
@@ -30,7 +31,8 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
-    CUresult result = may_set_limit(limit, value);
+    CUresult result = captures.unsafe();
+    if (result == CUDA_SUCCESS) result = may_set_limit(limit, value);
     if (result == CUDA_SUCCESS && limit == CU_LIMIT_STACK_SIZE) result = grow_stack(value);
     if (result == CUDA_SUCCESS) store_relaxed(context->limits[limit], value);
     return result;

@@ -25,8 +25,8 @@ ManagedAdvice* advice_at(uint64_t address) {
 
 // What comes in the order of a stream, and cannot be captured.
 CUresult find_order(CUstream handle, uint32_t& stream) {
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.capturing(stream) ? captures.forbid(stream) : CUDA_SUCCESS;
+    const CUresult result = use_stream(handle, stream, InCapture::refused);
+    return result == CUDA_SUCCESS ? captures.unsafe() : result;
 }
 
 CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLocation location,

@@ -52,9 +52,9 @@ Pool& current_pool(const Device& device) {
 }
 
 CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool = nullptr) {
-    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (pool == nullptr)
         if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
+    if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     if (pool != nullptr && !pool->give(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     uint64_t at = 0, charged = 0;
     const Status status = device.producer->memory_allocate(bytes, at, charged);
@@ -98,6 +98,12 @@ CUresult free_memory(CUdeviceptr address) {
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.bytes);
     return result_of(process.device(range.device).producer->memory_free(address));
+}
+
+// In a captured stream memory becomes the graph's; beside it such calls are unsafe.
+CUresult order_memory(CUstream handle, uint32_t& stream) {
+    const CUresult result = use_stream(handle, stream);
+    return result != CUDA_SUCCESS || captures.capturing(stream) ? result : captures.unsafe();
 }
 
 CUresult allocate_on_host(CUdeviceptr* address, size_t bytes, Pool* pool) {
@@ -174,14 +180,13 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
     Pool* const pool = pool_of(handle);
     uint32_t name = 0;
     if (pool == nullptr || pool->import != nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
-    if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(name))
-        return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(name, address, bytes);
+    if (const CUresult result = order_memory(stream, name); result != CUDA_SUCCESS) return result;
     if (address != nullptr && bytes == 0) {
         *address = 0;
         return CUDA_SUCCESS;
     }
+    if (captures.capturing(name))
+        return pool->on_host ? CUDA_ERROR_NOT_SUPPORTED : capture_allocation(name, address, bytes);
     if (pool->on_host) return allocate_on_host(address, bytes, pool);
     Device& device = process.device(static_cast<unsigned>(pool->device));
     const CUresult result = process.open(device);
@@ -190,7 +195,7 @@ CUresult cuMemAllocFromPoolAsync(CUdeviceptr* address, size_t bytes, CUmemoryPoo
 
 CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     uint32_t name = 0;
-    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = order_memory(stream, name); result != CUDA_SUCCESS) return result;
     if (address == 0) return CUDA_SUCCESS;
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
@@ -272,6 +277,7 @@ CUresult cuDeviceSetMemPool(CUdevice ordinal, CUmemoryPool handle) {
 }
 
 CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (pool == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUmemLocation& location = properties->location;
     const bool managed = properties->allocType == CU_MEM_ALLOCATION_TYPE_MANAGED;
@@ -300,6 +306,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
 CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     Pool* const pool = pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (pool->import != nullptr) return destroy_import(*pool);
     const bool managed = pool >= default_managed_pools && pool < std::end(default_managed_pools);
     if (pool == &default_pools[pool->device] || pool == &default_host_pool || managed)
@@ -400,7 +407,7 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
 }
 
 CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
-    return own_pool_of(handle) != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return own_pool_of(handle) != nullptr ? captures.unsafe() : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace fikit::shim

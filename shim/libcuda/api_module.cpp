@@ -6,6 +6,7 @@
 
 #include <new>
 
+#include "capture.hpp"
 #include "entry.hpp"
 #include "file.hpp"
 #include "image_errors.hpp"
@@ -184,6 +185,7 @@ CUresult unload_one(Module* module) {
 CUresult unload(Module* module) {
     if (module == nullptr || (module->library != nullptr && module->library != module))
         return CUDA_ERROR_INVALID_HANDLE;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (module->library != nullptr) forget_library(*module);
     CUresult result = CUDA_SUCCESS;
     for (Module*& twin : module->twins) {

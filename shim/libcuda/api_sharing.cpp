@@ -149,6 +149,7 @@ CUresult synchronize_shared(const Event& event) {
 CUresult record_event(uint32_t stream, Event& event) {
     Producer& producer = producer_of(stream);
     const uint32_t number = stream_number(stream);
+    store_relaxed(event.recorded, 1u);
     const Status status = event.opened ? producer.event_record_other(event.session, event.number, number)
                                        : producer.event_record(event.number, number, event.timed());
     return status == status::success ? finish_record(event) : result_of(status);

@@ -58,25 +58,26 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 
 CUresult cuStreamQuery(CUstream handle) {
     uint32_t name = 0;
-    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(name)) return captures.forbid(name);
+    CUresult result = use_stream(handle, name, InCapture::refused);
+    if (result == CUDA_SUCCESS) result = captures.unsafe();
+    if (result != CUDA_SUCCESS) return result;
     return result_of(producer_of(name).stream_query(stream_number(name)));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
     uint32_t name = 0;
-    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
-    if (captures.capturing(name)) return captures.forbid(name);
-    if (const CUresult result = captures.unsafe_on(name); result != CUDA_SUCCESS) return result;
+    CUresult result = use_stream(handle, name, InCapture::refused);
+    if (result == CUDA_SUCCESS) result = captures.unsafe();
+    if (result != CUDA_SUCCESS) return result;
     return synchronised(device_of(name), producer_of(name).stream_synchronize(stream_number(name)));
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
+    uint32_t name = 0;
+    if (const CUresult result = use_stream(handle, name); result != CUDA_SUCCESS) return result;
     const Event* const event = event_of(event_handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_WAIT_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t name = 0;
-    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
     if ((flags & CU_EVENT_WAIT_EXTERNAL) != 0) {
         if (!captures.capturing(name)) return CUDA_ERROR_ILLEGAL_STATE;
         return captures.add(name, CU_GRAPH_NODE_TYPE_WAIT_EVENT, [&](Node& node) {
@@ -85,12 +86,14 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
         });
     }
     if (load_acquire(event->capture) != 0) return captures.join(name, is_blocking(handle), *event);
-    if (captures.capturing(name)) return captures.isolate(name);
+    if (captures.capturing(name))
+        return load_relaxed(event->recorded) != 0 ? captures.isolate(name) : CUDA_SUCCESS;
     return wait_for_event(name, *event);
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
     if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = may_ask(handle, InCapture::refused); result != CUDA_SUCCESS) return result;
     if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     *flags = is_default(handle) ? unsigned{CU_STREAM_DEFAULT} : stream_of(handle)->flags;
     return CUDA_SUCCESS;
@@ -98,6 +101,7 @@ CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
 
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {
     if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
     if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     *priority = is_default(handle) ? 0 : stream_of(handle)->priority;
     return CUDA_SUCCESS;
@@ -106,13 +110,14 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {
     if (id == nullptr) return CUDA_ERROR_INVALID_VALUE;
     uint32_t name = 0;
-    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, name); result != CUDA_SUCCESS) return result;
     *id = name + 1;
     return CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
     if (context == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
     if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Context* of = is_default(handle) ? thread.current() : stream_of(handle)->context;
     if (of == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
@@ -123,7 +128,7 @@ CUresult cuStreamGetCtx(CUstream handle, CUcontext* context) {
 CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     uint32_t name = 0;
-    if (const CUresult result = find_stream(handle, name); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, name); result != CUDA_SUCCESS) return result;
     *device = device_of(name).ordinal;
     return CUDA_SUCCESS;
 }
@@ -132,6 +137,7 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
 CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue* value) {
     const Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
     if (stream == nullptr && !is_default(handle)) return CUDA_ERROR_INVALID_HANDLE;
     const Stream preset;
     const Stream& asked = stream != nullptr ? *stream : preset;
@@ -161,6 +167,7 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrVa
 CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue* value) {
     Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
     if (stream == nullptr) return is_default(handle) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_HANDLE;
     switch (id) {
         case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
@@ -230,11 +237,11 @@ CUresult cuEventRecord(CUevent handle, CUstream stream) {
 }
 
 CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int flags) {
+    uint32_t name = 0;
+    if (const CUresult result = use_stream(stream, name); result != CUDA_SUCCESS) return result;
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t name = 0;
-    if (const CUresult result = find_stream(stream, name); result != CUDA_SUCCESS) return result;
     if (event->device != &device_of(name)) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0) {
         if (!captures.capturing(name)) return CUDA_ERROR_ILLEGAL_STATE;
@@ -258,6 +265,7 @@ CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
     if (event == nullptr || event->device != context->device) return CUDA_ERROR_INVALID_HANDLE;
     if (event->opened) return CUDA_ERROR_NOT_SUPPORTED;
     store_release(event->capture, uint64_t{0});
+    store_relaxed(event->recorded, 1u);
     const Status status = event->device->producer->event_record_everywhere(event->number, event->timed());
     return status == status::success ? finish_record(*event) : result_of(status);
 }
@@ -278,7 +286,8 @@ CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
 CUresult cuEventQuery(CUevent handle) {
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    if (load_acquire(event->capture) != 0) return captures.refuse(*event);
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (event->session != 0) return query_shared(*event);
     return result_of(event->device->producer->event_query(event->number));
 }
@@ -286,7 +295,7 @@ CUresult cuEventQuery(CUevent handle) {
 CUresult cuEventSynchronize(CUevent handle) {
     const Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (load_acquire(event->capture) != 0) return CUDA_ERROR_CAPTURED_EVENT;
+    if (load_acquire(event->capture) != 0) return captures.refuse(*event);
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (event->session != 0) return synchronize_shared(*event);
     return synchronised(*event->device, event->device->producer->event_synchronize(event->number));

@@ -17,7 +17,7 @@ bool is_wide(CUstreamBatchMemOpType type) {
 // Whose word it is.
 struct Owner {
     int device = -1;  // nobody's
-    bool managed = false;
+    bool refused = false;
 };
 
 // Where a word is, as the executor knows it.
@@ -27,7 +27,7 @@ bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, Owner& owne
         bytes > range.bytes - (address - range.address))
         return false;
     value.address = address;
-    owner = {range.device, range.kind == Range::Kind::managed};
+    owner = {range.device, range.kind == Range::Kind::managed || range.pool != nullptr};
     if (range.host_pooled()) return false;
     if (!range.on_host()) return range.on_device();  // registered memory is no memory of the GPU's here
     value.host_buffer =
@@ -79,7 +79,7 @@ CUresult describe(const CUstreamBatchMemOpParams& entry, fikit_value& value, Own
 
 CUresult submit(CUstream handle, const CUstreamBatchMemOpParams* list, size_t count) {
     uint32_t stream = 0;
-    if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (const CUresult result = check_values(list, count); result != CUDA_SUCCESS) return result;
     if (captures.capturing(stream))
         return captures.add(stream, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP,
@@ -124,8 +124,8 @@ CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32
         if (const CUresult result = describe(list[i], values[i], owner); result != CUDA_SUCCESS)
             return result;
         if (owner.device >= 0 && owner.device != device_of(stream).ordinal) return CUDA_ERROR_NOT_SUPPORTED;
-        // A real driver takes no word of managed memory, but into a capture.
-        if (owner.managed) return CUDA_ERROR_INVALID_VALUE;
+        // A real driver takes no word of managed memory or a pool's, but into a capture.
+        if (owner.refused) return CUDA_ERROR_INVALID_VALUE;
     }
     return result_of(producer_of(stream).values(stream_number(stream), values, static_cast<uint32_t>(count)));
 }

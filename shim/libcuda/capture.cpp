@@ -11,7 +11,10 @@ CUresult Captures::begin(uint32_t stream, bool blocking, CUstreamCaptureMode mod
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
     // The legacy default stream cannot be captured (CUDA C++ Programming Guide, "Stream Capture").
-    if (stream_number(stream) == 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+    if (stream_number(stream) == 0) {
+        const CUresult result = admit(stream, InCapture::recorded);
+        return result == CUDA_SUCCESS ? CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED : result;
+    }
     auto* const capture = new (std::nothrow) Capture();
     auto* const graph = into != nullptr ? into : new (std::nothrow) Graph();
     auto* const branch = new (std::nothrow) Branch();
@@ -208,7 +211,7 @@ CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
         return CUDA_SUCCESS;
     }
-    return CUDA_ERROR_INVALID_VALUE;  // its capture is over
+    return spoil(stream, CUDA_ERROR_INVALID_VALUE);  // its capture is over
 }
 
 CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace) {
@@ -233,9 +236,28 @@ CUresult Captures::isolate(uint32_t stream) {
     return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
 }
 
-CUresult Captures::forbid(uint32_t stream) {
+CUresult Captures::forbid(uint32_t stream, CUresult why) {
+    if (none()) return why;
     const Locked lock(mutex_);
-    return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+    return spoil(stream, why);
+}
+
+CUresult Captures::look_at(uint32_t stream, InCapture in_capture) {
+    const Locked lock(mutex_);
+    if (in_capture == InCapture::recorded || of_[stream] == nullptr) return may_enqueue(stream);
+    of_[stream]->capture->spoilt = true;
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+}
+
+CUresult Captures::refuse(const Event& event) {
+    const Locked lock(mutex_);
+    for (uint32_t stream = 0; stream < streams(); ++stream) {
+        Branch* const branch = of_[stream];
+        if (branch == nullptr || branch->capture->id != event.capture || branch->capture->spoilt) continue;
+        branch->capture->spoilt = true;
+        return CUDA_ERROR_CAPTURED_EVENT;
+    }
+    return CUDA_ERROR_INVALID_VALUE;
 }
 
 // The mutex is held.

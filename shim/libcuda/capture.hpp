@@ -10,6 +10,9 @@
 
 namespace fikit::shim {
 
+// What a call does with a stream that is captured: most become nodes, some are always refused.
+enum class InCapture { recorded, refused };
+
 class Captures {
   public:
     // No capture is under way anywhere in the process: what most calls find, at the price of one load.
@@ -42,14 +45,20 @@ class Captures {
     CUresult isolate(uint32_t stream);
     // Adds to what the stream's next node depends on, or replaces it.
     CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
+    // What its captures have against a call that is given the stream, as a real driver asks before it looks at
+    // anything else. SUCCESS: it may go on, and is recorded where the stream is captured.
+    CUresult admit(uint32_t stream, InCapture in_capture) {
+        return none() ? CUDA_SUCCESS : look_at(stream, in_capture);
+    }
     // A call that no capture allows; the capture is spoilt.
-    CUresult forbid(uint32_t stream);
+    CUresult forbid(uint32_t stream) { return forbid(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED); }
+    // A call that went wrong for a reason of its own, and spoils the stream's capture, if there is one.
+    CUresult forbid(uint32_t stream, CUresult why);
     // A call that might wait for any stream, also captured ones: refused as the captures' modes ask.
     CUresult unsafe() { return none() ? CUDA_SUCCESS : refuse_unsafe(); }
-    // The same of a call that is unsafe on a legacy default stream alone.
-    CUresult unsafe_on(uint32_t stream) {
-        return stream_number(stream) == 0 && !capturing(stream) ? unsafe() : CUDA_SUCCESS;
-    }
+    // An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is
+    // over or has failed it tells nothing.
+    CUresult refuse(const Event& event);
     CUresult forbid_all() { return none() ? CUDA_SUCCESS : refuse_all(); }
 
   private:
@@ -79,6 +88,7 @@ class Captures {
     void enter(uint32_t stream, Branch* branch);
     void leave(uint32_t stream);
     void close(Capture* capture);
+    CUresult look_at(uint32_t stream, InCapture in_capture);
     CUresult refuse_unsafe();
     CUresult refuse_all();
     CUresult spoil_blocking(uint32_t stream);
@@ -108,5 +118,16 @@ CUresult Captures::add(uint32_t stream, CUgraphNodeType type, const FillIn& fill
 }
 
 extern Captures captures;
+
+// The stream that a call is given, which its captures let have it.
+inline CUresult use_stream(CUstream handle, uint32_t& name, InCapture in_capture = InCapture::recorded) {
+    const CUresult result = find_stream(handle, name);
+    return result == CUDA_SUCCESS ? captures.admit(name, in_capture) : result;
+}
+// Of a call that asks about the stream alone, so that it needs nothing of the context.
+inline CUresult may_ask(CUstream handle, InCapture in_capture = InCapture::recorded) {
+    uint32_t name = 0;
+    return captures.none() ? CUDA_SUCCESS : use_stream(handle, name, in_capture);
+}
 
 }  // namespace fikit::shim

@@ -406,6 +406,16 @@ bool Executable::occupy() {
     return true;
 }
 
+bool Executable::lacks_memory_of(const Graph& other) const {
+    for (const Node* const node : other.nodes) {
+        if (node->memory == nullptr || !node->memory->instantiated) continue;
+        bool own = false;
+        for (const Node* const mine : memory) own = own || mine->memory == node->memory;
+        if (!own) return true;
+    }
+    return false;
+}
+
 void Executable::occupy(bool is) {
     if (graph->conditions != nullptr) graph->conditions->instantiated = is;
     for (const Node* const node : memory)

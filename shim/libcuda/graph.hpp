@@ -187,6 +187,8 @@ struct Executable {
     ~Executable();
     // Memory and conditions are one executable's at a time, as the driver has it. False: another one's.
     bool occupy();
+    // Is any memory of the graph's another executable's?
+    bool lacks_memory_of(const Graph& other) const;
     // Becomes a copy of the graph, whose nodes stand for the same ones as before if there were any.
     CUresult take(const Graph& graph);
     // The same for the child of one of its nodes.

@@ -53,6 +53,7 @@ NAMES = [
     "arrays",
     "attributes",
     "capture_misuse",
+    "capture_rules",
     "conditions",
     "context_ends",
     "crowds",
@@ -89,7 +90,11 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert shared(*program) == alone
 
 
-@pytest.mark.skipif(CHOICE != "sim", reason="not compared with a real driver yet")
+def test_calls_beside_a_capture_return_what_a_real_driver_does(natively: Runner) -> None:
+    seen = Path(__file__).with_name("capture_rules.txt")  # on an H200, driver 580.159.04
+    assert natively(*PYTHON, str(PROGRAMS / "capture_rules.py")) == (0, seen.read_text(), "")
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_calls_give_the_same(seed: int, natively: Runner, shared: Runner) -> None:
     program = [*PYTHON, str(PROGRAMS / "random_calls.py"), str(seed), "400"]
