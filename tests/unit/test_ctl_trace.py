@@ -11,7 +11,7 @@ import msgspec
 from fikit.protocol import SessionRecord, Trace, TraceOperation, Usage
 from fikitctl.chrome_trace import PARTITIONS, chrome_trace
 from fikitctl.rates import rates
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 SESSION = SessionRecord(
@@ -52,7 +52,7 @@ def _check(document: dict[str, Any]) -> None:
     """What the format demands, and what keeps Perfetto from drawing nonsense."""
     named: set[tuple[int, int]] = set()
     processes: set[int] = set()
-    spans: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
+    spans: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     open_waits: dict[int, float] = {}
     for event in document["traceEvents"]:
         place = (event["pid"], event["tid"])
@@ -66,7 +66,9 @@ def _check(document: dict[str, Any]) -> None:
         assert place in named
         if event["ph"] == "X":
             assert event["dur"] >= 0
-            spans[place].append((event["ts"], event["ts"] + event["dur"]))
+            # Microseconds are fractions in binary: nanoseconds tell whether one ends before the next begins.
+            began, lasted = round(event["ts"] * 1e3), round(event["dur"] * 1e3)
+            spans[place].append((began, began + lasted))
         elif event["ph"] == "b":
             open_waits[event["id"]] = event["ts"]
         elif event["ph"] == "e":
@@ -142,6 +144,9 @@ _TIME = st.integers(min_value=0, max_value=1_000_000)
         ),
         max_size=30,
     )
+)
+@example(
+    [TraceOperation("session-1", 0, "launch", "", 0, issued, issued + 2, 3, 0, 0, 0) for issued in (0, 1)]
 )
 def test_any_recording(operations: list[TraceOperation]) -> None:
     """Times that make no sense included: unknown, or out of order."""
