@@ -40,8 +40,8 @@ void abandon_capture(Driver& driver, Stream& stream);
 // cuEventRecord and cuStreamWaitEvent, where one side is captured. Nothing where neither is.
 std::optional<CUresult> capture_record(Driver& driver, Stream& stream, Event& event, unsigned flags);
 std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& event, unsigned flags);
-// An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is over or
-// has failed it tells nothing.
+// An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is over
+// or has failed it tells nothing.
 CUresult refuse_captured(const Event& event);
 
 CUstreamCaptureMode& thread_capture_mode();

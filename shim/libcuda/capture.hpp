@@ -45,8 +45,8 @@ class Captures {
     CUresult isolate(uint32_t stream);
     // Adds to what the stream's next node depends on, or replaces it.
     CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
-    // What its captures have against a call that is given the stream, as a real driver asks before it looks at
-    // anything else. SUCCESS: it may go on, and is recorded where the stream is captured.
+    // What its captures have against a call that is given the stream, as a real driver asks before it looks
+    // at anything else. SUCCESS: it may go on, and is recorded where the stream is captured.
     CUresult admit(uint32_t stream, InCapture in_capture) {
         return none() ? CUDA_SUCCESS : look_at(stream, in_capture);
     }

@@ -12,7 +12,6 @@ from fikit import protocol
 
 import bench
 from tests.integration.conftest import Client
-from tests.integration.end_to_end.conftest import CHOICE
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.programs import headers
 

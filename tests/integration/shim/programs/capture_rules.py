@@ -1,10 +1,10 @@
 """What each call returns beside a capture, and what becomes of the capture.
 
-A line for each call: in each of four situations its result, the capture's status then, and how the capture ends.
+A line for each call: in each of four situations its result, the first letter of the capture's status then,
+and how the capture ends.
 """
 
 import ctypes
-import sys
 
 from calls import KERNELS, done, start
 from cuda.bindings import driver
@@ -57,10 +57,10 @@ def launch(stream, function=nothing, grid=(1, 1, 1), block=(1, 1, 1), shared=0):
     return driver.cuLaunchKernel(function, *grid, *block, shared, stream, 0, 0)
 
 
-def copy_rows(call, *stream, into=0):
+def copy_rows(call, *stream):
     copy = driver.CUDA_MEMCPY2D()
     copy.srcMemoryType = copy.dstMemoryType = driver.CUmemorytype.CU_MEMORYTYPE_DEVICE
-    copy.srcDevice, copy.dstDevice, copy.srcPitch, copy.dstPitch = memory, memory + 2048 + into, 64, 64
+    copy.srcDevice, copy.dstDevice, copy.srcPitch, copy.dstPitch = memory, memory + 2048, 64, 64
     copy.WidthInBytes, copy.Height = 16, 4
     return getattr(driver, call)(copy, *stream)
 
@@ -70,7 +70,7 @@ def wait_value(stream, address, flags=0):
 
 
 def undone(call, undo):
-    """A call whose result is given back, whether there is a capture or not: in relaxed mode at once."""
+    """A call that makes something, which goes once the capture has ended."""
     answer = call()
     if int(answer[0]) == 0:
         leftovers.append(lambda: done(undo(answer[-1])))
@@ -86,7 +86,6 @@ def begin(stream):
 
 def spare(make):
     """Something that a call may take away: made before the capture."""
-
 
     def get():
         if make not in spares:
@@ -105,7 +104,6 @@ a_stream = spare(lambda: driver.cuStreamCreate(1))
 an_event = spare(lambda: driver.cuEventCreate(0))
 a_graph = spare(lambda: driver.cuGraphCreate(0))
 an_executable = spare(lambda: driver.cuGraphInstantiate(graph, 0))
-SPARES = (a_memory, a_pinned, a_module, a_stream, an_event, a_graph, an_executable)
 taken: set = set()
 
 
@@ -170,7 +168,9 @@ OTHERS = {
     "free": lambda: driver.cuMemFree(take(a_memory)),
     "free no memory": lambda: driver.cuMemFree(64),
     "free pinned": lambda: driver.cuMemFreeHost(take(a_pinned)),
-    "register": lambda: undone(lambda: driver.cuMemHostRegister(host, 4096, 0), lambda _: driver.cuMemHostUnregister(host)),
+    "register": lambda: undone(
+        lambda: driver.cuMemHostRegister(host, 4096, 0), lambda _: driver.cuMemHostUnregister(host)
+    ),
     "register nothing": lambda: driver.cuMemHostRegister(host, 0, 0),
     "memory there is": driver.cuMemGetInfo,
     "reserve": lambda: undone(
@@ -249,7 +249,7 @@ def short(result):
 
 def beside_a_capture(call, flags, mode, failed):
     """Begin a capture, call, end it; say what came of it."""
-    for each in SPARES:
+    for each in (a_memory, a_pinned, a_module, a_stream, an_event, a_graph, an_executable):
         each()
     stream = done(driver.cuStreamCreate(flags))
     done(driver.cuStreamBeginCapture(stream, mode))
@@ -274,7 +274,6 @@ def beside_a_capture(call, flags, mode, failed):
             for make in [make for make, made in spares.items() if made is which()]:
                 del spares[make]
     taken.clear()
-    sys.stdout.flush()
     return f"{result} {status[0]} {short(end)}{nodes}"
 
 
