@@ -47,13 +47,30 @@ OperationPtr mark_each(Driver& driver, const std::vector<Stream*>& streams, Oper
     return last;
 }
 
+// A line between addresses of either kind, as a node tells it. That a node's kinds are those found, so that
+// it may become a copy of that kind later, is an assumption.
+CUDA_MEMCPY3D named(Driver& driver, CUDA_MEMCPY3D shape) {
+    const auto name = [&](CUmemorytype& type, CUdeviceptr address, auto& host) {
+        if (type != CU_MEMORYTYPE_UNIFIED) return;
+        const Block* block = driver.block_of(address);
+        const bool on_host = block == nullptr || (block->host() && !block->managed());
+        type = on_host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE;
+        host = reinterpret_cast<void*>(address);
+    };
+    if (shape.Height != 1 || shape.Depth != 1) return shape;
+    name(shape.dstMemoryType, shape.dstDevice, shape.dstHost);
+    name(shape.srcMemoryType, shape.srcDevice, shape.srcHost);
+    return shape;
+}
+
 CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
     return with_stream(
         where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             CopyPlan plan;
             const CUresult result = plan_copy(driver, shape, plan);
             if (result != CUDA_SUCCESS || plan.parts.empty()) return result;
-            if (stream.capture.capture) return capture_command(driver, stream, CopyCommand{shape});
+            if (stream.capture.capture)
+                return capture_command(driver, stream, CopyCommand{named(driver, shape)});
             // A small upload is staged and the caller goes on; a large one is read while the caller
             // waits.
             const bool staged = plan.pageable_source && plan.bytes <= model::pageable_staged &&

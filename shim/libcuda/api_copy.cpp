@@ -140,13 +140,6 @@ void fill_host(uint64_t address, Value value, uint64_t count) {
         memcpy(reinterpret_cast<char*>(address) + i * sizeof value, &value, sizeof value);
 }
 
-CUresult capture_fill(uint32_t stream, const CUDA_MEMSET_NODE_PARAMS& rows) {
-    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMSET, [&](Node& node) {
-        node.fill = rows;
-        return true;
-    });
-}
-
 // Without peer access a call fills its stream's device's memory, or managed memory; a graph's node any.
 enum class Reach { own, all };
 
@@ -170,25 +163,33 @@ bool find_writable(uint64_t address, uint64_t bytes, Range& range) {
            (!range.host_pooled() || range.pool->reachable());
 }
 
+// In a capture any address will do, as on an H200: what is no memory is found out at the launch.
+CUresult capture_fill(uint32_t stream, const CUDA_MEMSET_NODE_PARAMS& rows, uint64_t bytes) {
+    Range range;
+    if (find_writable(rows.dst, bytes, range) && lies_across(range, stream)) {
+        captures.forbid(stream);
+        return CUDA_ERROR_NOT_SUPPORTED;
+    }
+    return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMSET, [&](Node& node) {
+        node.fill = rows;
+        return true;
+    });
+}
+
 template <class Value>
 CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Reach reach) {
     if (count == 0) return CUDA_SUCCESS;
+    uint64_t bytes = 0;
+    if (address == 0 || address % sizeof value != 0 || __builtin_mul_overflow(count, sizeof value, &bytes))
+        return CUDA_ERROR_INVALID_VALUE;
     Range range;
-    if (address % sizeof value != 0 || count > UINT64_MAX / sizeof value) return CUDA_ERROR_INVALID_VALUE;
-    if (!find_writable(address, count * sizeof value, range)) {
-        if (address == 0 || !captures.capturing(stream)) return CUDA_ERROR_INVALID_VALUE;
-        return capture_fill(stream, {address, 0, value, sizeof value, count, 1});  // as an H200 takes any
-    }
-    if (reach == Reach::own && !within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
-    const bool across = lies_across(range, stream);
-    if (captures.capturing(stream)) {
-        if (across) {
-            captures.forbid(stream);
-            return CUDA_ERROR_NOT_SUPPORTED;
-        }
-        return capture_fill(stream, {address, 0, value, sizeof value, count, 1});
-    }
-    if (across) return fill_across(stream, {address, range.device}, count, value, sizeof value);
+    const bool found = find_writable(address, bytes, range);
+    if (found && reach == Reach::own && !within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
+    if (captures.capturing(stream))
+        return capture_fill(stream, {address, 0, value, sizeof value, count, 1}, bytes);
+    if (!found) return CUDA_ERROR_INVALID_VALUE;
+    if (lies_across(range, stream))
+        return fill_across(stream, {address, range.device}, count, value, sizeof value);
     Producer& producer = producer_of(stream);
     if (fills(range, stream >> stream_bits))
         return result_of(producer.fill(stream_number(stream), address, count, value, sizeof value));
@@ -210,17 +211,19 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
     uint32_t stream = 0;
     if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
     if (width == 0 || height == 0) return CUDA_SUCCESS;
-    uint64_t row = 0, last = 0;
+    uint64_t row = 0, last = 0, bytes = 0;
     if (__builtin_mul_overflow(width, sizeof value, &row) ||
-        __builtin_mul_overflow(pitch, height - 1, &last) ||
+        __builtin_mul_overflow(pitch, height - 1, &last) || __builtin_add_overflow(last, row, &bytes) ||
         (height > 1 && (pitch % sizeof value != 0 || pitch < row)))
         return CUDA_ERROR_INVALID_VALUE;
+    if (pitch == row) return fill(address, value, width * height, stream, Reach::own);
+    if (address == 0 || address % sizeof value != 0) return CUDA_ERROR_INVALID_VALUE;
     Range range;
-    if (!find_writable(address, last + row, range)) return CUDA_ERROR_INVALID_VALUE;
-    if (!within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
-    if (pitch == width * sizeof value) return fill(address, value, width * height, stream, Reach::all);
+    const bool found = find_writable(address, bytes, range);
+    if (found && !within_reach(range, stream)) return CUDA_ERROR_INVALID_VALUE;
     if (captures.capturing(stream))
-        return capture_fill(stream, {address, pitch, value, sizeof value, width, height});
+        return capture_fill(stream, {address, pitch, value, sizeof value, width, height}, bytes);
+    if (!found) return CUDA_ERROR_INVALID_VALUE;
     for (uint64_t y = 0; y < height; ++y)
         if (const CUresult result = fill(address + y * pitch, value, width, stream, Reach::all);
             result != CUDA_SUCCESS)
@@ -244,6 +247,11 @@ uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(addres
 }  // namespace
 
 bool can_be_filled(uint64_t address) { return look_up(address, 0, true).kind != Kind::wrong; }
+
+bool is_writable(uint64_t address, uint64_t bytes) {
+    Range range;
+    return find_writable(address, bytes, range);
+}
 
 bool is_memory_of(uint64_t address, const Device& device) {
     const Found found = look_up(address, 0, true);

@@ -68,6 +68,20 @@ CUresult issue(const Node& node, uint32_t stream) {
     }
 }
 
+// What can be known to be wrong with a node before any is issued.
+CUresult check(const Node& node, uint32_t stream) {
+    if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY) return check_rows(node.copy);
+    if (node.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
+        fikit_value values[FIKIT_MAX_VALUES];
+        return describe_values(node.values.begin(), node.values.size(), stream, values);
+    }
+    if (node.type != CU_GRAPH_NODE_TYPE_MEMSET) return CUDA_SUCCESS;
+    const bool fillable = each_row(node.fill, [&](uint64_t to, uint64_t count) {
+        return is_writable(to, count * node.fill.elementSize);
+    });
+    return fillable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
 // The same kinds of nodes after the same ones?
 CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node*& where) {
     where = nullptr;
@@ -144,16 +158,21 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (const CUresult result = use_stream(stream_handle, stream, InCapture::refused); result != CUDA_SUCCESS)
         return result;
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = executable->use_memory(); result != CUDA_SUCCESS) return result;
     if (executable->changed)
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     Device& device = device_of(stream);
-    if (executable->whole && executable->device == &device) {
+    const bool whole = executable->whole && executable->device == &device;
+    if (!whole && (!runs_on(*executable, device) || executable->graph->conditions != nullptr))
+        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!whole)
+        for (const Node* const node : executable->order)
+            if (node->enabled)
+                if (const CUresult result = check(*node, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = executable->use_memory(); result != CUDA_SUCCESS) return result;
+    if (whole) {
         const Status status = device.producer->graph_launch(executable->number, stream_number(stream));
         return status == status::success ? executable->note_launch(stream) : result_of(status);
     }
-    if (!runs_on(*executable, device) || executable->graph->conditions != nullptr)
-        return CUDA_ERROR_NOT_SUPPORTED;
     for (const Node* const node : executable->order)
         if (node->enabled)
             if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;

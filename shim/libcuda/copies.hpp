@@ -21,6 +21,8 @@ CUresult settle(uint64_t to, uint64_t from);
 
 // Memory that the GPU knows, of whatever kind.
 bool can_be_filled(uint64_t address);
+// All of it memory that some device may write now.
+bool is_writable(uint64_t address, uint64_t bytes);
 // Memory that the device's session can fill, device memory or not.
 bool fills(const Device& device, uint64_t address);
 // Device memory of the given device.
