@@ -12,6 +12,7 @@ from fikit import protocol
 
 import bench
 from tests.integration.conftest import Client
+from tests.integration.end_to_end.conftest import CHOICE
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.programs import headers
 
@@ -94,12 +95,22 @@ def test_calls_beside_a_capture_return_what_a_real_driver_does(natively: Runner)
     assert natively(*PYTHON, str(PROGRAMS / "capture_rules.py")) == (0, seen.read_text(), "")
 
 
+def same_random_calls(seed: int, natively: Runner, shared: Runner, **environment: str) -> None:
+    program = [*PYTHON, str(PROGRAMS / "random_calls.py"), str(seed), "400"]
+    alone = natively(*program, **environment)
+    assert alone[0] == 0, alone[2]
+    assert shared(*program, **environment) == alone
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_random_calls_give_the_same(seed: int, natively: Runner, shared: Runner) -> None:
-    program = [*PYTHON, str(PROGRAMS / "random_calls.py"), str(seed), "400"]
-    alone = natively(*program)
-    assert alone[0] == 0, alone[2]
-    assert shared(*program) == alone
+    same_random_calls(seed, natively, shared)
+
+
+@pytest.mark.skipif(CHOICE != "sim", reason="a real driver was not asked yet")
+@pytest.mark.parametrize("seed", range(2))
+def test_random_calls_by_a_default_stream_of_the_thread(seed: int, natively: Runner, shared: Runner) -> None:
+    same_random_calls(seed, natively, shared, CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
 
 
 def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) -> None:
