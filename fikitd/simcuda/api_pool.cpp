@@ -197,8 +197,9 @@ CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
 }
 
 CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-    return with_own_pool(handle, [&](Driver&, MemoryPool& pool) -> CUresult {
+    return with_own_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
         if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        collect(driver);
         if (is_switch(attribute)) {
             pool.reuse[attribute] = *static_cast<const int*>(value);
             return CUDA_SUCCESS;

@@ -160,6 +160,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (ranges.find(at, range))
         return range.on_host() ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    if (ranges.meet(at, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
     range = {.address = at,
              .bytes = bytes,
              .flags = flags,

@@ -16,12 +16,12 @@ namespace {
 
 constexpr uint64_t granularity = 2 << 20;
 
-// By handle; bytes 0: there is none such.
+// By handle; bytes 0: there is none such. The mutex below is of what changes.
 struct Memory {
     uint64_t bytes;
     CUmemAllocationHandleType exportable;
     Device* device;
-    unsigned references;  // of the program
+    unsigned references;  // of the program; without any its mappings keep it
 };
 Memory memories[FIKIT_MAX_MEMORIES];
 Handles<FIKIT_MAX_MEMORIES> handles;
@@ -71,7 +71,22 @@ bool is_nothing(const CUmemAllocationProp& properties) {
 }
 
 bool is_known(CUmemGenericAllocationHandle handle) {
-    return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(memories[handle].bytes) != 0;
+    return handle != 0 && handle < FIKIT_MAX_MEMORIES && load_relaxed(memories[handle].references) != 0;
+}
+
+// Memory without references that is mapped no more. The number is used again last.
+CUresult let_go_unused(uint32_t handle) {
+    Memory& memory = memories[handle];
+    {
+        const Locked lock(mutex);
+        if (memory.references != 0 || memory.bytes == 0 || ranges.has_mapping_of(handle)) return CUDA_SUCCESS;
+        store_relaxed(memory.bytes, uint64_t{0});
+    }
+    const fikit_request_memory_release request = {handle, 0};
+    fikit_reply_memory_release answer{};
+    const CUresult result = ask(*memory.device, fikit_call_memory_release, request, answer);
+    if (result == CUDA_SUCCESS) handles.give_back(handle);
+    return result;
 }
 
 }  // namespace
@@ -167,8 +182,8 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle* handle, size_t bytes,
     }
     memories[number].exportable = properties->requestedHandleTypes;
     memories[number].device = device;
-    memories[number].references = 1;
     store_relaxed(memories[number].bytes, uint64_t{bytes});
+    store_relaxed(memories[number].references, 1u);
     *handle = number;
     return CUDA_SUCCESS;
 }
@@ -199,8 +214,8 @@ CUresult import_memory(const SharedMemory& shared, Device& device, CUmemGenericA
     }
     memories[number].exportable = CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
     memories[number].device = &device;
-    memories[number].references = 1;
     store_relaxed(memories[number].bytes, uint64_t{answer.size});
+    store_relaxed(memories[number].references, 1u);
     if (answer.size != shared.size) {
         fikit::shim::cuMemRelease(number);
         return CUDA_ERROR_INVALID_HANDLE;
@@ -232,25 +247,24 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
 }
 
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
-    if (!is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
-    if (__atomic_sub_fetch(&memories[handle].references, 1u, __ATOMIC_ACQ_REL) != 0) return CUDA_SUCCESS;
-    const fikit_request_memory_release request = {static_cast<uint32_t>(handle), 0};
-    fikit_reply_memory_release answer{};
-    // The number stays taken while the memory is mapped; numbers are plenty, and the oldest is used again
-    // last.
-    store_relaxed(memories[handle].bytes, uint64_t{0});
-    const CUresult result = ask(*memories[handle].device, fikit_call_memory_release, request, answer);
-    if (result == CUDA_SUCCESS) handles.give_back(static_cast<uint32_t>(handle));
-    return result;
+    const auto number = static_cast<uint32_t>(handle);
+    {
+        const Locked lock(mutex);
+        if (!is_known(handle)) return CUDA_ERROR_INVALID_VALUE;
+        store_relaxed(memories[number].references, memories[number].references - 1);
+    }
+    return let_go_unused(number);
 }
 
-// Memory that only its mapping keeps has no handle any more.
 CUresult cuMemRetainAllocationHandle(CUmemGenericAllocationHandle* handle, void* address) {
     Range range;
     if (handle == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) ||
-        range.kind != Range::Kind::mapped || !is_known(range.handle))
+        range.kind != Range::Kind::mapped)
         return CUDA_ERROR_INVALID_VALUE;
-    __atomic_add_fetch(&memories[range.handle].references, 1u, __ATOMIC_RELAXED);
+    const Locked lock(mutex);
+    Memory& memory = memories[range.handle];
+    if (memory.bytes == 0) return CUDA_ERROR_INVALID_VALUE;  // unmapped meanwhile
+    store_relaxed(memory.references, memory.references + 1);
     *handle = range.handle;
     return CUDA_SUCCESS;
 }
@@ -283,9 +297,10 @@ CUresult unmap_memory(const Device& device, uint64_t address, uint64_t bytes) {
     const CUresult result = ask(device, fikit_call_memory_unmap, request, answer);
     if (result != CUDA_SUCCESS) return result;
     Range range;
-    while (ranges.take_first(address, address + bytes, Range::Kind::mapped, range)) {
-    }
-    return CUDA_SUCCESS;
+    CUresult released = CUDA_SUCCESS;
+    while (ranges.take_first(address, address + bytes, Range::Kind::mapped, range))
+        if (const CUresult one = let_go_unused(range.handle); one != CUDA_SUCCESS) released = one;
+    return released;
 }
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {

@@ -106,6 +106,20 @@ Ranges::Held Ranges::find(uint64_t address, uint64_t bytes, Range& range) const 
     return goes_on ? Held::wholly : Held::partly;
 }
 
+bool Ranges::has_mapping_of(uint32_t handle) const {
+    const Reading lock(lock_);
+    for (uint32_t at = 0; at < count_; ++at)
+        if (ranges_[at].kind == Range::Kind::mapped && ranges_[at].handle == handle) return true;
+    return false;
+}
+
+bool Ranges::meet(uint64_t address, uint64_t bytes) const {
+    const Reading lock(lock_);
+    const uint32_t at = after(address);
+    if (at != 0 && address - ranges_[at - 1].address < ranges_[at - 1].bytes) return true;
+    return at < count_ && ranges_[at].address - address < bytes;
+}
+
 bool Ranges::mapped(uint32_t at, uint64_t address, uint64_t bytes) const {
     for (; at < count_ && bytes != 0; ++at) {
         const Range& more = ranges_[at];

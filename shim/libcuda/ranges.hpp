@@ -51,6 +51,10 @@ class Ranges {
     // And how much of so many bytes lies in the range, or in what a program has mapped behind it.
     enum class Held : uint8_t { nowhere, partly, wholly };
     Held find(uint64_t address, uint64_t bytes, Range& range) const;
+    // Is any a mapping of the memory?
+    bool has_mapping_of(uint32_t handle) const;
+    // Is there any that these bytes share some with?
+    bool meet(uint64_t address, uint64_t bytes) const;
     // Any one that goes with the context, and is forgotten; false when there is none.
     bool take_of(const Context& context, Range& range);
 

@@ -95,8 +95,10 @@ def test_calls_beside_a_capture_return_what_a_real_driver_does(natively: Runner)
     assert natively(*PYTHON, str(PROGRAMS / "capture_rules.py")) == (0, seen.read_text(), "")
 
 
-def same_random_calls(seed: int, natively: Runner, shared: Runner, **environment: str) -> None:
-    program = [*PYTHON, str(PROGRAMS / "random_calls.py"), str(seed), "400"]
+def same_random_calls(
+    seed: int, natively: Runner, shared: Runner, name: str = "random_calls", **environment: str
+) -> None:
+    program = [*PYTHON, str(PROGRAMS / f"{name}.py"), str(seed), "400"]
     alone = natively(*program, **environment)
     assert alone[0] == 0, alone[2]
     assert shared(*program, **environment) == alone
@@ -111,6 +113,12 @@ def test_random_calls_give_the_same(seed: int, natively: Runner, shared: Runner)
 @pytest.mark.parametrize("seed", range(2))
 def test_random_calls_by_a_default_stream_of_the_thread(seed: int, natively: Runner, shared: Runner) -> None:
     same_random_calls(seed, natively, shared, CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
+
+
+@pytest.mark.skipif(CHOICE != "sim", reason="a real driver was not asked yet")
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_about_memory_give_the_same(seed: int, natively: Runner, shared: Runner) -> None:
+    same_random_calls(seed, natively, shared, "random_memory")
 
 
 def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) -> None:
