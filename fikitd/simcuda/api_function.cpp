@@ -40,8 +40,10 @@ CUresult attribute_of(const Function& function, CUfunction_attribute attribute, 
             break;
         case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
         case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
-        case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
             value = 0;
+            break;
+        case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+            value = function.cluster_policy;
             break;
         case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
             value = static_cast<int>(function.dynamic_shared_limit);
@@ -93,6 +95,7 @@ CUresult set_attribute(Function& function, CUfunction_attribute attribute, int v
             function.nonportable_cluster = value;
             return CUDA_SUCCESS;
         case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+            function.cluster_policy = value;
             return CUDA_SUCCESS;
         default:
             return CUDA_ERROR_INVALID_VALUE;

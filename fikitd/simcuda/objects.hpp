@@ -80,6 +80,7 @@ struct Function {
     int cache_config = 0;
     std::array<int, 3> required_cluster{0, 0, 0};
     int nonportable_cluster = 0;
+    int cluster_policy = 0;
     std::unique_ptr<StatefulLaunch> next_launch;  // null: nothing was said
 };
 

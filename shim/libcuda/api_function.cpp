@@ -31,11 +31,19 @@ CUresult get_attribute(int* value, CUfunction_attribute attribute, const Functio
     return CUDA_SUCCESS;
 }
 
+// Others tell of the kernel, and the driver refuses to set them to anything.
+bool can_be_set(CUfunction_attribute attribute) {
+    return attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES ||
+           attribute == CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT ||
+           (attribute >= CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH &&
+            attribute <= CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE);
+}
+
 // Programs set the same again and again: only what changes travels.
 CUresult set_attribute(Function* function, CUfunction_attribute attribute, int value) {
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (attribute < 0 || attribute >= int{FIKIT_FUNCTION_ATTRIBUTES}) return CUDA_ERROR_INVALID_VALUE;
-    if (load_relaxed(function->attribute[attribute]) == value) return CUDA_SUCCESS;
+    if (can_be_set(attribute) && load_relaxed(function->attribute[attribute]) == value) return CUDA_SUCCESS;
     const fikit_request_function_set_attribute request = {function->number, attribute, value, 0};
     Reply reply;
     const Status status =

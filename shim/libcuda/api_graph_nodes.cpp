@@ -45,7 +45,7 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
                                given->sharedMemBytes,
                                function->parameter_bytes,
                                attributes};
-    if (!possible(shape, *function)) return refusal(shape, *function);
+    if (const CUresult result = refusal(shape, *function); result != CUDA_SUCCESS) return result;
     // What is given may be the node's own.
     List<uint8_t> packed;
     const uint32_t bytes = function->parameter_bytes;

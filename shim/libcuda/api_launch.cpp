@@ -46,7 +46,8 @@ template <class Pack>
                                               const fikit_attribute* attributes, void** parameters,
                                               void** extra) {
     if (!possible(shape, function)) [[unlikely]]
-        return captures.forbid(shape.stream, refusal(shape, function));
+        if (const CUresult result = refusal(shape, function); result != CUDA_SUCCESS)
+            return captures.forbid(shape.stream, result);
     shape.function = function.number;
     shape.parameter_bytes = function.parameter_bytes;
     if (parameters != nullptr || function.parameters == 0) [[likely]]
@@ -90,7 +91,7 @@ const Function* find_on_device(CUstream handle, uint32_t stream, const Function&
 CUresult fits(const Function& function, const LaunchShape& shape) {
     int blocks = 0;
     const uint64_t threads = uint64_t{shape.block[0]} * shape.block[1] * shape.block[2];
-    if (!possible(shape, function)) return refusal(shape, function);
+    if (const CUresult result = refusal(shape, function); result != CUDA_SUCCESS) return result;
     const CUresult result =
         occupancy(const_cast<Function*>(&function), static_cast<int>(threads), shape.shared_bytes, 0, blocks);
     if (result != CUDA_SUCCESS) return result;
@@ -110,7 +111,7 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
     const auto differs = [](int32_t demanded, unsigned wanted) {
         return static_cast<unsigned>(std::max(demanded, 1)) != wanted;
     };
-    if (own[0] > 0 &&
+    if (own[0] != 0 &&
         (differs(own[0], cluster.x) || differs(own[1], cluster.y) || differs(own[2], cluster.z)))
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     const bool large = function.attribute[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] == 1;
@@ -121,6 +122,15 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
     const bool whole =
         shape.grid[0] % cluster.x == 0 && shape.grid[1] % cluster.y == 0 && shape.grid[2] % cluster.z == 0;
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
+}
+
+CUresult fits_own_clusters(const Function& function, const LaunchShape& shape) {
+    const int32_t* const own = function.attribute + CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;
+    if (own[0] == 0) return CUDA_SUCCESS;
+    CUlaunchAttributeValue value = {};
+    const auto size = [&](unsigned dimension) { return static_cast<unsigned>(std::max(own[dimension], 1)); };
+    value.clusterDim = {size(0), size(1), size(2)};
+    return fits_clusters(function, shape, value);
 }
 
 // The event of an attribute, recorded when the kernel has ended: later than it might be, which CUDA allows
@@ -160,6 +170,7 @@ void run_callback(void* memory) {
 // Registers are given to whole warps, 256 at a time, and to four warps together. A kernel whose limit is
 // lower than its registers allow has it from its launch bounds.
 CUresult refusal(LaunchShape shape, const Function& function) {
+    if (within_limits(shape, function)) return fits_own_clusters(function, shape);
     constexpr int warp = 32, unit = 256, together = 4;
     const int most = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
     const int each = (function.attribute[CU_FUNC_ATTRIBUTE_NUM_REGS] * warp + unit - 1) / unit * unit;
@@ -171,7 +182,7 @@ CUresult refusal(LaunchShape shape, const Function& function) {
     if (threads <= static_cast<uint64_t>(most) || threads > 1024 || shape.block[2] > 64)
         return CUDA_ERROR_INVALID_VALUE;
     shape.block[0] = shape.block[1] = shape.block[2] = 1;
-    return possible(shape, function) ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_ERROR_INVALID_VALUE;
+    return within_limits(shape, function) ? CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuLaunchKernel(CUfunction handle, unsigned int grid_x, unsigned int grid_y, unsigned int grid_z,

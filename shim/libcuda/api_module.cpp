@@ -449,6 +449,7 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* name) {
+    if (name == nullptr || *name == '\0') return CUDA_ERROR_INVALID_VALUE;
     return give_function(handle, module_of(library), name);
 }
 

@@ -110,7 +110,7 @@ template <class Given>
 CUresult occupancy(Function* function, int threads, uint64_t shared, unsigned flags, int& blocks);
 
 // What CUDA refuses at once (CUDA C++ Programming Guide, technical specifications).
-inline bool possible(const LaunchShape& shape, const Function& function) {
+inline bool within_limits(const LaunchShape& shape, const Function& function) {
     const auto at_most = [&](CUfunction_attribute id) {
         return static_cast<uint32_t>(function.attribute[id]);
     };
@@ -120,7 +120,13 @@ inline bool possible(const LaunchShape& shape, const Function& function) {
            plane * shape.block[2] <= at_most(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) &&
            shape.shared_bytes <= at_most(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 }
-// Why it does: it asks for what there never is, or for more registers than there are.
+// As nearly all are: within them, and of a kernel without clusters of its own.
+inline bool possible(const LaunchShape& shape, const Function& function) {
+    return within_limits(shape, function) &&
+           function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0;
+}
+// What is wrong with another: it asks for what there never is, for more registers than there are, or for
+// parts of clusters. SUCCESS: nothing.
 CUresult refusal(LaunchShape shape, const Function& function);
 
 }  // namespace fikit::shim

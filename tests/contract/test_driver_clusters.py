@@ -170,6 +170,14 @@ def test_a_launch_may_not_want_other_clusters_than_the_function(
     cuda.cuCtxSynchronize()
 
 
+def test_a_launch_of_parts_of_the_function_s_clusters(cuda: Cuda, module: Any) -> None:
+    function = cuda.cuModuleGetFunction(module, b"of_two")
+    with pytest.raises(CudaError):
+        launch(cuda, function, (3, 1), None)
+    launch(cuda, function, (4, 1), None)
+    cuda.cuCtxSynchronize()
+
+
 @pytest.mark.parametrize(("grid", "cluster"), [((6, 1), (4, 1)), ((32, 1), (16, 1))])
 def test_clusters_that_do_not_fit(
     cuda: Cuda, module: Any, grid: tuple[int, int], cluster: tuple[int, int]

@@ -116,9 +116,10 @@ def test_random_calls_by_a_default_stream_of_the_thread(seed: int, natively: Run
 
 
 @pytest.mark.skipif(CHOICE != "sim", reason="a real driver was not asked yet")
-@pytest.mark.parametrize("seed", range(4))
-def test_random_calls_about_memory_give_the_same(seed: int, natively: Runner, shared: Runner) -> None:
-    same_random_calls(seed, natively, shared, "random_memory")
+@pytest.mark.parametrize("name", ["random_memory", "random_kernels"])
+@pytest.mark.parametrize("seed", range(3))
+def test_other_random_calls_give_the_same(name: str, seed: int, natively: Runner, shared: Runner) -> None:
+    same_random_calls(seed, natively, shared, name)
 
 
 def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) -> None:
