@@ -86,9 +86,10 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
         });
     }
     if (load_acquire(event->capture) != 0) return captures.join(name, is_blocking(handle), *event);
-    if (captures.capturing(name))
-        return load_relaxed(event->recorded) != 0 ? captures.isolate(name) : CUDA_SUCCESS;
-    return wait_for_event(name, *event);
+    if (!captures.capturing(name)) return wait_for_event(name, *event);
+    // What is outside the capture would be a dependency that no launch could repeat.
+    const bool outside = load_relaxed(event->recorded) != 0;
+    return outside ? captures.forbid(name, CUDA_ERROR_STREAM_CAPTURE_ISOLATION) : CUDA_SUCCESS;
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {

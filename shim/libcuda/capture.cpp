@@ -231,11 +231,6 @@ CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, boo
     return CUDA_SUCCESS;
 }
 
-CUresult Captures::isolate(uint32_t stream) {
-    const Locked lock(mutex_);
-    return spoil(stream, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
-}
-
 CUresult Captures::forbid(uint32_t stream, CUresult why) {
     if (none()) return why;
     const Locked lock(mutex_);

@@ -41,8 +41,6 @@ class Captures {
     // `capture`: its number; 0: none.
     CUresult record(uint32_t stream, Event& event, uint64_t& capture);
     CUresult join(uint32_t stream, bool blocking, const Event& event);
-    // A wait for what is outside the capture would be a dependency that no launch could repeat.
-    CUresult isolate(uint32_t stream);
     // Adds to what the stream's next node depends on, or replaces it.
     CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
     // What its captures have against a call that is given the stream, as a real driver asks before it looks

@@ -57,6 +57,15 @@ def names(*answers):
     print(*(answer[0].name.removeprefix("CUDA_").removeprefix("ERROR_") for answer in answers))
 
 
+def call(name, *arguments):
+    """Print what a call's result is called; return what else it gives, nothing if it failed."""
+    result, *values = getattr(driver, name)(*arguments)
+    print(name, result.name.removeprefix("CUDA_"))
+    if int(result) != 0:
+        return None
+    return values[0] if len(values) == 1 else values or True
+
+
 def launch(function, stream, *values):
     """Launch one thread; integers are u64, ctypes values what they are."""
     stored = [value if hasattr(value, "_type_") else ctypes.c_uint64(int(value)) for value in values]

@@ -11,7 +11,7 @@ import hashlib
 import random
 import sys
 
-from calls import done, start
+from calls import call, done, start
 from cuda.bindings import driver
 
 KERNEL = b"""
@@ -47,13 +47,6 @@ streams = {"default": driver.CUstream(0), "legacy": driver.CUstream(1), "own": d
 events, graphs, executables = {}, {}, {}
 captured = None  # the stream
 kept = []  # host memory that copies of graphs refer to
-
-
-def call(name, *arguments):
-    """Print what a call's result is called; return what else it gives, nothing if it failed."""
-    result, *values = getattr(driver, name)(*arguments)
-    print(name, result.name.removeprefix("CUDA_"))
-    return (values[0] if values else True) if int(result) == 0 else None
 
 
 def any_of(things):

@@ -10,7 +10,7 @@ import hashlib
 import random
 import sys
 
-from calls import KERNELS, done, start
+from calls import KERNELS, call, done, start
 from cuda.bindings import driver
 
 OTHER = b"""
@@ -71,15 +71,6 @@ SIZE = 1024
 memory = int(done(driver.cuMemAlloc(SIZE)))
 done(driver.cuMemsetD8(memory, 0, SIZE))
 big = (ctypes.c_ubyte * 100)(*range(100))
-
-
-def call(name, *arguments):
-    """Print what a call's result is called; return what else it gives, nothing if it failed."""
-    result, *values = getattr(driver, name)(*arguments)
-    print(name, result.name.removeprefix("CUDA_"))
-    if int(result) != 0:
-        return None
-    return values[0] if len(values) == 1 else values or True
 
 
 def ask(name, *arguments):

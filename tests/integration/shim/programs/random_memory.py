@@ -11,7 +11,7 @@ import mmap
 import random
 import sys
 
-from calls import done, start
+from calls import call, done, start
 from cuda.bindings import driver
 
 GRAIN = 2 << 20  # of what is mapped
@@ -32,13 +32,6 @@ streams = [driver.CUstream(0), done(driver.cuStreamCreate(1)), done(driver.cuStr
 pages = [mmap.mmap(-1, PAGES) for _ in range(4)]
 hosts = [ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in pages]
 default = done(driver.cuDeviceGetDefaultMemPool(device))
-
-
-def call(name, *arguments):
-    """Print what a call's result is called; return what else it gives, nothing if it failed."""
-    result, *values = getattr(driver, name)(*arguments)
-    print(name, result.name.removeprefix("CUDA_"))
-    return (values[0] if values else True) if int(result) == 0 else None
 
 
 def any_of(things):
