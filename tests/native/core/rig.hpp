@@ -157,8 +157,8 @@ class Rig {
     void settle() {
         Nanoseconds last = host_now();
         const Nanoseconds limit = last + 10'000'000'000;
-        // Turns count too, since this thread may not have run meanwhile. A worker that has answered a call
-        // may take a while to say that it is done.
+        // Turns count too, since this thread may not have run meanwhile. What is written behind a call may be
+        // read later than this: `take` first.
         for (int idle = 0; idle < 100 || host_now() - last < 1'000'000; ++idle) {
             CHECK(host_now() < limit);
             if (!core_->turn()) continue;

@@ -224,6 +224,7 @@ void nothing_overtakes_what_it_is_behind() {
             rig.turn(static_cast<int>(random() % 3));
         }
         for (uint32_t stream = 0; stream < streams; ++stream) tenant.host_done(stream, UINT64_MAX);
+        rig.turn_until([&] { return tenant.is_read(); });
         rig.settle();
         for (uint32_t stream = 0; stream < streams; ++stream) tenant.host_done(stream, 0);
         null_driver::record(false);

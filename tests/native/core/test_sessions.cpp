@@ -353,6 +353,7 @@ void an_end_leaves_nothing_behind() {
                     },
                     &stop),
                 0);
+    rig.take(tenant);
     rig.settle();
     rig.while_turning([&] { CHECK(rig.core().end("a", 999, "as the operator wished")); });
     const EndedSession ended = rig.wait_ended();

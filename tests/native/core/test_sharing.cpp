@@ -122,6 +122,7 @@ uint64_t* record_late(Rig& rig, Tenant& tenant, uint32_t owner, uint32_t event) 
     const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
     CHECK_EQUAL(tenant->values(0, &wait, 1), 0);
     CHECK_EQUAL(tenant->event_record_other(owner, event, 0), 0);
+    rig.take(tenant);
     rig.settle();
     return reinterpret_cast<uint64_t*>(buffer.address);
 }
@@ -132,6 +133,7 @@ void wait_in_vain(Rig& rig, Tenant& tenant, uint32_t owner, uint32_t event) {
     CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, waiting), 0);
     CHECK_EQUAL(tenant->event_wait_other(owner, event, waiting), 0);
     launch(tenant, waiting);
+    rig.take(tenant);
     rig.settle();
     CHECK_EQUAL(tenant->stream_query(waiting), status::not_ready);
 }
@@ -149,6 +151,7 @@ void a_session_waits_for_another_s_event() {
     const fikit_value wait = {CU_STREAM_MEM_OP_WAIT_VALUE_64, 0, handle, 0, 0, 1};
     CHECK_EQUAL(tenant->values(0, &wait, 1), 0);
     CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
+    rig.take(tenant);
     rig.settle();
     wait_in_vain(rig, other, owner, event);
     launch(other);  // its other streams go on, as do others
@@ -169,6 +172,7 @@ void a_session_records_another_s_event() {
     CHECK_EQUAL(other->event_create(own), 0);
     CHECK_EQUAL(own, event);  // so they have the same number
     CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
+    rig.take(tenant);
     rig.settle();
     uint64_t* const word = record_late(rig, other, owner, event);
     wait_in_vain(rig, tenant, owner, event);
@@ -192,6 +196,7 @@ void a_record_of_a_session_that_ends_is_waited_for_no_longer() {
     uint32_t event = 0;
     CHECK_EQUAL(tenant->event_create(event), 0);
     CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
+    rig.take(tenant);
     rig.settle();
     {
         Tenant other = rig.ready("b");
