@@ -23,26 +23,27 @@ struct Wanted {
 };
 
 CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, const Wanted& wanted) {
-    return with_stream<InCapture::answered>(
-        handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            if (waits_for_captured(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
-            const std::shared_ptr<Capture>& capture = stream.capture.capture;
-            *status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
-                      : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
-                                         : CU_STREAM_CAPTURE_STATUS_ACTIVE;
-            if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
-            Listed& list = listed();
-            list.nodes.clear();
-            for (const GraphNode* node : stream.capture.nodes) list.nodes.push_back(node->handle);
-            list.edges.assign(list.nodes.size(), CUgraphEdgeData{});
-            if (wanted.id != nullptr) *wanted.id = capture->id;
-            if (wanted.graph != nullptr) *wanted.graph = capture->graph->handle;
-            if (wanted.nodes != nullptr) *wanted.nodes = list.nodes.data();
-            if (wanted.edges != nullptr) *wanted.edges = list.edges.data();
-            if (wanted.count != nullptr) *wanted.count = list.nodes.size();
-            return CUDA_SUCCESS;
-        });
+    return with_stream(handle, InCapture::answered,
+                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (status == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                           if (waits_for_captured(stream)) return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
+                           const std::shared_ptr<Capture>& capture = stream.capture.capture;
+                           *status = !capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+                                     : capture->invalid ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
+                                                        : CU_STREAM_CAPTURE_STATUS_ACTIVE;
+                           if (*status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return CUDA_SUCCESS;
+                           Listed& list = listed();
+                           list.nodes.clear();
+                           for (const GraphNode* node : stream.capture.nodes)
+                               list.nodes.push_back(node->handle);
+                           list.edges.assign(list.nodes.size(), CUgraphEdgeData{});
+                           if (wanted.id != nullptr) *wanted.id = capture->id;
+                           if (wanted.graph != nullptr) *wanted.graph = capture->graph->handle;
+                           if (wanted.nodes != nullptr) *wanted.nodes = list.nodes.data();
+                           if (wanted.edges != nullptr) *wanted.edges = list.edges.data();
+                           if (wanted.count != nullptr) *wanted.count = list.nodes.size();
+                           return CUDA_SUCCESS;
+                       });
 }
 
 CUresult find_nodes(Driver& driver, const Graph& graph, const CUgraphNode* handles, std::size_t count,
@@ -78,10 +79,10 @@ CUresult update_dependencies(CUstream handle, CUgraphNode* handles, std::size_t 
 extern "C" {
 
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
-    return with_stream<InCapture::answered>(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) {
-            return begin_capture(driver, stream, mode, nullptr, {});
-        });
+    return with_stream(handle, InCapture::answered,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) {
+                           return begin_capture(driver, stream, mode, nullptr, {});
+                       });
 }
 CUresult cuStreamBeginCapture(CUstream stream) {
     return cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -89,22 +90,22 @@ CUresult cuStreamBeginCapture(CUstream stream) {
 
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* dependencies,
                                      const CUgraphEdgeData*, size_t count, CUstreamCaptureMode mode) {
-    return with_stream<InCapture::answered>(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            std::shared_ptr<Graph> graph = driver.graphs.share(graph_handle);
-            if (!graph) return CUDA_ERROR_INVALID_VALUE;
-            std::vector<GraphNode*> nodes;
-            const CUresult result = find_nodes(driver, *graph, dependencies, count, nodes);
-            if (result != CUDA_SUCCESS) return result;
-            return begin_capture(driver, stream, mode, std::move(graph), std::move(nodes));
-        });
+    return with_stream(handle, InCapture::answered,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           std::shared_ptr<Graph> graph = driver.graphs.share(graph_handle);
+                           if (!graph) return CUDA_ERROR_INVALID_VALUE;
+                           std::vector<GraphNode*> nodes;
+                           const CUresult result = find_nodes(driver, *graph, dependencies, count, nodes);
+                           if (result != CUDA_SUCCESS) return result;
+                           return begin_capture(driver, stream, mode, std::move(graph), std::move(nodes));
+                       });
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph) {
-    return with_stream<InCapture::answered>(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            return end_capture(driver, stream, graph);
-        });
+    return with_stream(handle, InCapture::answered,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           return end_capture(driver, stream, graph);
+                       });
 }
 
 CUresult cuStreamIsCapturing(CUstream stream, CUstreamCaptureStatus* status) {

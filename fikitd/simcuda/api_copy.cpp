@@ -65,16 +65,13 @@ CUDA_MEMCPY3D named(Driver& driver, CUDA_MEMCPY3D shape) {
 
 CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
     return with_stream(
-        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
+        where, in_capture(wait),
+        [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             CopyPlan plan;
             const CUresult result = plan_copy(driver, shape, plan);
             if (result != CUDA_SUCCESS || plan.parts.empty()) return result;
-            if (stream.capture.capture) {
-                // The per-thread default stream may be captured, but no copy there that waits (an
-                // assumption).
-                return wait == Wait::yes ? refuse_in_capture(stream)
-                                         : capture_command(driver, stream, CopyCommand{named(driver, shape)});
-            }
+            if (stream.capture.capture)
+                return capture_command(driver, stream, CopyCommand{named(driver, shape)});
             // A small upload is staged and the caller goes on; a large one is read while the caller
             // waits.
             const bool staged = plan.pageable_source && plan.bytes <= model::pageable_staged &&

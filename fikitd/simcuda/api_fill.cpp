@@ -12,7 +12,8 @@ struct Extent2D {
 CUresult fill(Wait wait, CUstream where, CUdeviceptr address, std::size_t pitch, unsigned value,
               unsigned element, Extent2D size) {
     return with_stream(
-        where, [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
+        where, in_capture(wait),
+        [&](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             if (size.width == 0 || size.height == 0) return CUDA_SUCCESS;
             FillCommand command;
             command.shape.dst = address;

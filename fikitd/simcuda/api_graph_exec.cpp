@@ -116,18 +116,19 @@ CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
 }
 
 CUresult cuGraphUpload(CUgraphExec handle, CUstream where) {
-    return with_stream<InCapture::refused>(
-        where, [&](Driver& driver, Driver::Lock&, Stream&, SimulatedDevice&) -> CUresult {
+    return with_stream(
+        where, InCapture::refused, [&](Driver& driver, Driver::Lock&, Stream&, SimulatedDevice&) -> CUresult {
             return driver.graph_execs.find(handle) == nullptr ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
         });
 }
 
 CUresult cuGraphLaunch(CUgraphExec handle, CUstream where) {
-    return with_stream<InCapture::refused>(
-        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            GraphExec* exec = driver.graph_execs.find(handle);
-            return exec == nullptr ? CUDA_ERROR_INVALID_VALUE : launch_graph(driver, *exec, stream);
-        });
+    return with_stream(where, InCapture::refused,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           GraphExec* exec = driver.graph_execs.find(handle);
+                           return exec == nullptr ? CUDA_ERROR_INVALID_VALUE
+                                                  : launch_graph(driver, *exec, stream);
+                       });
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {

@@ -29,11 +29,11 @@ CUresult advise(CUdeviceptr address, size_t bytes, CUmem_advise advice, CUmemLoc
 // What comes in the order of a stream, and cannot be captured.
 template <typename Body>
 CUresult in_order(CUstream where, Body body) {
-    return with_stream<InCapture::refused>(
-        where, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) {
-            const CUresult result = refuse_unsafe(driver);
-            return result == CUDA_SUCCESS ? body(driver, stream) : result;
-        });
+    return with_stream(where, InCapture::refused,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) {
+                           const CUresult result = refuse_unsafe(driver);
+                           return result == CUDA_SUCCESS ? body(driver, stream) : result;
+                       });
 }
 
 CUresult prefetch(CUdeviceptr address, size_t bytes, CUmemLocation location, CUstream where) {

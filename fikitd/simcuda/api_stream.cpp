@@ -66,16 +66,18 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
 CUresult cuStreamDestroy(CUstream handle) { return cuStreamDestroy_v2(handle); }
 
 CUresult cuStreamQuery(CUstream handle) {
-    return with_stream<InCapture::refused>(
-        handle, [](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-            return driver.visible(stream.tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
-        });
+    return with_stream(handle, InCapture::refused,
+                       [](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS)
+                               return result;
+                           return driver.visible(stream.tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+                       });
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
-    return with_stream<InCapture::refused>(
-        handle, [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
+    return with_stream(
+        handle, InCapture::refused,
+        [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
             const OperationPtr last = stream.tail;
             return driver.wait(lock, device, last);
@@ -100,14 +102,14 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
 }
 
 CUresult cuStreamAddCallback(CUstream handle, CUstreamCallback callback, void* data, unsigned int flags) {
-    return with_stream<InCapture::refused>(
-        handle, [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
-            auto operation = std::make_shared<Operation>();
-            operation->work = HostCall{[=] { callback(handle, CUDA_SUCCESS, data); }};
-            driver.enqueue(stream, operation);
-            return CUDA_SUCCESS;
-        });
+    return with_stream(handle, InCapture::refused,
+                       [&](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (callback == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+                           auto operation = std::make_shared<Operation>();
+                           operation->work = HostCall{[=] { callback(handle, CUDA_SUCCESS, data); }};
+                           driver.enqueue(stream, operation);
+                           return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuStreamGetPriority(CUstream handle, int* priority) {
@@ -119,12 +121,12 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
 }
 
 CUresult cuStreamGetFlags(CUstream handle, unsigned int* flags) {
-    return with_stream<InCapture::refused>(
-        handle, [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
-            if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-            *flags = stream.flags;
-            return CUDA_SUCCESS;
-        });
+    return with_stream(handle, InCapture::refused,
+                       [&](Driver&, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
+                           if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                           *flags = stream.flags;
+                           return CUDA_SUCCESS;
+                       });
 }
 
 CUresult cuStreamGetId(CUstream handle, unsigned long long* id) {

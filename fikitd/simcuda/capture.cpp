@@ -218,13 +218,12 @@ std::optional<CUresult> capture_wait(Driver& driver, Stream& stream, Event& even
         // Work outside the capture is no node to depend on.
         return fail(*stream.capture.capture, CUDA_ERROR_STREAM_CAPTURE_ISOLATION);
     }
-    // An event of a capture that is over stands for nothing.
-    if (!going_on().contains(event.capture.capture.get())) {
+    // An event of a capture that is over or has failed stands for nothing.
+    const std::shared_ptr<Capture>& other = event.capture.capture;
+    if (!going_on().contains(other.get()) || other->invalid) {
         refuse_in_capture(stream);
         return CUDA_ERROR_INVALID_VALUE;
     }
-    const std::shared_ptr<Capture>& other = event.capture.capture;
-    if (other->invalid) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     if (stream.kind == Stream::Kind::legacy) return fail(*other, CUDA_ERROR_STREAM_CAPTURE_IMPLICIT);
     if (!stream.capture.capture) {
         join(stream, other, event.capture.nodes);

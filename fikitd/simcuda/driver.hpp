@@ -316,9 +316,13 @@ inline auto of_memory(std::uint64_t address) {
 // capture has failed; some are always refused; some are about the capture itself.
 enum class InCapture { recorded, refused, answered };
 CUresult admit(Driver& driver, Stream& stream, InCapture in_capture);  // capture.cpp
+// No copy or fill that waits becomes a part of a graph, though a thread's default stream may be captured.
+inline InCapture in_capture(Wait wait) {
+    return wait == Wait::yes ? InCapture::refused : InCapture::recorded;
+}
 
-template <InCapture in_capture = InCapture::recorded, typename Body>
-CUresult with_stream(CUstream handle, Body body) noexcept {
+template <typename Body>
+CUresult with_stream(CUstream handle, InCapture in_capture, Body body) noexcept {
     return with_context_of(
         of_stream(handle),
         [&](Driver& driver, Driver::Lock& lock, Context& context, SimulatedDevice&) -> CUresult {
@@ -330,6 +334,11 @@ CUresult with_stream(CUstream handle, Body body) noexcept {
                 return result;
             return body(driver, lock, *stream, driver.device_of(*stream->context));
         });
+}
+
+template <typename Body>
+CUresult with_stream(CUstream handle, Body body) noexcept {
+    return with_stream(handle, InCapture::recorded, std::move(body));
 }
 
 }  // namespace fikit::sim

@@ -82,9 +82,8 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     const bool across =
         (to_device || from_device) && (is_foreign(target, stream) || is_foreign(source, stream));
     if (captures.capturing(stream)) [[unlikely]] {
-        if (!wait && !across) return capture_copy({to, target}, {from, source}, bytes, stream);
-        const CUresult result = captures.forbid(stream);
-        return across ? CUDA_ERROR_NOT_SUPPORTED : result;
+        if (!across) return capture_copy({to, target}, {from, source}, bytes, stream);
+        return captures.forbid(stream, CUDA_ERROR_NOT_SUPPORTED);
     }
     if (across) [[unlikely]]
         return copy_between({to, target}, {from, source}, bytes, stream, wait);
@@ -125,7 +124,8 @@ namespace {
 CUresult copy_on(CUstream handle, uint64_t to, uint64_t from, uint64_t bytes, bool wait,
                  Sides sides = Sides::any) {
     uint32_t stream = 0;
-    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, stream, in_capture(wait)); result != CUDA_SUCCESS)
+        return result;
     if (wait && process.device_count() > 1)
         if (const CUresult result = settle(to, from); result != CUDA_SUCCESS) return result;
     return copy_memory(to, from, bytes, stream, wait, sides);
@@ -166,10 +166,8 @@ bool find_writable(uint64_t address, uint64_t bytes, Range& range) {
 // In a capture any address will do, as on an H200: what is no memory is found out at the launch.
 CUresult capture_fill(uint32_t stream, const CUDA_MEMSET_NODE_PARAMS& rows, uint64_t bytes) {
     Range range;
-    if (find_writable(rows.dst, bytes, range) && lies_across(range, stream)) {
-        captures.forbid(stream);
-        return CUDA_ERROR_NOT_SUPPORTED;
-    }
+    if (find_writable(rows.dst, bytes, range) && lies_across(range, stream))
+        return captures.forbid(stream, CUDA_ERROR_NOT_SUPPORTED);
     return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMSET, [&](Node& node) {
         node.fill = rows;
         return true;
@@ -198,18 +196,26 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Re
     return CUDA_SUCCESS;
 }
 
-template <class Value>
-CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count) {
-    uint32_t stream = 0;
-    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return fill(address, value, count, stream, Reach::own);
+// A fill that waits has been done when it returns, where the host sees the memory.
+CUresult done(CUresult result, uint32_t stream, uint64_t address) {
+    Range range;
+    if (result != CUDA_SUCCESS || !ranges.find(address, range) ||
+        (range.kind != Range::Kind::managed && range.kind != Range::Kind::pinned))
+        return result;
+    return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
 }
 
 template <class Value>
-CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value, uint64_t width,
-                 uint64_t height) {
+CUresult fill_on(CUstream handle, uint64_t address, Value value, uint64_t count, bool wait) {
     uint32_t stream = 0;
-    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    CUresult result = use_stream(handle, stream, in_capture(wait));
+    if (result == CUDA_SUCCESS) result = fill(address, value, count, stream, Reach::own);
+    return wait ? done(result, stream, address) : result;
+}
+
+template <class Value>
+CUresult fill_rows(uint64_t address, uint64_t pitch, Value value, uint64_t width, uint64_t height,
+                   uint32_t stream) {
     if (width == 0 || height == 0) return CUDA_SUCCESS;
     uint64_t row = 0, last = 0, bytes = 0;
     if (__builtin_mul_overflow(width, sizeof value, &row) ||
@@ -231,15 +237,13 @@ CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value,
     return CUDA_SUCCESS;
 }
 
-// A fill that is no stream's has been done when it returns, where the host sees the memory.
-CUresult done(CUresult result, uint64_t address) {
-    Range range;
+template <class Value>
+CUresult fill_2d(CUstream handle, uint64_t address, uint64_t pitch, Value value, uint64_t width,
+                 uint64_t height, bool wait) {
     uint32_t stream = 0;
-    if (result != CUDA_SUCCESS || !ranges.find(address, range) ||
-        (range.kind != Range::Kind::managed && range.kind != Range::Kind::pinned))
-        return result;
-    if (const CUresult found = use_stream(nullptr, stream); found != CUDA_SUCCESS) return found;
-    return synchronised(device_of(stream), producer_of(stream).stream_synchronize(stream_number(stream)));
+    CUresult result = use_stream(handle, stream, in_capture(wait));
+    if (result == CUDA_SUCCESS) result = fill_rows(address, pitch, value, width, height, stream);
+    return wait ? done(result, stream, address) : result;
 }
 
 uint64_t number(const void* address) { return reinterpret_cast<uintptr_t>(address); }
@@ -332,43 +336,43 @@ CUresult cuMemcpyBatchAsync_v2(CUdeviceptr* to, CUdeviceptr* from, size_t* bytes
 }
 
 CUresult cuMemsetD8_v2(CUdeviceptr to, unsigned char value, size_t count) {
-    return done(fill_on(nullptr, to, value, count), to);
+    return fill_on(nullptr, to, value, count, true);
 }
 CUresult cuMemsetD16_v2(CUdeviceptr to, unsigned short value, size_t count) {
-    return done(fill_on(nullptr, to, value, count), to);
+    return fill_on(nullptr, to, value, count, true);
 }
 CUresult cuMemsetD32_v2(CUdeviceptr to, unsigned int value, size_t count) {
-    return done(fill_on(nullptr, to, value, count), to);
+    return fill_on(nullptr, to, value, count, true);
 }
 CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
-    return fill_on(stream, to, value, count);
+    return fill_on(stream, to, value, count, false);
 }
 CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
-    return fill_on(stream, to, value, count);
+    return fill_on(stream, to, value, count, false);
 }
 CUresult cuMemsetD32Async(CUdeviceptr to, unsigned int value, size_t count, CUstream stream) {
-    return fill_on(stream, to, value, count);
+    return fill_on(stream, to, value, count, false);
 }
 CUresult cuMemsetD2D8_v2(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height) {
-    return done(fill_2d(nullptr, to, pitch, value, width, height), to);
+    return fill_2d(nullptr, to, pitch, value, width, height, true);
 }
 CUresult cuMemsetD2D16_v2(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height) {
-    return done(fill_2d(nullptr, to, pitch, value, width, height), to);
+    return fill_2d(nullptr, to, pitch, value, width, height, true);
 }
 CUresult cuMemsetD2D32_v2(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height) {
-    return done(fill_2d(nullptr, to, pitch, value, width, height), to);
+    return fill_2d(nullptr, to, pitch, value, width, height, true);
 }
 CUresult cuMemsetD2D8Async(CUdeviceptr to, size_t pitch, unsigned char value, size_t width, size_t height,
                            CUstream stream) {
-    return fill_2d(stream, to, pitch, value, width, height);
+    return fill_2d(stream, to, pitch, value, width, height, false);
 }
 CUresult cuMemsetD2D16Async(CUdeviceptr to, size_t pitch, unsigned short value, size_t width, size_t height,
                             CUstream stream) {
-    return fill_2d(stream, to, pitch, value, width, height);
+    return fill_2d(stream, to, pitch, value, width, height, false);
 }
 CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned int value, size_t width, size_t height,
                             CUstream stream) {
-    return fill_2d(stream, to, pitch, value, width, height);
+    return fill_2d(stream, to, pitch, value, width, height, false);
 }
 
 }  // namespace fikit::shim

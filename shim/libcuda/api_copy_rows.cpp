@@ -178,14 +178,14 @@ CUresult copy_ends(const CUDA_MEMCPY3D& c, const End& to, const End& from, uint3
 template <class Description>
 CUresult copy_described(CUstream handle, const Description* description, bool wait) {
     uint32_t stream = 0;
-    if (const CUresult result = use_stream(handle, stream); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = use_stream(handle, stream, in_capture(wait)); result != CUDA_SUCCESS)
+        return result;
     if (description == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_MEMCPY3D copy = rows_of(*description);
     if (copy.WidthInBytes == 0 || copy.Height == 0 || copy.Depth == 0) return CUDA_SUCCESS;
     End to, from;
     if (const CUresult result = find_ends(copy, to, from); result != CUDA_SUCCESS) return result;
     if (!captures.capturing(stream)) return copy_ends(copy, to, from, stream, wait);
-    if (wait) return captures.forbid(stream);
     return captures.add(stream, CU_GRAPH_NODE_TYPE_MEMCPY, [&](Node& node) {
         node.copy = copy;
         return true;

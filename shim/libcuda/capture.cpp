@@ -187,10 +187,10 @@ CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
     if (const CUresult result = may_enqueue(stream); result != CUDA_SUCCESS) return result;
     for (uint32_t other = 0; other < streams(); ++other) {
         const Branch* const each = of_[other];
-        if (each == nullptr || each->capture->id != event.capture) continue;  // what is over cannot be joined
+        // What is over or has failed cannot be joined.
+        if (each == nullptr || each->capture->id != event.capture || each->capture->spoilt) continue;
         if (&device_of(stream) != &device_of(each->capture->origin)) return CUDA_ERROR_NOT_SUPPORTED;
         Branch* branch = of_[stream];
-        if (each->capture->spoilt) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
         if (stream_number(stream) == 0) {
             each->capture->spoilt = true;
             return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
@@ -211,7 +211,7 @@ CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
                 return CUDA_ERROR_OUT_OF_MEMORY;
         return CUDA_SUCCESS;
     }
-    return spoil(stream, CUDA_ERROR_INVALID_VALUE);  // its capture is over
+    return spoil(stream, CUDA_ERROR_INVALID_VALUE);
 }
 
 CUresult Captures::depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace) {

@@ -12,6 +12,8 @@ namespace fikit::shim {
 
 // What a call does with a stream that is captured: most become nodes, some are always refused.
 enum class InCapture { recorded, refused };
+// No copy or fill that waits becomes a node, though a thread's default stream may be captured.
+inline InCapture in_capture(bool wait) { return wait ? InCapture::refused : InCapture::recorded; }
 
 class Captures {
   public:
@@ -48,8 +50,6 @@ class Captures {
     CUresult admit(uint32_t stream, InCapture in_capture) {
         return none() ? CUDA_SUCCESS : look_at(stream, in_capture);
     }
-    // A call that no capture allows; the capture is spoilt.
-    CUresult forbid(uint32_t stream) { return forbid(stream, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED); }
     // A call that went wrong for a reason of its own, and spoils the stream's capture, if there is one.
     CUresult forbid(uint32_t stream, CUresult why);
     // A call that might wait for any stream, also captured ones: refused as the captures' modes ask.
