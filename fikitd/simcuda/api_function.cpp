@@ -39,8 +39,10 @@ CUresult attribute_of(const Function& function, CUfunction_attribute attribute, 
             value = static_cast<int>(kernel.local_bytes);
             break;
         case CU_FUNC_ATTRIBUTE_CACHE_MODE_CA:
-        case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
             value = 0;
+            break;
+        case CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET:
+            value = kernel.clustered ? 1 : 0;
             break;
         case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
             value = function.cluster_policy;
@@ -83,18 +85,22 @@ CUresult set_attribute(Function& function, CUfunction_attribute attribute, int v
             function.shared_carveout = value;
             return CUDA_SUCCESS;
         case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH:
-            function.required_cluster[0] = value;
-            return CUDA_SUCCESS;
         case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT:
-            function.required_cluster[1] = value;
+        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH: {
+            // What the kernel was compiled for stays.
+            const unsigned dimension = attribute - CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;
+            const auto compiled = static_cast<int>(function.kernel->cluster[dimension]);
+            if (value < 0 || (compiled != 0 && value != compiled)) return CUDA_ERROR_INVALID_VALUE;
+            function.required_cluster[dimension] = value;
             return CUDA_SUCCESS;
-        case CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH:
-            function.required_cluster[2] = value;
-            return CUDA_SUCCESS;
+        }
         case CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED:
-            function.nonportable_cluster = value;
+            function.nonportable_cluster = value != 0 ? 1 : 0;
             return CUDA_SUCCESS;
         case CU_FUNC_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+            if (value < CU_CLUSTER_SCHEDULING_POLICY_DEFAULT ||
+                value > CU_CLUSTER_SCHEDULING_POLICY_LOAD_BALANCING)
+                return CUDA_ERROR_INVALID_VALUE;
             function.cluster_policy = value;
             return CUDA_SUCCESS;
         default:

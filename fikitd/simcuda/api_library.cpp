@@ -82,7 +82,10 @@ CUresult cuLibraryUnload(CUlibrary library) {
     });
 }
 CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-    return cuModuleGetFunction(reinterpret_cast<CUfunction*>(kernel), as_module(library), name);
+    // Here no name is one that nothing has, other than for modules (seen on an H200).
+    const bool unnamed = name != nullptr && *name == '\0';
+    return cuModuleGetFunction(reinterpret_cast<CUfunction*>(kernel), as_module(library),
+                               unnamed ? " " : name);
 }
 CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {
     return cuModuleGetFunctionCount(count, as_module(library));

@@ -84,6 +84,29 @@ CUresult with_pointers(Body body) {
     });
 }
 
+std::uint64_t handle_types(const Block& block) {
+    if (block.kind == Block::Kind::mapped)
+        return static_cast<const PhysicalAllocation*>(block.allocation)->properties.requestedHandleTypes;
+    return block.pool != nullptr ? block.pool->handle_types() : 0;
+}
+
+// Whether a device may use it: what a program maps only as far as it said.
+bool reachable(Driver& driver, const Block& block) {
+    return driver.access_to(block) != CU_MEM_ACCESS_FLAGS_PROT_NONE &&
+           (!block.host_pooled() || block.pool->reachable());
+}
+
+// Of a mapping, the whole reservation.
+std::pair<std::uint64_t, std::size_t> range_of(const Driver& driver, const Block& block) {
+    const std::pair own{block.address, block.bytes};
+    return block.kind == Block::Kind::mapped ? driver.reservation(block.address, 1).value_or(own) : own;
+}
+
+// Calls about host memory answer for these, too (as driver 580).
+bool is_usable_mapping(Driver& driver, const Block& block) {
+    return block.kind == Block::Kind::mapped && reachable(driver, block);
+}
+
 CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attribute, CUdeviceptr pointer) {
     const Block* block = driver.block_of(pointer);
     if (block == nullptr) return CUDA_ERROR_INVALID_VALUE;
@@ -93,17 +116,18 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
     };
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            return block->context == nullptr ? put(CUcontext{nullptr}) : put(block->context->handle);
+            return block->context == nullptr || block->pool != nullptr ? put(CUcontext{nullptr})
+                                                                       : put(block->context->handle);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return put(block->host() && !block->managed() ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-            if (block->host_pooled() && !block->pool->reachable()) return CUDA_ERROR_INVALID_VALUE;
+            if (!reachable(driver, *block)) return CUDA_ERROR_INVALID_VALUE;
             return put(pointer);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
             if (!block->host()) return CUDA_ERROR_INVALID_VALUE;
             return put(reinterpret_cast<void*>(pointer));
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-            return put(static_cast<int>(block->synchronous));
+            return put(block->synchronous || block->managed() ? 1 : 0);
         case CU_POINTER_ATTRIBUTE_BUFFER_ID:
             return put(static_cast<unsigned long long>(block->id));
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
@@ -113,17 +137,17 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
             return put(block->kind == Block::Kind::device ? 1 : 0);
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
-            return put(block->address);
+            return put(range_of(driver, *block).first);
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
-            return put(block->bytes);
+            return put(range_of(driver, *block).second);
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return put(1);
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
-            return put(block->pool != nullptr ? std::uint64_t{block->pool->handle_types()} : 0);
+            return put(handle_types(*block));
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
             return put(0);
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-            return put(CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+            return put(driver.access_to(*block));
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
             return put(block->pool != nullptr ? block->pool->handle : nullptr);
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
@@ -215,7 +239,8 @@ CUresult cuMemFree_v2(CUdeviceptr address) {
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         const Block* block = driver.block_of(address);
-        if (block == nullptr) return CUDA_ERROR_NOT_FOUND;
+        if (block == nullptr || driver.access_to(*block) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+            return CUDA_ERROR_NOT_FOUND;
         if (base != nullptr) *base = block->address;
         if (bytes != nullptr) *bytes = block->bytes;
         return CUDA_SUCCESS;
@@ -255,8 +280,10 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* start, unsigne
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         if (address == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
         const Block* block = driver.block_of(reinterpret_cast<std::uint64_t>(start));
-        if (block == nullptr || !block->host() || block->managed()) return CUDA_ERROR_INVALID_VALUE;
-        *address = reinterpret_cast<std::uint64_t>(start);
+        if (block == nullptr || block->managed() || !(block->host() || is_usable_mapping(driver, *block)))
+            return CUDA_ERROR_INVALID_VALUE;
+        // Of a mapping it tells the beginning.
+        *address = block->host() ? reinterpret_cast<std::uint64_t>(start) : block->address;
         return CUDA_SUCCESS;
     });
 }
@@ -264,11 +291,18 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* address, void* start, unsigne
 CUresult cuMemHostGetFlags(unsigned int* flags, void* start) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         const Block* block = driver.block_of(reinterpret_cast<std::uint64_t>(start));
-        if (flags == nullptr || block == nullptr ||
-            (block->kind != Block::Kind::host_allocated && block->kind != Block::Kind::host_registered))
-            return CUDA_ERROR_INVALID_VALUE;
+        if (flags == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
         // Under unified addressing all of it is mapped.
-        *flags = block->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        if (block->managed())
+            *flags = CU_MEMHOSTALLOC_DEVICEMAP;
+        else if (is_usable_mapping(driver, *block))
+            *flags = CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP;
+        else if (block->kind == Block::Kind::host_registered)
+            *flags = (block->flags & CU_MEMHOSTREGISTER_PORTABLE) | CU_MEMHOSTALLOC_DEVICEMAP;
+        else if (block->kind == Block::Kind::host_allocated)
+            *flags = block->flags | CU_MEMHOSTALLOC_DEVICEMAP;
+        else
+            return CUDA_ERROR_INVALID_VALUE;
         return CUDA_SUCCESS;
     });
 }
@@ -279,17 +313,20 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
         constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                    CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
         if (start == nullptr || bytes == 0 || (flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-        if ((flags & (CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY)) != 0)
-            return CUDA_ERROR_NOT_SUPPORTED;
         const auto address = reinterpret_cast<std::uint64_t>(start);
         const Block* block = driver.block_of(address);
-        if (block != nullptr && (block->kind == Block::Kind::host_allocated || block->managed()))
+        if ((block != nullptr && block->kind != Block::Kind::host_registered) ||
+            driver.reservation(address, bytes))
             return CUDA_ERROR_INVALID_VALUE;
         if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-        if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
+        // No memory of a process is a device's registers.
+        if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0 || !mapped_by_host(start, bytes))
+            return CUDA_ERROR_INVALID_VALUE;
         driver.hold_launches(model::call::by_size(model::call::host_register, bytes));
         add_host(driver, context, start, bytes, flags, Block::Kind::host_registered);
-        driver.space.map({address, bytes, static_cast<std::byte*>(start), Access::read_write});
+        const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+        const Access access = read_only ? Access::read : Access::read_write;
+        driver.space.map({address, bytes, static_cast<std::byte*>(start), access});
         return CUDA_SUCCESS;
     });
 }
@@ -308,7 +345,9 @@ CUresult cuMemHostUnregister(void* start) {
                 return found != driver.blocks.end() && found->second.kind == Block::Kind::host_registered;
             };
             const Block* block = driver.block_of(address);
-            if (block != nullptr && block->address != address) return CUDA_ERROR_INVALID_VALUE;
+            if (block != nullptr && (block->address != address || block->kind == Block::Kind::mapped ||
+                                     block->kind == Block::Kind::variable))
+                return CUDA_ERROR_INVALID_VALUE;
             if (!is_registered()) return CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
             if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)

@@ -82,6 +82,8 @@ CUresult place_image(Driver& driver, Image& image, int device) {
         if (variable.managed) image.managed[placed.size()] = address;
         placed.push_back(address);
         Block block;
+        block.kind = Block::Kind::variable;
+        if (!variable.managed) block.context = image.context;
         block.address = address;
         block.bytes = bytes;
         block.device = device;

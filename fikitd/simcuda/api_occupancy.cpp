@@ -110,8 +110,11 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
         const auto wanted = static_cast<unsigned>(blocks);
         if (resident_blocks(function, static_cast<unsigned>(threads), 0) < wanted)
             return CUDA_ERROR_INVALID_VALUE;
-        unsigned room =
-            model::shared_per_sm / wanted / model::shared_allocation_unit * model::shared_allocation_unit;
+        // A block alone may have all, whatever the function prefers.
+        const unsigned whole =
+            wanted == 1 ? model::shared_per_sm
+                        : shared_room(function, kernel.static_shared + model::shared_reserved_per_block);
+        unsigned room = whole / wanted / model::shared_allocation_unit * model::shared_allocation_unit;
         // What each block has reserved besides is not taken off (an H200 said 29184 for eight).
         room = std::min(room, model::shared_per_block_optin);
         // No more than a launch may ask for.

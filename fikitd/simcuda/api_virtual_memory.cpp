@@ -47,14 +47,6 @@ void release_reference(Driver& driver, PhysicalAllocation& allocation) {
     driver.allocations.remove(&allocation);
 }
 
-bool reserved(const Driver& driver, std::uint64_t address, std::size_t bytes) {
-    auto next = driver.reservations.upper_bound(address);
-    if (next == driver.reservations.begin()) return false;
-    --next;
-    const std::uint64_t offset = address - next->first;
-    return offset < next->second && bytes <= next->second - offset;
-}
-
 // Runs `visit` for each mapping of [address, address + bytes); false unless they cover it exactly.
 template <typename Visit>
 bool each_mapping(Driver& driver, std::uint64_t address, std::size_t bytes, Visit visit) {
@@ -174,7 +166,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
         // An allocation is mapped whole or not at all, though the interface has an offset (as
         // driver 580).
         if (offset != 0 || bytes != allocation->bytes) return CUDA_ERROR_NOT_SUPPORTED;
-        if (!aligned(address) || !reserved(driver, address, bytes) || driver.space.overlaps(address, bytes))
+        if (!aligned(address) || !driver.reservation(address, bytes) || driver.space.overlaps(address, bytes))
             return CUDA_ERROR_INVALID_VALUE;
         std::uint64_t at = address;
         std::byte* whole = allocation->shared ? allocation->shared->data() : allocation->host;
@@ -209,7 +201,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
         // Mappings go whole; what else is in the range, reserved or not, holds nothing (as driver 580).
         std::vector<Block> gone;
         if (!each_mapping(driver, address, bytes, [&](const Block& block) { gone.push_back(block); })) {
-            if (!reserved(driver, address, 1) || !aligned(address) || !aligned(bytes))
+            if (!driver.reservation(address, 1) || !aligned(address) || !aligned(bytes))
                 return CUDA_ERROR_INVALID_VALUE;
             auto next = driver.blocks.lower_bound(address);
             if (next != driver.blocks.begin() && end_of(std::prev(next)->second) > address)
@@ -257,18 +249,12 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
 CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location, CUdeviceptr address) {
     return with_memory([&](Driver& driver) -> CUresult {
         const Block* block = driver.block_of(address);
-        if (flags == nullptr || location == nullptr || block == nullptr ||
-            block->kind != Block::Kind::mapped) {
-            return CUDA_ERROR_INVALID_VALUE;
-        }
+        if (flags == nullptr || location == nullptr || block == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (location->type == CU_MEM_LOCATION_TYPE_DEVICE &&
             (location->id < 0 || static_cast<std::size_t>(location->id) >= driver.devices.size()))
             return CUDA_ERROR_INVALID_DEVICE;
-        const bool writable = driver.space.at(address, 1, true) != nullptr;
-        const bool readable = driver.space.at(address, 1, false) != nullptr;
-        *flags = writable   ? CU_MEM_ACCESS_FLAGS_PROT_READWRITE
-                 : readable ? CU_MEM_ACCESS_FLAGS_PROT_READ
-                            : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+        // Of memory that is not of this kind it tells nothing, and does not fail (as driver 580).
+        *flags = block->kind == Block::Kind::mapped ? driver.access_to(*block) : 0;
         return CUDA_SUCCESS;
     });
 }

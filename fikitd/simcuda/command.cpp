@@ -50,7 +50,7 @@ CUresult gather(const ptx::Kernel& kernel, void** parameters, void** extra, std:
     return CUDA_SUCCESS;
 }
 
-CUresult check_shape(const Function& function, const LaunchShape& shape, unsigned shared) {
+CUresult check_shape(const Function& function, const LaunchShape& shape) {
     const auto& [grid, block] = std::tie(shape.grid, shape.block);
     const ptx::Kernel& kernel = *function.kernel;
     for (unsigned dimension = 0; dimension < 3; ++dimension) {
@@ -65,6 +65,10 @@ CUresult check_shape(const Function& function, const LaunchShape& shape, unsigne
                                     block[2] != kernel.required[2])) {
         return CUDA_ERROR_INVALID_VALUE;
     }
+    return CUDA_SUCCESS;
+}
+
+CUresult check_room(const Function& function, const LaunchShape& shape, unsigned shared) {
     if (shared > function.dynamic_shared_limit) return CUDA_ERROR_INVALID_VALUE;
     if (resident_blocks(function, shape.threads(), shared) == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     return CUDA_SUCCESS;
@@ -161,14 +165,14 @@ CUresult translate_values(Driver& driver, const ValuesCommand& command, std::vec
 CUresult choose_cluster(const Function& function, const LaunchShape& shape,
                         const std::optional<Cluster>& wanted, std::optional<Cluster>& cluster) {
     cluster = wanted;
-    if (function.required_cluster[0] != 0) {
-        Cluster demanded;
-        for (unsigned dimension = 0; dimension < 3; ++dimension)
-            demanded[dimension] = static_cast<unsigned>(std::max(function.required_cluster[dimension], 1));
+    const std::array<int, 3>& own = function.required_cluster;
+    if (own != std::array{0, 0, 0}) {
+        const auto size = [](int length) { return static_cast<unsigned>(length); };
+        const Cluster demanded{size(own[0]), size(own[1]), size(own[2])};
         if (wanted && *wanted != demanded) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
         cluster = demanded;
     }
-    if (!cluster) return CUDA_SUCCESS;
+    if (!cluster) return function.kernel->clustered ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
     std::uint64_t blocks = 1;
     for (const unsigned size : *cluster) blocks *= std::min(size, 1024U);
     const unsigned limit =
@@ -187,11 +191,26 @@ std::vector<void*> LaunchCommand::pointers() {
     return found;
 }
 
+// What an SM can set apart for shared memory: the least that is as much as the function prefers, but enough
+// for a block.
+unsigned shared_room(const Function& function, unsigned block) {
+    if (function.shared_carveout < 0) return model::shared_per_sm;
+    const unsigned wanted = model::shared_per_sm / 100 * static_cast<unsigned>(function.shared_carveout);
+    const auto found = std::ranges::find_if(model::shared_carveouts,
+                                            [&](unsigned room) { return room >= wanted && room >= block; });
+    return found != std::end(model::shared_carveouts) ? *found : model::shared_per_sm;
+}
+
 unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared) {
     const ptx::Kernel& kernel = *function.kernel;
-    if (threads > kernel.threads_limit || shared > function.dynamic_shared_limit) return 0;
-    return blocks_per_sm(block_shape(threads, kernel.registers_per_thread,
-                                     kernel.static_shared + static_cast<unsigned>(shared)));
+    // As an H200 counts, launch bounds and a limit below what every function may have are no matter.
+    const unsigned usual = model::shared_per_block - std::min(kernel.static_shared, model::shared_per_block);
+    if (threads > model::threads_per_block || shared > std::max(function.dynamic_shared_limit, usual))
+        return 0;
+    const BlockShape shape = block_shape(threads, kernel.registers_per_thread,
+                                         kernel.static_shared + static_cast<unsigned>(shared));
+    const unsigned blocks = blocks_per_sm(shape);
+    return blocks == 0 ? 0 : std::min(blocks, shared_room(function, shape.shared) / shape.shared);
 }
 
 CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, const LaunchShape& shape,
@@ -203,8 +222,9 @@ CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, 
     if (function->image->context != nullptr && function->image->context != home)
         return CUDA_ERROR_INVALID_HANDLE;
     std::optional<Cluster> cluster;
-    CUresult result = check_shape(*function, shape, shared);
+    CUresult result = check_shape(*function, shape);
     if (result == CUDA_SUCCESS) result = choose_cluster(*function, shape, options.cluster, cluster);
+    if (result == CUDA_SUCCESS) result = check_room(*function, shape, shared);
     if (result != CUDA_SUCCESS) return result;
     if (options.cooperative) {
         const std::uint64_t sms = partition != nullptr ? partition->count() : model::sm_count;

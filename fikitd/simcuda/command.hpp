@@ -96,6 +96,7 @@ using DeviceWork = decltype(Operation::work);
 
 // How many of its blocks an SM holds; 0 where it may not run so.
 unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared);
+unsigned shared_room(const Function& function, unsigned block);
 // The cluster that a launch wants or the function demands; none: neither says anything of clusters.
 CUresult choose_cluster(const Function& function, const LaunchShape& shape,
                         const std::optional<Cluster>& wanted, std::optional<Cluster>& cluster);

@@ -19,6 +19,7 @@ struct End {
     std::size_t slice = 0;  // bytes from one slice to the next
     bool on_device = false;
     bool pageable = false;
+    bool read_only = false;
 };
 
 // One end of a CUDA_MEMCPY3D.
@@ -85,6 +86,7 @@ CUresult find_end(Driver& driver, const Description& description, const Size& si
     span = (size.depth - 1) * slice + (size.height - 1) * pitch + size.width;
     const Block* block = driver.block_of(end.place.address);
     end.on_device = block != nullptr && !block->host();
+    end.read_only = block != nullptr && block->read_only();
     // A host pool's memory is nowhere a device's, whoever may reach it (as an H200).
     end.place.host = block == nullptr || block->host_pooled();
     if (end.place.host && description.type == CU_MEMORYTYPE_DEVICE) return CUDA_ERROR_INVALID_VALUE;
@@ -112,6 +114,7 @@ CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan) {
     CUresult result = find_end(driver, destination_of(shape), size, to);
     if (result == CUDA_SUCCESS) result = find_end(driver, source_of(shape), size, from);
     if (result != CUDA_SUCCESS) return result;
+    if (to.read_only) return CUDA_ERROR_INVALID_VALUE;
     plan.pageable = to.pageable || from.pageable;
     plan.pageable_source = from.pageable;
     plan.inside = to.on_device && from.on_device;
@@ -162,7 +165,8 @@ CUresult check(Driver& driver, const FillCommand& command) {
     if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
     const std::size_t row = shape.width * shape.elementSize, last = shape.pitch * (shape.height - 1);
     const Block* block = driver.block_of(shape.dst);
-    const bool reached = block != nullptr && (!block->host_pooled() || block->pool->reachable());
+    const bool reached =
+        block != nullptr && !block->read_only() && (!block->host_pooled() || block->pool->reachable());
     return reached && driver.space.covers(shape.dst, last + row) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 

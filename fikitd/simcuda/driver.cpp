@@ -330,6 +330,24 @@ const Block* Driver::block_of(std::uint64_t address) const {
     return address - block.address < block.bytes ? &block : nullptr;
 }
 
+std::optional<std::pair<std::uint64_t, std::size_t>> Driver::reservation(std::uint64_t address,
+                                                                         std::size_t bytes) const {
+    auto next = reservations.upper_bound(address);
+    if (next == reservations.begin()) return std::nullopt;
+    --next;
+    const std::uint64_t offset = address - next->first;
+    if (offset >= next->second || bytes > next->second - offset) return std::nullopt;
+    return *next;
+}
+
+unsigned Driver::access_to(const Block& block) {
+    if (block.read_only()) return CU_MEM_ACCESS_FLAGS_PROT_READ;
+    if (block.kind != Block::Kind::mapped) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    if (space.at(block.address, 1, true) != nullptr) return CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+    return space.at(block.address, 1, false) != nullptr ? CU_MEM_ACCESS_FLAGS_PROT_READ
+                                                        : CU_MEM_ACCESS_FLAGS_PROT_NONE;
+}
+
 CUresult current_context(Driver& driver, Context*& context) {
     const std::vector<Context*>& stack = context_stack();
     if (stack.empty() || stack.back() == nullptr) {

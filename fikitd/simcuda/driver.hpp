@@ -190,6 +190,11 @@ class Driver {
         return *devices[static_cast<std::size_t>(context.device)];
     }
     const Block* block_of(std::uint64_t address) const;
+    // How far a device may use it, as CU_MEM_ACCESS_FLAGS_PROT_*: what a program maps as it said.
+    unsigned access_to(const Block& block);
+    // The reservation that these addresses lie in: its first and how many; nothing when in none.
+    std::optional<std::pair<std::uint64_t, std::size_t>> reservation(std::uint64_t address,
+                                                                     std::size_t bytes) const;
     PhysicalAllocation* allocation_of(CUmemGenericAllocationHandle handle) {
         PhysicalAllocation* allocation = allocations.find(handle);
         return allocation != nullptr && allocation->handles > 0 ? allocation : nullptr;

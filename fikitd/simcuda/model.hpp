@@ -30,6 +30,9 @@ inline constexpr unsigned sm_quarters = 4;  // each with its part of the registe
 inline constexpr unsigned registers_per_thread = 255;
 inline constexpr unsigned register_allocation_unit = 256;  // per warp
 inline constexpr unsigned shared_per_sm = 233472;
+inline constexpr unsigned shared_carveouts[] = {0,          8U << 10,     16U << 10,  32U << 10,
+                                                64U << 10,  100U << 10,   132U << 10, 164U << 10,
+                                                196U << 10, shared_per_sm};
 inline constexpr unsigned shared_per_block = 49152;
 inline constexpr unsigned shared_per_block_optin = 232448;  // 227 KiB
 inline constexpr unsigned shared_reserved_per_block = 1024;
@@ -37,8 +40,9 @@ inline constexpr unsigned shared_allocation_unit = 128;
 inline constexpr unsigned constant_memory = 65536;
 inline constexpr unsigned sm_partition_minimum = 8;
 inline constexpr unsigned sm_partition_step = 8;
-inline constexpr std::size_t stack_bytes = 1024;                 // CU_LIMIT_STACK_SIZE
-inline constexpr std::size_t print_bytes = 65536 * 132;          // CU_LIMIT_PRINTF_FIFO_SIZE
+inline constexpr std::size_t stack_bytes = 1024;         // CU_LIMIT_STACK_SIZE
+inline constexpr std::size_t print_bytes = 65536 * 132;  // CU_LIMIT_PRINTF_FIFO_SIZE
+inline constexpr std::size_t pool_step = std::size_t{32} << 20;
 inline constexpr std::size_t heap_bytes = std::size_t{8} << 20;  // CU_LIMIT_MALLOC_HEAP_SIZE
 inline constexpr unsigned cluster_limit = 8;
 inline constexpr unsigned cluster_limit_nonportable = 16;

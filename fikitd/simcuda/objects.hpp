@@ -134,6 +134,7 @@ struct Context {
 struct Block {
     enum class Kind : std::uint8_t {
         device,
+        variable,
         host_allocated,
         host_registered,
         managed,
@@ -155,6 +156,9 @@ struct Block {
     std::shared_ptr<ManagedAdvice> advice{};  // of managed memory, a pool's or not
     bool host() const { return on_host; }
     bool managed() const { return advice != nullptr; }
+    bool read_only() const {
+        return kind == Kind::host_registered && (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    }
     // A host pool's: the host's own memory, within the device's reach once the pool says so.
     bool host_pooled() const { return kind == Kind::pooled && on_host && !managed(); }
 };

@@ -107,8 +107,11 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     collect(driver);
     if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
-    const std::size_t most = pool.properties.maxSize;
-    if (most != 0 && (bytes > most || pool.used > most - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    // A pool grows by so much at a time.
+    constexpr std::size_t step = model::pool_step;
+    const std::size_t wanted = pool.properties.maxSize;
+    const std::size_t most = wanted / step * step + (wanted % step != 0 ? step : 0);
+    if (wanted != 0 && (bytes > most || pool.used > most - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     std::uint64_t got = 0;
     if (pool.on_host())
         got = allocate_host_pages(driver.space, bytes);

@@ -21,6 +21,7 @@ struct Found {
     Kind kind;
     int device;  // whose session has the memory; -1: none has
     bool managed = false;
+    bool read_only = false;
 };
 
 // Where a range lies. Beyond the end of an allocation nothing may be touched.
@@ -31,7 +32,8 @@ struct Found {
     if (held == Ranges::Held::partly) return {Kind::wrong, -1};
     if (range.on_device()) return {Kind::device, range.device, range.kind == Range::Kind::managed};
     if (gpu && range.host_pooled()) return {Kind::wrong, -1};
-    return {Kind::host, range.kind == Range::Kind::pinned ? int{range.device} : -1};
+    const int device = range.kind == Range::Kind::pinned ? int{range.device} : -1;
+    return {Kind::host, device, false, range.read_only()};
 }
 
 // Whether only a session on another device than the stream's knows it.
@@ -77,7 +79,8 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
     const Found target = look_up(to, bytes, sides == Sides::to_gpu || sides == Sides::on_gpu);
     const Found source = look_up(from, bytes, sides == Sides::from_gpu || sides == Sides::on_gpu);
-    if (target.kind == Kind::wrong || source.kind == Kind::wrong) return CUDA_ERROR_INVALID_VALUE;
+    if (target.kind == Kind::wrong || target.read_only || source.kind == Kind::wrong)
+        return CUDA_ERROR_INVALID_VALUE;
     const bool to_device = target.kind == Kind::device, from_device = source.kind == Kind::device;
     const bool across =
         (to_device || from_device) && (is_foreign(target, stream) || is_foreign(source, stream));
@@ -159,7 +162,7 @@ bool fills(const Range& range, uint32_t device) {
 
 // Memory that some device may write.
 bool find_writable(uint64_t address, uint64_t bytes, Range& range) {
-    return ranges.find(address, bytes, range) == Ranges::Held::wholly &&
+    return ranges.find(address, bytes, range) == Ranges::Held::wholly && !range.read_only() &&
            (!range.host_pooled() || range.pool->reachable());
 }
 

@@ -117,6 +117,7 @@ CUresult find_ends(const CUDA_MEMCPY3D& c, End& to, End& from) {
                                 ? find_array(c.dstArray, c.dstXInBytes, c.dstY, c.dstZ, c, to)
                                 : find_memory(target_of(c, to.side), c.dstMemoryType, c, to);
     if (result != CUDA_SUCCESS) return result;
+    if (to.known && to.range.read_only()) return CUDA_ERROR_INVALID_VALUE;
     return c.srcMemoryType == CU_MEMORYTYPE_ARRAY
                ? find_array(c.srcArray, c.srcXInBytes, c.srcY, c.srcZ, c, from)
                : find_memory(source_of(c, from.side), c.srcMemoryType, c, from);

@@ -43,6 +43,7 @@ bool can_be_set(CUfunction_attribute attribute) {
 CUresult set_attribute(Function* function, CUfunction_attribute attribute, int value) {
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (attribute < 0 || attribute >= int{FIKIT_FUNCTION_ATTRIBUTES}) return CUDA_ERROR_INVALID_VALUE;
+    if (attribute == CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) value = value != 0 ? 1 : 0;
     if (can_be_set(attribute) && load_relaxed(function->attribute[attribute]) == value) return CUDA_SUCCESS;
     const fikit_request_function_set_attribute request = {function->number, attribute, value, 0};
     Reply reply;

@@ -2,6 +2,7 @@
 #include "capture.hpp"
 #include "entry.hpp"
 #include "host_memory.hpp"
+#include "memory_map.hpp"
 #include "objects.hpp"
 #include "served.hpp"
 #include "shared_file.hpp"
@@ -154,13 +155,15 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
-    constexpr unsigned usual = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP;
-    if ((flags & ~usual) != 0) return CUDA_ERROR_NOT_SUPPORTED;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
-    if (ranges.find(at, range))
-        return range.on_host() ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    uint64_t first = 0, reserved = 0;
+    if ((ranges.find(at, range) && range.kind != Range::Kind::registered) ||
+        find_reservation(at, first, reserved))
+        return CUDA_ERROR_INVALID_VALUE;
     if (ranges.meet(at, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    // No memory of a process is a device's registers.
+    if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_INVALID_VALUE;
     range = {.address = at,
              .bytes = bytes,
              .flags = flags,
@@ -178,25 +181,41 @@ CUresult cuMemHostUnregister(void* address) {
     const auto at = reinterpret_cast<uintptr_t>(address);
     if (at == 0) return CUDA_ERROR_INVALID_VALUE;
     if (ranges.take(at, Range::Kind::registered, range)) return unregister(range);
-    const bool within = ranges.find(at, range) && range.address != at;
-    return within ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+    const bool wrong = ranges.find(at, range) && (range.address != at || range.kind == Range::Kind::mapped ||
+                                                  range.kind == Range::Kind::variable);
+    return wrong ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED;
+}
+
+// Calls about host memory answer for these, too, as the real driver.
+static bool is_usable_mapping(const Range& range) {
+    return range.kind == Range::Kind::mapped && range.flags != CU_MEM_ACCESS_FLAGS_PROT_NONE;
 }
 
 CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsigned int flags) {
     if (device == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
-    if (!ranges.find(at, range) || range.on_device() || range.device_address == 0)
+    if (!ranges.find(at, range) || (range.on_device() && !is_usable_mapping(range)) ||
+        range.device_address == 0)
         return CUDA_ERROR_INVALID_VALUE;
-    *device = range.device_address + (at - range.address);
+    // Of a mapping it tells the beginning.
+    *device = range.device_address + (range.on_device() ? 0 : at - range.address);
     return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostGetFlags(unsigned int* flags, void* address) {
     Range range;
-    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range) || range.on_device())
+    if (flags == nullptr || !ranges.find(reinterpret_cast<uintptr_t>(address), range))
         return CUDA_ERROR_INVALID_VALUE;
-    *flags = range.flags | CU_MEMHOSTALLOC_DEVICEMAP;  // as under unified addressing
+    *flags = CU_MEMHOSTALLOC_DEVICEMAP;  // as under unified addressing
+    if (range.kind == Range::Kind::managed) return CUDA_SUCCESS;
+    if (range.on_device() && !is_usable_mapping(range)) return CUDA_ERROR_INVALID_VALUE;
+    if (range.on_device())
+        *flags |= CU_MEMHOSTALLOC_PORTABLE;
+    else if (range.kind == Range::Kind::registered)
+        *flags |= range.flags & CU_MEMHOSTREGISTER_PORTABLE;
+    else
+        *flags |= range.flags;
     return CUDA_SUCCESS;
 }
 

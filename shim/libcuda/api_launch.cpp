@@ -109,12 +109,12 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
     const int32_t* const own =
         function.attribute + CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;  // height, depth
     const auto differs = [](int32_t demanded, unsigned wanted) {
-        return static_cast<unsigned>(std::max(demanded, 1)) != wanted;
+        return static_cast<unsigned>(demanded) != wanted;
     };
-    if (own[0] != 0 &&
+    if (has_own_clusters(function) &&
         (differs(own[0], cluster.x) || differs(own[1], cluster.y) || differs(own[2], cluster.z)))
         return CUDA_ERROR_INVALID_CLUSTER_SIZE;
-    const bool large = function.attribute[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] == 1;
+    const bool large = function.attribute[CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] != 0;
     const uint64_t most = large ? 16 : 8;
     if (cluster.x - 1 >= most || cluster.y - 1 >= most || cluster.z - 1 >= most ||
         uint64_t{cluster.x} * cluster.y * cluster.z > most)
@@ -126,9 +126,14 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
 
 CUresult fits_own_clusters(const Function& function, const LaunchShape& shape) {
     const int32_t* const own = function.attribute + CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;
-    if (own[0] == 0) return CUDA_SUCCESS;
+    if (!has_own_clusters(function)) {
+        // Among attributes there may be its size; if not, the driver finds out.
+        const bool missing =
+            shape.attributes == 0 && function.attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] == 1;
+        return missing ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
+    }
     CUlaunchAttributeValue value = {};
-    const auto size = [&](unsigned dimension) { return static_cast<unsigned>(std::max(own[dimension], 1)); };
+    const auto size = [&](unsigned dimension) { return static_cast<unsigned>(own[dimension]); };
     value.clusterDim = {size(0), size(1), size(2)};
     return fits_clusters(function, shape, value);
 }
@@ -170,7 +175,8 @@ void run_callback(void* memory) {
 // Registers are given to whole warps, 256 at a time, and to four warps together. A kernel whose limit is
 // lower than its registers allow has it from its launch bounds.
 CUresult refusal(LaunchShape shape, const Function& function) {
-    if (within_limits(shape, function)) return fits_own_clusters(function, shape);
+    const CUresult result = fits_own_clusters(function, shape);
+    if (result != CUDA_SUCCESS || within_limits(shape, function)) return result;
     constexpr int warp = 32, unit = 256, together = 4;
     const int most = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];
     const int each = (function.attribute[CU_FUNC_ATTRIBUTE_NUM_REGS] * warp + unit - 1) / unit * unit;

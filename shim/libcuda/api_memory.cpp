@@ -298,7 +298,10 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     made->on_host = managed || !on_device;
     made->managed = managed;
     if (managed) made->location = location;
-    if (properties->maxSize != 0) made->limit_bytes = properties->maxSize;
+    // As a real pool, which grows by so much at a time.
+    constexpr uint64_t step = uint64_t{32} << 20;
+    const uint64_t steps = properties->maxSize / step + (properties->maxSize % step != 0 ? 1 : 0);
+    if (steps != 0 && steps <= UINT64_MAX / step) made->limit_bytes = steps * step;
     *pool = reinterpret_cast<CUmemoryPool>(made);
     return CUDA_SUCCESS;
 }

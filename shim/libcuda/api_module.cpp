@@ -449,8 +449,9 @@ CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
 }
 
 CUresult cuLibraryGetKernel(CUkernel* handle, CUlibrary library, const char* name) {
-    if (name == nullptr || *name == '\0') return CUDA_ERROR_INVALID_VALUE;
-    return give_function(handle, module_of(library), name);
+    if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    // Here no name is one that nothing has, other than for modules.
+    return give_function(handle, module_of(library), *name == '\0' ? " " : name);
 }
 
 CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "entry.hpp"
+#include "memory_map.hpp"
 #include "pool.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -15,23 +16,32 @@ CUresult give(void* into, Value value) {
     return CUDA_SUCCESS;
 }
 
+// How far a device may use it: what a program maps as it said.
+unsigned access_to(const Range& range) {
+    if (range.read_only()) return CU_MEM_ACCESS_FLAGS_PROT_READ;
+    return range.kind == Range::Kind::mapped ? range.flags : unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+}
+
 CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t address, const Range& range) {
     const uint64_t offset = address - range.address;
     const bool device = range.on_device(), managed = range.kind == Range::Kind::managed;
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            return give(into, process.device(range.device).primary().handle);
+            return give(into, range.pool != nullptr || range.kind == Range::Kind::mapped
+                                  ? nullptr
+                                  : process.device(range.device).primary().handle);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return give(into, static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
-            if (range.device_address == 0 || (range.host_pooled() && !range.pool->reachable()))
+            if (range.device_address == 0 || (range.host_pooled() && !range.pool->reachable()) ||
+                access_to(range) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
                 return CUDA_ERROR_INVALID_VALUE;
             return give(into, range.device_address + offset);
         case CU_POINTER_ATTRIBUTE_HOST_POINTER:
             if (device && !managed) return CUDA_ERROR_INVALID_VALUE;
             return give(into, address);
         case CU_POINTER_ATTRIBUTE_SYNC_MEMOPS:
-            return give(into, range.synchronous ? 1u : 0u);
+            return give(into, range.synchronous || managed ? 1u : 0u);
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
             return give(into, managed ? 1u : 0u);
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
@@ -47,20 +57,27 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
             return give(into, int{range.device});
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
+        case CU_POINTER_ATTRIBUTE_RANGE_SIZE: {
+            // Of a mapping, the whole reservation.
+            uint64_t first = range.address, bytes = range.bytes;
+            if (range.kind == Range::Kind::mapped) find_reservation(address, first, bytes);
+            return give(into, attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? bytes : first);
+        }
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
             return give(into, range.address);
-        case CU_POINTER_ATTRIBUTE_RANGE_SIZE:
         case CU_POINTER_ATTRIBUTE_MAPPING_SIZE:
             return give(into, range.bytes);
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return give(into, 1u);
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES: {
-            const bool shareable = range.pool != nullptr && range.pool->shareable;
+            const bool shareable = range.kind == Range::Kind::mapped
+                                       ? is_exportable(range.handle)
+                                       : range.pool != nullptr && range.pool->shareable;
             const auto types = shareable ? CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR : CU_MEM_HANDLE_TYPE_NONE;
             return give(into, uint64_t{types});
         }
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
-            return give(into, CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE);
+            return give(into, access_to(range));
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
             return give(into, reinterpret_cast<CUmemoryPool>(range.pool));
         default:
@@ -121,7 +138,8 @@ CUresult cuPointerSetAttribute(const void* value, CUpointer_attribute attribute,
 
 CUresult cuMemGetAddressRange_v2(CUdeviceptr* base, size_t* bytes, CUdeviceptr address) {
     Range range;
-    if (!ranges.find(address, range)) return CUDA_ERROR_NOT_FOUND;
+    if (!ranges.find(address, range) || access_to(range) == CU_MEM_ACCESS_FLAGS_PROT_NONE)
+        return CUDA_ERROR_NOT_FOUND;
     if (base != nullptr) *base = range.address;
     if (bytes != nullptr) *bytes = range.bytes;
     return CUDA_SUCCESS;

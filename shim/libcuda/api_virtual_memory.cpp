@@ -246,6 +246,21 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     return result == CUDA_SUCCESS ? import_memory(shared, *device, *handle) : result;
 }
 
+bool find_reservation(uint64_t address, uint64_t& first, uint64_t& bytes) {
+    const Locked lock(mutex);
+    for (const Reserved* each = all_reserved; each != nullptr; each = each->next)
+        if (address - each->address < each->bytes) {
+            first = each->address;
+            bytes = each->bytes;
+            return true;
+        }
+    return false;
+}
+
+bool is_exportable(uint32_t handle) {
+    return memories[handle].exportable == CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR;
+}
+
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     const auto number = static_cast<uint32_t>(handle);
     {
@@ -338,9 +353,9 @@ CUresult cuMemGetAccess(unsigned long long* flags, const CUmemLocation* location
     if (flags == nullptr || location == nullptr || !ranges.find(address, range))
         return CUDA_ERROR_INVALID_VALUE;
     if (process.find_device(location->id) == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    const unsigned given =
-        range.kind == Range::Kind::mapped ? range.flags : unsigned{CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
-    *flags = location->id == range.device ? given : unsigned{CU_MEM_ACCESS_FLAGS_PROT_NONE};
+    // Of memory that is not of this kind the real driver tells nothing, and does not fail.
+    const bool given = range.kind == Range::Kind::mapped && location->id == range.device;
+    *flags = given ? range.flags : unsigned{CU_MEM_ACCESS_FLAGS_PROT_NONE};
     return CUDA_SUCCESS;
 }
 

@@ -120,10 +120,16 @@ inline bool within_limits(const LaunchShape& shape, const Function& function) {
            plane * shape.block[2] <= at_most(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK) &&
            shape.shared_bytes <= at_most(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
 }
-// As nearly all are: within them, and of a kernel without clusters of its own.
+// Of a size of which the kernel tells, or the function was told.
+inline bool has_own_clusters(const Function& function) {
+    return (function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] |
+            function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT] |
+            function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH]) != 0;
+}
+// As nearly all are: within them, and of a kernel without clusters.
 inline bool possible(const LaunchShape& shape, const Function& function) {
-    return within_limits(shape, function) &&
-           function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH] == 0;
+    return within_limits(shape, function) && !has_own_clusters(function) &&
+           function.attribute[CU_FUNC_ATTRIBUTE_CLUSTER_SIZE_MUST_BE_SET] == 0;
 }
 // What is wrong with another: it asks for what there never is, for more registers than there are, or for
 // parts of clusters. SUCCESS: nothing.

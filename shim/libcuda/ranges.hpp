@@ -6,6 +6,8 @@
 
 #include <cstdint>
 
+#include "cuda_interface.hpp"
+
 namespace fikit {
 class ManagedAdvice;
 }
@@ -35,6 +37,7 @@ struct Range {
     // Managed memory lies on the host, and is what device memory is to all calls.
     bool on_device() const { return kind != Kind::pinned && kind != Kind::registered; }
     bool on_host() const { return kind == Kind::pinned || kind == Kind::managed; }
+    bool read_only() const { return kind == Kind::registered && (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0; }
     // A host pool's: nowhere taken for a device's, whoever may reach it.
     bool host_pooled() const { return kind == Kind::pinned && pool != nullptr; }
 };

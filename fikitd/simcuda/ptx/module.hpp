@@ -28,6 +28,7 @@ struct Kernel {
     std::uint32_t threads_limit = 1024;     // .maxntid or .reqntid
     std::uint32_t required[3] = {0, 0, 0};  // .reqntid
     std::uint32_t cluster[3] = {0, 0, 0};   // .reqnctapercluster
+    bool clustered = false;                 // .explicitcluster, or a cluster of its own
     // Nothing in it depends on which thread or block runs: one execution stands for all.
     bool uniform = false;
     // Both live as long as the module's program.

@@ -110,6 +110,7 @@ std::uint32_t Parser::parse_limits(Kernel& kernel) {
     while (!lexer_.peek().is('{') && !lexer_.peek().is(';')) {
         const Token token = word();
         std::uint32_t values[3] = {1, 1, 1};
+        kernel.clustered |= token.is(".explicitcluster") || token.is(".reqnctapercluster");
         if (token.is(".noreturn") || token.is(".explicitcluster") || token.is(".blocksareclusters")) continue;
         if (token.is(".pragma")) {
             skip_to(';');

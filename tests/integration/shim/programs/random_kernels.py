@@ -163,8 +163,11 @@ def attributes():
         return
     function, asked, changed = found[0], chance.choice(ATTRIBUTES), chance.choice(ATTRIBUTES)
     ask("cuFuncGetAttribute", asked, function)
-    print(changed.name)
-    call("cuFuncSetAttribute", function, changed, chance.choice((0, 1, 1024, 100000, 300000, -1)))
+    value = chance.choice((0, 1, 1024, 100000, 300000, -1))
+    # A real driver keeps what is set on a kernel and on its function apart, other than fikitd.
+    if found[1] in modules:
+        print(changed.name)
+        call("cuFuncSetAttribute", function, changed, value)
     ask("cuFuncGetName", function)
     ask("cuFuncGetParamInfo", function, chance.randrange(4))
     threads, shared = chance.choice((32, 64, 65, 1024, 0)), chance.choice((0, 1024, 60000, 300000))

@@ -26,10 +26,10 @@ BOTH = ACCESS.CU_MEM_ACCESS_FLAGS_PROT_READWRITE
 chance = random.Random(int(sys.argv[1]))
 device, _ = start()
 numbers = iter(range(10**9))
-reserved, physical, pools = {}, {}, {}  # by number
+reserved, physical, pools, given = {}, {}, {}, {}  # by number; of memory the pool's
 mapped, writable, pooled, managed, pinned, registered, plain = {}, {}, {}, {}, {}, {}, {}  # sizes by address
 streams = [driver.CUstream(0), done(driver.cuStreamCreate(1)), done(driver.cuStreamCreate(0))]
-pages = [mmap.mmap(-1, PAGES) for _ in range(4)]
+pages = [mmap.mmap(-1, PAGES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) for _ in range(4)]
 hosts = [ctypes.addressof(ctypes.c_char.from_buffer(each)) for each in pages]
 default = done(driver.cuDeviceGetDefaultMemPool(device))
 
@@ -140,20 +140,25 @@ def make_pool():
         pools[next(numbers)] = pool
 
 
+# Not one that has given memory: driver 580 crashes later.
 def drop_pool():
-    if (number := any_of(pools)) is not None and call("cuMemPoolDestroy", pools[number]) is not None:
+    number = any_of(pools)
+    if number is None or number in given.values():
+        return
+    if call("cuMemPoolDestroy", pools[number]) is not None:
         del pools[number]
 
 
 def a_pool():
-    return pools[any_of(pools)] if pools and chance.random() < 0.5 else default
+    number = any_of(pools) if chance.random() < 0.5 else None
+    return number, default if number is None else pools[number]
 
 
 def allocate_from_pool():
-    size, pool = chance.choice((5, 9000, 3 << 20, 1 << 24)), a_pool()
+    size, (number, pool) = chance.choice((5, 9000, 3 << 20, 1 << 24)), a_pool()
     if (address := call("cuMemAllocFromPoolAsync", size, pool, chance.choice(streams))) is not None:
         settle()
-        pooled[int(address)] = size
+        pooled[int(address)], given[int(address)] = size, number
         fill(address, size, 4)
 
 
@@ -162,6 +167,7 @@ def free_in_order():
         return
     if call("cuMemFreeAsync", address, chance.choice(streams)) is not None:
         pooled.pop(address, None)
+        given.pop(address, None)
         plain.pop(address, None)
     settle()
 
@@ -171,13 +177,13 @@ def attribute(name):
 
 
 def ask_pool():
-    pool = a_pool()
+    _, pool = a_pool()
     for name in ("RELEASE_THRESHOLD", "USED_MEM_CURRENT", "USED_MEM_HIGH", "REUSE_FOLLOW_EVENT_DEPENDENCIES"):
         print(name, call("cuMemPoolGetAttribute", pool, attribute(name)))
 
 
 def set_pool():
-    pool, value = a_pool(), chance.choice((0, 1, 1 << 20))
+    (_, pool), value = a_pool(), chance.choice((0, 1, 1 << 20))
     name = chance.choice(
         ("RELEASE_THRESHOLD", "USED_MEM_HIGH", "REUSE_ALLOW_OPPORTUNISTIC", "USED_MEM_CURRENT")
     )
@@ -242,7 +248,10 @@ def ask():
         print(name, result.name, value if value is None else int(value))
     result, start_of, size = driver.cuMemGetAddressRange(address)
     print(result.name, int(result) == 0 and (int(start_of) - first, size))
-    print(driver.cuMemHostGetDevicePointer(address, 0)[0].name, driver.cuMemHostGetFlags(address))
+    result, flags = driver.cuMemHostGetFlags(address)
+    # Whether small pinned memory is portable a real driver tells of all that lie together.
+    flags = flags and (flags & ~1 if first in pinned else flags)
+    print(driver.cuMemHostGetDevicePointer(address, 0)[0].name, result.name, flags)
 
 
 def copy():
