@@ -71,7 +71,8 @@ CUresult find_end(Driver& driver, const Description& description, const Size& si
     if (base == 0) return CUDA_ERROR_INVALID_VALUE;
     const std::size_t pitch = description.pitch != 0 ? description.pitch : size.width;
     const std::size_t height = description.height != 0 ? description.height : size.height;
-    if (size.height > 1 && (description.x > pitch || size.width > pitch - description.x))
+    const bool pitched = size.height > 1 || description.pitch != 0;
+    if (pitched && (description.x > pitch || size.width > pitch - description.x))
         return CUDA_ERROR_INVALID_VALUE;
     if (size.depth > 1 && (description.y > height || size.height > height - description.y))
         return CUDA_ERROR_INVALID_VALUE;

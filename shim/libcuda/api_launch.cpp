@@ -175,7 +175,10 @@ void run_callback(void* memory) {
 // Registers are given to whole warps, 256 at a time, and to four warps together. A kernel whose limit is
 // lower than its registers allow has it from its launch bounds.
 CUresult refusal(LaunchShape shape, const Function& function) {
-    const CUresult result = fits_own_clusters(function, shape);
+    // Clusters are looked at behind grid and block, but before shared memory.
+    LaunchShape bare = shape;
+    bare.shared_bytes = 0;
+    const CUresult result = within_limits(bare, function) ? fits_own_clusters(function, shape) : CUDA_SUCCESS;
     if (result != CUDA_SUCCESS || within_limits(shape, function)) return result;
     constexpr int warp = 32, unit = 256, together = 4;
     const int most = function.attribute[CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK];

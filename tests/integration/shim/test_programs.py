@@ -12,7 +12,6 @@ from fikit import protocol
 
 import bench
 from tests.integration.conftest import Client
-from tests.integration.end_to_end.conftest import CHOICE
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.programs import headers
 
@@ -54,6 +53,8 @@ NAMES = [
     "attributes",
     "capture_misuse",
     "capture_rules",
+    "function_rules",
+    "memory_rules",
     "conditions",
     "context_ends",
     "crowds",
@@ -90,9 +91,10 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert shared(*program) == alone
 
 
-def test_calls_beside_a_capture_return_what_a_real_driver_does(natively: Runner) -> None:
-    seen = Path(__file__).with_name("capture_rules.txt")  # on an H200, driver 580.159.04
-    assert natively(*PYTHON, str(PROGRAMS / "capture_rules.py")) == (0, seen.read_text(), "")
+@pytest.mark.parametrize("family", ["capture", "function", "memory"])
+def test_calls_return_what_a_real_driver_does(family: str, natively: Runner) -> None:
+    seen = Path(__file__).with_name(f"{family}_rules.txt")  # on an H200, driver 580.159.04
+    assert natively(*PYTHON, str(PROGRAMS / f"{family}_rules.py")) == (0, seen.read_text(), "")
 
 
 def same_random_calls(
@@ -109,13 +111,11 @@ def test_random_calls_give_the_same(seed: int, natively: Runner, shared: Runner)
     same_random_calls(seed, natively, shared)
 
 
-@pytest.mark.skipif(CHOICE != "sim", reason="an H200 was not asked: copies that wait on a captured one")
 @pytest.mark.parametrize("seed", range(2))
 def test_random_calls_by_a_default_stream_of_the_thread(seed: int, natively: Runner, shared: Runner) -> None:
     same_random_calls(seed, natively, shared, CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
 
 
-@pytest.mark.skipif(CHOICE != "sim", reason="an H200 was not asked: run these there, then drop this")
 @pytest.mark.parametrize("name", ["random_memory", "random_kernels"])
 @pytest.mark.parametrize("seed", range(3))
 def test_other_random_calls_give_the_same(name: str, seed: int, natively: Runner, shared: Runner) -> None:

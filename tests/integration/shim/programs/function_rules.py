@@ -31,7 +31,15 @@ NAMES = ("MAX_THREADS_PER_BLOCK", "SHARED_SIZE_BYTES", "CONST_SIZE_BYTES", "LOCA
 NAMES += ("MAX_DYNAMIC_SHARED_SIZE_BYTES", "PREFERRED_SHARED_MEMORY_CARVEOUT", "CLUSTER_SIZE_MUST_BE_SET")
 NAMES += ("REQUIRED_CLUSTER_WIDTH", "REQUIRED_CLUSTER_HEIGHT", "REQUIRED_CLUSTER_DEPTH")
 NAMES += ("NON_PORTABLE_CLUSTER_SIZE_ALLOWED", "CLUSTER_SCHEDULING_POLICY_PREFERENCE")
-VALUES = (-2, -1, 0, 1, 2, 3, 8, 9, 16, 17, 100, 101, 1024, 46080, 48000, 231424, 232448, 300000)
+CHANGED = {
+    "MAX_DYNAMIC_SHARED_SIZE_BYTES": (-1, 0, 1, 1024, 46080, 48000, 231424, 232448, 300000),
+    "PREFERRED_SHARED_MEMORY_CARVEOUT": (-2, -1, 0, 1, 8, 17, 100, 101),
+    "REQUIRED_CLUSTER_WIDTH": (-1, 0, 1, 2, 3, 17),
+    "REQUIRED_CLUSTER_HEIGHT": (-1, 0, 1, 2),
+    "REQUIRED_CLUSTER_DEPTH": (-1, 0, 1, 2),
+    "NON_PORTABLE_CLUSTER_SIZE_ALLOWED": (-1, 0, 1, 2),
+    "CLUSTER_SCHEDULING_POLICY_PREFERENCE": (-1, 0, 1, 2, 3),
+}
 SIZES = ((0, 0, 0), (1, 1, 1), (2, 0, 0), (0, 2, 0), (2, 1, 1), (2, 2, 1), (2, 2, 2), (3, 1, 1), (4, 1, 1))
 SIZES += ((8, 1, 1), (9, 1, 1), (16, 1, 1), (4, 4, 1), (1, 1, 2), (1, 2, 0), (8, 2, 1), (17, 1, 1))
 
@@ -77,7 +85,7 @@ for kernel, text in KERNELS.items():
     print(f"{kernel}:", " ".join(f"{name} {get(function, name)}," for name in NAMES), after(function))
     done(driver.cuModuleUnload(module))
     for name in NAMES:
-        for value in VALUES:
+        for value in CHANGED.get(name, (0, 1)):
             module, function = fresh(text)
             taken = short(driver.cuFuncSetAttribute(function, attribute(name), value)[0])
             print(f"{kernel} {name} {value}: {taken} {get(function, name)} {after(function)}")

@@ -116,7 +116,7 @@ def told(name, address, base):
 
 
 def ask(name, base):
-    for offset in (0, 5) if name == "variable" else (0, 5, SIZE - 1):
+    for offset in (0,) if name == "variable" else (0, SIZE - 1):
         address = base + offset
         print(f"{name} +{offset}:", *(f"{each} {told(each, address, base)}," for each in ASKED))
         result, first, size = driver.cuMemGetAddressRange(address)
@@ -213,13 +213,14 @@ for name in SAFE:
             continue  # stream values there fikitd does not serve
         if name != "pageable":
             print(f"{call}, {name}:", settled(make(places[name])))
-for flags in (0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 16, 32):
+SPARED = ("pageable", "no memory")
+for flags in (0, 1, 2, 4, 5, 8, 9, 16):
     for where, address, size in (
         ("pages", pages(2), 8192),
         ("part", pages(2) + 100, 50),
         ("nothing", pages(1), 0),
         ("null", 0, 4096),
-        *((name, places[name], 4096) for name in KINDS if name not in ("pageable", "no memory")),
+        *((name, places[name], 4096) for name in KINDS if flags in (0, 4, 8) and name not in SPARED),
     ):
         result = driver.cuMemHostRegister(address, size, flags)
         print(f"register {flags}, {where}:", short(result[0]))

@@ -135,7 +135,7 @@ def free():
 def make_pool():
     properties = driver.CUmemPoolProps()
     properties.allocType, properties.location.type, properties.location.id = PINNED, ON_DEVICE, often(0, 3)
-    properties.maxSize = chance.choice((0, 1 << 25, 100))
+    properties.maxSize = chance.choice((0, 1 << 30))
     if len(pools) < 4 and (pool := call("cuMemPoolCreate", properties)) is not None:
         pools[next(numbers)] = pool
 
@@ -218,7 +218,7 @@ def unpin():
 
 def register():
     address, size = chance.choice(hosts) + often(0, 4096, 100), chance.choice((4096, 8192, 16384, 50))
-    if call("cuMemHostRegister", address, size, chance.choice((0, 1, 2, 3, 4, 8, 16))) is not None:
+    if call("cuMemHostRegister", address, size, chance.choice((0, 1, 2, 3, 16))) is not None:
         registered[address] = size
 
 
