@@ -242,8 +242,7 @@ CUresult cuCtxGetCacheConfig(CUfunc_cache* config) {
 CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-        if (config < CU_FUNC_CACHE_PREFER_NONE || config > CU_FUNC_CACHE_PREFER_EQUAL)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (!is_preference(config)) return CUDA_ERROR_INVALID_VALUE;
         context.cache_config = config;
         return CUDA_SUCCESS;
     });

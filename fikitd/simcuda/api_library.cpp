@@ -1,39 +1,36 @@
-// Libraries and kernels: modules and functions that belong to no context.
+// Libraries and their kernels: code that belongs to no context.
 //
-// The driver lets a CUkernel stand for a CUfunction, and here a library is an image like a module's,
-// so most calls are those of modules and functions. A library's variables are placed when they are
-// first used, on the device that is then current.
+// A library is loaded as a module into each context where something of it is used, and there its kernels have
+// functions. A kernel may be launched and asked about occupancy as if it were its function; elsewhere a
+// function is no kernel and a kernel no function (as on an H200).
 #include <algorithm>
 
 #include "capture.hpp"
 #include "driver.hpp"
 #include "image.hpp"
+#include "image_errors.hpp"
 #include "jit_options.hpp"
 
 using namespace fikit::sim;
 
 namespace {
 
-CUmodule as_module(CUlibrary library) { return reinterpret_cast<CUmodule>(library); }
-CUfunction as_function(CUkernel kernel) { return reinterpret_cast<CUfunction>(kernel); }
-
 template <typename Body>
 CUresult with_library(CUlibrary handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        Image* image = driver.images.find(as_module(handle));
-        return image == nullptr || image->context != nullptr ? CUDA_ERROR_INVALID_HANDLE
-                                                             : body(driver, *image);
+        Library* library = driver.libraries.find(handle);
+        return library == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *library);
     });
 }
 
-// For what a library has on the current device.
+// For what a library has in the current context.
 template <typename Body>
 CUresult with_loaded(CUlibrary handle, Body body) {
-    return with_library(handle, [&](Driver& driver, Image& image) -> CUresult {
+    return with_library(handle, [&](Driver& driver, Library& library) -> CUresult {
         Context* context = nullptr;
         const CUresult result = current_context(driver, context);
-        return result == CUDA_SUCCESS ? body(image) : result;
+        return result == CUDA_SUCCESS ? body(driver, library, *context) : result;
     });
 }
 
@@ -41,15 +38,27 @@ template <typename Body>
 CUresult with_kernel(CUkernel handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        Function* function = driver.functions.find(as_function(handle));
-        return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *function);
+        LibraryKernel* kernel = driver.library_kernels.find(handle);
+        return kernel == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(driver, *kernel);
     });
 }
 
-CUresult load_library(CUlibrary* library, const std::vector<std::byte>& bytes, const JitOptions& options) {
+CUresult load_library(CUlibrary* handle, const std::vector<std::byte>& bytes, const JitOptions& options) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         if (const CUresult fault = driver.sticky(); fault != CUDA_SUCCESS) return fault;
-        return library == nullptr ? CUDA_ERROR_INVALID_VALUE : read_library(driver, bytes, options, library);
+        if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        auto library = std::make_shared<Library>();
+        library->wrong = read_code(driver, bytes, options, *library->code);
+        if (library->wrong != CUDA_SUCCESS && !fikit::is_of_image(library->wrong)) return library->wrong;
+        for (const ptx::Kernel& code : library->code->module.kernels) {
+            auto kernel = std::make_shared<LibraryKernel>();
+            kernel->library = library.get();
+            kernel->code = &code;
+            driver.library_kernels.add(kernel);
+            library->kernels.emplace(code.name, std::move(kernel));
+        }
+        *handle = driver.libraries.add(std::move(library));
+        return CUDA_SUCCESS;
     });
 }
 
@@ -74,88 +83,133 @@ CUresult cuLibraryLoadFromFile(CUlibrary* library, const char* path, CUjit_optio
     if (!read_file(path, bytes)) return CUDA_ERROR_FILE_NOT_FOUND;
     return load_library(library, bytes, JitOptions(count, options, values));
 }
-CUresult cuLibraryUnload(CUlibrary library) {
-    return with_library(library, [](Driver& driver, Image& image) -> CUresult {
+CUresult cuLibraryUnload(CUlibrary handle) {
+    return with_library(handle, [](Driver& driver, Library& library) -> CUresult {
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-        driver.release_image(image);
+        driver.release_library(library);
         return CUDA_SUCCESS;
     });
 }
-CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-    // Here no name is one that nothing has, other than for modules (seen on an H200).
-    const bool unnamed = name != nullptr && *name == '\0';
-    return cuModuleGetFunction(reinterpret_cast<CUfunction*>(kernel), as_module(library),
-                               unnamed ? " " : name);
-}
-CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary library) {
-    return cuModuleGetFunctionCount(count, as_module(library));
-}
-CUresult cuLibraryEnumerateKernels(CUkernel* list, unsigned int count, CUlibrary library) {
-    return cuModuleEnumerateFunctions(reinterpret_cast<CUfunction*>(list), count, as_module(library));
-}
-CUresult cuLibraryGetModule(CUmodule* module, CUlibrary library) {
-    return with_loaded(library, [&](Image& image) -> CUresult {
-        if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *module = image.handle;
-        return image.wrong;
+CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary handle, const char* name) {
+    return with_library(handle, [&](Driver&, Library& library) -> CUresult {
+        if (kernel == nullptr || name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (library.wrong != CUDA_SUCCESS) return library.wrong;
+        const auto found = library.kernels.find(name);
+        if (found == library.kernels.end()) return CUDA_ERROR_NOT_FOUND;
+        *kernel = found->second->handle;
+        return CUDA_SUCCESS;
     });
 }
-CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-    const CUresult result = with_loaded(library, [](Image&) { return CUDA_SUCCESS; });
-    return result == CUDA_SUCCESS ? cuModuleGetGlobal_v2(address, bytes, as_module(library), name) : result;
+CUresult cuLibraryGetKernelCount(unsigned int* count, CUlibrary handle) {
+    return with_library(handle, [&](Driver&, Library& library) -> CUresult {
+        if (count == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *count = static_cast<unsigned>(library.kernels.size());
+        return CUDA_SUCCESS;
+    });
 }
-CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary library, const char* name) {
-    const CUresult result = with_library(library, [&](Driver&, Image& image) -> CUresult {
+CUresult cuLibraryEnumerateKernels(CUkernel* list, unsigned int count, CUlibrary handle) {
+    return with_library(handle, [&](Driver&, Library& library) -> CUresult {
+        if (list == nullptr && count > 0) return CUDA_ERROR_INVALID_VALUE;
+        unsigned index = 0;
+        for (const ptx::Kernel& kernel : library.code->module.kernels) {
+            if (index == count) break;
+            list[index++] = library.kernels.at(kernel.name)->handle;
+        }
+        return CUDA_SUCCESS;
+    });
+}
+CUresult cuLibraryGetModule(CUmodule* module, CUlibrary handle) {
+    return with_loaded(handle, [&](Driver& driver, Library& library, Context& context) -> CUresult {
+        if (module == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (library.wrong != CUDA_SUCCESS) return library.wrong;
+        Image* image = nullptr;
+        const CUresult result = find_loaded(driver, library, context, image);
+        if (result == CUDA_SUCCESS) *module = image->handle;
+        return result;
+    });
+}
+CUresult cuLibraryGetGlobal(CUdeviceptr* address, size_t* bytes, CUlibrary handle, const char* name) {
+    CUmodule module = nullptr;
+    const CUresult result = with_loaded(handle, [&](Driver&, Library&, Context&) -> CUresult {
+        const bool asks = name != nullptr && *name != '\0' && (address != nullptr || bytes != nullptr);
+        return asks ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
+    if (result != CUDA_SUCCESS) return result;
+    const CUresult loaded = cuLibraryGetModule(&module, handle);
+    return loaded == CUDA_SUCCESS ? cuModuleGetGlobal_v2(address, bytes, module, name) : loaded;
+}
+CUresult cuLibraryGetManaged(CUdeviceptr* address, size_t* bytes, CUlibrary handle, const char* name) {
+    const CUresult result = with_library(handle, [&](Driver&, Library& library) -> CUresult {
         if (name == nullptr || *name == '\0' || (address == nullptr && bytes == nullptr))
             return CUDA_ERROR_INVALID_VALUE;
-        if (image.wrong != CUDA_SUCCESS) return image.wrong;
-        const bool there = std::ranges::any_of(image.module.variables, [&](const ptx::Variable& variable) {
+        if (library.wrong != CUDA_SUCCESS) return library.wrong;
+        const auto& variables = library.code->module.variables;
+        const bool there = std::ranges::any_of(variables, [&](const ptx::Variable& variable) {
             return variable.managed && variable.name == name;
         });
         return there ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
     });
-    return result == CUDA_SUCCESS ? cuLibraryGetGlobal(address, bytes, library, name) : result;
+    return result == CUDA_SUCCESS ? cuLibraryGetGlobal(address, bytes, handle, name) : result;
 }
 // An H200 has no unified functions; what it says of any name, seen there.
-CUresult cuLibraryGetUnifiedFunction(void**, CUlibrary library, const char*) {
-    return with_library(library, [](Driver&, Image&) -> CUresult { return CUDA_ERROR_INVALID_VALUE; });
+CUresult cuLibraryGetUnifiedFunction(void**, CUlibrary handle, const char*) {
+    return with_library(handle, [](Driver&, Library&) -> CUresult { return CUDA_ERROR_INVALID_VALUE; });
 }
 
-CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
-    return with_kernel(kernel, [&](Driver& driver, Function& found) -> CUresult {
+CUresult cuKernelGetFunction(CUfunction* function, CUkernel handle) {
+    return with_kernel(handle, [&](Driver& driver, LibraryKernel&) -> CUresult {
         Context* context = nullptr;
         if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (const CUresult result = current_context(driver, context); result != CUDA_SUCCESS) return result;
-        *function = found.handle;
-        return CUDA_SUCCESS;
+        CUresult result = current_context(driver, context);
+        Function* found = nullptr;
+        if (result == CUDA_SUCCESS)
+            result = find_function(driver, reinterpret_cast<CUfunction>(handle), *context, found);
+        if (result == CUDA_SUCCESS) *function = found->handle;
+        return result;
     });
 }
-CUresult cuKernelGetLibrary(CUlibrary* library, CUkernel kernel) {
-    return with_kernel(kernel, [&](Driver&, Function& function) -> CUresult {
+CUresult cuKernelGetLibrary(CUlibrary* library, CUkernel handle) {
+    return with_kernel(handle, [&](Driver&, LibraryKernel& kernel) -> CUresult {
         if (library == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *library = reinterpret_cast<CUlibrary>(function.image->handle);
+        *library = kernel.library->handle;
         return CUDA_SUCCESS;
     });
 }
-CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel kernel, CUdevice device) {
+CUresult cuKernelGetAttribute(int* value, CUfunction_attribute attribute, CUkernel handle, CUdevice device) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    return cuFuncGetAttribute(value, attribute, as_function(kernel));
+    return with_kernel(handle, [&](Driver&, LibraryKernel& kernel) -> CUresult {
+        if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        if (!is_preference(attribute))
+            return compiled_attribute(kernel.library->code->module, *kernel.code, attribute, *value);
+        *value = kernel.preference(device, attribute);
+        return CUDA_SUCCESS;
+    });
 }
-CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel, CUdevice device) {
+CUresult cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel handle, CUdevice device) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    return cuFuncSetAttribute(as_function(kernel), attribute, value);
+    return with_kernel(handle, [&](Driver&, LibraryKernel& kernel) {
+        return set_preference(*kernel.code, kernel.preferences[device], attribute, value);
+    });
 }
-CUresult cuKernelSetCacheConfig(CUkernel kernel, CUfunc_cache config, CUdevice device) {
+CUresult cuKernelSetCacheConfig(CUkernel handle, CUfunc_cache config, CUdevice device) {
     if (!is_device(device)) return CUDA_ERROR_INVALID_DEVICE;
-    return cuFuncSetCacheConfig(as_function(kernel), config);
+    return with_kernel(handle, [&](Driver&, LibraryKernel&) {
+        return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    });
 }
-CUresult cuKernelGetName(const char** name, CUkernel kernel) {
-    return cuFuncGetName(name, as_function(kernel));
+CUresult cuKernelGetName(const char** name, CUkernel handle) {
+    // Here, other than elsewhere, no handle is a bad value (as driver 580).
+    if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    return with_kernel(handle, [&](Driver&, LibraryKernel& kernel) -> CUresult {
+        if (name == nullptr) return CUDA_ERROR_INVALID_VALUE;
+        *name = kernel.code->name.c_str();
+        return CUDA_SUCCESS;
+    });
 }
-CUresult cuKernelGetParamInfo(CUkernel kernel, size_t index, size_t* offset, size_t* bytes) {
-    CUfunction function = nullptr;
-    const CUresult result = cuKernelGetFunction(&function, kernel);
-    return result != CUDA_SUCCESS ? result : cuFuncGetParamInfo(function, index, offset, bytes);
+CUresult cuKernelGetParamInfo(CUkernel handle, size_t index, size_t* offset, size_t* bytes) {
+    return with_kernel(handle, [&](Driver&, LibraryKernel& kernel) {
+        return tell_parameter(*kernel.code, index, offset, bytes);
+    });
 }
 
 }  // extern "C"

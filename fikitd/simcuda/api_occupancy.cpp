@@ -10,9 +10,10 @@ namespace {
 
 template <typename Body>
 CUresult with_occupancy(CUfunction handle, Body body) {
-    return with_context([&](Driver& driver, auto&&...) -> CUresult {
-        const Function* function = driver.functions.find(handle);
-        return function == nullptr ? CUDA_ERROR_INVALID_HANDLE : body(*function);
+    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+        Function* function = nullptr;
+        const CUresult result = find_function(driver, handle, context, function);
+        return result == CUDA_SUCCESS ? body(*function) : result;
     });
 }
 
@@ -118,8 +119,9 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
         // What each block has reserved besides is not taken off (an H200 said 29184 for eight).
         room = std::min(room, model::shared_per_block_optin);
         // No more than a launch may ask for.
+        const int limit = function.preference(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
         *bytes = room > kernel.static_shared
-                     ? std::min(room - kernel.static_shared, function.dynamic_shared_limit)
+                     ? std::min(room - kernel.static_shared, static_cast<unsigned>(limit))
                      : 0;
         return CUDA_SUCCESS;
     });
@@ -128,9 +130,7 @@ CUresult cuOccupancyAvailableDynamicSMemPerBlock(size_t* bytes, CUfunction handl
 CUresult cuOccupancyMaxPotentialClusterSize(int* size, CUfunction handle, const CUlaunchConfig* config) {
     return with_cluster(handle, config, [&](const Function& function, unsigned, unsigned resident) {
         if (size == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const unsigned limit =
-            function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
-        *size = resident == 0 ? 0 : static_cast<int>(limit);
+        *size = resident == 0 ? 0 : static_cast<int>(cluster_limit(function));
         return CUDA_SUCCESS;
     });
 }

@@ -69,7 +69,8 @@ CUresult check_shape(const Function& function, const LaunchShape& shape) {
 }
 
 CUresult check_room(const Function& function, const LaunchShape& shape, unsigned shared) {
-    if (shared > function.dynamic_shared_limit) return CUDA_ERROR_INVALID_VALUE;
+    const int limit = function.preference(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+    if (shared > static_cast<unsigned>(limit)) return CUDA_ERROR_INVALID_VALUE;
     if (resident_blocks(function, shape.threads(), shared) == 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
     return CUDA_SUCCESS;
 }
@@ -84,13 +85,11 @@ void tell_once(const std::string& name) {
                  name.c_str());
 }
 
-CUresult translate_launch(Driver& driver, int device, const LaunchCommand& command,
-                          std::vector<DeviceWork>& work) {
-    Image& image = *command.image;
-    if (const CUresult result = place_image(driver, image, device); result != CUDA_SUCCESS) return result;
+void translate_launch(Driver& driver, const LaunchCommand& command, std::vector<DeviceWork>& work) {
+    const Image& image = *command.image;
     Launch launch;
     const ptx::Kernel& kernel = *command.function->kernel;
-    launch.variables = &image.variables.at(device);
+    launch.variables = &image.variables;
     launch.owner = command.image;
     launch.shape = command.shape;
     launch.cluster = 1;
@@ -98,7 +97,7 @@ CUresult translate_launch(Driver& driver, int device, const LaunchCommand& comma
     launch.parameters = command.parameters;
     launch.block = block_shape(command.shape.threads(), kernel.registers_per_thread,
                                kernel.static_shared + command.shared);
-    if (image.opaque) {
+    if (image.code->opaque) {
         tell_once(kernel.name);
         // The configured time is the whole kernel's, alone on the device.
         const std::uint64_t room =
@@ -110,7 +109,6 @@ CUresult translate_launch(Driver& driver, int device, const LaunchCommand& comma
         launch.kernel = &kernel;
     }
     work.emplace_back(std::move(launch));
-    return CUDA_SUCCESS;
 }
 
 CUresult check_value(Driver& driver, CUdeviceptr address, bool wide) {
@@ -162,22 +160,29 @@ CUresult translate_values(Driver& driver, const ValuesCommand& command, std::vec
 
 }  // namespace
 
+unsigned cluster_limit(const Function& function) {
+    return function.preference(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED) != 0
+               ? model::cluster_limit_nonportable
+               : model::cluster_limit;
+}
+
 CUresult choose_cluster(const Function& function, const LaunchShape& shape,
                         const std::optional<Cluster>& wanted, std::optional<Cluster>& cluster) {
     cluster = wanted;
-    const std::array<int, 3>& own = function.required_cluster;
-    if (own != std::array{0, 0, 0}) {
-        const auto size = [](int length) { return static_cast<unsigned>(length); };
-        const Cluster demanded{size(own[0]), size(own[1]), size(own[2])};
+    const auto side = [&](CUfunction_attribute attribute) {
+        return static_cast<unsigned>(function.preference(attribute));
+    };
+    const Cluster demanded{side(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH),
+                           side(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT),
+                           side(CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH)};
+    if (demanded != Cluster{0, 0, 0}) {
         if (wanted && *wanted != demanded) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
         cluster = demanded;
     }
     if (!cluster) return function.kernel->clustered ? CUDA_ERROR_INVALID_CLUSTER_SIZE : CUDA_SUCCESS;
     std::uint64_t blocks = 1;
     for (const unsigned size : *cluster) blocks *= std::min(size, 1024U);
-    const unsigned limit =
-        function.nonportable_cluster != 0 ? model::cluster_limit_nonportable : model::cluster_limit;
-    if (blocks == 0 || blocks > limit) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+    if (blocks == 0 || blocks > cluster_limit(function)) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     for (unsigned dimension = 0; dimension < 3; ++dimension) {
         if (shape.grid[dimension] % (*cluster)[dimension] != 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
     }
@@ -194,8 +199,9 @@ std::vector<void*> LaunchCommand::pointers() {
 // What an SM can set apart for shared memory: the least that is as much as the function prefers, but enough
 // for a block.
 unsigned shared_room(const Function& function, unsigned block) {
-    if (function.shared_carveout < 0) return model::shared_per_sm;
-    const unsigned wanted = model::shared_per_sm / 100 * static_cast<unsigned>(function.shared_carveout);
+    const int carveout = function.preference(CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT);
+    if (carveout < 0) return model::shared_per_sm;
+    const unsigned wanted = model::shared_per_sm / 100 * static_cast<unsigned>(carveout);
     const auto found = std::ranges::find_if(model::shared_carveouts,
                                             [&](unsigned room) { return room >= wanted && room >= block; });
     return found != std::end(model::shared_carveouts) ? *found : model::shared_per_sm;
@@ -205,7 +211,8 @@ unsigned resident_blocks(const Function& function, unsigned threads, std::size_t
     const ptx::Kernel& kernel = *function.kernel;
     // As an H200 counts, launch bounds and a limit below what every function may have are no matter.
     const unsigned usual = model::shared_per_block - std::min(kernel.static_shared, model::shared_per_block);
-    if (threads > model::threads_per_block || shared > std::max(function.dynamic_shared_limit, usual))
+    const int limit = function.preference(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES);
+    if (threads > model::threads_per_block || shared > std::max(static_cast<unsigned>(limit), usual))
         return 0;
     const BlockShape shape = block_shape(threads, kernel.registers_per_thread,
                                          kernel.static_shared + static_cast<unsigned>(shared));
@@ -213,16 +220,16 @@ unsigned resident_blocks(const Function& function, unsigned threads, std::size_t
     return blocks == 0 ? 0 : std::min(blocks, shared_room(function, shape.shared) / shape.shared);
 }
 
-CUresult make_launch(Driver& driver, const Context& context, CUfunction handle, const LaunchShape& shape,
+CUresult make_launch(Driver& driver, Context& context, CUfunction handle, const LaunchShape& shape,
                      unsigned shared, void** parameters, void** extra, const LaunchOptions& options,
                      const SmSet* partition, LaunchCommand& command) {
-    Function* function = driver.functions.find(handle);
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    Function* function = nullptr;
+    CUresult result = find_function(driver, handle, context, function);
+    if (result != CUDA_SUCCESS) return result;
     const Context* home = context.owner != nullptr ? context.owner : &context;
-    if (function->image->context != nullptr && function->image->context != home)
-        return CUDA_ERROR_INVALID_HANDLE;
+    if (function->image->context != home) return CUDA_ERROR_INVALID_HANDLE;
     std::optional<Cluster> cluster;
-    CUresult result = check_shape(*function, shape);
+    result = check_shape(*function, shape);
     if (result == CUDA_SUCCESS) result = choose_cluster(*function, shape, options.cluster, cluster);
     if (result == CUDA_SUCCESS) result = check_room(*function, shape, shared);
     if (result != CUDA_SUCCESS) return result;
@@ -310,10 +317,13 @@ CUresult check(Driver& driver, const ValuesCommand& command) {
     return CUDA_SUCCESS;
 }
 
-CUresult translate(Driver& driver, int device, const Command& command, std::vector<DeviceWork>& work) {
+CUresult translate(Driver& driver, const Command& command, std::vector<DeviceWork>& work) {
     return std::visit(
         Overloaded{
-            [&](const LaunchCommand& launch) { return translate_launch(driver, device, launch, work); },
+            [&](const LaunchCommand& launch) {
+                translate_launch(driver, launch, work);
+                return CUDA_SUCCESS;
+            },
             [&](const CopyCommand& copy) {
                 CopyPlan plan;
                 const CUresult result = plan_copy(driver, copy.shape, plan);
@@ -346,7 +356,7 @@ CUresult issue(Driver& driver, Stream& stream, Command command, OperationPtr* la
     std::optional<int> priority;
     if (const auto* launch = std::get_if<LaunchCommand>(&command)) priority = launch->options.priority;
     std::vector<DeviceWork> work;
-    const CUresult result = translate(driver, stream.context->device, command, work);
+    const CUresult result = translate(driver, command, work);
     if (result != CUDA_SUCCESS) return result;
     for (DeviceWork& part : work) {
         auto operation = std::make_shared<Operation>();

@@ -97,12 +97,14 @@ using DeviceWork = decltype(Operation::work);
 // How many of its blocks an SM holds; 0 where it may not run so.
 unsigned resident_blocks(const Function& function, unsigned threads, std::size_t shared);
 unsigned shared_room(const Function& function, unsigned block);
+// How many blocks a cluster of it may have.
+unsigned cluster_limit(const Function& function);
 // The cluster that a launch wants or the function demands; none: neither says anything of clusters.
 CUresult choose_cluster(const Function& function, const LaunchShape& shape,
                         const std::optional<Cluster>& wanted, std::optional<Cluster>& cluster);
 
 // Makes a launch of an untrusted description: the shape, the limits and the parameters are checked.
-CUresult make_launch(Driver& driver, const Context& context, CUfunction function, const LaunchShape& shape,
+CUresult make_launch(Driver& driver, Context& context, CUfunction function, const LaunchShape& shape,
                      unsigned shared, void** parameters, void** extra, const LaunchOptions& options,
                      const SmSet* partition, LaunchCommand& command);
 CUresult read_launch_attribute(const CUlaunchAttribute& attribute, LaunchOptions& options);
@@ -115,7 +117,7 @@ CUresult check(Driver& driver, const ValuesCommand& command);
 
 // Adds what the device has to do for a command. Children, allocations, frees, records and waits have
 // nothing for the device itself.
-CUresult translate(Driver& driver, int device, const Command& command, std::vector<DeviceWork>& work);
+CUresult translate(Driver& driver, const Command& command, std::vector<DeviceWork>& work);
 
 // A copy between arrays and stretches of memory is one of two dimensions for each slice, or one for
 // all where the slices follow one another.

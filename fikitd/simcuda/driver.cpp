@@ -156,35 +156,42 @@ Context* Driver::make_context(int device) {
     return made;
 }
 
-void Driver::release_variables(Image& image, int device) {
-    const auto placed = image.variables.extract(device);
-    if (placed.empty()) return;
-    for (std::size_t index = 0; index < placed.mapped().size(); ++index) {
-        if (image.managed.contains(index)) continue;
-        const std::uint64_t address = placed.mapped()[index];
-        const std::size_t bytes = std::max<std::size_t>(image.module.variables[index].bytes, 1);
-        devices[static_cast<std::size_t>(device)]->heap.release(address, bytes);
+void Driver::release_managed(Code& code) {
+    for (const auto& [index, address] : code.managed) {
+        release_host_pages(space, address, std::max<std::size_t>(code.module.variables[index].bytes, 1));
         blocks.erase(address);
     }
+    code.managed.clear();
 }
 
 void Driver::release_variables(Image& image) {
-    while (!image.variables.empty()) release_variables(image, image.variables.begin()->first);
-    for (const auto& [index, address] : image.managed) {
-        release_host_pages(space, address, std::max<std::size_t>(image.module.variables[index].bytes, 1));
-        blocks.erase(address);
+    Code& code = *image.code;
+    for (std::size_t index = 0; index < image.variables.size(); ++index) {
+        if (code.managed.contains(index)) continue;
+        const std::size_t bytes = std::max<std::size_t>(code.module.variables[index].bytes, 1);
+        device_of(*image.context).heap.release(image.variables[index], bytes);
+        blocks.erase(image.variables[index]);
     }
-    image.managed.clear();
+    image.variables.clear();
+    if (image.code.use_count() == 1) release_managed(code);
 }
 
 void Driver::release_image(Image& image) {
     const std::shared_ptr<Image> kept = image.shared_from_this();
     for (auto& entry : image.functions) functions.remove(entry.second.get());
     images.remove(&image);
+    if (image.library != nullptr) image.library->images.erase(image.context);
     if (kept.use_count() > 1)
         retired_images.push_back(kept);
     else
         release_variables(image);
+}
+
+void Driver::release_library(Library& library) {
+    while (!library.images.empty()) release_image(*library.images.begin()->second);
+    for (const auto& [name, kernel] : library.kernels) library_kernels.remove(kernel.get());
+    if (library.code.use_count() == 1) release_managed(*library.code);
+    libraries.remove(&library);
 }
 
 void Driver::destroy_context(Context& context) {
@@ -196,9 +203,6 @@ void Driver::destroy_context(Context& context) {
     std::vector<Image*> own;
     images.each([&](Image& image) {
         if (image.context == &context) own.push_back(&image);
-        // A library's are placed for a device, not for a context: as new in its next primary one, but for
-        // managed ones, which keep what they hold (an H200 does it so).
-        if (image.context == nullptr && context.primary) release_variables(image, context.device);
     });
     for (Image* image : own) release_image(*image);
     release_arrays(*this, context);

@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "clock.hpp"
+#include "cubin.hpp"
 #include "cuda_interface.hpp"
 #include "graph_memory_use.hpp"
 #include "memory.hpp"
@@ -117,6 +118,8 @@ class Driver {
     Registry<Event, CUevent> events;
     Registry<Image, CUmodule> images;
     Registry<Function, CUfunction> functions;
+    Registry<Library, CUlibrary> libraries;
+    Registry<LibraryKernel, CUkernel> library_kernels;
     Registry<GreenContext, CUgreenCtx> greens;
     Registry<PhysicalAllocation, CUmemGenericAllocationHandle> allocations;
     Registry<Graph, CUgraph> graphs;
@@ -143,9 +146,10 @@ class Driver {
     }
     Context* make_context(int device);
     void destroy_context(Context& context);
-    void release_variables(Image& image, int device);
     void release_variables(Image& image);
+    void release_managed(Code& code);
     void release_image(Image& image);
+    void release_library(Library& library);
 
     // Brings a device up to now.
     void advance(SimulatedDevice& device);
@@ -225,14 +229,30 @@ struct PerThreadDefault {
     static int& depth();
 };
 
-// Makes the handles of a loaded image; context null: of a library.
-Image& add_image(Driver& driver, LoadedImage loaded, Context* context);
-// Reads an image and adds it as a library.
-CUresult read_library(Driver& driver, const std::vector<std::byte>& bytes, const JitOptions& options,
-                      CUlibrary* library);
-// Places the variables of an image on a device, unless they have a place.
-CUresult place_image(Driver& driver, Image& image, int device);
+// Reads an image; what is wrong with it goes to the options' log.
+CUresult read_code(Driver& driver, Bytes bytes, const JitOptions& options, Code& code);
 bool read_file(const char* path, std::vector<std::byte>& bytes);
+// Loads code into a context: its functions get handles and its variables places.
+CUresult load_code(Driver& driver, std::shared_ptr<Code> code, Context& context, Library* library,
+                   Image*& image);
+// A library's code in a context, where it is loaded when it is first asked for.
+CUresult find_loaded(Driver& driver, Library& library, Context& context, Image*& image);
+// What can be launched: a function, or a kernel, which stands for its function in the context.
+CUresult find_function(Driver& driver, CUfunction handle, Context& context, Function*& function);
+
+inline bool is_preference(CUfunc_cache config) {
+    return config >= CU_FUNC_CACHE_PREFER_NONE && config <= CU_FUNC_CACHE_PREFER_EQUAL;
+}
+// Attributes that can be set, and what they are before.
+bool is_preference(CUfunction_attribute attribute);
+int compiled_preference(const ptx::Kernel& kernel, CUfunction_attribute attribute);
+// Sets one, of a function or of a kernel on a device.
+CUresult set_preference(const ptx::Kernel& kernel, Preferences& preferences, CUfunction_attribute attribute,
+                        int value);
+// What an attribute tells of a kernel, other than a preference.
+CUresult compiled_attribute(const ptx::Module& module, const ptx::Kernel& kernel,
+                            CUfunction_attribute attribute, int& value);
+CUresult tell_parameter(const ptx::Kernel& kernel, std::size_t index, std::size_t* offset, std::size_t* bytes);
 CUresult current_context(Driver& driver, Context*& context);
 // The context whose memory, modules and streams count: a green context's primary one.
 CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Stream*& stream);

@@ -35,7 +35,7 @@ CUresult prepare(Driver& driver, const GraphExec& exec, const Graph& graph, Tran
         } else if (inner.empty() && node->enabled) {
             std::vector<DeviceWork>& work = translated[node.get()];
             work.clear();
-            result = translate(driver, exec.context->device, node->command, work);
+            result = translate(driver, node->command, work);
         }
         if (result != CUDA_SUCCESS) return result;
     }

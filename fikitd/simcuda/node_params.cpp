@@ -24,21 +24,39 @@ CUresult take_child(Driver& driver, CUgraph handle, Command& command) {
     return CUDA_SUCCESS;
 }
 
-}  // namespace
-
-CUresult read_params(Driver& driver, const Context& context, const CUDA_KERNEL_NODE_PARAMS& params,
-                     Command& command) {
-    const CUfunction function =
-        params.func != nullptr ? params.func : reinterpret_cast<CUfunction>(params.kern);
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const Context* home = &context;
+// What a node runs, and where: a function in its own context unless another is given, a kernel in that which
+// is given or current.
+CUresult find_function(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Context*& home,
+                       Function*& function) {
     if (params.ctx != nullptr) {
         home = driver.contexts.find(params.ctx);
         if (home == nullptr || !home->alive) return CUDA_ERROR_INVALID_CONTEXT;
     }
+    if (params.func != nullptr) {
+        function = driver.functions.find(params.func);
+        if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+        if (params.ctx == nullptr) home = function->image->context;
+        return CUDA_SUCCESS;
+    }
+    // A function is taken for a kernel, too, but of this context alone (seen on an H200).
+    const auto handle = reinterpret_cast<CUfunction>(params.kern);
+    if (const CUresult result = find_function(driver, handle, *home, function); result != CUDA_SUCCESS)
+        return result;
+    const Context* const owner = home->owner != nullptr ? home->owner : home;
+    return function->image->context == owner ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+}
+
+}  // namespace
+
+CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PARAMS& params,
+                     Command& command) {
+    Context* home = &context;
+    Function* function = nullptr;
+    CUresult result = find_function(driver, params, home, function);
+    if (result != CUDA_SUCCESS) return result;
     LaunchCommand launch;
-    const CUresult result =
-        make_launch(driver, *home, function,
+    result =
+        make_launch(driver, *home, function->handle,
                     {{params.gridDimX, params.gridDimY, params.gridDimZ},
                      {params.blockDimX, params.blockDimY, params.blockDimZ}},
                     params.sharedMemBytes, params.kernelParams, params.extra, {}, nullptr, launch);
@@ -158,7 +176,7 @@ CUresult read_conditional(Driver& driver, const Graph& graph, CUDA_CONDITIONAL_N
     return CUDA_SUCCESS;
 }
 
-CUresult read_params(Driver& driver, const Context& context, CUgraphNodeParams& params, Command& command) {
+CUresult read_params(Driver& driver, Context& context, CUgraphNodeParams& params, Command& command) {
     switch (params.type) {
         case CU_GRAPH_NODE_TYPE_KERNEL:
             return read_params(driver, context, kernel_params(params.kernel), command);
@@ -216,6 +234,8 @@ void write_params(LaunchCommand& command, std::vector<void*>& pointers, CUDA_KER
     pointers = command.pointers();
     params = {};
     params.func = command.function->handle;
+    params.kern = command.function->origin ? command.function->origin->handle : nullptr;
+    params.ctx = command.image->context->handle;
     params.gridDimX = command.shape.grid[0];
     params.gridDimY = command.shape.grid[1];
     params.gridDimZ = command.shape.grid[2];

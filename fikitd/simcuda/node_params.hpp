@@ -6,7 +6,7 @@
 namespace fikit::sim {
 
 // Each checks an untrusted description. `context` is where kernels and copies run.
-CUresult read_params(Driver& driver, const Context& context, const CUDA_KERNEL_NODE_PARAMS& params,
+CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PARAMS& params,
                      Command& command);
 CUresult read_params(Driver& driver, const CUDA_MEMCPY3D& params, Command& command);
 CUresult read_params(Driver& driver, const CUDA_MEMSET_NODE_PARAMS& params, Command& command);
@@ -20,7 +20,7 @@ CUresult read_child(Driver& driver, CUgraph child, Command& command);
 CUresult read_conditional(Driver& driver, const Graph& graph, CUDA_CONDITIONAL_NODE_PARAMS& params,
                           Command& command);
 // Any of the others, by its type; what a conditional node does is never replaced.
-CUresult read_params(Driver& driver, const Context& context, CUgraphNodeParams& params, Command& command);
+CUresult read_params(Driver& driver, Context& context, CUgraphNodeParams& params, Command& command);
 
 // The same of a structure of any version.
 template <typename Params>

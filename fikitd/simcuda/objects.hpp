@@ -71,31 +71,55 @@ struct Event {
 };
 
 struct Image;
+struct Library;
+
+// Attributes that were set.
+using Preferences = std::map<CUfunction_attribute, int>;
+
+// A library's kernel: in each context it has a function.
+struct LibraryKernel {
+    CUkernel handle{};
+    Library* library = nullptr;
+    const ptx::Kernel* code = nullptr;
+    std::map<int, Preferences> preferences;  // by device
+    int preference(int device, CUfunction_attribute attribute) const;
+};
+
 struct Function {
     CUfunction handle{};
     Image* image = nullptr;
     const ptx::Kernel* kernel = nullptr;
-    unsigned dynamic_shared_limit = 0;
-    int shared_carveout = -1;
-    int cache_config = 0;
-    std::array<int, 3> required_cluster{0, 0, 0};
-    int nonportable_cluster = 0;
-    int cluster_policy = 0;
+    std::shared_ptr<const LibraryKernel> origin;  // null: a module's
+    Preferences preferences;
     std::unique_ptr<StatefulLaunch> next_launch;  // null: nothing was said
+    // Its own, its kernel's where it has none, or what was compiled.
+    int preference(CUfunction_attribute attribute) const;
 };
 
-// A loaded module or library: the two differ in how they are named, not in what they hold.
+// What was read of an image.
+struct Code {
+    ptx::Module module;
+    bool opaque = false;                           // machine code: its kernels take time and touch nothing
+    std::map<std::size_t, std::uint64_t> managed;  // of variables: every context's, while somebody has the code
+};
+
+// Code in a context: a module, of the program or of a library.
 struct Image : std::enable_shared_from_this<Image> {
     CUmodule handle{};
-    ptx::Module module;
-    bool opaque = false;            // machine code: its kernels take their time and touch nothing
-    Context* context = nullptr;     // null: a library
-    CUresult wrong = CUDA_SUCCESS;  // with a library's code: what its use is answered with
-    // By device, and where each lives there. A library gets them when it is first used on a device, anew
-    // after a reset of it.
-    std::map<int, std::vector<std::uint64_t>> variables;
-    std::map<std::size_t, std::uint64_t> managed;  // of variables: every device's, as long as the image lives
+    std::shared_ptr<Code> code;
+    Context* context = nullptr;
+    Library* library = nullptr;  // null: the program's own
+    std::vector<std::uint64_t> variables;  // where each lives
     std::map<std::string, std::unique_ptr<Function>> functions;
+};
+
+// Code that belongs to no context, and is loaded into each where it is used.
+struct Library {
+    CUlibrary handle{};
+    std::shared_ptr<Code> code = std::make_shared<Code>();
+    CUresult wrong = CUDA_SUCCESS;  // with the code: what its use is answered with
+    std::map<std::string, std::shared_ptr<LibraryKernel>> kernels;
+    std::map<const Context*, Image*> images;
 };
 
 struct GreenContext {
