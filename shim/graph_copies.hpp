@@ -1,4 +1,4 @@
-// What copies in instantiated graphs may become.
+// What copies and fills in instantiated graphs may become.
 #pragma once
 
 #include <cuda.h>
@@ -14,6 +14,10 @@ inline bool may_become(const CUDA_MEMCPY3D& was, const CUDA_MEMCPY3D& given) {
     if (std::memcmp(&was, &given, sizeof was) == 0) return true;
     return is_line(was) && is_line(given) && was.srcMemoryType == given.srcMemoryType &&
            was.dstMemoryType == given.dstMemoryType;
+}
+
+inline bool may_become(const CUDA_MEMSET_NODE_PARAMS& was, const CUDA_MEMSET_NODE_PARAMS& given) {
+    return (was.height <= 1 && given.height <= 1) || std::memcmp(&was, &given, sizeof was) == 0;
 }
 
 }  // namespace fikit

@@ -69,11 +69,12 @@ CUresult all_edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEd
     });
 }
 
+// One after the other: those before one that cannot be are there, or gone (as on an H200).
 CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
                       const CUgraphEdgeData* data, std::size_t count, bool add) {
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
         if (count > 0 && (from == nullptr || to == nullptr)) return CUDA_ERROR_INVALID_VALUE;
-        std::vector<FullEdge> edges;
+        if (!add && count > 0 && has_memory(graph)) return CUDA_ERROR_NOT_SUPPORTED;
         for (std::size_t index = 0; index < count; ++index) {
             GraphNode* first = driver.nodes.find(from[index]);
             GraphNode* second = driver.nodes.find(to[index]);
@@ -86,14 +87,10 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
                 std::any_of(first->dependents.begin(), first->dependents.end(),
                             [&](const GraphNode::Edge& other) { return other.node == second; });
             if (exists == add) return CUDA_ERROR_INVALID_VALUE;
-            edges.push_back({first, second, edge});
-        }
-        if (!add && !edges.empty() && has_memory(graph)) return CUDA_ERROR_NOT_SUPPORTED;
-        for (const FullEdge& edge : edges) {
             if (add)
-                connect(*edge.from, *edge.to, edge.data);
+                connect(*first, *second, edge);
             else
-                disconnect(*edge.from, *edge.to);
+                disconnect(*first, *second);
         }
         return CUDA_SUCCESS;
     });
@@ -125,7 +122,9 @@ CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
         if (clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (has_memory(graph)) return CUDA_ERROR_NOT_SUPPORTED;
-        *clone = clone_graph(driver, graph, true)->handle;
+        const std::shared_ptr<Graph> made = clone_graph(driver, graph, true);
+        made->original = graph.id;
+        *clone = made->handle;
         return CUDA_SUCCESS;
     });
 }
@@ -134,7 +133,10 @@ CUresult cuGraphNodeFindInClone(CUgraphNode* found, CUgraphNode handle, CUgraph 
     return with_node(handle, [&](Driver& driver, GraphNode& node) -> CUresult {
         const Graph* graph = driver.graphs.find(clone);
         if (found == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        const GraphNode* copy = find_copy(*graph, node.identity);
+        const Graph* outermost = node.graph;
+        while (outermost->parent != nullptr) outermost = outermost->parent;
+        const GraphNode* copy =
+            graph->original == outermost->id ? find_copy(*graph, node.identity) : nullptr;
         if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *found = copy->handle;
         return CUDA_SUCCESS;

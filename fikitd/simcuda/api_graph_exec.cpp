@@ -110,7 +110,8 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec* exec, CUgraph graph,
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
     return with_exec(handle, [&](Driver&, GraphExec& exec) -> CUresult {
         if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *flags = exec.flags;
+        // Not told of (seen on an H200).
+        *flags = exec.flags & ~cuuint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY};
         return CUDA_SUCCESS;
     });
 }

@@ -17,27 +17,77 @@ CUresult get(CUgraphNode handle, Give give) {
     });
 }
 
+enum class Instantiated : std::uint8_t { no, yes };
+
 // Replaces a node's command by another of its kind.
-template <typename Kind, typename Read>
-CUresult replace(Driver& driver, GraphNode& node, Read read) {
-    if (!std::holds_alternative<Kind>(node.command)) return CUDA_ERROR_INVALID_VALUE;
+template <typename Read>
+CUresult replace(Driver& driver, GraphNode& node, Instantiated instantiated, Read read) {
     Command command = node.command;
-    const CUresult result = read(driver, command);
-    if (result == CUDA_SUCCESS) node.command = std::move(command);
-    return result;
+    if (const CUresult result = read(driver, command); result != CUDA_SUCCESS) return result;
+    if (instantiated == Instantiated::yes && !may_become(node.command, command))
+        return CUDA_ERROR_INVALID_VALUE;
+    node.command = std::move(command);
+    return CUDA_SUCCESS;
+}
+
+template <typename Kind, typename Read>
+CUresult replace(Driver& driver, GraphNode& node, Instantiated instantiated, Read read) {
+    return std::holds_alternative<Kind>(node.command) ? replace(driver, node, instantiated, read)
+                                                      : CUDA_ERROR_INVALID_VALUE;
 }
 
 template <typename Kind, typename Read>
 CUresult set(CUgraphNode handle, Read read) {
-    return with_node(handle,
-                     [&](Driver& driver, GraphNode& node) { return replace<Kind>(driver, node, read); });
+    return with_node(handle, [&](Driver& driver, GraphNode& node) {
+        return replace<Kind>(driver, node, Instantiated::no, read);
+    });
 }
 
 template <typename Kind, typename Read>
 CUresult set(CUgraphExec exec, CUgraphNode handle, Read read) {
     return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) {
-        return replace<Kind>(driver, node, read);
+        return replace<Kind>(driver, node, Instantiated::yes, read);
     });
+}
+
+// Attributes of a launch that a kernel's node has; others are of streams and captures.
+bool is_node_attribute(CUlaunchAttributeID id) {
+    switch (id) {
+        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
+        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
+        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            return true;
+        default:
+            return false;
+    }
+}
+
+CUresult check_node_attribute(const LaunchCommand& launch, const CUlaunchAttribute& attribute) {
+    const CUlaunchAttributeValue& value = attribute.value;
+    const auto require = [](bool met) { return met ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; };
+    switch (attribute.id) {
+        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
+            std::optional<Cluster> cluster;
+            const Cluster wanted{value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
+            return choose_cluster(*launch.function, launch.shape, wanted, cluster);
+        }
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
+            return require(value.memSyncDomainMap.default_ < model::sync_domains &&
+                           value.memSyncDomainMap.remote < model::sync_domains);
+        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
+            return require(value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
+                           value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
+        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
+            return require(value.sharedMemCarveout <= 100);
+        default:
+            return require(is_node_attribute(attribute.id));
+    }
 }
 
 template <typename Params>
@@ -87,24 +137,18 @@ CUresult get_event(CUgraphNode node, CUevent* event) {
 // again.
 std::vector<void*>& listed_pointers() { return of_thread<std::vector<void*>>(); }
 
-bool may_become(const Command& command, const CUDA_MEMCPY3D* params) {
-    const auto* copy = std::get_if<CopyCommand>(&command);
-    return copy == nullptr || params == nullptr || fikit::may_become(copy->shape, *params);
-}
-
-CUresult replace_any(Driver& driver, GraphNode& node, CUgraphNodeParams* params) {
+CUresult replace_any(Driver& driver, GraphNode& node, Instantiated instantiated, CUgraphNodeParams* params) {
     Context* context = nullptr;
     if (params == nullptr || params->type != node.type()) return CUDA_ERROR_INVALID_VALUE;
     if (params->type == CU_GRAPH_NODE_TYPE_MEM_ALLOC || params->type == CU_GRAPH_NODE_TYPE_MEM_FREE ||
         params->type == CU_GRAPH_NODE_TYPE_GRAPH || params->type == CU_GRAPH_NODE_TYPE_CONDITIONAL) {
         return CUDA_ERROR_INVALID_VALUE;
     }
-    CUresult result = current_context(driver, context);
+    const CUresult result = current_context(driver, context);
     if (result != CUDA_SUCCESS) return result;
-    Command command = node.command;
-    result = read_params(driver, *context, *params, command);
-    if (result == CUDA_SUCCESS) node.command = std::move(command);
-    return result;
+    return replace(driver, node, instantiated, [&](Driver&, Command& command) {
+        return read_params(driver, *context, *params, command);
+    });
 }
 
 }  // namespace
@@ -112,14 +156,13 @@ CUresult replace_any(Driver& driver, GraphNode& node, CUgraphNodeParams* params)
 extern "C" {
 
 CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* params) {
-    return with_node(handle,
-                     [&](Driver& driver, GraphNode& node) { return replace_any(driver, node, params); });
+    return with_node(handle, [&](Driver& driver, GraphNode& node) {
+        return replace_any(driver, node, Instantiated::no, params);
+    });
 }
 CUresult cuGraphExecNodeSetParams(CUgraphExec exec, CUgraphNode handle, CUgraphNodeParams* params) {
-    return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) -> CUresult {
-        const bool copies = params != nullptr && params->type == CU_GRAPH_NODE_TYPE_MEMCPY;
-        if (copies && !may_become(node.command, &params->memcpy.copyParams)) return CUDA_ERROR_INVALID_VALUE;
-        return replace_any(driver, node, params);
+    return with_exec_node(exec, handle, [&](Driver& driver, GraphExec&, GraphNode& node) {
+        return replace_any(driver, node, Instantiated::yes, params);
     });
 }
 
@@ -161,24 +204,24 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
         CUlaunchAttribute attribute{};
         attribute.id = id;
         attribute.value = *value;
-        const CUresult result = read_launch_attribute(attribute, command.options);
-        if (result == CUDA_SUCCESS) command.attributes[id] = *value;
-        return result;
+        CUresult result = check_node_attribute(command, attribute);
+        if (result == CUDA_SUCCESS) result = read_launch_attribute(attribute, command.options);
+        if (result != CUDA_SUCCESS) return result;
+        command.attributes[id] = *value;
+        if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) command.attributes[id].priority = *command.options.priority;
+        return CUDA_SUCCESS;
     });
 }
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
                                        CUkernelNodeAttrValue* value) {
     return get<LaunchCommand>(node, [&](LaunchCommand& command) -> CUresult {
-        CUlaunchAttribute attribute{};
-        attribute.id = id;
-        LaunchOptions ignored;
-        if (value == nullptr || read_launch_attribute(attribute, ignored) != CUDA_SUCCESS)
-            return CUDA_ERROR_INVALID_VALUE;
+        if (value == nullptr || !is_node_attribute(id)) return CUDA_ERROR_INVALID_VALUE;
         const auto given = command.attributes.find(id);
         *value = given != command.attributes.end() ? given->second : CUkernelNodeAttrValue{};
         if (given != command.attributes.end()) return CUDA_SUCCESS;
         if (id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) value->cooperative = command.options.cooperative ? 1 : 0;
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = command.options.priority.value_or(0);
+        if (id == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP) value->memSyncDomainMap = {0, 1};
         // cuda.core takes any dimension for a cluster.
         if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION &&
             command.options.cluster.value_or(Cluster{1, 1, 1}) != Cluster{1, 1, 1}) {
@@ -213,10 +256,7 @@ CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* param
 }
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec exec, CUgraphNode node, const CUDA_MEMCPY3D* params,
                                         CUcontext) {
-    return with_exec_node(exec, node, [&](Driver& driver, GraphExec&, GraphNode& copy) {
-        return may_become(copy.command, params) ? replace<CopyCommand>(driver, copy, reader(params))
-                                                : CUDA_ERROR_INVALID_VALUE;
-    });
+    return set<CopyCommand>(exec, node, reader(params));
 }
 
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode node, CUDA_MEMSET_NODE_PARAMS* params) {

@@ -208,7 +208,8 @@ CUresult cuGreenCtxDestroy(CUgreenCtx handle) {
             driver.greens.remove(&green);
             return CUDA_SUCCESS;
         });
-    return result == CUDA_SUCCESS ? cuDevicePrimaryCtxRelease_v2(device) : result;
+    if (result == CUDA_SUCCESS) cuDevicePrimaryCtxRelease_v2(device);  // which others may have released
+    return result;
 }
 
 CUresult cuCtxFromGreenCtx(CUcontext* context, CUgreenCtx handle) {

@@ -3,6 +3,17 @@
 
 using namespace fikit::sim;
 
+namespace {
+
+// A green context keeps its primary one, even when nobody retains that.
+bool is_divided(Driver& driver, int device) {
+    bool any = false;
+    driver.greens.each([&](const GreenContext& green) { any = any || green.device == device; });
+    return any;
+}
+
+}  // namespace
+
 extern "C" {
 
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
@@ -30,6 +41,7 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
                                return CUDA_ERROR_INVALID_CONTEXT;
                            if (--simulated.primary->retained > 0 || !simulated.primary->alive)
                                return CUDA_SUCCESS;
+                           if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
                            driver.synchronize(lock, *simulated.primary);
                            driver.destroy_context(*simulated.primary);
                            return CUDA_SUCCESS;
@@ -42,6 +54,7 @@ CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return with_device(device,
                        [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
                            if (simulated.primary == nullptr || !simulated.primary->alive) return CUDA_SUCCESS;
+                           if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
                            driver.synchronize(lock, *simulated.primary);
                            driver.destroy_context(*simulated.primary);
                            return CUDA_SUCCESS;

@@ -40,6 +40,7 @@ struct UserObject {
 struct Graph {
     CUgraph handle{};  // null: a child's or an executable's, which have none of their own until asked for
     std::uint64_t id = 0;
+    std::uint64_t original = 0;  // the id of the graph that it is a clone of; 0: of none
     unsigned next_node = 0;
     Graph* parent = nullptr;  // of the node whose child it is
     std::vector<std::shared_ptr<GraphNode>> nodes;
@@ -78,6 +79,8 @@ std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool regi
 void retire_graph(Driver& driver, Graph& graph, const GraphExec* launched = nullptr);
 // The node that is a copy of `original`, also in children; null where there is none.
 GraphNode* find_copy(const Graph& graph, std::uint64_t original);
+// Whether a node of an instantiated graph can have that command, of the same kind, instead.
+bool may_become(const Command& was, const Command& given);
 
 // The nodes, each after those it depends on; nothing where they depend on each other in a circle.
 std::optional<std::vector<GraphNode*>> sorted(const Graph& graph);

@@ -197,6 +197,18 @@ bool same_edges(const Graph& left, const Graph& right) {
     return edges(left) == edges(right);
 }
 
+}  // namespace
+
+bool may_become(const Command& was, const Command& given) {
+    if (const auto* copy = std::get_if<CopyCommand>(&was))
+        return fikit::may_become(copy->shape, std::get<CopyCommand>(given).shape);
+    if (const auto* fill = std::get_if<FillCommand>(&was))
+        return fikit::may_become(fill->shape, std::get<FillCommand>(given).shape);
+    return true;
+}
+
+namespace {
+
 CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** culprit,
                                 GraphNode** culprit_from) {
     if (target.nodes.size() != source.nodes.size() || !same_edges(target, source))
@@ -210,9 +222,8 @@ CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** 
         if (const auto* launch = std::get_if<LaunchCommand>(&from.command)) {
             if (launch->image->context != std::get<LaunchCommand>(to.command).image->context)
                 return CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
-        } else if (const auto* copy = std::get_if<CopyCommand>(&from.command)) {
-            if (!may_become(std::get<CopyCommand>(to.command).shape, copy->shape))
-                return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
+        } else if (!may_become(to.command, from.command)) {
+            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         } else if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
             const auto& known = std::get<ConditionalCommand>(to.command);
             if (conditional->condition.handle != known.condition.handle || conditional->kind != known.kind ||

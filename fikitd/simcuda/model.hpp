@@ -30,6 +30,7 @@ inline constexpr unsigned sm_quarters = 4;  // each with its part of the registe
 inline constexpr unsigned registers_per_thread = 255;
 inline constexpr unsigned register_allocation_unit = 256;  // per warp
 inline constexpr unsigned shared_per_sm = 233472;
+inline constexpr unsigned sync_domains = 4;
 inline constexpr unsigned shared_carveouts[] = {0,          8U << 10,     16U << 10,  32U << 10,
                                                 64U << 10,  100U << 10,   132U << 10, 164U << 10,
                                                 196U << 10, shared_per_sm};
