@@ -79,8 +79,10 @@ void retire_graph(Driver& driver, Graph& graph, const GraphExec* launched = null
 // The node that is a copy of `original`, also in children; null where there is none.
 GraphNode* find_copy(const Graph& graph, std::uint64_t original);
 
-// The nodes, each after those it depends on; nothing where they depend on each other in a circle.
-std::optional<std::vector<GraphNode*>> sorted(const Graph& graph);
+// The nodes in the order in which an H200 issues them: as they were added, but behind each at once what that
+// was the last to keep waiting, of which kernels come first. Nothing where they depend on each other in a
+// circle.
+std::optional<std::vector<GraphNode*>> issue_order(const Graph& graph);
 
 void release_user_object(Driver& driver, UserObject& object, unsigned count,
                          const GraphExec* launched = nullptr);
