@@ -75,6 +75,39 @@ bool mapped_by_host(const void* start, std::size_t bytes) {
     return mincore(reinterpret_cast<void*>(first), length, present.data()) == 0;
 }
 
+// Whether registered memory that shares a page with these bytes is read-only and they are not, or the
+// reverse.
+bool mixes_access(const Driver& driver, std::uint64_t address, std::size_t bytes, bool read_only) {
+    const auto last_page = [](std::uint64_t first, std::size_t size) {
+        return (first + size - 1) / host_page;
+    };
+    const auto differs = [&](const Block& other) {
+        return other.kind == Block::Kind::host_registered && other.read_only() != read_only;
+    };
+    const auto next = driver.blocks.upper_bound(address);
+    if (next != driver.blocks.end() && differs(next->second) &&
+        next->first / host_page <= last_page(address, bytes))
+        return true;
+    if (next == driver.blocks.begin()) return false;
+    const Block& before = std::prev(next)->second;
+    return differs(before) && last_page(before.address, before.bytes) >= address / host_page;
+}
+
+// What an H200 has against registering these bytes beside others.
+CUresult check_neighbours(const Driver& driver, std::uint64_t address, std::size_t bytes, unsigned flags) {
+    // No memory of a process is a device's registers; that they overlap only at their end goes unnoticed.
+    if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
+        const auto next = driver.blocks.lower_bound(address);
+        const bool around = next != driver.blocks.end() && next->second.bytes <= bytes &&
+                            next->first - address <= bytes - next->second.bytes;
+        return around || driver.block_of(address) != nullptr ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED
+                                                             : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    return mixes_access(driver, address, bytes, read_only) ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
 // What a pointer is can be asked for without a context.
 template <typename Body>
 CUresult with_pointers(Body body) {
@@ -135,6 +168,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
             return put(block->device);
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
             return put(block->kind == Block::Kind::device ? 1 : 0);
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
             return put(range_of(driver, *block).first);
@@ -144,8 +178,6 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
             return put(1);
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
             return put(handle_types(*block));
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
-            return put(0);
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:
             return put(driver.access_to(*block));
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
@@ -318,10 +350,9 @@ CUresult cuMemHostRegister_v2(void* start, size_t bytes, unsigned int flags) {
         if ((block != nullptr && block->kind != Block::Kind::host_registered) ||
             driver.reservation(address, bytes))
             return CUDA_ERROR_INVALID_VALUE;
-        if (driver.space.overlaps(address, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-        // No memory of a process is a device's registers.
-        if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0 || !mapped_by_host(start, bytes))
-            return CUDA_ERROR_INVALID_VALUE;
+        if (const CUresult result = check_neighbours(driver, address, bytes, flags); result != CUDA_SUCCESS)
+            return result;
+        if (!mapped_by_host(start, bytes)) return CUDA_ERROR_INVALID_VALUE;
         driver.hold_launches(model::call::by_size(model::call::host_register, bytes));
         add_host(driver, context, start, bytes, flags, Block::Kind::host_registered);
         const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;

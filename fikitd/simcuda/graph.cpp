@@ -1,5 +1,6 @@
 // See graph.hpp; executable graphs are graph_exec.cpp's.
 #include <algorithm>
+#include <ranges>
 #include <unordered_map>
 
 #include "capture.hpp"
@@ -184,16 +185,21 @@ GraphNode* find_copy(const Graph& graph, std::uint64_t original) {
     return nullptr;
 }
 
-std::optional<std::vector<GraphNode*>> sorted(const Graph& graph) {
-    std::unordered_map<const GraphNode*, std::size_t> open;
-    std::vector<GraphNode*> order;
-    for (const auto& node : graph.nodes) {
-        open[node.get()] = node->dependencies.size();
-        if (node->dependencies.empty()) order.push_back(node.get());
+std::optional<std::vector<GraphNode*>> issue_order(const Graph& graph) {
+    std::unordered_map<const GraphNode*, std::size_t> missing;
+    std::vector<GraphNode*> order, open;  // open: can be next, the last one first
+    for (const auto& node : graph.nodes | std::views::reverse) {
+        missing[node.get()] = node->dependencies.size();
+        if (node->dependencies.empty()) open.push_back(node.get());
     }
-    for (std::size_t index = 0; index < order.size(); ++index) {
-        for (const GraphNode::Edge& edge : order[index]->dependents) {
-            if (--open[edge.node] == 0) order.push_back(edge.node);
+    while (!open.empty()) {
+        const GraphNode* node = order.emplace_back(open.back());
+        open.pop_back();
+        for (const bool kernels : {false, true}) {
+            for (const GraphNode::Edge& edge : node->dependents | std::views::reverse) {
+                if ((edge.node->type() == CU_GRAPH_NODE_TYPE_KERNEL) == kernels && --missing[edge.node] == 0)
+                    open.push_back(edge.node);
+            }
         }
     }
     if (order.size() != graph.nodes.size()) return std::nullopt;

@@ -82,8 +82,10 @@ GraphNode* find_copy(const Graph& graph, std::uint64_t original);
 // Whether a node of an instantiated graph can have that command, of the same kind, instead.
 bool may_become(const Command& was, const Command& given);
 
-// The nodes, each after those it depends on; nothing where they depend on each other in a circle.
-std::optional<std::vector<GraphNode*>> sorted(const Graph& graph);
+// The nodes in the order in which an H200 issues them: as they were added, but behind each at once what that
+// was the last to keep waiting, of which kernels come first. Nothing where they depend on each other in a
+// circle.
+std::optional<std::vector<GraphNode*>> issue_order(const Graph& graph);
 
 void release_user_object(Driver& driver, UserObject& object, unsigned count,
                          const GraphExec* launched = nullptr);

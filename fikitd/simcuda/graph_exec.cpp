@@ -18,28 +18,15 @@ std::map<CUdeviceptr, GraphAllocation*>& graph_memory() {
     return *all;
 }
 
-// The commands of a graph as the device's work, made before anything is submitted: a launch that cannot
-// be translated submits nothing.
-using Translated = std::unordered_map<const GraphNode*, std::vector<DeviceWork>>;
-
-CUresult prepare(Driver& driver, const GraphExec& exec, const Graph& graph, Translated& translated) {
-    for (const auto& node : graph.nodes) {
-        CUresult result = CUDA_SUCCESS;
-        const std::vector<const Graph*> inner = inner_graphs(std::as_const(node->command));
-        for (const Graph* part : inner) {
-            if (result == CUDA_SUCCESS) result = prepare(driver, exec, *part, translated);
-        }
-        if (const auto* allocation = std::get_if<AllocateCommand>(&node->command)) {
-            const bool frees = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
-            if (allocation->memory->in_use && !frees) result = CUDA_ERROR_INVALID_VALUE;
-        } else if (inner.empty() && node->enabled) {
-            std::vector<DeviceWork>& work = translated[node.get()];
-            work.clear();
-            result = translate(driver, node->command, work);
-        }
-        if (result != CUDA_SUCCESS) return result;
-    }
-    return CUDA_SUCCESS;
+// Whether the memory that nodes allocate is free to be, as it must be before a launch.
+bool memory_is_free(const Graph& graph) {
+    return std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+        const auto* allocation = std::get_if<AllocateCommand>(&node->command);
+        const auto inner = inner_graphs(std::as_const(node->command));
+        return (allocation == nullptr || !allocation->memory->in_use) &&
+               std::all_of(inner.begin(), inner.end(),
+                           [](const Graph* part) { return memory_is_free(*part); });
+    });
 }
 
 // The body that a conditional node runs next; null for none.
@@ -74,8 +61,6 @@ class Submission : public std::enable_shared_from_this<Submission> {
         stream_.priority = stream.priority;
     }
 
-    CUresult prepare(const Graph& graph) { return fikit::sim::prepare(driver_, *exec_, graph, translated_); }
-
     OperationPtr begin(const std::vector<Dependency>& after) {
         std::vector<std::pair<CUgraphConditionalHandle, unsigned>> values;
         initial_conditions(*exec_->graph, values);
@@ -87,19 +72,22 @@ class Submission : public std::enable_shared_from_this<Submission> {
                       after, stream_.priority);
     }
 
-    // Submits the nodes behind `after`; the result is what is done when all of them are.
-    OperationPtr run(const Graph& graph, const OperationPtr& after) {
+    // Submits the nodes behind `after` until one cannot be issued (`result` says why), as an H200 does. What
+    // is returned is done when all that was issued is.
+    OperationPtr run(const Graph& graph, const OperationPtr& after, CUresult& result) {
         std::unordered_map<const GraphNode*, OperationPtr> ends;
         std::vector<Dependency> leaves{{after, false}};
-        const std::optional<std::vector<GraphNode*>> order = sorted(graph);
+        const std::optional<std::vector<GraphNode*>> order = issue_order(graph);
         for (GraphNode* node : *order) {
             std::vector<Dependency> earlier;
             for (const GraphNode::Edge& edge : node->dependencies)
                 earlier.push_back({ends[edge.node], false});
             if (earlier.empty()) earlier.push_back({after, false});
-            const OperationPtr end = run_node(*node, std::move(earlier));
-            ends[node] = end;
-            if (node->dependents.empty()) leaves.push_back({end, false});
+            ends[node] = run_node(*node, std::move(earlier), result);
+            if (node->dependents.empty()) leaves.push_back({ends[node], false});
+            if (result == CUDA_SUCCESS) continue;
+            for (const auto& [issued, end] : ends) leaves.push_back({end, false});
+            break;
         }
         return submit(Marker{}, leaves, stream_.priority);
     }
@@ -112,16 +100,38 @@ class Submission : public std::enable_shared_from_this<Submission> {
         return operation;
     }
 
-    OperationPtr run_node(GraphNode& node, std::vector<Dependency> after) {
+    // Whether all nodes can be issued: of a body it is known before its turn comes, but for what changes.
+    CUresult check(const Graph& graph) {
+        std::vector<DeviceWork> unused;
+        for (const auto& node : graph.nodes) {
+            CUresult result = check_inner(*node);
+            if (result == CUDA_SUCCESS && node->enabled) result = translate(driver_, node->command, unused);
+            if (result != CUDA_SUCCESS) return result;
+        }
+        return CUDA_SUCCESS;
+    }
+
+    CUresult check_inner(const GraphNode& node) {
+        for (const Graph* inner : inner_graphs(node.command)) {
+            if (const CUresult result = check(*inner); result != CUDA_SUCCESS) return result;
+        }
+        return CUDA_SUCCESS;
+    }
+
+    OperationPtr run_node(GraphNode& node, std::vector<Dependency> after, CUresult& result) {
         if (const auto* child = std::get_if<ChildCommand>(&node.command))
-            return run(*child->graph, submit(Marker{}, after, stream_.priority));
+            return run(*child->graph, submit(Marker{}, after, stream_.priority), result);
         if (const auto* conditional = std::get_if<ConditionalCommand>(&node.command)) {
+            if ((result = check_inner(node)) != CUDA_SUCCESS) return nullptr;
             return submit(Decision{[self = shared_from_this(), conditional](const OperationPtr& operation,
                                                                             Nanoseconds now) {
                               return self->decide(*conditional, operation, now);
                           }},
                           after, stream_.priority);
         }
+        std::vector<DeviceWork> parts;
+        if (node.enabled) result = translate(driver_, node.command, parts);
+        if (result != CUDA_SUCCESS) return nullptr;
         if (const auto* wait = std::get_if<WaitCommand>(&node.command))
             after.push_back({record_of(driver_, *wait->event), true});
         int priority = stream_.priority;
@@ -130,7 +140,7 @@ class Submission : public std::enable_shared_from_this<Submission> {
                 priority = launch->options.priority.value_or(priority);
         }
         OperationPtr end;
-        for (DeviceWork& work : translated_[&node]) {
+        for (DeviceWork& work : parts) {
             if (auto* launch = std::get_if<Launch>(&work)) launch->graph_node = true;
             end = submit(std::move(work), after, priority);
             after = {{end, false}};
@@ -159,12 +169,13 @@ class Submission : public std::enable_shared_from_this<Submission> {
         const Graph* body = chosen(command);
         if (body == nullptr) return true;
         Device& device = driver_.device_of(*stream_.context).engine;
-        if (const CUresult result = prepare(*body); result != CUDA_SUCCESS) {
+        CUresult result = CUDA_SUCCESS;
+        decided_at_ = now;
+        const OperationPtr end = run(*body, nullptr, result);
+        if (result != CUDA_SUCCESS) {
             device.halt(result);
             return false;
         }
-        decided_at_ = now;
-        const OperationPtr end = run(*body, nullptr);
         submit(Decision{[self = shared_from_this(), &command, &device, decision](const OperationPtr&,
                                                                                  Nanoseconds later) {
                    const bool again = command.kind == CU_GRAPH_COND_TYPE_WHILE;
@@ -179,7 +190,6 @@ class Submission : public std::enable_shared_from_this<Submission> {
     Driver& driver_;
     std::shared_ptr<const GraphExec> exec_;
     Stream stream_;
-    Translated translated_;
     std::optional<Nanoseconds> decided_at_;  // while a decision submits
 };
 
@@ -258,7 +268,7 @@ void take_over(Graph& target, const Graph& source) {
 }
 
 bool acyclic(const Graph& graph) {
-    return sorted(graph) && std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+    return issue_order(graph) && std::all_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
                const auto inner = inner_graphs(std::as_const(node->command));
                return std::all_of(inner.begin(), inner.end(),
                                   [](const Graph* part) { return acyclic(*part); });
@@ -362,14 +372,16 @@ CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned lo
 }
 
 CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
+    const bool frees = (exec.flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+    if (!frees && !memory_is_free(*exec.graph)) return CUDA_ERROR_INVALID_VALUE;
     const auto submission = std::make_shared<Submission>(driver, exec.shared_from_this(), stream);
-    if (const CUresult result = submission->prepare(*exec.graph); result != CUDA_SUCCESS) return result;
     std::vector<Dependency> after = driver.order(stream);
     if (exec.last) after.push_back({exec.last, false});
     driver.charge(model::call::graph_launch);
-    stream.tail = exec.last = submission->run(*exec.graph, submission->begin(after));
+    CUresult result = CUDA_SUCCESS;
+    stream.tail = exec.last = submission->run(*exec.graph, submission->begin(after), result);
     driver.wake();
-    return CUDA_SUCCESS;
+    return result;
 }
 
 CUgraphExecUpdateResult update_graph(Graph& target, const Graph& source, GraphNode** culprit,

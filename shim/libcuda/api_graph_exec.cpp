@@ -33,6 +33,19 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) 
     return CUDA_SUCCESS;
 }
 
+// All rows or none.
+CUresult issue_fill(const CUDA_MEMSET_NODE_PARAMS& fill, uint32_t stream) {
+    const bool fillable = each_row(
+        fill, [&](uint64_t to, uint64_t count) { return is_writable(to, count * fill.elementSize); });
+    if (!fillable) return CUDA_ERROR_INVALID_VALUE;
+    CUresult result = CUDA_SUCCESS;
+    each_row(fill, [&](uint64_t to, uint64_t count) {
+        result = fill_memory(to, fill.value, fill.elementSize, count, stream);
+        return result == CUDA_SUCCESS;
+    });
+    return result;
+}
+
 CUresult issue(const Node& node, uint32_t stream) {
     switch (node.type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
@@ -42,14 +55,8 @@ CUresult issue(const Node& node, uint32_t stream) {
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY:
             return copy_rows(node.copy, stream);
-        case CU_GRAPH_NODE_TYPE_MEMSET: {
-            CUresult result = CUDA_SUCCESS;
-            each_row(node.fill, [&](uint64_t to, uint64_t count) {
-                result = fill_memory(to, node.fill.value, node.fill.elementSize, count, stream);
-                return result == CUDA_SUCCESS;
-            });
-            return result;
-        }
+        case CU_GRAPH_NODE_TYPE_MEMSET:
+            return issue_fill(node.fill, stream);
         case CU_GRAPH_NODE_TYPE_HOST:
             return result_of(
                 producer_of(stream).host_function(stream_number(stream), node.host.fn, node.host.userData));
@@ -63,23 +70,26 @@ CUresult issue(const Node& node, uint32_t stream) {
         }
         case CU_GRAPH_NODE_TYPE_BATCH_MEM_OP:
             return issue_values(node.values.begin(), node.values.size(), stream);
+        case CU_GRAPH_NODE_TYPE_MEM_ALLOC:
+        case CU_GRAPH_NODE_TYPE_MEM_FREE:
+            use_memory(node);
+            return CUDA_SUCCESS;
         default:
             return CUDA_SUCCESS;
     }
 }
 
-// What can be known to be wrong with a node before any is issued.
-CUresult check(const Node& node, uint32_t stream) {
-    if (node.type == CU_GRAPH_NODE_TYPE_MEMCPY) return check_rows(node.copy);
-    if (node.type == CU_GRAPH_NODE_TYPE_BATCH_MEM_OP) {
-        fikit_value values[FIKIT_MAX_VALUES];
-        return describe_values(node.values.begin(), node.values.size(), stream, values);
-    }
-    if (node.type != CU_GRAPH_NODE_TYPE_MEMSET) return CUDA_SUCCESS;
-    const bool fillable = each_row(node.fill, [&](uint64_t to, uint64_t count) {
-        return is_writable(to, count * node.fill.elementSize);
-    });
-    return fillable ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+// Node by node, until one cannot be issued.
+CUresult issue(const Executable& executable, uint32_t stream) {
+    for (const Node* const node : executable.order)
+        if (node->enabled)
+            if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;
+    return CUDA_SUCCESS;
+}
+
+CUresult issue_whole(const Executable& executable, uint32_t stream) {
+    for (const Node* const node : executable.memory) use_memory(*node);
+    return result_of(executable.device->producer->graph_launch(executable.number, stream_number(stream)));
 }
 
 // The same kinds of nodes after the same ones?
@@ -164,19 +174,10 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     const bool whole = executable->whole && executable->device == &device;
     if (!whole && (!runs_on(*executable, device) || executable->graph->conditions != nullptr))
         return CUDA_ERROR_NOT_SUPPORTED;
-    if (!whole)
-        for (const Node* const node : executable->order)
-            if (node->enabled)
-                if (const CUresult result = check(*node, stream); result != CUDA_SUCCESS) return result;
-    if (const CUresult result = executable->use_memory(); result != CUDA_SUCCESS) return result;
-    if (whole) {
-        const Status status = device.producer->graph_launch(executable->number, stream_number(stream));
-        return status == status::success ? executable->note_launch(stream) : result_of(status);
-    }
-    for (const Node* const node : executable->order)
-        if (node->enabled)
-            if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;
-    return executable->note_launch(stream);
+    if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
+    const CUresult result = whole ? issue_whole(*executable, stream) : issue(*executable, stream);
+    const CUresult noted = executable->note_launch(stream);
+    return result != CUDA_SUCCESS ? result : noted;
 }
 
 CUresult cuGraphExecDestroy(CUgraphExec handle) {

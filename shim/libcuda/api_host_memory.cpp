@@ -147,6 +147,26 @@ CUresult cuMemFreeHost(void* address) {
     return free_host(range);
 }
 
+// What an H200 has against registering these bytes beside others.
+static CUresult check_neighbours(uint64_t at, uint64_t bytes, unsigned flags) {
+    Range range;
+    const bool meets = ranges.meet(at, bytes, range);
+    // No memory of a process is a device's registers; that they overlap only at their end goes unnoticed.
+    if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) {
+        const bool noticed = meets && (range.address <= at || range.address + range.bytes <= at + bytes);
+        return noticed ? CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED : CUDA_ERROR_INVALID_VALUE;
+    }
+    if (meets) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
+    // What shares a page is read-only, or none of it is.
+    const bool read_only = (flags & CU_MEMHOSTREGISTER_READ_ONLY) != 0;
+    const uint64_t end = (at + bytes + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+    uint64_t from = at / FIKIT_PAGE * FIKIT_PAGE;
+    for (; from < end && ranges.meet(from, end - from, range); from = range.address + range.bytes)
+        if (range.kind == Range::Kind::registered && range.read_only() != read_only)
+            return CUDA_ERROR_INVALID_VALUE;
+    return CUDA_SUCCESS;
+}
+
 // Other pages of the program's than a file's the GPU never sees: copies go through the staging area as for
 // any memory. A kernel that is given their address is refused (launches.hpp).
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
@@ -157,13 +177,10 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
-    uint64_t first = 0, reserved = 0;
     if ((ranges.find(at, range) && range.kind != Range::Kind::registered) ||
-        find_reservation(at, first, reserved))
+        find_reservation(at).device != nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    if (ranges.meet(at, bytes)) return CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED;
-    // No memory of a process is a device's registers.
-    if ((flags & CU_MEMHOSTREGISTER_IOMEMORY) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_neighbours(at, bytes, flags); result != CUDA_SUCCESS) return result;
     range = {.address = at,
              .bytes = bytes,
              .flags = flags,

@@ -44,10 +44,10 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
             return give(into, range.synchronous || managed ? 1u : 0u);
         case CU_POINTER_ATTRIBUTE_IS_MANAGED:
             return give(into, managed ? 1u : 0u);
-        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
             return give(into, 0u);
-        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE: {
+        case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
+        case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE: {
             const bool plain = range.kind == Range::Kind::device && range.pool == nullptr;
             return give(into, plain && range.graph == nullptr ? 1u : 0u);
         }
@@ -59,9 +59,9 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
         case CU_POINTER_ATTRIBUTE_RANGE_SIZE: {
             // Of a mapping, the whole reservation.
-            uint64_t first = range.address, bytes = range.bytes;
-            if (range.kind == Range::Kind::mapped) find_reservation(address, first, bytes);
-            return give(into, attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? bytes : first);
+            Reservation whole = {range.address, range.bytes, nullptr};
+            if (range.kind == Range::Kind::mapped) whole = find_reservation(address);
+            return give(into, attribute == CU_POINTER_ATTRIBUTE_RANGE_SIZE ? whole.bytes : whole.address);
         }
         case CU_POINTER_ATTRIBUTE_MAPPING_BASE_ADDR:
             return give(into, range.address);

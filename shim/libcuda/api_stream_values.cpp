@@ -116,8 +116,9 @@ CUresult check_values(const CUstreamBatchMemOpParams* list, size_t count) {
     return CUDA_SUCCESS;
 }
 
-CUresult describe_values(const CUstreamBatchMemOpParams* list, size_t count, uint32_t stream,
-                         fikit_value* values) {
+CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32_t stream) {
+    fikit_value values[FIKIT_MAX_VALUES];
+    if (count == 0) return CUDA_SUCCESS;
     for (size_t i = 0; i < count; ++i) {
         Owner owner;
         if (const CUresult result = describe(list[i], values[i], owner); result != CUDA_SUCCESS)
@@ -126,14 +127,6 @@ CUresult describe_values(const CUstreamBatchMemOpParams* list, size_t count, uin
         // A real driver takes no word of managed memory or a pool's, but into a capture.
         if (owner.refused) return CUDA_ERROR_INVALID_VALUE;
     }
-    return CUDA_SUCCESS;
-}
-
-CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32_t stream) {
-    fikit_value values[FIKIT_MAX_VALUES];
-    if (count == 0) return CUDA_SUCCESS;
-    if (const CUresult result = describe_values(list, count, stream, values); result != CUDA_SUCCESS)
-        return result;
     return result_of(producer_of(stream).values(stream_number(stream), values, static_cast<uint32_t>(count)));
 }
 

@@ -33,21 +33,11 @@ CUresult ask(const Device& device, uint32_t number, const Request& request, Answ
 }
 
 // Addresses are those of the device that is current when they are reserved.
-struct Reserved {
-    uint64_t address, bytes;
-    Device* device;
+struct Reserved : Reservation {
     Reserved* next;
 };
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 Reserved* all_reserved = nullptr;
-
-// Of the reserved range around the address; nullptr: there is none.
-Device* device_at(uint64_t address) {
-    const Locked lock(mutex);
-    for (const Reserved* each = all_reserved; each != nullptr; each = each->next)
-        if (address - each->address < each->bytes) return each->device;
-    return nullptr;
-}
 
 CUresult current_or_first(Device*& device) {
     const Context* const context = thread.current();
@@ -111,7 +101,7 @@ CUresult reserve_addresses(Device& device, uint64_t bytes, uint64_t alignment, u
         fikit_reply_memory_reserve answer{};
         result = ask(device, fikit_call_memory_reserve, request, answer);
         if (result != CUDA_SUCCESS) break;
-        auto* const reserved = new (std::nothrow) Reserved{answer.address, bytes, &device, nullptr};
+        auto* const reserved = new (std::nothrow) Reserved{{answer.address, bytes, &device}, nullptr};
         if (reserved != nullptr && process.keep_away(answer.address, bytes)) {
             const Locked lock(mutex);
             reserved->next = all_reserved;
@@ -147,7 +137,7 @@ CUresult cuMemAddressReserve(CUdeviceptr* address, size_t bytes, size_t alignmen
 CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     const fikit_request_memory_unreserve request = {address, bytes};
     fikit_reply_memory_unreserve answer{};
-    const Device* const device = device_at(address);
+    const Device* const device = find_reservation(address).device;
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = ask(*device, fikit_call_memory_unreserve, request, answer);
     if (result != CUDA_SUCCESS) return result;
@@ -246,15 +236,11 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle* handle, vo
     return result == CUDA_SUCCESS ? import_memory(shared, *device, *handle) : result;
 }
 
-bool find_reservation(uint64_t address, uint64_t& first, uint64_t& bytes) {
+Reservation find_reservation(uint64_t address) {
     const Locked lock(mutex);
     for (const Reserved* each = all_reserved; each != nullptr; each = each->next)
-        if (address - each->address < each->bytes) {
-            first = each->address;
-            bytes = each->bytes;
-            return true;
-        }
-    return false;
+        if (address - each->address < each->bytes) return *each;
+    return {};
 }
 
 bool is_exportable(uint32_t handle) {
@@ -293,8 +279,9 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     const fikit_request_memory_map request = {address, bytes, offset, static_cast<uint32_t>(handle), 0};
     fikit_reply_memory_map answer{};
     Device& device = *memories[handle].device;
-    if (device_at(address) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (device_at(address) != &device) return CUDA_ERROR_INVALID_DEVICE;  // another one's addresses
+    const Device* const reserved = find_reservation(address).device;
+    if (reserved == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (reserved != &device) return CUDA_ERROR_INVALID_DEVICE;  // another one's addresses
     const CUresult result = ask(device, fikit_call_memory_map, request, answer);
     if (result != CUDA_SUCCESS) return result;
     const Range range = {.address = address,
@@ -320,7 +307,7 @@ CUresult unmap_memory(const Device& device, uint64_t address, uint64_t bytes) {
 
 CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
     // Work that was issued before may still use it; the executor unmaps at once.
-    const Device* const device = device_at(address);
+    const Device* const device = find_reservation(address).device;
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Status status = device->producer->synchronize();
     return status == status::success ? unmap_memory(*device, address, bytes) : result_of(status);
@@ -328,7 +315,7 @@ CUresult cuMemUnmap(CUdeviceptr address, size_t bytes) {
 
 CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc* access, size_t count) {
     if (access == nullptr || count == 0) return CUDA_ERROR_INVALID_VALUE;
-    const Device* const device = device_at(address);
+    const Device* const device = find_reservation(address).device;
     if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
     for (size_t i = 0; i < count; ++i)
         if (access[i].location.type != CU_MEM_LOCATION_TYPE_DEVICE ||

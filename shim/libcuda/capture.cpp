@@ -114,17 +114,17 @@ void Captures::abandon(uint32_t stream) {
 bool Captures::all_joined(const Branch& origin) const {
     const Capture* const capture = origin.capture;
     const List<Node*>& nodes = capture->graph->nodes;
-    for (Node* const node : nodes) node->visit = 0;
-    for (Node* const node : origin.last) node->visit = 1;
+    for (Node* const node : nodes) node->joined = false;
+    for (Node* const node : origin.last) node->joined = true;
     for (size_t i = nodes.size(); i-- > 0;)
-        if (nodes[i]->visit != 0)
-            for (Node* const before : nodes[i]->before) before->visit = 1;
+        if (nodes[i]->joined)
+            for (Node* const before : nodes[i]->before) before->joined = true;
     for (const Node* const node : capture->left)
-        if (node->visit == 0) return false;
+        if (!node->joined) return false;
     for (uint32_t stream = 0; stream < streams(); ++stream)
         if (of_[stream] != nullptr && of_[stream]->capture == capture)
             for (const Node* const node : of_[stream]->last)
-                if (node->visit == 0) return false;
+                if (!node->joined) return false;
     return true;
 }
 

@@ -113,37 +113,6 @@ Device* home_of(const List<Node*>& order) {
     return nullptr;
 }
 
-// A child's nodes come after what the child depends on; who depends on the child comes after all of them.
-CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order);
-
-CUresult put_in_order(const Graph& graph, const List<Node*>& outer, List<Node*>& order) {
-    for (Node* const node : graph.nodes) node->visit = 0;
-    for (Node* const node : graph.nodes)
-        if (const CUresult result = put_in_order(*node, outer, order); result != CUDA_SUCCESS) return result;
-    return CUDA_SUCCESS;
-}
-
-CUresult put_in_order(Node& node, const List<Node*>& outer, List<Node*>& order) {
-    if (node.visit == 2) return CUDA_SUCCESS;
-    if (node.visit == 1) return CUDA_ERROR_INVALID_VALUE;  // a cycle
-    node.visit = 1;
-    for (Node* const before : node.before)
-        if (const CUresult result = put_in_order(*before, outer, order); result != CUDA_SUCCESS)
-            return result;
-    node.flat.clear();
-    for (Node* const before : node.before)
-        if (!node.flat.add(before)) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (node.before.size() == 0 && !node.flat.assign(outer)) return CUDA_ERROR_OUT_OF_MEMORY;
-    if (node.child != nullptr) {
-        if (const CUresult result = put_in_order(*node.child, node.flat, order); result != CUDA_SUCCESS)
-            return result;
-        if (!node.flat.add(node.child->nodes.begin(), node.child->nodes.size()))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    node.visit = 2;
-    return order.add(&node) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 // Whether the executor can run it without this process.
 bool bodies_can_be_sent(const Node& node, const Device& device);
 
@@ -384,18 +353,6 @@ bool make_room(Node& node, const Function& function) {
     return true;
 }
 
-CUresult Executable::arrange() {
-    order.clear();
-    memory.clear();
-    keeps = graph->keeps_objects();
-    const List<Node*> none;
-    if (const CUresult result = put_in_order(*graph, none, order); result != CUDA_SUCCESS) return result;
-    for (Node* const node : order)
-        if ((node->memory != nullptr || node->freed != 0) && !memory.add(node))
-            return CUDA_ERROR_OUT_OF_MEMORY;
-    return CUDA_SUCCESS;
-}
-
 bool Executable::occupy() {
     bool taken = graph->conditions != nullptr && graph->conditions->instantiated;
     for (const Node* const node : memory)
@@ -422,18 +379,18 @@ void Executable::occupy(bool is) {
         if (node->memory != nullptr) node->memory->instantiated = is;
 }
 
-CUresult Executable::use_memory() const {
-    const bool frees = (flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0;
+bool Executable::may_use_memory() const {
+    if ((flags & CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH) != 0) return true;
     for (const Node* const node : memory)
-        if (node->memory != nullptr && load_acquire(node->memory->in_use) != 0 && !frees)
-            return CUDA_ERROR_INVALID_VALUE;
-    for (const Node* const node : memory) {
-        if (node->memory != nullptr)
-            node->memory->allocate();
-        else
-            free_graph_memory(node->freed);
-    }
-    return CUDA_SUCCESS;
+        if (node->memory != nullptr && load_acquire(node->memory->in_use) != 0) return false;
+    return true;
+}
+
+void use_memory(const Node& node) {
+    if (node.memory != nullptr)
+        node.memory->allocate();
+    else
+        free_graph_memory(node.freed);
 }
 
 CUresult Executable::take(const Graph& wanted) {

@@ -60,6 +60,7 @@ class List {
         size_ = kept;
     }
     void clear() { size_ = 0; }
+    Value take_last() { return values_[--size_]; }
 
     size_t size() const { return size_; }
     Value* begin() const { return values_; }
@@ -111,7 +112,7 @@ struct Node {
     Graph* graph = nullptr;
     const Node* origin = nullptr;  // what this one is a copy of
     List<Edge> before;             // what it depends on
-    List<Node*> flat;  // the same with the nodes of children in place of these (Executable::arrange)
+    List<Node*> flat;              // the same with the nodes of children in place of these (put_in_order)
     // What depends on the kind.
     CUfunction function = nullptr;  // kernel: and
     LaunchShape shape = {};         // its stream is one of the kernel's device
@@ -127,10 +128,12 @@ struct Node {
     List<CUgraph> bodies;
     GraphMemory* memory = nullptr;  // allocated
     CUdeviceptr freed = 0;
-    // While the graph is looked at as a whole.
     bool enabled = true;
-    uint8_t visit = 0;
-    uint32_t last = 0;  // index of its last record in an image, or of itself in a picture
+    // While the graph is looked at as a whole.
+    bool joined = false;  // before what a capture ends with
+    List<Node*> after;    // what depends on it
+    size_t missing = 0;   // of what it depends on, how much has no place in the order yet
+    uint32_t last = 0;    // index of its last record in an image, or of itself in a picture
 
     ~Node();
     bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none
@@ -175,7 +178,7 @@ struct Executable {
     uint32_t magic = executable_magic;
     Graph* graph = nullptr;  // a copy of the one that it was made from
     uint64_t flags = 0;
-    List<Node*> order;         // all that does something, after what it depends on, children's nodes too
+    List<Node*> order;         // as they are issued, children's nodes too
     List<Node*> memory;        // of these, what allocates and frees
     Device* device = nullptr;  // whose session has it
     uint32_t number = 0;       // there; 0: it is not
@@ -197,8 +200,8 @@ struct Executable {
     CUresult send();
     // Behind a launch: what the graph keeps alive is needed until here.
     CUresult note_launch(uint32_t stream);
-    // Before a launch: what is allocated is in use from here on. INVALID_VALUE: it is still in use.
-    CUresult use_memory() const;
+    // Before a launch. False: what it allocates is still in use.
+    bool may_use_memory() const;
 
   private:
     void occupy(bool is);
@@ -210,6 +213,13 @@ struct Executable {
     Device* launched_on_ = nullptr;
     uint32_t launched_ = 0;
 };
+
+// Adds the nodes in the order in which an H200 issues them: as they were added, but behind each at once what
+// that was the last to keep waiting, of which kernels come first. The first ones depend on `outer`.
+CUresult put_in_order(const Graph& graph, const List<Node*>& outer, List<Node*>& order);
+
+// Of a node that allocates or frees, when it is issued.
+void use_memory(const Node& node);
 
 // Whether all that is bound to a device is bound to this one, so that it can be issued there.
 bool runs_on(const Executable& executable, const Device& device);

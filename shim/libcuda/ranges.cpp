@@ -113,11 +113,14 @@ bool Ranges::has_mapping_of(uint32_t handle) const {
     return false;
 }
 
-bool Ranges::meet(uint64_t address, uint64_t bytes) const {
+bool Ranges::meet(uint64_t address, uint64_t bytes, Range& range) const {
     const Reading lock(lock_);
-    const uint32_t at = after(address);
-    if (at != 0 && address - ranges_[at - 1].address < ranges_[at - 1].bytes) return true;
-    return at < count_ && ranges_[at].address - address < bytes;
+    uint32_t at = after(address);
+    if (at != 0 && address - ranges_[at - 1].address < ranges_[at - 1].bytes) --at;
+    if (at == count_ || (ranges_[at].address > address && ranges_[at].address - address >= bytes))
+        return false;
+    range = ranges_[at];
+    return true;
 }
 
 bool Ranges::mapped(uint32_t at, uint64_t address, uint64_t bytes) const {

@@ -56,8 +56,8 @@ class Ranges {
     Held find(uint64_t address, uint64_t bytes, Range& range) const;
     // Is any a mapping of the memory?
     bool has_mapping_of(uint32_t handle) const;
-    // Is there any that these bytes share some with?
-    bool meet(uint64_t address, uint64_t bytes) const;
+    // The first that these bytes share some with; false when there is none.
+    bool meet(uint64_t address, uint64_t bytes, Range& range) const;
     // Any one that goes with the context, and is forgotten; false when there is none.
     bool take_of(const Context& context, Range& range);
 

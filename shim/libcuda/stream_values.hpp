@@ -10,9 +10,7 @@ namespace fikit::shim {
 
 // What CUDA refuses at once.
 CUresult check_values(const CUstreamBatchMemOpParams* list, size_t count);
-// For the stream as it is now; SUCCESS: they may be issued.
-CUresult describe_values(const CUstreamBatchMemOpParams* list, size_t count, uint32_t stream,
-                         fikit_value* values);
+// For the stream as it is now; all or none.
 CUresult issue_values(const CUstreamBatchMemOpParams* list, size_t count, uint32_t stream);
 
 }  // namespace fikit::shim

@@ -4,6 +4,7 @@ Prints no address. A line for each kind and each call.
 """
 
 import ctypes
+import itertools
 import mmap
 
 from calls import KERNELS, done, start
@@ -95,10 +96,10 @@ KINDS = {
 places = {name: int(make()) for name, make in KINDS.items()}
 done(driver.cuCtxSynchronize())
 ASKED = ("CONTEXT", "MEMORY_TYPE", "DEVICE_POINTER", "HOST_POINTER", "SYNC_MEMOPS", "BUFFER_ID", "IS_MANAGED")
-ASKED += ("DEVICE_ORDINAL", "IS_LEGACY_CUDA_IPC_CAPABLE", "RANGE_START_ADDR", "RANGE_SIZE", "MAPPED")
-ASKED += ("ALLOWED_HANDLE_TYPES", "ACCESS_FLAGS", "MEMPOOL_HANDLE")
+ASKED += ("DEVICE_ORDINAL", "IS_LEGACY_CUDA_IPC_CAPABLE", "IS_GPU_DIRECT_RDMA_CAPABLE", "RANGE_START_ADDR")
+ASKED += ("RANGE_SIZE", "MAPPED", "ALLOWED_HANDLE_TYPES", "ACCESS_FLAGS", "MEMPOOL_HANDLE")
 NUMBERS = ("MEMORY_TYPE", "SYNC_MEMOPS", "IS_MANAGED", "DEVICE_ORDINAL", "IS_LEGACY_CUDA_IPC_CAPABLE")
-NUMBERS += ("RANGE_SIZE", "MAPPED", "ALLOWED_HANDLE_TYPES", "ACCESS_FLAGS")
+NUMBERS += ("IS_GPU_DIRECT_RDMA_CAPABLE", "RANGE_SIZE", "MAPPED", "ALLOWED_HANDLE_TYPES", "ACCESS_FLAGS")
 ADDRESSES = ("DEVICE_POINTER", "HOST_POINTER", "RANGE_START_ADDR")
 
 
@@ -262,3 +263,22 @@ for name in KINDS:
         if call == "unreserve" and name.startswith("mapped"):
             continue
         print(f"{call}, {name}:", settled(make(places[name])), flush=True)
+# Two registrations: where the second begins, from the beginning of the first, and how long it is.
+BESIDE = {"same": (0, 8192), "first page": (0, 4096), "inside": (4096, 4096), "last and next": (4096, 8192)}
+BESIDE |= {"before and first": (-4096, 8192), "around": (-4096, 16384), "next": (8192, 4096)}
+BESIDE |= {"before": (-4096, 4096), "last bytes": (8192 - 100, 50), "bytes of next": (8192, 50)}
+
+
+def beside(size, flags, distance, length, others):
+    address = pages(3)
+    first = driver.cuMemHostRegister(address, size, flags)
+    second = driver.cuMemHostRegister(address + distance, length, others)
+    for place, result in ((address, first), (address + distance, second)):
+        if int(result[0]) == 0:
+            done(driver.cuMemHostUnregister(place))
+    return short(second[0])
+
+
+for size, flags, others in itertools.product((8192, 8000), (0, 4, 8), (0, 4, 8, 12)):
+    answers = (f"{name} {beside(size, flags, *place, others)}," for name, place in BESIDE.items())
+    print(f"beside {size} {flags}, {others}:", *answers)
