@@ -6,47 +6,10 @@
 #pragma once
 
 #include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "row.hpp"
 
 namespace fikit {
-
-// Plain values in a row. It frees nothing by itself: there are static ones, which nothing may end at exit.
-template <class Value>
-class Row {
-  public:
-    // Room for so many more; false: there is none.
-    bool reserve(uint64_t more) {
-        if (more <= room_ - size_) return true;
-        const uint64_t room = size_ + more < 2 * room_ ? 2 * room_ : size_ + more;
-        void* const grown = realloc(static_cast<void*>(values_), room * sizeof(Value));
-        if (grown == nullptr) return false;
-        values_ = static_cast<Value*>(grown);
-        room_ = room;
-        return true;
-    }
-    void insert(uint64_t at, const Value& value) {
-        memmove(static_cast<void*>(values_ + at + 1), values_ + at, (size_ - at) * sizeof(Value));
-        values_[at] = value;
-        ++size_;
-    }
-    void remove(uint64_t at) {
-        --size_;
-        memmove(static_cast<void*>(values_ + at), values_ + at + 1, (size_ - at) * sizeof(Value));
-    }
-    void clear() {
-        free(values_);
-        values_ = nullptr;
-        size_ = room_ = 0;
-    }
-    uint64_t size() const { return size_; }
-    Value& operator[](uint64_t at) { return values_[at]; }
-    const Value& operator[](uint64_t at) const { return values_[at]; }
-
-  private:
-    Value* values_ = nullptr;
-    uint64_t size_ = 0, room_ = 0;
-};
 
 class PoolRoom {
   public:
@@ -72,7 +35,7 @@ class PoolRoom {
     }
 
     void remove(uint64_t place) {
-        const uint64_t at = find(pieces_, place);
+        const uint64_t at = pieces_.from(place);
         if (at == pieces_.size() || pieces_[at].begin != place || pieces_[at].bytes == 0) return;
         used_ -= pieces_[at].bytes;
         pieces_[at].bytes = 0;
@@ -115,26 +78,12 @@ class PoolRoom {
         uint64_t users;
     };
 
-    // The first that begins there or beyond.
-    template <class Value>
-    static uint64_t find(const Row<Value>& row, uint64_t begin) {
-        uint64_t low = 0, high = row.size();
-        while (low < high) {
-            const uint64_t middle = (low + high) / 2;
-            if (row[middle].begin < begin)
-                low = middle + 1;
-            else
-                high = middle;
-        }
-        return low;
-    }
-
     static uint64_t chunk_of(uint64_t address) { return address / chunk * chunk; }
 
     // Whether memory is under all of it.
     bool backed(const Piece& piece) const {
         const uint64_t first = chunk_of(piece.begin), last = chunk_of(piece.begin + piece.taken - 1);
-        const uint64_t at = find(chunks_, first) + (last - first) / chunk;
+        const uint64_t at = chunks_.from(first) + (last - first) / chunk;
         return at < chunks_.size() && chunks_[at].begin == last;
     }
 
@@ -162,7 +111,7 @@ class PoolRoom {
     bool back(uint64_t begin, uint64_t taken) {
         each_chunk(begin, taken, [&](Chunk& present) { idle_ -= present.users++ == 0 ? 1 : 0; });
         for (uint64_t wanted = chunk_of(begin); wanted < begin + taken; wanted += chunk) {
-            const uint64_t at = find(chunks_, wanted);
+            const uint64_t at = chunks_.from(wanted);
             if (at < chunks_.size() && chunks_[at].begin == wanted) continue;
             if (idle_ != 0) {
                 drop_idle();
@@ -170,7 +119,7 @@ class PoolRoom {
                 let_go(begin, taken);
                 return false;
             }
-            chunks_.insert(find(chunks_, wanted), {wanted, 1});
+            chunks_.insert(chunks_.from(wanted), {wanted, 1});
             if (reserved_high_ < reserved()) reserved_high_ = reserved();
         }
         return true;
@@ -180,7 +129,7 @@ class PoolRoom {
     }
     template <class Visit>
     void each_chunk(uint64_t begin, uint64_t taken, Visit visit) {
-        for (uint64_t at = find(chunks_, chunk_of(begin)); at < chunks_.size(); ++at) {
+        for (uint64_t at = chunks_.from(chunk_of(begin)); at < chunks_.size(); ++at) {
             if (chunks_[at].begin >= begin + taken) break;
             visit(chunks_[at]);
         }

@@ -151,7 +151,7 @@ struct Block {
     std::uint64_t id = 0;
     void* allocation = nullptr;               // mapped: the physical allocation
     MemoryPool* pool = nullptr;               // pooled; imported from a pool
-    std::uint64_t place = 0;                  // pooled: in the pool's room
+    std::uint64_t place = 0;                  // pooled: in the pool's room; host_allocated: among PinnedChunks
     bool synchronous = false;                 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
     bool on_host = false;                     // the host reads it at its own address
     std::shared_ptr<ManagedAdvice> advice{};  // of managed memory, a pool's or not
