@@ -1,8 +1,8 @@
-// Which pinned memory lies together with an H200's driver (580): less than 2 MiB comes from a chunk of so much, the
-// first of the context's with room for it, write-combined memory from others than the rest. Whether it is portable
-// is told of all in a chunk alike, as of the one that the chunk was made for. For whoever answers in the driver's
-// place, and has a lock for it: the memory itself comes from elsewhere. tests/integration/shim/pinned_rules.txt is
-// what one answered.
+// Which pinned memory lies together with an H200's driver (580): less than 2 MiB comes from a chunk of so
+// much, the first of the context's with room for it, write-combined memory from others than the rest. Whether
+// it is portable is told of all in a chunk alike, as of the one that the chunk was made for. For whoever
+// answers in the driver's place, and has a lock for it: the memory itself comes from elsewhere.
+// tests/integration/shim/pinned_rules.txt is what one answered.
 #pragma once
 
 #include <stdint.h>
@@ -14,7 +14,8 @@ namespace fikit {
 
 class PinnedChunks {
   public:
-    // What is told of memory that was asked for with `flags`. `place` is what it is removed by; 0: it is alone.
+    // What is told of memory that was asked for with `flags`. `place` is what it is removed by; 0: it is
+    // alone.
     unsigned add(const void* context, uint64_t bytes, unsigned flags, uint64_t& place) {
         place = 0;
         if (bytes >= chunk || !pieces_.reserve(1)) return flags;

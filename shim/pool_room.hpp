@@ -25,6 +25,7 @@ class PoolRoom {
         if (bytes == 0 || bytes > largest) return false;
         const uint64_t taken = (bytes + unit - 1) / unit * unit;
         if (!pieces_.reserve(1) || !chunks_.reserve(taken / chunk + 2)) return false;
+        before_ = reserved();
         const uint64_t at = choose(taken);
         place = at < pieces_.size() ? pieces_[at].begin : end_;
         if (!back(place, taken)) return false;
@@ -47,6 +48,12 @@ class PoolRoom {
         if (last.bytes != 0) return;
         end_ = last.begin;
         pieces_.remove(pieces_.size() - 1);
+    }
+
+    // Removes what was added last, where its memory is not to be had: the pool has not grown for it.
+    void undo(uint64_t place) {
+        remove(place);
+        trim(before_);
     }
 
     // Gives back idle chunks while more than so many bytes are kept.
@@ -167,6 +174,7 @@ class PoolRoom {
     Row<Chunk> chunks_;  // with memory under them
     uint64_t end_ = 0, idle_ = 0, most_chunks_ = 0, changes_ = 0;
     uint64_t used_ = 0, used_high_ = 0, reserved_high_ = 0;
+    uint64_t before_ = 0;  // reserved, when something was last added
 };
 
 }  // namespace fikit

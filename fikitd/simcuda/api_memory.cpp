@@ -36,7 +36,7 @@ CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std
 }
 
 Block& add_host(Driver& driver, Context& context, void* start, std::size_t bytes, unsigned flags,
-              Block::Kind kind) {
+                Block::Kind kind) {
     Block block;
     block.kind = kind;
     block.address = reinterpret_cast<std::uint64_t>(start);

@@ -121,8 +121,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
     if (!pool.room.add(bytes, block.place)) return CUDA_ERROR_OUT_OF_MEMORY;
     const std::uint64_t got = allocate_pages(driver, pool, bytes);
     if (got == 0) {
-        pool.room.remove(block.place);
-        pool.room.trim(pool.threshold);
+        pool.room.undo(block.place);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     block.kind = Block::Kind::pooled;

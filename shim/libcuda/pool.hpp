@@ -63,31 +63,26 @@ struct Pool {
     bool give(uint64_t bytes, uint64_t& place) {
         return with_room([&](PoolRoom& its) { return its.add(bytes, place); });
     }
-    // A pool that was destroyed ends with the last of its memory.
     void take_back(uint64_t place) {
-        const bool last = with_room([&](PoolRoom& its) {
-            its.remove(place);
-            return its.used() == 0 && magic != pool_magic;
-        });
-        if (last) end();
+        change([&](PoolRoom& its) { its.remove(place); });
     }
-    // Memory that was given, but is not to be had.
+    // Of what was given, but is not to be had.
     void give_up(uint64_t place) {
-        with_room([&](PoolRoom& its) {
-            its.remove(place);
-            its.trim(attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD]);
-        });
+        change([&](PoolRoom& its) { its.undo(place); });
     }
     void destroy() {
-        const bool last = with_room([&](PoolRoom& its) {
-            magic = 0;
-            return its.used() == 0;
-        });
-        if (last) end();
+        change([&](PoolRoom&) { magic = 0; });
     }
 
   private:
-    void end() {
+    // A pool that was destroyed ends with the last of its memory.
+    template <class Change>
+    void change(Change to) {
+        const bool last = with_room([&](PoolRoom& its) {
+            to(its);
+            return its.used() == 0 && magic != pool_magic;
+        });
+        if (!last) return;
         room.clear();
         delete this;
     }

@@ -66,6 +66,16 @@ TEST(an_idle_chunk_serves_elsewhere) {
     CHECK(room.add(mib) == Room::none);
 }
 
+TEST(what_is_not_to_be_had_leaves_nothing) {
+    Room room;
+    const std::uint64_t first = room.add(40 * mib);
+    CHECK(room.add(40 * mib) == 40 * mib);
+    room.remove(first);
+    CHECK(room.reserved() == 3 * chunk);
+    room.undo(room.add(400 * mib));
+    CHECK(room.reserved() == 3 * chunk && room.used() == 40 * mib);
+}
+
 TEST(of_free_pieces_the_smallest_is_taken_and_then_the_oldest) {
     Room room;
     for (const std::uint64_t size : {3, 1, 2, 1, 2, 1}) room.add(size * mib);

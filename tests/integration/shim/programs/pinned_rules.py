@@ -1,7 +1,7 @@
 """What is told of the flags of pinned memory that lies beside other pinned memory.
 
-A line for each allocation: what it was asked with, then what is told of all that there are. Every order of flags has
-a process of its own, so nothing is left of the one before.
+A line for each allocation: what it was asked with, then what is told of all that there are. Every order of
+flags has a process of its own, so nothing is left of the one before.
 """
 
 import os
