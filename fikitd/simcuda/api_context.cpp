@@ -4,6 +4,7 @@
 #include "capture.hpp"
 #include "device_calls.hpp"
 #include "event.hpp"
+#include "pool.hpp"
 
 using namespace fikit::sim;
 
@@ -34,7 +35,7 @@ CUresult find_context(Driver& driver, CUcontext handle, Context*& context) {
 // What is captured never ends, so nobody can wait for it.
 CUresult synchronize(Driver& driver, Driver::Lock& lock, Context& context) {
     const CUresult result = refuse_in_capture(driver, context);
-    return result != CUDA_SUCCESS ? result : driver.synchronize(lock, context);
+    return result != CUDA_SUCCESS ? result : end_wait(driver, driver.synchronize(lock, context));
 }
 
 }  // namespace

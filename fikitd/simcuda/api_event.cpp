@@ -1,6 +1,7 @@
 // Events.
 #include "capture.hpp"
 #include "event.hpp"
+#include "pool.hpp"
 
 using namespace fikit::sim;
 
@@ -96,7 +97,7 @@ CUresult cuEventSynchronize(CUevent handle) {
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         // The event may be recorded again or destroyed meanwhile: what counts is the record of now.
         const OperationPtr record = record_of(driver, event);
-        return driver.wait(lock, driver.device_of(*event.context), record);
+        return end_wait(driver, driver.wait(lock, driver.device_of(*event.context), record));
     });
 }
 

@@ -35,8 +35,8 @@ CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std
     return CUDA_SUCCESS;
 }
 
-void add_host(Driver& driver, Context& context, void* start, std::size_t bytes, unsigned flags,
-              Block::Kind kind) {
+Block& add_host(Driver& driver, Context& context, void* start, std::size_t bytes, unsigned flags,
+                Block::Kind kind) {
     Block block;
     block.kind = kind;
     block.address = reinterpret_cast<std::uint64_t>(start);
@@ -46,7 +46,7 @@ void add_host(Driver& driver, Context& context, void* start, std::size_t bytes, 
     block.flags = flags;
     block.id = driver.next_id++;
     block.on_host = true;
-    driver.blocks[block.address] = block;
+    return driver.blocks[block.address] = block;
 }
 
 CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
@@ -62,7 +62,8 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
         if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
         driver.hold_launches(model::call::by_size(model::call::host_allocate, bytes));
         *start = reinterpret_cast<void*>(got);
-        add_host(driver, context, *start, bytes, flags, Block::Kind::host_allocated);
+        Block& block = add_host(driver, context, *start, bytes, flags, Block::Kind::host_allocated);
+        block.flags = driver.pinned_chunks.add(block.context, bytes, flags, block.place);
         return CUDA_SUCCESS;
     });
 }
@@ -301,9 +302,10 @@ CUresult cuMemFreeHost(void* start) {
             if (const CUresult result = driver.synchronize(lock, context); result != CUDA_SUCCESS)
                 return result;
             if (!is_allocation()) return CUDA_ERROR_INVALID_VALUE;
-            const std::size_t bytes = driver.blocks[address].bytes;
+            const Block block = driver.blocks[address];
             driver.blocks.erase(address);
-            release_host_pages(driver.space, address, bytes);
+            driver.pinned_chunks.remove(block.place);
+            release_host_pages(driver.space, address, block.bytes);
             return CUDA_SUCCESS;
         });
 }

@@ -61,6 +61,7 @@ CUresult create(Driver& driver, const CUmemPoolProps& properties, CUmemoryPool* 
     }
     auto pool = std::make_shared<MemoryPool>();
     pool->properties = properties;
+    pool->room.limit(properties.maxSize);
     if (pool->managed() && properties.maxSize != 0) return CUDA_ERROR_INVALID_VALUE;
     if (properties.handleTypes != CU_MEM_HANDLE_TYPE_NONE) {
         if (properties.handleTypes == CU_MEM_HANDLE_TYPE_WIN32 ||
@@ -188,10 +189,11 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
     });
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
-    return with_own_pool(handle, [](Driver& driver, MemoryPool&) -> CUresult {
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    return with_own_pool(handle, [&](Driver& driver, MemoryPool& pool) -> CUresult {
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         collect(driver);
+        pool.room.trim(keep);
         return CUDA_SUCCESS;
     });
 }
@@ -211,9 +213,9 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
         }
         if (number != 0) return CUDA_ERROR_INVALID_VALUE;
         if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH)
-            pool.used_high = pool.used;
+            pool.room.forget_used_high();
         else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)
-            pool.reserved_high = pool.reserved;
+            pool.room.forget_reserved_high();
         else
             return CUDA_ERROR_INVALID_VALUE;
         return CUDA_SUCCESS;
@@ -235,16 +237,16 @@ CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
                 number = pool.threshold;
                 return CUDA_SUCCESS;
             case CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT:
-                number = pool.reserved;
+                number = pool.room.reserved();
                 return CUDA_SUCCESS;
             case CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH:
-                number = pool.reserved_high;
+                number = pool.room.reserved_high();
                 return CUDA_SUCCESS;
             case CU_MEMPOOL_ATTR_USED_MEM_CURRENT:
-                number = pool.used;
+                number = pool.room.used();
                 return CUDA_SUCCESS;
             case CU_MEMPOOL_ATTR_USED_MEM_HIGH:
-                number = pool.used_high;
+                number = pool.room.used_high();
                 return CUDA_SUCCESS;
             default:
                 return CUDA_ERROR_INVALID_VALUE;
@@ -339,7 +341,7 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream where) {
             if (found->second.pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
             auto mark = std::make_shared<Operation>();
             driver.enqueue(stream, mark);
-            found->second.pool->pending.push_back({mark, address, found->second.bytes});
+            found->second.pool->pending.push_back({mark, found->second});
             driver.blocks.erase(found);
             return CUDA_SUCCESS;
         });

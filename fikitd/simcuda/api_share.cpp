@@ -263,9 +263,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmem
             return CUDA_SUCCESS;
         }
         *address = map_import(driver, view, name.bytes, pool->properties.location.id, pool);
-        if (*address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
-        pool->used += name.bytes;
-        return CUDA_SUCCESS;
+        return *address == 0 ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
     });
 }
 

@@ -3,6 +3,7 @@
 
 #include "capture.hpp"
 #include "event.hpp"
+#include "pool.hpp"
 
 using namespace fikit::sim;
 
@@ -80,7 +81,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
         [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
             const OperationPtr last = stream.tail;
-            return driver.wait(lock, device, last);
+            return end_wait(driver, driver.wait(lock, device, last));
         });
 }
 

@@ -213,6 +213,7 @@ void Driver::destroy_context(Context& context) {
         if (block.context != &context) return false;
         if (block.kind == Block::Kind::mapped) return false;  // belongs to the process
         if (block.kind == Block::Kind::device) device.heap.release(block.address, block.bytes);
+        if (block.kind == Block::Kind::host_allocated) pinned_chunks.remove(block.place);
         if (block.kind == Block::Kind::host_allocated || block.kind == Block::Kind::managed)
             release_host_pages(space, block.address, block.bytes);
         else if (block.host())

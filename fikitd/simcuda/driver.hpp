@@ -21,6 +21,7 @@
 #include "graph_memory_use.hpp"
 #include "memory.hpp"
 #include "objects.hpp"
+#include "pinned_chunks.hpp"
 #include "settings.hpp"
 
 namespace fikit::sim {
@@ -131,6 +132,7 @@ class Driver {
     Registry<MipmappedArray, CUmipmappedArray> mipmaps;
     Registry<LinkState, CUlinkState> links;
     std::map<std::uint64_t, Block> blocks;
+    PinnedChunks pinned_chunks;
     std::map<CUtexObject, TextureObject> textures;  // and surfaces
     std::deque<RetiredTexture> retired_textures;
     std::vector<std::shared_ptr<MemoryPool>> retired_pools;  // destroyed, with allocations left

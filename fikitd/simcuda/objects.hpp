@@ -173,10 +173,11 @@ struct Block {
     int device = 0;
     unsigned flags = 0;
     std::uint64_t id = 0;
-    void* allocation = nullptr;               // mapped: the physical allocation
-    MemoryPool* pool = nullptr;               // pooled; imported from a pool
-    bool synchronous = false;                 // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
-    bool on_host = false;                     // the host reads it at its own address
+    void* allocation = nullptr;  // mapped: the physical allocation
+    MemoryPool* pool = nullptr;  // pooled; imported from a pool
+    std::uint64_t place = 0;     // pooled: in the pool's room; host_allocated: among PinnedChunks
+    bool synchronous = false;    // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS
+    bool on_host = false;        // the host reads it at its own address
     std::shared_ptr<ManagedAdvice> advice{};  // of managed memory, a pool's or not
     bool host() const { return on_host; }
     bool managed() const { return advice != nullptr; }

@@ -9,13 +9,6 @@ namespace {
 
 std::size_t rounded(std::size_t bytes, std::size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
-void count(MemoryPool& pool, std::size_t used) {
-    pool.used = used;
-    pool.used_high = std::max(pool.used_high, used);
-    pool.reserved = rounded(used, model::page);
-    pool.reserved_high = std::max(pool.reserved_high, pool.reserved);
-}
-
 SimulatedDevice& device_of(Driver& driver, const MemoryPool& pool) {
     return *driver.devices[static_cast<std::size_t>(pool.properties.location.id)];
 }
@@ -27,6 +20,17 @@ std::uint64_t allocate_shared(Driver& driver, MemoryPool& pool, std::size_t byte
     const std::uint64_t address = pool.heap->allocate(bytes);
     if (address == 0) physical.refund(pages);
     return address;
+}
+
+std::uint64_t allocate_pages(Driver& driver, MemoryPool& pool, std::size_t bytes) {
+    if (pool.on_host()) return allocate_host_pages(driver.space, bytes);
+    return pool.heap ? allocate_shared(driver, pool, bytes) : device_of(driver, pool).heap.allocate(bytes);
+}
+
+template <typename Visit>
+void each_pool(Driver& driver, Visit visit) {
+    driver.pools.each(visit);
+    for (const auto& pool : driver.retired_pools) visit(*pool);
 }
 
 }  // namespace
@@ -85,16 +89,15 @@ void retire_pool(Driver& driver, MemoryPool& pool) {
 }
 
 void collect(Driver& driver) {
-    const auto collect_one = [&](MemoryPool& pool) {
+    each_pool(driver, [&](MemoryPool& pool) {
         std::erase_if(pool.pending, [&](const MemoryPool::Pending& freed) {
             if (!freed.after->done) return false;
-            release_pages(driver, pool, freed.address, freed.bytes);
+            release_pages(driver, freed.block);
             return true;
         });
-    };
-    driver.pools.each(collect_one);
-    for (const auto& pool : driver.retired_pools) collect_one(*pool);
-    std::erase_if(driver.retired_pools, [](const auto& pool) { return pool->used == 0; });
+    });
+    std::erase_if(driver.retired_pools,
+                  [](const auto& pool) { return pool->pending.empty() && pool->room.used() == 0; });
     std::erase_if(driver.retired_images, [&](const auto& image) {
         if (image.use_count() > 1) return false;
         driver.release_variables(*image);
@@ -102,23 +105,25 @@ void collect(Driver& driver) {
     });
 }
 
+CUresult end_wait(Driver& driver, CUresult result) {
+    if (result != CUDA_SUCCESS) return result;
+    collect(driver);
+    each_pool(driver, [](MemoryPool& pool) { pool.room.trim(pool.threshold); });
+    return CUDA_SUCCESS;
+}
+
 CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::size_t bytes,
                        CUdeviceptr* address) {
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
     collect(driver);
     if (const CUresult fault = driver.allocation_fault(); fault != CUDA_SUCCESS) return fault;
-    // A pool grows by so much at a time.
-    constexpr std::size_t step = model::pool_step;
-    const std::size_t wanted = pool.properties.maxSize;
-    const std::size_t most = wanted / step * step + (wanted % step != 0 ? step : 0);
-    if (wanted != 0 && (bytes > most || pool.used > most - bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-    std::uint64_t got = 0;
-    if (pool.on_host())
-        got = allocate_host_pages(driver.space, bytes);
-    else
-        got = pool.heap ? allocate_shared(driver, pool, bytes) : device_of(driver, pool).heap.allocate(bytes);
-    if (got == 0) return CUDA_ERROR_OUT_OF_MEMORY;
     Block block;
+    if (!pool.room.add(bytes, block.place)) return CUDA_ERROR_OUT_OF_MEMORY;
+    const std::uint64_t got = allocate_pages(driver, pool, bytes);
+    if (got == 0) {
+        pool.room.undo(block.place);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     block.kind = Block::Kind::pooled;
     block.address = got;
     block.bytes = bytes;
@@ -136,24 +141,27 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
     }
     driver.blocks[got] = block;
     if (!pool.reachable()) driver.space.protect(got, bytes, Access::none);
-    count(pool, pool.used + bytes);
     *address = got;
     return CUDA_SUCCESS;
 }
 
-void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes) {
+void release_pages(Driver& driver, const Block& block) {
+    MemoryPool& pool = *block.pool;
+    const CUdeviceptr address = block.address;
+    const std::size_t bytes = block.bytes;
     if (pool.on_host()) {
         release_host_pages(driver.space, address, bytes);
     } else if (pool.imported) {
         driver.space.unmap(address, 1);
         free_addresses(address, bytes);
+        return;
     } else if (pool.heap) {
         pool.heap->release(address, bytes);
         device_of(driver, pool).physical.refund(rounded(bytes, model::page));
     } else {
         device_of(driver, pool).heap.release(address, bytes);
     }
-    count(pool, pool.used - bytes);
+    pool.room.remove(block.place);
 }
 
 CUresult free_block(Driver& driver, CUdeviceptr address) {
@@ -164,7 +172,7 @@ CUresult free_block(Driver& driver, CUdeviceptr address) {
     driver.charge(block.bytes <= model::call::shared_page_limit ? model::call::allocate_shared
                                                                 : model::call::free);
     if (block.pool != nullptr)
-        release_pages(driver, *block.pool, address, block.bytes);
+        release_pages(driver, block);
     else if (block.kind == Block::Kind::managed)
         release_host_pages(driver.space, address, block.bytes);
     else

@@ -1,16 +1,22 @@
 // Memory pools: stream-ordered allocation.
 //
 // An allocation has its pages when the call returns; a free gives them back once the stream has got there,
-// which the driver notices at the next call that looks. A pool holds what its allocations need and
-// nothing more: the release threshold is kept for who asks, but there is nothing for it to hold back.
+// which the driver notices at the next call that looks. A pool has the pages that its allocations need and
+// nothing more: what it would keep besides, and where in it they would lie, is only counted (PoolRoom).
 // A pool for other processes has memory of its own, which they map whole.
 #pragma once
 
 #include "driver.hpp"
+#include "pool_room.hpp"
 
 namespace fikit::sim {
 
 struct MemoryPool {
+    MemoryPool() = default;
+    ~MemoryPool() { room.clear(); }
+    MemoryPool(const MemoryPool&) = delete;
+    MemoryPool& operator=(const MemoryPool&) = delete;
+
     CUmemoryPool handle{};
     CUmemPoolProps properties{};
     bool preset = false;  // a device's own: never destroyed
@@ -18,13 +24,11 @@ struct MemoryPool {
     std::map<CUmemPool_attribute, int> reuse;
     static constexpr int host = -1;           // as a place
     std::map<int, CUmemAccess_flags> access;  // as set, by place
-    std::size_t used = 0, used_high = 0;
-    std::size_t reserved = 0, reserved_high = 0;
+    PoolRoom room;                            // not of an imported one
 
     struct Pending {
         OperationPtr after;
-        CUdeviceptr address;
-        std::size_t bytes;
+        Block block;
     };
     std::vector<Pending> pending;  // freed, but perhaps still in use
 
@@ -58,12 +62,15 @@ MemoryPool& preset_pool(Driver& driver, const CUmemLocation& location, CUmemAllo
 void retire_pool(Driver& driver, MemoryPool& pool);
 // Gives back what streams have freed by now.
 void collect(Driver& driver);
+// The end of a call that waits for a context, a stream or an event: then pools give back what they keep
+// beyond their thresholds.
+CUresult end_wait(Driver& driver, CUresult result);
 // Whether devices reach the memory of a host pool from now on.
 void set_reachable(Driver& driver, const MemoryPool& pool);
 CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::size_t bytes,
                        CUdeviceptr* address);
-// Of an allocation whose block is gone; waits for nothing.
-void release_pages(Driver& driver, MemoryPool& pool, CUdeviceptr address, std::size_t bytes);
+// Of an allocation of a pool's that is forgotten; waits for nothing.
+void release_pages(Driver& driver, const Block& block);
 // Frees device or managed memory, a pool's or not, that nothing uses any more.
 CUresult free_block(Driver& driver, CUdeviceptr address);
 

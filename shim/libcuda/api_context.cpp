@@ -3,6 +3,7 @@
 #include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
+#include "pool.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
 #include "renewal.hpp"
@@ -279,7 +280,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
     if (context == nullptr) return no_context();
     if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
     if (context->device->producer == nullptr) return CUDA_SUCCESS;
-    return synchronised(*context->device, context->device->producer->synchronize());
+    return end_wait(synchronised(*context->device, context->device->producer->synchronize()));
 }
 
 // --- the memory of other devices: no kernel can reach it ---

@@ -1,4 +1,5 @@
 // Pinned and registered host memory.
+#include "../pinned_chunks.hpp"
 #include "capture.hpp"
 #include "entry.hpp"
 #include "host_memory.hpp"
@@ -103,9 +104,22 @@ CUresult allocate_host(Device& device, uint64_t bytes, Range& range) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
+namespace {
+
+pthread_mutex_t chunks_mutex = PTHREAD_MUTEX_INITIALIZER;
+PinnedChunks chunks;
+
+void leave_chunk(uint64_t place) {
+    const Locked lock(chunks_mutex);
+    chunks.remove(place);
+}
+
+}  // namespace
+
 // Work may still use it, and the program may get the same address again.
 CUresult free_host(const Range& range) {
     if (const CUresult result = settle(range); result != CUDA_SUCCESS) return result;
+    if (range.kind == Range::Kind::pinned && range.pool == nullptr) leave_chunk(range.place);
     if (range.advice != nullptr) forget(range.advice);
     Device& device = process.device(range.device);
     if (range.kind == Range::Kind::managed &&
@@ -121,9 +135,16 @@ CUresult allocate_pinned(void** address, size_t bytes, unsigned flags) {
     if (address == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *address = nullptr;
     if (bytes == 0) return CUDA_SUCCESS;
-    Range range = {.flags = flags, .kind = Range::Kind::pinned, .context = thread.current()};
+    Range range = {.kind = Range::Kind::pinned, .context = thread.current()};
+    {
+        const Locked lock(chunks_mutex);
+        range.flags = chunks.add(range.context, bytes, flags, range.place);
+    }
     const CUresult result = allocate_host(current_device(), bytes, range);
-    if (result == CUDA_SUCCESS) *address = reinterpret_cast<void*>(range.address);
+    if (result == CUDA_SUCCESS)
+        *address = reinterpret_cast<void*>(range.address);
+    else
+        leave_chunk(range.place);
     return result;
 }
 

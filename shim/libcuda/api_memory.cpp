@@ -55,11 +55,11 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
     if (pool == nullptr)
         if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    if (pool != nullptr && !pool->give(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
-    uint64_t at = 0, charged = 0;
+    uint64_t at = 0, charged = 0, place = 0;
+    if (pool != nullptr && !pool->give(bytes, place)) return CUDA_ERROR_OUT_OF_MEMORY;
     const Status status = device.producer->memory_allocate(bytes, at, charged);
     if (status != status::success) {
-        if (pool != nullptr) pool->take_back(bytes);
+        if (pool != nullptr) pool->give_up(place);
         return result_of(status);
     }
     const Range range = {.address = at,
@@ -68,9 +68,10 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
                          .kind = Range::Kind::device,
                          .device = static_cast<uint8_t>(device.ordinal),
                          .pool = pool,
+                         .place = place,
                          .context = pool == nullptr ? thread.current() : nullptr};
     if (!ranges.add(range)) {
-        if (pool != nullptr) pool->take_back(bytes);
+        if (pool != nullptr) pool->give_up(place);
         device.producer->memory_free(at);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -87,16 +88,16 @@ CUresult free_memory(CUdeviceptr address) {
         return CUDA_ERROR_INVALID_VALUE;  // a module's variable
     if (known && range.pool != nullptr && range.pool->on_host &&
         ranges.take(address, Range::Kind::pinned, range)) {
-        range.pool->take_back(range.bytes);
+        range.pool->take_back(range.place);
         return free_host(range);
     }
     if (ranges.take(address, Range::Kind::managed, range)) {
-        if (range.pool != nullptr) range.pool->take_back(range.bytes);
+        if (range.pool != nullptr) range.pool->take_back(range.place);
         return free_host(range);
     }
     if (ranges.take(address, Range::Kind::imported, range)) return close_imported(range);
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
-    if (range.pool != nullptr) range.pool->take_back(range.bytes);
+    if (range.pool != nullptr) range.pool->take_back(range.place);
     return result_of(process.device(range.device).producer->memory_free(address));
 }
 
@@ -111,13 +112,13 @@ CUresult allocate_on_host(CUdeviceptr* address, size_t bytes, Pool* pool) {
     Range range = {.kind = Range::Kind::pinned, .pool = pool};
     if (pool->managed) range.flags = CU_MEM_ATTACH_GLOBAL;
     Device& device = current_device();
-    if (!pool->give(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!pool->give(bytes, range.place)) return CUDA_ERROR_OUT_OF_MEMORY;
     const CUresult result = pool->managed ? allocate_managed(device, bytes, pool->location, range)
                                           : allocate_host(device, bytes, range);
     if (result == CUDA_SUCCESS)
         *address = range.address;
     else
-        pool->take_back(bytes);
+        pool->give_up(range.place);
     return result;
 }
 
@@ -298,10 +299,7 @@ CUresult cuMemPoolCreate(CUmemoryPool* pool, const CUmemPoolProps* properties) {
     made->on_host = managed || !on_device;
     made->managed = managed;
     if (managed) made->location = location;
-    // As a real pool, which grows by so much at a time.
-    constexpr uint64_t step = uint64_t{32} << 20;
-    const uint64_t steps = properties->maxSize / step + (properties->maxSize % step != 0 ? 1 : 0);
-    if (steps != 0 && steps <= UINT64_MAX / step) made->limit_bytes = steps * step;
+    made->room.limit(properties->maxSize);
     *pool = reinterpret_cast<CUmemoryPool>(made);
     return CUDA_SUCCESS;
 }
@@ -316,8 +314,7 @@ CUresult cuMemPoolDestroy(CUmemoryPool handle) {
         return CUDA_ERROR_INVALID_VALUE;
     Pool*& current = current_pools[pool->device];
     if (load_acquire(current) == pool) store_release(current, static_cast<Pool*>(nullptr));
-    pool->magic = 0;
-    pool->take_back(0);
+    pool->destroy();
     return CUDA_SUCCESS;
 }
 
@@ -336,34 +333,39 @@ CUresult cuMemPoolSetAttribute(CUmemoryPool handle, CUmemPool_attribute attribut
     Pool* const pool = own_pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1) return CUDA_ERROR_INVALID_VALUE;
-    if (attribute <= CU_MEMPOOL_ATTR_RELEASE_THRESHOLD) {
-        pool->attribute[attribute] =
-            is_switch(attribute) ? *static_cast<uint32_t*>(value) : *static_cast<uint64_t*>(value);
+    if (is_switch(attribute)) {
+        pool->attribute[attribute] = *static_cast<uint32_t*>(value);
         return CUDA_SUCCESS;
     }
-    // The most that there was can only be forgotten.
-    const bool most =
-        attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH || attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH;
-    if (!most || *static_cast<uint64_t*>(value) != 0) return CUDA_ERROR_INVALID_VALUE;
-    store_relaxed(pool->most_bytes, load_relaxed(pool->used_bytes));
-    return CUDA_SUCCESS;
+    const uint64_t number = *static_cast<uint64_t*>(value);
+    return pool->with_room([&](PoolRoom& room) {
+        // The most that there was can only be forgotten.
+        if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
+            pool->attribute[attribute] = number;
+        else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH && number == 0)
+            room.forget_reserved_high();
+        else if (attribute == CU_MEMPOOL_ATTR_USED_MEM_HIGH && number == 0)
+            room.forget_used_high();
+        else
+            return CUDA_ERROR_INVALID_VALUE;
+        return CUDA_SUCCESS;
+    });
 }
 
-// Nothing is kept back for a pool: what is reserved is what is used.
 CUresult cuMemPoolGetAttribute(CUmemoryPool handle, CUmemPool_attribute attribute, void* value) {
-    const Pool* const pool = own_pool_of(handle);
+    Pool* const pool = own_pool_of(handle);
     if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (value == nullptr || attribute < 1 || attribute > CU_MEMPOOL_ATTR_USED_MEM_HIGH)
         return CUDA_ERROR_INVALID_VALUE;
-    if (is_switch(attribute))
+    if (is_switch(attribute)) {
         *static_cast<uint32_t*>(value) = static_cast<uint32_t>(pool->attribute[attribute]);
-    else if (attribute == CU_MEMPOOL_ATTR_RELEASE_THRESHOLD)
-        *static_cast<uint64_t*>(value) = pool->attribute[attribute];
-    else if (attribute == CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT ||
-             attribute == CU_MEMPOOL_ATTR_USED_MEM_CURRENT)
-        *static_cast<uint64_t*>(value) = load_relaxed(pool->used_bytes);
-    else
-        *static_cast<uint64_t*>(value) = load_relaxed(pool->most_bytes);
+        return CUDA_SUCCESS;
+    }
+    *static_cast<uint64_t*>(value) = pool->with_room([&](const PoolRoom& room) {
+        const uint64_t values[] = {pool->attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD], room.reserved(),
+                                   room.reserved_high(), room.used(), room.used_high()};
+        return values[attribute - CU_MEMPOOL_ATTR_RELEASE_THRESHOLD];
+    });
     return CUDA_SUCCESS;
 }
 
@@ -409,8 +411,12 @@ CUresult cuMemPoolGetAccess(CUmemAccess_flags* flags, CUmemoryPool handle, CUmem
     return CUDA_SUCCESS;
 }
 
-CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t) {
-    return own_pool_of(handle) != nullptr ? captures.unsafe() : CUDA_ERROR_INVALID_VALUE;
+CUresult cuMemPoolTrimTo(CUmemoryPool handle, size_t keep) {
+    Pool* const pool = own_pool_of(handle);
+    if (pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
+    pool->with_room([&](PoolRoom& room) { room.trim(keep); });
+    return CUDA_SUCCESS;
 }
 
 }  // namespace fikit::shim

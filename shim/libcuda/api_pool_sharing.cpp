@@ -111,7 +111,7 @@ CUresult cuMemPoolImportFromShareableHandle(CUmemoryPool* handle, void* system_h
 
 CUresult destroy_import(Pool& pool) {
     const Locked lock(mutex);
-    if (load_acquire(pool.used_bytes) != 0) return CUDA_ERROR_INVALID_VALUE;
+    if (load_acquire(pool.opened) != 0) return CUDA_ERROR_INVALID_VALUE;
     PoolImport** at = &all_imports;
     while (*at != nullptr && &(*at)->pool != &pool) at = &(*at)->next;
     PoolImport* const import = *at;
@@ -166,7 +166,7 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmem
         if (!known) return CUDA_ERROR_OUT_OF_MEMORY;
         if (range.address != opened) return CUDA_ERROR_INVALID_VALUE;  // within another one
     } else {
-        pool->give(shared.bytes);
+        __atomic_fetch_add(&pool->opened, 1u, __ATOMIC_ACQ_REL);
     }
     *address = opened;
     return CUDA_SUCCESS;
@@ -174,12 +174,12 @@ CUresult cuMemPoolImportPointer(CUdeviceptr* address, CUmemoryPool handle, CUmem
 
 CUresult close_imported(const Range& range) {
     const Status status = process.device(range.device).producer->synchronize();
-    range.pool->take_back(range.bytes);
+    __atomic_fetch_sub(&range.pool->opened, 1u, __ATOMIC_ACQ_REL);
     return status == status::success ? close_memory(range.address, false) : result_of(status);
 }
 
 CUresult close_imported(const Range& range, uint32_t stream) {
-    range.pool->take_back(range.bytes);
+    __atomic_fetch_sub(&range.pool->opened, 1u, __ATOMIC_ACQ_REL);
     return close_memory_behind(stream, range.address, false);
 }
 

@@ -5,6 +5,7 @@
 #include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
+#include "pool.hpp"
 #include "printed.hpp"
 #include "served.hpp"
 #include "sharing.hpp"
@@ -69,7 +70,7 @@ CUresult cuStreamSynchronize(CUstream handle) {
     CUresult result = use_stream(handle, name, InCapture::refused);
     if (result == CUDA_SUCCESS) result = captures.unsafe();
     if (result != CUDA_SUCCESS) return result;
-    return synchronised(device_of(name), producer_of(name).stream_synchronize(stream_number(name)));
+    return end_wait(synchronised(device_of(name), producer_of(name).stream_synchronize(stream_number(name))));
 }
 
 CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int flags) {
@@ -298,8 +299,8 @@ CUresult cuEventSynchronize(CUevent handle) {
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return captures.refuse(*event);
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
-    if (event->session != 0) return synchronize_shared(*event);
-    return synchronised(*event->device, event->device->producer->event_synchronize(event->number));
+    if (event->session != 0) return end_wait(synchronize_shared(*event));
+    return end_wait(synchronised(*event->device, event->device->producer->event_synchronize(event->number)));
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent end_handle) {

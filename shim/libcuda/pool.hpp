@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "../pool_room.hpp"
 #include "objects.hpp"
 
 namespace fikit::shim {
@@ -12,7 +13,16 @@ inline constexpr uint32_t pool_magic = 0x46504f4f;
 struct PoolImport;
 struct Range;
 
-// Memory of all pools comes from the same place; a pool remembers what it was told and what it has given.
+// Calls that have waited for a context, a stream or an event. After one a pool keeps no more than its
+// threshold; it looks for that when it is next asked.
+inline uint64_t ended_waits = 0;
+inline CUresult end_wait(CUresult result) {
+    if (result == CUDA_SUCCESS) __atomic_fetch_add(&ended_waits, 1u, __ATOMIC_RELAXED);
+    return result;
+}
+
+// Memory of all pools comes from the same place; a pool remembers what it was told, and counts what it has
+// given.
 struct Pool {
     uint32_t magic = pool_magic;
     int device = 0;
@@ -21,11 +31,13 @@ struct Pool {
     bool managed = false;                                                      // on the host, too
     bool let_in[most_gpus + 1] = {};                            // who may reach it, by place, beside its own
     CUmemLocation location = {CU_MEM_LOCATION_TYPE_NONE, {0}};  // where managed memory would rather be
-    uint64_t used_bytes = 0, most_bytes = 0;
-    uint64_t limit_bytes = UINT64_MAX;
-    bool shareable = false;              // made for other processes to import
+    bool shareable = false;                                     // made for other processes to import
     uint32_t number = 0;                 // of one that was exported, as its process counts; 0: it was not
     const PoolImport* import = nullptr;  // of another process' pool: its memory is opened, never allocated
+    uint32_t opened = 0;                 // so many pieces of that are
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;  // of what follows
+    PoolRoom room{};
+    uint64_t seen_waits = 0;
 
     // A device's number, or `host`.
     static constexpr int host = most_gpus;
@@ -38,23 +50,41 @@ struct Pool {
         return found;
     }
 
-    // False: it would be more than the pool may have.
-    bool give(uint64_t bytes) {
-        const uint64_t now = __atomic_add_fetch(&used_bytes, bytes, __ATOMIC_RELAXED);
-        if (now > limit_bytes || now < bytes) {
-            take_back(bytes);
-            return false;
-        }
-        uint64_t before = load_relaxed(most_bytes);
-        while (before < now && !__atomic_compare_exchange_n(&most_bytes, &before, now, false,
-                                                            __ATOMIC_RELAXED, __ATOMIC_RELAXED)) {
-        }
-        return true;
+    // The room, as it is by now; under its lock.
+    template <class Look>
+    auto with_room(Look look) {
+        const Locked lock(mutex);
+        const uint64_t waits = load_relaxed(ended_waits);
+        if (waits != seen_waits) room.trim(attribute[CU_MEMPOOL_ATTR_RELEASE_THRESHOLD]);
+        seen_waits = waits;
+        return look(room);
     }
+    // False: it would be more than the pool may have.
+    bool give(uint64_t bytes, uint64_t& place) {
+        return with_room([&](PoolRoom& its) { return its.add(bytes, place); });
+    }
+    void take_back(uint64_t place) {
+        change([&](PoolRoom& its) { its.remove(place); });
+    }
+    // Of what was given, but is not to be had.
+    void give_up(uint64_t place) {
+        change([&](PoolRoom& its) { its.undo(place); });
+    }
+    void destroy() {
+        change([&](PoolRoom&) { magic = 0; });
+    }
+
+  private:
     // A pool that was destroyed ends with the last of its memory.
-    void take_back(uint64_t bytes) {
-        const uint64_t left = __atomic_sub_fetch(&used_bytes, bytes, __ATOMIC_ACQ_REL);
-        if (left == 0 && magic != pool_magic) delete this;
+    template <class Change>
+    void change(Change to) {
+        const bool last = with_room([&](PoolRoom& its) {
+            to(its);
+            return its.used() == 0 && magic != pool_magic;
+        });
+        if (!last) return;
+        room.clear();
+        delete this;
     }
 };
 

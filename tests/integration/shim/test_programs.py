@@ -56,6 +56,8 @@ NAMES = [
     "function_rules",
     "graph_rules",
     "memory_rules",
+    "pinned_rules",
+    "pool_rules",
     "conditions",
     "context_ends",
     "crowds",
@@ -92,7 +94,10 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     assert shared(*program) == alone
 
 
-@pytest.mark.parametrize("family", ["capture", "function", "graph", "kernel", "library", "memory"])
+@pytest.mark.parametrize(
+    "family",
+    ["capture", "function", "graph", "kernel", "library", "memory", "node", "pinned", "pool"],
+)
 def test_calls_return_what_a_real_driver_does(family: str, natively: Runner) -> None:
     seen = Path(__file__).with_name(f"{family}_rules.txt")  # on an H200, driver 580.159.04
     assert natively(*PYTHON, str(PROGRAMS / f"{family}_rules.py")) == (0, seen.read_text(), "")

@@ -249,8 +249,6 @@ def ask():
     result, start_of, size = driver.cuMemGetAddressRange(address)
     print(result.name, int(result) == 0 and (int(start_of) - first, size))
     result, flags = driver.cuMemHostGetFlags(address)
-    # Whether small pinned memory is portable a real driver tells of all that lie together.
-    flags = flags and (flags & ~1 if first in pinned else flags)
     print(driver.cuMemHostGetDevicePointer(address, 0)[0].name, result.name, flags)
 
 
