@@ -122,9 +122,7 @@ CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
         if (clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
         if (has_memory(graph)) return CUDA_ERROR_NOT_SUPPORTED;
-        const std::shared_ptr<Graph> made = clone_graph(driver, graph, true);
-        made->original = graph.id;
-        *clone = made->handle;
+        *clone = clone_graph(driver, graph, true)->handle;
         return CUDA_SUCCESS;
     });
 }

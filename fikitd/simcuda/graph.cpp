@@ -137,6 +137,7 @@ std::shared_ptr<Graph> make_graph(Driver& driver) {
 std::shared_ptr<Graph> clone_graph(Driver& driver, const Graph& graph, bool registered) {
     auto copy = std::make_shared<Graph>();
     copy->id = driver.next_id++;
+    copy->original = graph.id;
     copy->next_node = graph.next_node;
     if (registered) driver.graphs.add(copy);
     std::unordered_map<const GraphNode*, GraphNode*> copies;

@@ -40,7 +40,7 @@ struct UserObject {
 struct Graph {
     CUgraph handle{};  // null: a child's or an executable's, which have none of their own until asked for
     std::uint64_t id = 0;
-    std::uint64_t original = 0;  // the id of the graph that it is a clone of; 0: of none
+    std::uint64_t original = 0;  // the id of the graph that it is a copy of; 0: of none
     unsigned next_node = 0;
     Graph* parent = nullptr;  // of the node whose child it is
     std::vector<std::shared_ptr<GraphNode>> nodes;

@@ -169,22 +169,26 @@ CUresult cuGraphClone(CUgraph* handle, CUgraph original) {
     const Graph* const graph = graph_of(original);
     if (handle == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (!graph->can_be_copied()) return CUDA_ERROR_NOT_SUPPORTED;
-    *handle = reinterpret_cast<CUgraph>(graph->clone());
-    return *handle != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    Graph* const clone = graph->clone();
+    *handle = reinterpret_cast<CUgraph>(clone);
+    return clone != nullptr ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 CUresult cuGraphDestroy(CUgraph handle) {
     Graph* const graph = graph_of(handle);
-    if (graph == nullptr || graph->nested) return CUDA_ERROR_INVALID_VALUE;
+    if (graph == nullptr || graph->parent != nullptr) return CUDA_ERROR_INVALID_VALUE;
     delete graph;
     return CUDA_SUCCESS;
 }
 
 CUresult cuGraphNodeFindInClone(CUgraphNode* found, CUgraphNode original, CUgraph handle) {
     const Graph* const graph = graph_of(handle);
-    if (found == nullptr || node_of(original) == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *found = handle_of(graph->copy_of(node_of(original)));
-    return *found != nullptr ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    const Node* const node = node_of(original);
+    if (found == nullptr || node == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    const Node* const copy = graph->origin == node->graph->whole().id ? graph->copy_of(node) : nullptr;
+    if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    *found = handle_of(copy);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuGraphGetNodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {

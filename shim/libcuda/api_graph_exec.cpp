@@ -103,7 +103,8 @@ CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node
         where = &other;
         if (one.type != other.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         if (one.memory != other.memory) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
-        if (one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy))
+        if ((one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy)) ||
+            (one.type == CU_GRAPH_NODE_TYPE_MEMSET && !may_become(one.fill, other.fill)))
             return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         for (size_t k = 0; k < one.before.size(); ++k)
@@ -245,7 +246,8 @@ CUresult cuGraphNodeGetEnabled(CUgraphExec handle, CUgraphNode original, unsigne
 CUresult cuGraphExecGetFlags(CUgraphExec handle, cuuint64_t* flags) {
     const Executable* const executable = executable_of(handle);
     if (executable == nullptr || flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *flags = executable->flags;
+    // Not told of (seen on an H200).
+    *flags = executable->flags & ~cuuint64_t{CUDA_GRAPH_INSTANTIATE_FLAG_USE_NODE_PRIORITY};
     return CUDA_SUCCESS;
 }
 

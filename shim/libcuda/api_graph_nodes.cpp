@@ -20,13 +20,12 @@ Node* node_in(CUgraphExec handle, CUgraphNode original, CUgraphNodeType type) {
     return copy;
 }
 
+// Whether a node of an instantiated graph can become that.
 bool may_become(const Node* node, const CUDA_MEMCPY3D* given) {
     return node != nullptr && given != nullptr && fikit::may_become(node->copy, *given);
 }
-
-Node* typed(CUgraphNode handle, CUgraphNodeType type) {
-    Node* const node = node_of(handle);
-    return node != nullptr && node->type == type ? node : nullptr;
+bool may_become(const Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
+    return node != nullptr && given != nullptr && fikit::may_become(node->fill, *given);
 }
 
 CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
@@ -83,6 +82,7 @@ CUresult set(Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
     if ((element != 1 && element != 2 && element != 4) || given->width == 0 || given->height == 0 ||
         given->dst % element != 0 || !can_be_filled(given->dst))
         return CUDA_ERROR_INVALID_VALUE;
+    if (given->height > 1 && given->pitch / element < given->width) return CUDA_ERROR_INVALID_VALUE;
     node->fill = *given;
     return CUDA_SUCCESS;
 }
@@ -120,7 +120,7 @@ CUresult set(Node* node, const CUgraph* given) {
 CUresult set(Node* node, const CUDA_CHILD_GRAPH_NODE_PARAMS* given) {
     if (given->ownership != CU_GRAPH_CHILD_GRAPH_OWNERSHIP_MOVE) return set(node, &given->graph);
     Graph* const child = graph_of(given->graph);
-    if (node == nullptr || child == nullptr || child->nested || child == node->graph)
+    if (node == nullptr || child == nullptr || child->parent != nullptr || child == node->graph)
         return CUDA_ERROR_INVALID_VALUE;
     if (child->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     node->adopt(child);
@@ -237,7 +237,7 @@ CUresult cuGraphAddKernelNode_v2(CUgraphNode* node, CUgraph graph, const CUgraph
 }
 
 CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARAMS* parameters) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_KERNEL);
     if (node == nullptr || parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const LaunchShape& shape = node->shape;
     *parameters = {};
@@ -259,66 +259,12 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARA
 }
 
 CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters) {
-    return set(typed(node, CU_GRAPH_NODE_TYPE_KERNEL), parameters);
+    return set(node_of(node, CU_GRAPH_NODE_TYPE_KERNEL), parameters);
 }
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS* parameters) {
     return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_KERNEL), parameters);
-}
-
-CUresult cuGraphKernelNodeGetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
-                                       CUkernelNodeAttrValue* value) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    memset(value, 0, sizeof *value);
-    for (uint32_t i = 0; i < node->shape.attributes; ++i)
-        if (node->attributes()[i].id == static_cast<uint32_t>(id))
-            memcpy(value, node->attributes()[i].value, sizeof *value);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphKernelNodeSetAttribute(CUgraphNode handle, CUkernelNodeAttrID id,
-                                       const CUkernelNodeAttrValue* value) {
-    Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (node == nullptr || value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const AttributeUse use = use_of(id);
-    if (use == AttributeUse::hint) return CUDA_SUCCESS;
-    if (use != AttributeUse::sent) return CUDA_ERROR_NOT_SUPPORTED;
-    fikit_attribute attribute = {static_cast<uint32_t>(id), 0, {}};
-    memcpy(attribute.value, value, sizeof attribute.value);
-    for (uint32_t i = 0; i < node->shape.attributes; ++i)
-        if (node->attributes()[i].id == attribute.id) {
-            node->attributes()[i] = attribute;
-            return CUDA_SUCCESS;
-        }
-    if (node->shape.attributes == FIKIT_MAX_ATTRIBUTES) return CUDA_ERROR_NOT_SUPPORTED;
-    const Function* const function = function_of(node->function);
-    List<uint8_t> packed;
-    const size_t attribute_bytes = node->shape.attributes * sizeof attribute;
-    if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    if (!packed.add(node->packed, attribute_bytes + node->shape.parameter_bytes))
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    ++node->shape.attributes;
-    if (!make_room(*node, *function)) return CUDA_ERROR_OUT_OF_MEMORY;
-    memcpy(node->packed, packed.begin(), attribute_bytes);
-    memcpy(node->packed + attribute_bytes, &attribute, sizeof attribute);
-    memcpy(node->parameters(), packed.begin() + attribute_bytes, node->shape.parameter_bytes);
-    return CUDA_SUCCESS;
-}
-
-CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
-    const Node* const source = typed(from, CU_GRAPH_NODE_TYPE_KERNEL);
-    if (source == nullptr || typed(to, CU_GRAPH_NODE_TYPE_KERNEL) == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    for (uint32_t i = 0; i < source->shape.attributes; ++i) {
-        CUkernelNodeAttrValue value;
-        memcpy(&value, source->attributes()[i].value, sizeof value);
-        const auto id = static_cast<CUkernelNodeAttrID>(source->attributes()[i].id);
-        if (const CUresult result = fikit::shim::cuGraphKernelNodeSetAttribute(to, id, &value);
-            result != CUDA_SUCCESS)
-            return result;
-    }
-    return CUDA_SUCCESS;
 }
 
 // --- copies, fills, functions, children, nothing ---
@@ -328,11 +274,11 @@ CUresult cuGraphAddMemcpyNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
     return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_MEMCPY, parameters);
 }
 CUresult cuGraphMemcpyNodeGetParams(CUgraphNode handle, CUDA_MEMCPY3D* parameters) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_MEMCPY);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_MEMCPY);
     return node != nullptr ? give(parameters, node, node->copy) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphMemcpyNodeSetParams(CUgraphNode node, const CUDA_MEMCPY3D* parameters) {
-    return set(typed(node, CU_GRAPH_NODE_TYPE_MEMCPY), parameters);
+    return set(node_of(node, CU_GRAPH_NODE_TYPE_MEMCPY), parameters);
 }
 CUresult cuGraphExecMemcpyNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                         const CUDA_MEMCPY3D* parameters, CUcontext) {
@@ -345,15 +291,16 @@ CUresult cuGraphAddMemsetNode(CUgraphNode* node, CUgraph graph, const CUgraphNod
     return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_MEMSET, parameters);
 }
 CUresult cuGraphMemsetNodeGetParams(CUgraphNode handle, CUDA_MEMSET_NODE_PARAMS* parameters) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_MEMSET);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_MEMSET);
     return node != nullptr ? give(parameters, node, node->fill) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphMemsetNodeSetParams(CUgraphNode node, const CUDA_MEMSET_NODE_PARAMS* parameters) {
-    return set(typed(node, CU_GRAPH_NODE_TYPE_MEMSET), parameters);
+    return set(node_of(node, CU_GRAPH_NODE_TYPE_MEMSET), parameters);
 }
 CUresult cuGraphExecMemsetNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                         const CUDA_MEMSET_NODE_PARAMS* parameters, CUcontext) {
-    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_MEMSET), parameters);
+    Node* const fill = node_in(executable, node, CU_GRAPH_NODE_TYPE_MEMSET);
+    return may_become(fill, parameters) ? set(fill, parameters) : CUDA_ERROR_INVALID_VALUE;
 }
 
 CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode* before, size_t count,
@@ -361,11 +308,11 @@ CUresult cuGraphAddHostNode(CUgraphNode* node, CUgraph graph, const CUgraphNode*
     return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_HOST, parameters);
 }
 CUresult cuGraphHostNodeGetParams(CUgraphNode handle, CUDA_HOST_NODE_PARAMS* parameters) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_HOST);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_HOST);
     return node != nullptr ? give(parameters, node, node->host) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphHostNodeSetParams(CUgraphNode node, const CUDA_HOST_NODE_PARAMS* parameters) {
-    return set(typed(node, CU_GRAPH_NODE_TYPE_HOST), parameters);
+    return set(node_of(node, CU_GRAPH_NODE_TYPE_HOST), parameters);
 }
 CUresult cuGraphExecHostNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                       const CUDA_HOST_NODE_PARAMS* parameters) {
@@ -377,7 +324,7 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgrap
     return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP, parameters);
 }
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
     if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {process.device(0).primary().handle,
                                               static_cast<unsigned>(node->values.size()),
@@ -385,7 +332,7 @@ CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NO
     return give(parameters, node, is);
 }
 CUresult cuGraphBatchMemOpNodeSetParams(CUgraphNode node, const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
-    return set(typed(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), parameters);
+    return set(node_of(node, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP), parameters);
 }
 CUresult cuGraphExecBatchMemOpNodeSetParams(CUgraphExec executable, CUgraphNode node,
                                             const CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
@@ -397,11 +344,11 @@ CUresult cuGraphAddEventRecordNode(CUgraphNode* node, CUgraph graph, const CUgra
     return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_EVENT_RECORD, &event);
 }
 CUresult cuGraphEventRecordNodeGetEvent(CUgraphNode handle, CUevent* event) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_EVENT_RECORD);
     return node != nullptr ? give(event, node, node->event) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphEventRecordNodeSetEvent(CUgraphNode node, CUevent event) {
-    return set(typed(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD), &event);
+    return set(node_of(node, CU_GRAPH_NODE_TYPE_EVENT_RECORD), &event);
 }
 CUresult cuGraphExecEventRecordNodeSetEvent(CUgraphExec executable, CUgraphNode node, CUevent event) {
     return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_EVENT_RECORD), &event);
@@ -412,11 +359,11 @@ CUresult cuGraphAddEventWaitNode(CUgraphNode* node, CUgraph graph, const CUgraph
     return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_WAIT_EVENT, &event);
 }
 CUresult cuGraphEventWaitNodeGetEvent(CUgraphNode handle, CUevent* event) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_WAIT_EVENT);
     return node != nullptr ? give(event, node, node->event) : CUDA_ERROR_INVALID_VALUE;
 }
 CUresult cuGraphEventWaitNodeSetEvent(CUgraphNode node, CUevent event) {
-    return set(typed(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT), &event);
+    return set(node_of(node, CU_GRAPH_NODE_TYPE_WAIT_EVENT), &event);
 }
 CUresult cuGraphExecEventWaitNodeSetEvent(CUgraphExec executable, CUgraphNode node, CUevent event) {
     return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_WAIT_EVENT), &event);
@@ -427,7 +374,7 @@ CUresult cuGraphAddChildGraphNode(CUgraphNode* node, CUgraph graph, const CUgrap
     return add(node, graph, before, count, CU_GRAPH_NODE_TYPE_GRAPH, &child);
 }
 CUresult cuGraphChildGraphNodeGetGraph(CUgraphNode handle, CUgraph* graph) {
-    const Node* const node = typed(handle, CU_GRAPH_NODE_TYPE_GRAPH);
+    const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_GRAPH);
     return node != nullptr ? give(graph, node, reinterpret_cast<CUgraph>(node->child))
                            : CUDA_ERROR_INVALID_VALUE;
 }
@@ -467,7 +414,7 @@ CUresult cuGraphAddNode_v2(CUgraphNode* node, CUgraph graph, const CUgraphNode* 
 
 CUresult cuGraphNodeSetParams(CUgraphNode handle, CUgraphNodeParams* given) {
     if (given == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Node* const node = typed(handle, given->type);
+    Node* const node = node_of(handle, given->type);
     if (node == nullptr || given->type == CU_GRAPH_NODE_TYPE_GRAPH) return CUDA_ERROR_INVALID_VALUE;
     return with_parameters(*given, [&](auto* parameters) -> CUresult {
         if constexpr (std::is_same_v<decltype(parameters), const void*>)
@@ -482,11 +429,11 @@ CUresult cuGraphExecNodeSetParams(CUgraphExec executable, CUgraphNode handle, CU
     if (given->type == CU_GRAPH_NODE_TYPE_GRAPH)
         return fikit::shim::cuGraphExecChildGraphNodeSetParams(executable, handle, given->graph.graph);
     Node* const node = node_in(executable, handle, given->type);
-    if (given->type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(node, &given->memcpy.copyParams))
-        return CUDA_ERROR_INVALID_VALUE;
     return with_parameters(*given, [&](auto* parameters) -> CUresult {
         if constexpr (std::is_same_v<decltype(parameters), const void*>)
             return CUDA_ERROR_INVALID_VALUE;
+        else if constexpr (requires { may_become(node, parameters); })
+            return may_become(node, parameters) ? set(node, parameters) : CUDA_ERROR_INVALID_VALUE;
         else
             return set(node, parameters);
     });

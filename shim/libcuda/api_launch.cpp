@@ -102,6 +102,8 @@ CUresult fits(const Function& function, const LaunchShape& shape) {
                                                               : CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE;
 }
 
+}  // namespace
+
 // Whole clusters of a size that the device can run, and no other than the function's own.
 CUresult fits_clusters(const Function& function, const LaunchShape& shape,
                        const CUlaunchAttributeValue& given) {
@@ -123,6 +125,8 @@ CUresult fits_clusters(const Function& function, const LaunchShape& shape,
         shape.grid[0] % cluster.x == 0 && shape.grid[1] % cluster.y == 0 && shape.grid[2] % cluster.z == 0;
     return whole ? CUDA_SUCCESS : CUDA_ERROR_INVALID_CLUSTER_SIZE;
 }
+
+namespace {
 
 CUresult fits_own_clusters(const Function& function, const LaunchShape& shape) {
     const int32_t* const own = function.attribute + CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_WIDTH;

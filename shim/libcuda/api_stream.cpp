@@ -25,11 +25,10 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int pr
     if (handle == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
         return CUDA_ERROR_INVALID_VALUE;
     Device& device = current_device();
-    const int greatest = device.attributes.greatest_priority;
     auto* const stream = new (std::nothrow) Stream();
     if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     stream->flags = flags;
-    stream->priority = priority > 0 ? 0 : priority < greatest ? greatest : priority;
+    stream->priority = device.nearest_priority(priority);
     stream->context = thread.current();
     const uint32_t kind = (flags & CU_STREAM_NON_BLOCKING) != 0 ? unsigned{FIKIT_STREAM_NON_BLOCKING} : 0u;
     uint32_t number = 0;

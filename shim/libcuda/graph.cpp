@@ -230,7 +230,7 @@ bool Node::adopt(Graph* graph_given) {
     if (graph_given == nullptr) return false;
     delete child;
     child = graph_given;
-    child->nested = true;
+    child->parent = this;
     return true;
 }
 
@@ -240,7 +240,7 @@ bool Node::add_body(Graph* body) {
         delete body;
         return false;
     }
-    body->nested = true;
+    body->parent = this;
     body->within = this;
     return true;
 }
@@ -269,6 +269,7 @@ Graph* Graph::clone() const {
     auto* const copy = new (std::nothrow) Graph();
     if (copy == nullptr) return nullptr;
     bool whole = true;
+    copy->origin = id;
     copy->conditions = conditions;
     if (conditions != nullptr) conditions->retain();
     // By index: what a node depends on may stand behind it.
@@ -277,8 +278,9 @@ Graph* Graph::clone() const {
         Node* const made = whole ? copy->add(node->type, nullptr, 0) : nullptr;
         whole = made != nullptr;
         if (!whole) break;
-        made->origin = node;
+        made->origin = node->id;
         made->function = node->function;
+        whole = made->hints.assign(node->hints) && whole;
         made->shape = node->shape;
         made->copy = node->copy;
         made->fill = node->fill;
@@ -312,11 +314,11 @@ Graph* Graph::clone() const {
     return nullptr;
 }
 
-Node* Graph::copy_of(const Node* origin) const {
-    for (Node* const node : nodes) {
-        Node* found = node->origin == origin ? node : nullptr;
-        node->each_inner([&](const Graph& inner) {
-            if (found == nullptr) found = inner.copy_of(origin);
+Node* Graph::copy_of(const Node* node) const {
+    for (Node* const each : nodes) {
+        Node* found = each->origin == node->id ? each : nullptr;
+        each->each_inner([&](const Graph& inner) {
+            if (found == nullptr) found = inner.copy_of(node);
         });
         if (found != nullptr) return found;
     }

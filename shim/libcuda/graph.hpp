@@ -76,6 +76,12 @@ struct Graph;
 struct GraphMemory;
 struct Node;
 
+// A name that nothing else has, now or later.
+inline uint64_t new_id() {
+    static uint64_t last = 0;
+    return __atomic_add_fetch(&last, 1, __ATOMIC_RELAXED);
+}
+
 // A node that another one depends on. Where `data` says that this one may begin before that one has ended
 // (programmatic launches), it is told to who asks; the order kept is that of full completion.
 struct Edge {
@@ -110,13 +116,15 @@ struct Node {
     uint32_t magic = node_magic;
     CUgraphNodeType type = CU_GRAPH_NODE_TYPE_EMPTY;
     Graph* graph = nullptr;
-    const Node* origin = nullptr;  // what this one is a copy of
+    uint64_t id = new_id();  // of this one alone
+    uint64_t origin = 0;     // of the one that it is a copy of
     List<Edge> before;             // what it depends on
     List<Node*> flat;              // the same with the nodes of children in place of these (put_in_order)
     // What depends on the kind.
     CUfunction function = nullptr;  // kernel: and
     LaunchShape shape = {};         // its stream is one of the kernel's device
     uint8_t* packed = nullptr;      // attributes, then parameters, then a pointer to each of these
+    List<fikit_attribute> hints;    // attributes that nobody heeds, but who asks is told of
     CUDA_MEMCPY3D copy = {};
     CUDA_MEMSET_NODE_PARAMS fill = {};
     CUDA_HOST_NODE_PARAMS host = {};
@@ -154,9 +162,11 @@ struct Node {
 
 struct Graph {
     uint32_t magic = graph_magic;
+    uint64_t id = new_id();
+    uint64_t origin = 0;  // of the one that it is a copy of
     List<Node*> nodes;
     List<Kept> kept;                   // objects of the program's that live as long as it does
-    bool nested = false;               // a node's child or body, which ends with the node
+    const Node* parent = nullptr;      // whose child or body it is, which ends with the node
     Node* within = nullptr;            // whose body it is
     Conditions* conditions = nullptr;  // of the outermost graph
 
@@ -165,12 +175,14 @@ struct Graph {
     Node* add(CUgraphNodeType type, Node* const* before, size_t count);
     // A copy whose nodes name theirs here as their origin; nullptr: no memory.
     Graph* clone() const;
-    Node* copy_of(const Node* origin) const;  // in it or a child; nullptr: there is none
+    Node* copy_of(const Node* node) const;  // in it or a child; nullptr: there is none
     bool keeps_objects() const;               // itself or one within
     // Whether nodes of it, or inside them, allocate or free.
     bool has_memory() const;
     // A copy would have its memory, or its conditions, twice.
     bool can_be_copied() const { return conditions == nullptr && !has_memory(); }
+    // The one that it is a part of, through children and bodies.
+    const Graph& whole() const { return parent != nullptr ? parent->graph->whole() : *this; }
     Graph& outermost() { return within != nullptr ? within->graph->outermost() : *this; }
 };
 
@@ -226,6 +238,10 @@ bool runs_on(const Executable& executable, const Device& device);
 
 inline Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_magic); }
 inline Node* node_of(CUgraphNode handle) { return object_of<Node>(handle, node_magic); }
+inline Node* node_of(CUgraphNode handle, CUgraphNodeType type) {
+    Node* const node = node_of(handle);
+    return node != nullptr && node->type == type ? node : nullptr;
+}
 inline Executable* executable_of(CUgraphExec handle) {
     return object_of<Executable>(handle, executable_magic);
 }

@@ -126,6 +126,10 @@ inline bool has_own_clusters(const Function& function) {
             function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_HEIGHT] |
             function.attribute[CU_FUNC_ATTRIBUTE_REQUIRED_CLUSTER_DEPTH]) != 0;
 }
+// Whether it can be launched in clusters of that size, which are whole and its own.
+CUresult fits_clusters(const Function& function, const LaunchShape& shape,
+                       const CUlaunchAttributeValue& given);
+
 // As nearly all are: within them, and of a kernel without clusters.
 inline bool possible(const LaunchShape& shape, const Function& function) {
     return within_limits(shape, function) && !has_own_clusters(function) &&

@@ -45,6 +45,11 @@ struct Device {
     uint32_t stream(uint32_t number) const { return static_cast<uint32_t>(ordinal) << stream_bits | number; }
     Context& primary() const;
     uint64_t memory_bytes() const;  // what the tenant may have of it
+    // Of those that streams have.
+    int nearest_priority(int wanted) const {
+        const int greatest = attributes.greatest_priority;
+        return wanted > 0 ? 0 : wanted < greatest ? greatest : wanted;
+    }
 };
 
 class Process {

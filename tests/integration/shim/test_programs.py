@@ -56,6 +56,7 @@ NAMES = [
     "function_rules",
     "graph_rules",
     "memory_rules",
+    "node_rules",
     "pinned_rules",
     "pool_rules",
     "conditions",
@@ -122,7 +123,7 @@ def test_random_calls_by_a_default_stream_of_the_thread(seed: int, natively: Run
     same_random_calls(seed, natively, shared, CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM="1")
 
 
-@pytest.mark.parametrize("name", ["random_memory", "random_kernels"])
+@pytest.mark.parametrize("name", ["random_contexts", "random_graphs", "random_kernels", "random_memory"])
 @pytest.mark.parametrize("seed", range(3))
 def test_other_random_calls_give_the_same(name: str, seed: int, natively: Runner, shared: Runner) -> None:
     same_random_calls(seed, natively, shared, name)

@@ -71,7 +71,8 @@ def kernel_parameters():
 
 def fill_parameters():
     params, place = driver.CUDA_MEMSET_NODE_PARAMS(), chance.randrange(PLACES)
-    params.dst, params.elementSize, params.value = fills + place * ROOM, often(4, 1, 2, 3), place * 3
+    params.dst, params.elementSize = fills + place * ROOM, often(4, 1, 2, 3)
+    params.value = int.from_bytes(bytes([place]) * params.elementSize)  # whatever the width, the same bytes
     params.width, params.height, params.pitch = often(4, 0, 8), often(1, 1, 2), often(16, 32)
     return params
 
