@@ -2,14 +2,12 @@
 #include <algorithm>
 
 #include "array.hpp"
+#include "device_calls.hpp"
 #include "texture_view.hpp"
 
 using namespace fikit::sim;
 
 namespace {
-
-constexpr unsigned known_flags = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES |
-                                 CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION | CU_TRSF_SEAMLESS_CUBEMAP;
 
 bool is_wide_integer(CUarray_format format) {
     return format == CU_AD_FORMAT_UNSIGNED_INT32 || format == CU_AD_FORMAT_SIGNED_INT32;
@@ -53,15 +51,26 @@ CUresult of_mipmap(Driver& driver, CUmipmappedArray handle, Texture& texture) {
     return CUDA_SUCCESS;
 }
 
-// Plain memory: a line, or rows of a pitch.
+bool is_aligned(std::uint64_t value, CUdevice_attribute unit) {
+    return value % static_cast<std::uint64_t>(device_attribute(unit)) == 0;
+}
+
+// Plain memory: a line, or rows of a pitch. Either may be empty, and rows longer than their pitch.
 CUresult of_memory(Texture& texture, CUdeviceptr address, CUarray_format format, unsigned channels) {
     texture.element = static_cast<std::uint32_t>(element_bytes(format, channels));
     texture.levels.push_back({address, 0, 0, {1, 1, 1}});
     texture.channels = channels;
     texture.format = format;
-    if (texture.element == 0 || address == 0 || address % texture.element != 0)
+    if (texture.element == 0 || address == 0 || !is_aligned(address, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
+}
+
+// Rows of which there are none are told as a line.
+void take_line(CUDA_RESOURCE_DESC& resource, std::size_t element) {
+    const auto rows = resource.res.pitch2D;
+    resource.resType = CU_RESOURCE_TYPE_LINEAR;
+    resource.res.linear = {rows.devPtr, rows.format, rows.numChannels, rows.width * element};
 }
 
 CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Texture& texture) {
@@ -77,7 +86,7 @@ CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Textu
             if (result != CUDA_SUCCESS) return result;
             texture.linear_memory = true;
             const std::size_t count = linear.sizeInBytes / texture.element;
-            if (count == 0 || count > std::size_t{1} << 28) return CUDA_ERROR_INVALID_VALUE;
+            if (count > std::size_t{1} << 28) return CUDA_ERROR_INVALID_VALUE;
             texture.levels.front().size[0] = static_cast<std::uint32_t>(count);
             return CUDA_SUCCESS;
         }
@@ -85,8 +94,8 @@ CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Textu
             const auto& rows = resource.res.pitch2D;
             const CUresult result = of_memory(texture, rows.devPtr, rows.format, rows.numChannels);
             if (result != CUDA_SUCCESS) return result;
-            if (rows.width == 0 || rows.height == 0 || rows.width > 131072 || rows.height > 65000 ||
-                rows.pitchInBytes < rows.width * texture.element)
+            if (rows.width > 131072 || rows.height > 65000 ||
+                !is_aligned(rows.pitchInBytes, CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT))
                 return CUDA_ERROR_INVALID_VALUE;
             texture.axes = 2;
             texture.levels.front().size = {static_cast<std::uint32_t>(rows.width),
@@ -100,7 +109,7 @@ CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Textu
 }
 
 CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
-    if ((manner.flags & ~known_flags) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if ((manner.flags & CU_TRSF_SRGB) != 0) return CUDA_ERROR_NOT_SUPPORTED;  // flags of no meaning are ignored
     // Integers of 32 bits are always read as such.
     texture.integers = (manner.flags & CU_TRSF_READ_AS_INTEGER) != 0 || is_wide_integer(texture.format);
     texture.normalised = (manner.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
@@ -143,6 +152,8 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
             result = find_manner(*manner, texture);
         }
         if (result != CUDA_SUCCESS) return result;
+        if (resource->resType == CU_RESOURCE_TYPE_PITCH2D && resource->res.pitch2D.height == 0)
+            take_line(object.resource, texture.element);
         collect_textures(driver);
         *handle = driver.next_id++;
         driver.textures.emplace(*handle, object);

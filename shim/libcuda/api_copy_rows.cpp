@@ -19,11 +19,12 @@ CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64
         return CUDA_ERROR_INVALID_VALUE;
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
     const bool pitched = c.Height > 1 || pitch != 0;
+    const bool stacked = c.Depth > 1 || height != 0;
     if (pitch == 0) pitch = c.WidthInBytes;
     if (height == 0) height = c.Height;
     uint64_t slice = 0, rows = 0, all = 0, offset = 0;
     if (base == 0 || (pitched && (x > pitch || c.WidthInBytes > pitch - x)) ||
-        (c.Depth > 1 && (y > height || c.Height > height - y)) ||
+        (stacked && (y > height || c.Height > height - y)) ||
         __builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(pitch, c.Height, &rows) ||
         __builtin_mul_overflow(slice, c.Depth, &all) || __builtin_mul_overflow(slice, z, &offset))
         return CUDA_ERROR_INVALID_VALUE;
