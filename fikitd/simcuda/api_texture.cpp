@@ -55,7 +55,7 @@ bool is_aligned(std::uint64_t value, CUdevice_attribute unit) {
     return value % static_cast<std::uint64_t>(device_attribute(unit)) == 0;
 }
 
-// Plain memory: a line, or rows of a pitch. Either may be empty, and rows longer than their pitch.
+// Plain memory: a line, or rows of a pitch, which these may exceed.
 CUresult of_memory(Texture& texture, CUdeviceptr address, CUarray_format format, unsigned channels) {
     texture.element = static_cast<std::uint32_t>(element_bytes(format, channels));
     texture.levels.push_back({address, 0, 0, {1, 1, 1}});
@@ -66,43 +66,55 @@ CUresult of_memory(Texture& texture, CUdeviceptr address, CUarray_format format,
     return CUDA_SUCCESS;
 }
 
-// Rows of which there are none are told as a line.
-void take_line(CUDA_RESOURCE_DESC& resource, std::size_t element) {
-    const auto rows = resource.res.pitch2D;
-    resource.resType = CU_RESOURCE_TYPE_LINEAR;
-    resource.res.linear = {rows.devPtr, rows.format, rows.numChannels, rows.width * element};
+// What is said to be empty ends nowhere (as on an H200).
+constexpr std::size_t longest_line = std::size_t{1} << 28, longest_row = 131072;
+std::uint32_t width_of(std::size_t width, std::size_t longest) {
+    return static_cast<std::uint32_t>(width != 0 ? width : longest);
 }
 
-CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Texture& texture) {
+CUresult of_line(Texture& texture, const CUDA_RESOURCE_DESC& resource) {
+    const auto& linear = resource.res.linear;
+    const CUresult result = of_memory(texture, linear.devPtr, linear.format, linear.numChannels);
+    if (result != CUDA_SUCCESS) return result;
+    texture.linear_memory = true;
+    const std::size_t count = linear.sizeInBytes / texture.element;
+    if (count > longest_line) return CUDA_ERROR_INVALID_VALUE;
+    texture.levels.front().size[0] = width_of(count, longest_line);
+    return CUDA_SUCCESS;
+}
+
+// No rows are one line, and told as that (as by an H200).
+CUresult of_rows(Texture& texture, CUDA_RESOURCE_DESC& resource) {
+    const auto rows = resource.res.pitch2D;
+    if (rows.width > longest_row || rows.height > 65000 ||
+        !is_aligned(rows.pitchInBytes, CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (rows.height == 0) {
+        resource.resType = CU_RESOURCE_TYPE_LINEAR;
+        resource.res.linear = {rows.devPtr, rows.format, rows.numChannels,
+                               rows.width * element_bytes(rows.format, rows.numChannels)};
+        return of_line(texture, resource);
+    }
+    texture.axes = 2;
+    const CUresult result = of_memory(texture, rows.devPtr, rows.format, rows.numChannels);
+    if (result != CUDA_SUCCESS) return result;
+    TextureLevel& level = texture.levels.front();
+    level.size = {width_of(rows.width, longest_row), static_cast<std::uint32_t>(rows.height), 1};
+    level.pitch = rows.pitchInBytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult find_elements(Driver& driver, CUDA_RESOURCE_DESC& resource, Texture& texture) {
     if (resource.flags != 0) return CUDA_ERROR_INVALID_VALUE;
     switch (resource.resType) {
         case CU_RESOURCE_TYPE_ARRAY:
             return of_array(driver, resource.res.array.hArray, texture);
         case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
             return of_mipmap(driver, resource.res.mipmap.hMipmappedArray, texture);
-        case CU_RESOURCE_TYPE_LINEAR: {
-            const auto& linear = resource.res.linear;
-            const CUresult result = of_memory(texture, linear.devPtr, linear.format, linear.numChannels);
-            if (result != CUDA_SUCCESS) return result;
-            texture.linear_memory = true;
-            const std::size_t count = linear.sizeInBytes / texture.element;
-            if (count > std::size_t{1} << 28) return CUDA_ERROR_INVALID_VALUE;
-            texture.levels.front().size[0] = static_cast<std::uint32_t>(count);
-            return CUDA_SUCCESS;
-        }
-        case CU_RESOURCE_TYPE_PITCH2D: {
-            const auto& rows = resource.res.pitch2D;
-            const CUresult result = of_memory(texture, rows.devPtr, rows.format, rows.numChannels);
-            if (result != CUDA_SUCCESS) return result;
-            if (rows.width > 131072 || rows.height > 65000 ||
-                !is_aligned(rows.pitchInBytes, CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT))
-                return CUDA_ERROR_INVALID_VALUE;
-            texture.axes = 2;
-            texture.levels.front().size = {static_cast<std::uint32_t>(rows.width),
-                                           static_cast<std::uint32_t>(rows.height), 1};
-            texture.levels.front().pitch = rows.pitchInBytes;
-            return CUDA_SUCCESS;
-        }
+        case CU_RESOURCE_TYPE_LINEAR:
+            return of_line(texture, resource);
+        case CU_RESOURCE_TYPE_PITCH2D:
+            return of_rows(texture, resource);
         default:
             return CUDA_ERROR_NOT_SUPPORTED;
     }
@@ -140,7 +152,7 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
         if (handle == nullptr || resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
         TextureObject object{*resource, {}, {}, manner == nullptr};
         Texture texture;
-        CUresult result = find_elements(driver, *resource, texture);
+        CUresult result = find_elements(driver, object.resource, texture);
         if (result == CUDA_SUCCESS && view != nullptr) {
             const bool array = resource->resType == CU_RESOURCE_TYPE_ARRAY ||
                                resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;
@@ -152,8 +164,6 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
             result = find_manner(*manner, texture);
         }
         if (result != CUDA_SUCCESS) return result;
-        if (resource->resType == CU_RESOURCE_TYPE_PITCH2D && resource->res.pitch2D.height == 0)
-            take_line(object.resource, texture.element);
         collect_textures(driver);
         *handle = driver.next_id++;
         driver.textures.emplace(*handle, object);
