@@ -121,7 +121,8 @@ CUresult find_elements(Driver& driver, CUDA_RESOURCE_DESC& resource, Texture& te
 }
 
 CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
-    if ((manner.flags & CU_TRSF_SRGB) != 0) return CUDA_ERROR_NOT_SUPPORTED;  // flags of no meaning are ignored
+    if ((manner.flags & CU_TRSF_SRGB) != 0)
+        return CUDA_ERROR_NOT_SUPPORTED;  // flags of no meaning are ignored
     // Integers of 32 bits are always read as such.
     texture.integers = (manner.flags & CU_TRSF_READ_AS_INTEGER) != 0 || is_wide_integer(texture.format);
     texture.normalised = (manner.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;

@@ -24,9 +24,9 @@ CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64
     if (height == 0) height = c.Height;
     uint64_t slice = 0, rows = 0, all = 0, offset = 0;
     if (base == 0 || (pitched && (x > pitch || c.WidthInBytes > pitch - x)) ||
-        (stacked && (y > height || c.Height > height - y)) ||
-        __builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(pitch, c.Height, &rows) ||
-        __builtin_mul_overflow(slice, c.Depth, &all) || __builtin_mul_overflow(slice, z, &offset))
+        (stacked && (y > height || c.Height > height - y)) || __builtin_mul_overflow(pitch, height, &slice) ||
+        __builtin_mul_overflow(pitch, c.Height, &rows) || __builtin_mul_overflow(slice, c.Depth, &all) ||
+        __builtin_mul_overflow(slice, z, &offset))
         return CUDA_ERROR_INVALID_VALUE;
     side = {base + offset + y * pitch + x, pitch, slice};
     return CUDA_SUCCESS;
@@ -126,8 +126,8 @@ void close_up(const End& layers, End& memory) {
 
 CUresult find_ends(const CUDA_MEMCPY3D& c, End& to, End& from) {
     CUresult result = c.dstMemoryType == CU_MEMORYTYPE_ARRAY
-                                ? find_array(c.dstArray, c.dstXInBytes, c.dstY, c.dstZ, c, to)
-                                : find_memory(target_of(c, to.side), c.dstMemoryType, c, to);
+                          ? find_array(c.dstArray, c.dstXInBytes, c.dstY, c.dstZ, c, to)
+                          : find_memory(target_of(c, to.side), c.dstMemoryType, c, to);
     if (result != CUDA_SUCCESS) return result;
     if (to.known && to.range.read_only()) return CUDA_ERROR_INVALID_VALUE;
     result = c.srcMemoryType == CU_MEMORYTYPE_ARRAY
