@@ -3,6 +3,7 @@
 // session's own numbers. What a session has not made it cannot name. Destroying an array waits until the GPU
 // is idle and may hold launches up meanwhile (50 ms behind a kernel of 60, measured on the H200), so that is
 // treated as loading code is (calls.cpp), and put off when a session ends.
+#include <algorithm>
 #include <cstring>
 
 #include "array_shape.hpp"
@@ -105,8 +106,8 @@ CUresult resource_of(const Session& session, const fikit_request_texture_create&
     if (resource.resType == CU_RESOURCE_TYPE_LINEAR) {
         resource.res.linear = {request.address, format, request.channels, request.width};
     } else {
-        if (request.width > longest_extent || request.height == 0 ||
-            __builtin_mul_overflow(request.pitch, request.height - 1, &bytes) ||
+        const uint64_t last = std::max<uint64_t>(request.height, 1) - 1;
+        if (request.width > longest_extent || __builtin_mul_overflow(request.pitch, last, &bytes) ||
             __builtin_add_overflow(bytes, request.width * element, &bytes))
             return CUDA_ERROR_INVALID_VALUE;
         resource.res.pitch2D = {request.address, format,         request.channels,

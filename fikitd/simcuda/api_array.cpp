@@ -88,7 +88,7 @@ CUresult destroy(Registry Driver::* registry, Handle handle, Release release) {
         });
 }
 
-// What only sparse arrays have, and those whose memory is mapped later.
+// What only planar arrays have, sparse ones, and those whose memory is mapped later.
 template <typename Registry, typename Handle>
 CUresult has_none(Registry Driver::* registry, Handle handle) {
     return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
@@ -155,6 +155,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
     });
 }
 
+CUresult cuArrayGetPlane(CUarray*, CUarray array, unsigned int) { return has_none(&Driver::arrays, array); }
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*, CUarray array) {
     return has_none(&Driver::arrays, array);
 }

@@ -2,14 +2,12 @@
 #include <algorithm>
 
 #include "array.hpp"
+#include "device_calls.hpp"
 #include "texture_view.hpp"
 
 using namespace fikit::sim;
 
 namespace {
-
-constexpr unsigned known_flags = CU_TRSF_READ_AS_INTEGER | CU_TRSF_NORMALIZED_COORDINATES |
-                                 CU_TRSF_DISABLE_TRILINEAR_OPTIMIZATION | CU_TRSF_SEAMLESS_CUBEMAP;
 
 bool is_wide_integer(CUarray_format format) {
     return format == CU_AD_FORMAT_UNSIGNED_INT32 || format == CU_AD_FORMAT_SIGNED_INT32;
@@ -53,54 +51,78 @@ CUresult of_mipmap(Driver& driver, CUmipmappedArray handle, Texture& texture) {
     return CUDA_SUCCESS;
 }
 
-// Plain memory: a line, or rows of a pitch.
+bool is_aligned(std::uint64_t value, CUdevice_attribute unit) {
+    return value % static_cast<std::uint64_t>(device_attribute(unit)) == 0;
+}
+
+// Plain memory: a line, or rows of a pitch, which these may exceed.
 CUresult of_memory(Texture& texture, CUdeviceptr address, CUarray_format format, unsigned channels) {
     texture.element = static_cast<std::uint32_t>(element_bytes(format, channels));
     texture.levels.push_back({address, 0, 0, {1, 1, 1}});
     texture.channels = channels;
     texture.format = format;
-    if (texture.element == 0 || address == 0 || address % texture.element != 0)
+    if (texture.element == 0 || address == 0 || !is_aligned(address, CU_DEVICE_ATTRIBUTE_TEXTURE_ALIGNMENT))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;
 }
 
-CUresult find_elements(Driver& driver, const CUDA_RESOURCE_DESC& resource, Texture& texture) {
+// What is said to be empty ends nowhere (as on an H200).
+constexpr std::size_t longest_line = std::size_t{1} << 28, longest_row = 131072;
+std::uint32_t width_of(std::size_t width, std::size_t longest) {
+    return static_cast<std::uint32_t>(width != 0 ? width : longest);
+}
+
+CUresult of_line(Texture& texture, const CUDA_RESOURCE_DESC& resource) {
+    const auto& linear = resource.res.linear;
+    const CUresult result = of_memory(texture, linear.devPtr, linear.format, linear.numChannels);
+    if (result != CUDA_SUCCESS) return result;
+    texture.linear_memory = true;
+    const std::size_t count = linear.sizeInBytes / texture.element;
+    if (count > longest_line) return CUDA_ERROR_INVALID_VALUE;
+    texture.levels.front().size[0] = width_of(count, longest_line);
+    return CUDA_SUCCESS;
+}
+
+// No rows are one line, and told as that (as by an H200).
+CUresult of_rows(Texture& texture, CUDA_RESOURCE_DESC& resource) {
+    const auto rows = resource.res.pitch2D;
+    if (rows.width > longest_row || rows.height > 65000 ||
+        !is_aligned(rows.pitchInBytes, CU_DEVICE_ATTRIBUTE_TEXTURE_PITCH_ALIGNMENT))
+        return CUDA_ERROR_INVALID_VALUE;
+    if (rows.height == 0) {
+        resource.resType = CU_RESOURCE_TYPE_LINEAR;
+        resource.res.linear = {rows.devPtr, rows.format, rows.numChannels,
+                               rows.width * element_bytes(rows.format, rows.numChannels)};
+        return of_line(texture, resource);
+    }
+    texture.axes = 2;
+    const CUresult result = of_memory(texture, rows.devPtr, rows.format, rows.numChannels);
+    if (result != CUDA_SUCCESS) return result;
+    TextureLevel& level = texture.levels.front();
+    level.size = {width_of(rows.width, longest_row), static_cast<std::uint32_t>(rows.height), 1};
+    level.pitch = rows.pitchInBytes;
+    return CUDA_SUCCESS;
+}
+
+CUresult find_elements(Driver& driver, CUDA_RESOURCE_DESC& resource, Texture& texture) {
     if (resource.flags != 0) return CUDA_ERROR_INVALID_VALUE;
     switch (resource.resType) {
         case CU_RESOURCE_TYPE_ARRAY:
             return of_array(driver, resource.res.array.hArray, texture);
         case CU_RESOURCE_TYPE_MIPMAPPED_ARRAY:
             return of_mipmap(driver, resource.res.mipmap.hMipmappedArray, texture);
-        case CU_RESOURCE_TYPE_LINEAR: {
-            const auto& linear = resource.res.linear;
-            const CUresult result = of_memory(texture, linear.devPtr, linear.format, linear.numChannels);
-            if (result != CUDA_SUCCESS) return result;
-            texture.linear_memory = true;
-            const std::size_t count = linear.sizeInBytes / texture.element;
-            if (count == 0 || count > std::size_t{1} << 28) return CUDA_ERROR_INVALID_VALUE;
-            texture.levels.front().size[0] = static_cast<std::uint32_t>(count);
-            return CUDA_SUCCESS;
-        }
-        case CU_RESOURCE_TYPE_PITCH2D: {
-            const auto& rows = resource.res.pitch2D;
-            const CUresult result = of_memory(texture, rows.devPtr, rows.format, rows.numChannels);
-            if (result != CUDA_SUCCESS) return result;
-            if (rows.width == 0 || rows.height == 0 || rows.width > 131072 || rows.height > 65000 ||
-                rows.pitchInBytes < rows.width * texture.element)
-                return CUDA_ERROR_INVALID_VALUE;
-            texture.axes = 2;
-            texture.levels.front().size = {static_cast<std::uint32_t>(rows.width),
-                                           static_cast<std::uint32_t>(rows.height), 1};
-            texture.levels.front().pitch = rows.pitchInBytes;
-            return CUDA_SUCCESS;
-        }
+        case CU_RESOURCE_TYPE_LINEAR:
+            return of_line(texture, resource);
+        case CU_RESOURCE_TYPE_PITCH2D:
+            return of_rows(texture, resource);
         default:
             return CUDA_ERROR_NOT_SUPPORTED;
     }
 }
 
 CUresult find_manner(const CUDA_TEXTURE_DESC& manner, Texture& texture) {
-    if ((manner.flags & ~known_flags) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    if ((manner.flags & CU_TRSF_SRGB) != 0)
+        return CUDA_ERROR_NOT_SUPPORTED;  // flags of no meaning are ignored
     // Integers of 32 bits are always read as such.
     texture.integers = (manner.flags & CU_TRSF_READ_AS_INTEGER) != 0 || is_wide_integer(texture.format);
     texture.normalised = (manner.flags & CU_TRSF_NORMALIZED_COORDINATES) != 0;
@@ -131,7 +153,7 @@ CUresult make_texture(CUtexObject* handle, const CUDA_RESOURCE_DESC* resource,
         if (handle == nullptr || resource == nullptr) return CUDA_ERROR_INVALID_VALUE;
         TextureObject object{*resource, {}, {}, manner == nullptr};
         Texture texture;
-        CUresult result = find_elements(driver, *resource, texture);
+        CUresult result = find_elements(driver, object.resource, texture);
         if (result == CUDA_SUCCESS && view != nullptr) {
             const bool array = resource->resType == CU_RESOURCE_TYPE_ARRAY ||
                                resource->resType == CU_RESOURCE_TYPE_MIPMAPPED_ARRAY;

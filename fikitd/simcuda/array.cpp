@@ -84,6 +84,9 @@ CUresult check(const CUDA_ARRAY3D_DESCRIPTOR& shape, bool mipmapped) {
     if (!within(shape, limits_of_textures(shape, mipmapped))) return CUDA_ERROR_INVALID_VALUE;
     if ((shape.Flags & CUDA_ARRAY3D_SURFACE_LDST) != 0 && !within(shape, limits_of_surfaces(shape)))
         return CUDA_ERROR_INVALID_VALUE;
+    // Of two dimensions, and with no layers or faces.
+    if ((shape.Flags & CUDA_ARRAY3D_TEXTURE_GATHER) != 0 && (shape.Height == 0 || shape.Depth != 0))
+        return CUDA_ERROR_INVALID_VALUE;
     if ((shape.Flags & CUDA_ARRAY3D_CUBEMAP) != 0 && (shape.Width != shape.Height || shape.Depth % 6 != 0))
         return CUDA_ERROR_INVALID_VALUE;
     return CUDA_SUCCESS;

@@ -20,6 +20,7 @@ struct End {
     bool on_device = false;
     bool pageable = false;
     bool read_only = false;
+    const Array* array = nullptr;
 };
 
 // One end of a CUDA_MEMCPY3D.
@@ -56,6 +57,7 @@ CUresult array_end(Driver& driver, const Description& description, const Size& s
     end.place.address =
         array->address + description.z * end.slice + description.y * array->pitch + description.x;
     end.on_device = true;
+    end.array = array;
     return CUDA_SUCCESS;
 }
 
@@ -74,7 +76,8 @@ CUresult find_end(Driver& driver, const Description& description, const Size& si
     const bool pitched = size.height > 1 || description.pitch != 0;
     if (pitched && (description.x > pitch || size.width > pitch - description.x))
         return CUDA_ERROR_INVALID_VALUE;
-    if (size.depth > 1 && (description.y > height || size.height > height - description.y))
+    const bool stacked = size.depth > 1 || description.height != 0;
+    if (stacked && (description.y > height || size.height > height - description.y))
         return CUDA_ERROR_INVALID_VALUE;
     std::size_t slice = 0, offset = 0, span = 0;
     if (__builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(slice, size.depth, &span) ||
@@ -94,6 +97,13 @@ CUresult find_end(Driver& driver, const Description& description, const Size& si
     end.pageable = block == nullptr;
     return block == nullptr || driver.space.covers(end.place.address, span) ? CUDA_SUCCESS
                                                                             : CUDA_ERROR_INVALID_VALUE;
+}
+
+// Layers of one dimension lie as rows do: device memory at the other end has them a pitch apart, whatever its
+// height is said to be (as an H200).
+void close_up(const End& layers, End& memory) {
+    const bool lines = layers.array != nullptr && layers.array->layered() && layers.array->shape.Height == 0;
+    if (lines && memory.on_device && memory.array == nullptr) memory.slice = memory.place.pitch;
 }
 
 CopyEngine engine_of(const End& to, const End& from) {
@@ -116,6 +126,8 @@ CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan) {
     if (result == CUDA_SUCCESS) result = find_end(driver, source_of(shape), size, from);
     if (result != CUDA_SUCCESS) return result;
     if (to.read_only) return CUDA_ERROR_INVALID_VALUE;
+    close_up(to, from);
+    close_up(from, to);
     plan.pageable = to.pageable || from.pageable;
     plan.pageable_source = from.pageable;
     plan.inside = to.on_device && from.on_device;

@@ -231,6 +231,7 @@
     X(cuArrayGetDescriptor_v2, 3020)                              \
     X(cuArray3DGetDescriptor_v2, 3020)                            \
     X(cuArrayDestroy, 2000)                                       \
+    X(cuArrayGetPlane, 11020)                                     \
     X(cuArrayGetSparseProperties, 11010)                          \
     X(cuArrayGetMemoryRequirements, 11060)                        \
     X(cuMipmappedArrayGetSparseProperties, 11010)                 \

@@ -97,7 +97,7 @@ CUresult destroy(ArrayMemory& memory) {
     return result_of(status);
 }
 
-// What only sparse arrays have, and those whose memory is mapped later: neither is served.
+// What only planar arrays have, sparse ones, and those whose memory is mapped later: none is served.
 CUresult has_none(const Array* array) {
     return array == nullptr ? CUDA_ERROR_INVALID_HANDLE : CUDA_ERROR_INVALID_VALUE;
 }
@@ -174,6 +174,7 @@ CUresult cuMipmappedArrayDestroy(CUmipmappedArray handle) {
     return mipmap == nullptr ? CUDA_ERROR_INVALID_HANDLE : destroy(*mipmap->memory);
 }
 
+CUresult cuArrayGetPlane(CUarray*, CUarray handle, unsigned int) { return has_none(array_of(handle)); }
 CUresult cuArrayGetSparseProperties(CUDA_ARRAY_SPARSE_PROPERTIES*, CUarray handle) {
     return has_none(array_of(handle));
 }

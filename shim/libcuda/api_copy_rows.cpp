@@ -19,13 +19,14 @@ CUresult side_of(CUmemorytype type, const void* host, CUdeviceptr device, uint64
         return CUDA_ERROR_INVALID_VALUE;
     const uint64_t base = type == CU_MEMORYTYPE_HOST ? reinterpret_cast<uintptr_t>(host) : device;
     const bool pitched = c.Height > 1 || pitch != 0;
+    const bool stacked = c.Depth > 1 || height != 0;
     if (pitch == 0) pitch = c.WidthInBytes;
     if (height == 0) height = c.Height;
     uint64_t slice = 0, rows = 0, all = 0, offset = 0;
     if (base == 0 || (pitched && (x > pitch || c.WidthInBytes > pitch - x)) ||
-        (c.Depth > 1 && (y > height || c.Height > height - y)) ||
-        __builtin_mul_overflow(pitch, height, &slice) || __builtin_mul_overflow(pitch, c.Height, &rows) ||
-        __builtin_mul_overflow(slice, c.Depth, &all) || __builtin_mul_overflow(slice, z, &offset))
+        (stacked && (y > height || c.Height > height - y)) || __builtin_mul_overflow(pitch, height, &slice) ||
+        __builtin_mul_overflow(pitch, c.Height, &rows) || __builtin_mul_overflow(slice, c.Depth, &all) ||
+        __builtin_mul_overflow(slice, z, &offset))
         return CUDA_ERROR_INVALID_VALUE;
     side = {base + offset + y * pitch + x, pitch, slice};
     return CUDA_SUCCESS;
@@ -113,15 +114,28 @@ CUresult find_memory(CUresult result, CUmemorytype type, const CUDA_MEMCPY3D& c,
     return held == Ranges::Held::wholly ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
+// Layers of one dimension lie as rows do: device memory at the other end has them a pitch apart, whatever its
+// height is said to be (as an H200).
+void close_up(const End& layers, End& memory) {
+    if (layers.array == nullptr || memory.on_host() || memory.array != nullptr) return;
+    const fikit_array_shape shape = layers.array->shape();
+    if (shape.height != 0 || (shape.flags & CUDA_ARRAY3D_LAYERED) == 0) return;
+    memory.side.slice = memory.side.pitch;
+    memory.end.height = 1;
+}
+
 CUresult find_ends(const CUDA_MEMCPY3D& c, End& to, End& from) {
-    const CUresult result = c.dstMemoryType == CU_MEMORYTYPE_ARRAY
-                                ? find_array(c.dstArray, c.dstXInBytes, c.dstY, c.dstZ, c, to)
-                                : find_memory(target_of(c, to.side), c.dstMemoryType, c, to);
+    CUresult result = c.dstMemoryType == CU_MEMORYTYPE_ARRAY
+                          ? find_array(c.dstArray, c.dstXInBytes, c.dstY, c.dstZ, c, to)
+                          : find_memory(target_of(c, to.side), c.dstMemoryType, c, to);
     if (result != CUDA_SUCCESS) return result;
     if (to.known && to.range.read_only()) return CUDA_ERROR_INVALID_VALUE;
-    return c.srcMemoryType == CU_MEMORYTYPE_ARRAY
-               ? find_array(c.srcArray, c.srcXInBytes, c.srcY, c.srcZ, c, from)
-               : find_memory(source_of(c, from.side), c.srcMemoryType, c, from);
+    result = c.srcMemoryType == CU_MEMORYTYPE_ARRAY
+                 ? find_array(c.srcArray, c.srcXInBytes, c.srcY, c.srcZ, c, from)
+                 : find_memory(source_of(c, from.side), c.srcMemoryType, c, from);
+    close_up(to, from);
+    close_up(from, to);
+    return result;
 }
 
 // One stretch of memory: a plain copy.

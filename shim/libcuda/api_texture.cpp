@@ -68,6 +68,15 @@ CUresult describe(const CUDA_RESOURCE_DESC& resource, fikit_request_texture_crea
     }
 }
 
+// No rows are one line, and told as that (as by an H200).
+void take_line(CUDA_RESOURCE_DESC& resource) {
+    const auto rows = resource.res.pitch2D;
+    if (resource.resType != CU_RESOURCE_TYPE_PITCH2D || rows.height != 0) return;
+    resource.resType = CU_RESOURCE_TYPE_LINEAR;
+    const uint64_t element = element_bytes(static_cast<uint32_t>(rows.format), rows.numChannels);
+    resource.res.linear = {rows.devPtr, rows.format, rows.numChannels, rows.width * element};
+}
+
 CUresult destroy(const Device& device, uint64_t value, bool surface) {
     const fikit_request_texture_destroy request = {value, surface, 0};
     Reply reply;
@@ -94,6 +103,7 @@ CUresult create(unsigned long long* value, const Texture& wanted) {
     }
     *value = texture->value = answer.value;
     texture->context = thread.current();
+    take_line(texture->resource);
     const Locked lock(mutex);
     texture->next = all;
     all = texture;

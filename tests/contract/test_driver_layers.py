@@ -81,6 +81,8 @@ def test_what_can_be_made(cuda: Cuda, fails: Check) -> None:
         ((4, 4, 12), CUBEMAP),
         ((4, 4, 10), CUBEMAP | LAYERED),
         ((16385, 1, 1), 0),
+        ((8, 0, 0), GATHER),
+        ((8, 4, 3), GATHER),
     ]:
         fails("INVALID_VALUE", cuda.cuArray3DCreate, shape_of(cuda, extents, flags))
 
@@ -96,6 +98,29 @@ def test_layers_of_lines(cuda: Cuda, kernel: Any, linear: bool) -> None:
     assert got.tolist() == [8 * layer + x for layer in range(3) for x in (1, 4, middle, 8, 8, 1)]
     cuda.cuTexObjectDestroy(texture)
     cuda.cuArrayDestroy(array)
+
+
+def test_layers_of_lines_from_device_memory(cuda: Cuda, fails: Check) -> None:
+    """They lie a pitch apart there, whatever the memory's height; but that must hold the rows."""
+    words = numbered(6, 8, kind=np.int32)
+    place = cuda.device_words(48)
+    cuda.cuMemcpyHtoD(place, words.ctypes.data, words.nbytes)
+    array = cuda.cuArray3DCreate(shape_of(cuda, (8, 0, 3), LAYERED, "int32"))
+    wanted = cuda.CUDA_MEMCPY3D()
+    types = cuda.CUmemorytype
+    wanted.dstMemoryType, wanted.dstArray = types.CU_MEMORYTYPE_ARRAY, array
+    wanted.srcMemoryType, wanted.srcDevice = types.CU_MEMORYTYPE_DEVICE, place
+    wanted.srcPitch, wanted.srcHeight = 32, 2
+    wanted.WidthInBytes, wanted.Height, wanted.Depth = 32, 1, 3
+    cuda.cuMemcpy3D(wanted)
+    got = np.zeros((3, 1, 8), dtype=np.int32)
+    copy(cuda, array, got, read=True)
+    assert got[:, 0].tolist() == words[:3].tolist()
+    wanted.dstMemoryType, wanted.dstDevice, wanted.dstPitch = types.CU_MEMORYTYPE_DEVICE, place + 96, 32
+    wanted.Height, wanted.Depth = 3, 1
+    fails("INVALID_VALUE", cuda.cuMemcpy3D, wanted)
+    cuda.cuArrayDestroy(array)
+    cuda.cuMemFree(place)
 
 
 def test_layers_of_planes(cuda: Cuda, kernel: Any) -> None:
@@ -322,6 +347,7 @@ def test_mipmaps_that_cannot_be(cuda: Cuda, fails: Check) -> None:
 def test_what_only_other_arrays_tell(cuda: Cuda, fails: Check) -> None:
     array = cuda.cuArray3DCreate(shape_of(cuda, (64, 64, 0), 0))
     mipmap = cuda.cuMipmappedArrayCreate(shape_of(cuda, (64, 64, 0), 0), 2)
+    fails("INVALID_VALUE", cuda.cuArrayGetPlane, array, 0)
     fails("INVALID_VALUE", cuda.cuArrayGetSparseProperties, array)
     fails("INVALID_VALUE", cuda.cuMipmappedArrayGetSparseProperties, mipmap)
     fails("INVALID_VALUE", cuda.cuArrayGetMemoryRequirements, array, 0)

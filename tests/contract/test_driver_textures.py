@@ -164,6 +164,38 @@ def test_plain_memory_as_a_texture(cuda: Cuda, kernel: Any) -> None:
     cuda.cuTexObjectDestroy(texture)
 
 
+def rows_of(cuda: Cuda, place: int, width: int, height: int, pitch: int) -> Any:
+    """Return the resource description of rows of floats."""
+    resource = cuda.CUDA_RESOURCE_DESC()
+    resource.resType = cuda.CUresourcetype.CU_RESOURCE_TYPE_PITCH2D
+    rows = resource.res.pitch2D
+    rows.devPtr, rows.pitchInBytes, rows.width, rows.height = place, pitch, width, height
+    rows.format, rows.numChannels = cuda.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+    return resource
+
+
+def test_where_plain_memory_may_lie(cuda: Cuda, fails: Check) -> None:
+    place, how = cuda.device_words(1024), manner(cuda, "CLAMP")
+    for resource in (rows_of(cuda, place + 4, 8, 4, 64), rows_of(cuda, place, 8, 4, 100)):
+        fails("INVALID_VALUE", cuda.cuTexObjectCreate, resource, how, None)
+    # Rows may be longer than their pitch; flags of no meaning have none.
+    for width, flags in ((8, 0), (32, 0), (8, 8)):
+        wanted = manner(cuda, "CLAMP", flags=flags)
+        cuda.cuTexObjectDestroy(cuda.cuTexObjectCreate(rows_of(cuda, place, width, 4, 64), wanted, None))
+    cuda.cuMemFree(place)
+
+
+@pytest.mark.parametrize(("width", "height"), [(0, 4), (8, 0), (0, 0)])
+def test_no_rows_are_a_line(cuda: Cuda, width: int, height: int) -> None:
+    place = cuda.device_words(1024)
+    rows = rows_of(cuda, place, width, height, 64)
+    texture = cuda.cuTexObjectCreate(rows, manner(cuda, "CLAMP"), None)
+    told, kinds = cuda.cuTexObjectGetResourceDesc(texture).resType, cuda.CUresourcetype
+    assert told == (kinds.CU_RESOURCE_TYPE_PITCH2D if height else kinds.CU_RESOURCE_TYPE_LINEAR)
+    cuda.cuTexObjectDestroy(texture)
+    cuda.cuMemFree(place)
+
+
 def test_integers_may_have_a_linear_filter(cuda: Cuda) -> None:
     # FFmpeg's thumbnail_cuda and, before 4.4, scale_cuda have them. What they read then is nowhere said.
     resource = cuda.CUDA_RESOURCE_DESC()

@@ -1,4 +1,4 @@
-"""Random calls on arrays: what they are made as, copies between them and memory, textures and surfaces of them.
+"""Random calls on arrays: what they are made as, copies between them and memory, their textures and surfaces.
 
     random_arrays.py SEED CALLS
 
@@ -50,7 +50,8 @@ LAYERED, SURFACE, CUBE, GATHER = 1, 2, 4, 8
 types = driver.CUmemorytype
 PLACES = {"host": types.CU_MEMORYTYPE_HOST, "device": types.CU_MEMORYTYPE_DEVICE}
 ARRAY, ANY = types.CU_MEMORYTYPE_ARRAY, types.CU_MEMORYTYPE_UNIFIED
-FORMATS = {"UNSIGNED_INT8": 1, "SIGNED_INT16": 2, "SIGNED_INT32": 4, "UNSIGNED_INT32": 4, "FLOAT": 4, "HALF": 2}
+FORMATS = {"UNSIGNED_INT8": 1, "SIGNED_INT16": 2, "SIGNED_INT32": 4, "UNSIGNED_INT32": 4}
+FORMATS |= {"FLOAT": 4, "HALF": 2}
 
 chance = random.Random(int(sys.argv[1]))
 start()
@@ -120,7 +121,7 @@ def create():
 
 
 def create_mipmapped():
-    made, (extents, flags, kind, channels) = shape()
+    made, _ = shape()
     levels = chance.choice((1, 2, 3, 9))
     handle = call("cuMipmappedArrayCreate", made, levels)
     if handle is None:
