@@ -42,6 +42,7 @@ inline CUresult may_set_limit(CUlimit limit, std::size_t& value) {
             round_up(16);
             return CUDA_SUCCESS;
         case CU_LIMIT_PRINTF_FIFO_SIZE:
+            if (value < 512 << 10) value = 512 << 10;
             return CUDA_SUCCESS;
         case CU_LIMIT_MALLOC_HEAP_SIZE:
             if (value < 4 << 20) value = 4 << 20;

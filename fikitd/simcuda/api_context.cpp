@@ -181,9 +181,13 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
 }
 
 CUresult cuCtxGetFlags(unsigned int* flags) {
-    return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+    return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
+        Context* context = nullptr;
+        // A destroyed context still tells.
+        const CUresult result = current_context(driver, context);
+        if (result != CUDA_SUCCESS && result != CUDA_ERROR_CONTEXT_IS_DESTROYED) return result;
         if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        *flags = context.flags;
+        *flags = context->alive ? context->flags | (context->primary ? CU_CTX_MAP_HOST : 0) : 0;
         return CUDA_SUCCESS;
     });
 }
@@ -191,7 +195,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) {
 CUresult cuCtxSetFlags(unsigned int flags) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (!are_context_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-        context.flags = flags;
+        context.flags = flags | (context.flags & CU_CTX_MAP_HOST);
         return CUDA_SUCCESS;
     });
 }

@@ -26,7 +26,7 @@ CUresult record(CUevent handle, CUstream where, unsigned flags) {
                                return CUDA_ERROR_INVALID_VALUE;
                            Event* event = driver.events.find(handle);
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-                           if (&driver.device_of(*event->context) != &driver.device_of(*stream.context))
+                           if (&home_of(*event->context) != &home_of(*stream.context))
                                return CUDA_ERROR_INVALID_HANDLE;
                            if (const auto captured = capture_record(driver, stream, *event, flags))
                                return *captured;

@@ -12,6 +12,16 @@ bool is_divided(Driver& driver, int device) {
     return any;
 }
 
+// What was set for it goes with it.
+void end_primary(Driver& driver, Driver::Lock& lock, SimulatedDevice& device) {
+    Context& context = *device.primary;
+    driver.synchronize(lock, context);
+    driver.destroy_context(context);
+    context.limits = std::to_array(fikit::initial_limits);
+    context.cache_config = CU_FUNC_CACHE_PREFER_NONE;
+    context.shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
+}
+
 }  // namespace
 
 extern "C" {
@@ -26,8 +36,9 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
             simulated.primary->primary = true;
         }
         // The primary context keeps its handle for the life of the process.
+        if (simulated.primary->retained == 0 || !simulated.primary->alive)
+            simulated.primary->flags = simulated.primary_flags;
         simulated.primary->alive = true;
-        simulated.primary->flags = simulated.primary_flags;
         ++simulated.primary->retained;
         *context = simulated.primary->handle;
         return CUDA_SUCCESS;
@@ -42,8 +53,8 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
                            if (--simulated.primary->retained > 0 || !simulated.primary->alive)
                                return CUDA_SUCCESS;
                            if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
-                           driver.synchronize(lock, *simulated.primary);
-                           driver.destroy_context(*simulated.primary);
+                           end_primary(driver, lock, simulated);
+                           simulated.primary_flags = 0;
                            return CUDA_SUCCESS;
                        });
 }
@@ -53,10 +64,10 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice device) { return cuDevicePrimaryCtxR
 CUresult cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return with_device(device,
                        [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
-                           if (simulated.primary == nullptr || !simulated.primary->alive) return CUDA_SUCCESS;
                            if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
-                           driver.synchronize(lock, *simulated.primary);
-                           driver.destroy_context(*simulated.primary);
+                           if (simulated.primary != nullptr && simulated.primary->alive)
+                               end_primary(driver, lock, simulated);
+                           simulated.primary_flags = 0;
                            return CUDA_SUCCESS;
                        });
 }

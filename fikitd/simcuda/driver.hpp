@@ -332,8 +332,11 @@ inline auto of_stream(CUstream handle) {
     };
 }
 
+// Of memory only where there is no current context; one that has ended is in the way (as on an H200).
 inline auto of_memory(std::uint64_t address) {
-    return [address](Driver& driver) {
+    return [address](Driver& driver) -> Context* {
+        const std::vector<Context*>& stack = context_stack();
+        if (!stack.empty() && stack.back() != nullptr) return nullptr;
         const auto found = driver.blocks.find(address);
         return found == driver.blocks.end() ? nullptr : found->second.context;
     };

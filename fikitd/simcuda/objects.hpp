@@ -154,6 +154,11 @@ struct Context {
     CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
 };
 
+// The one whose memory, modules and events count: a green context's primary one.
+inline const Context& home_of(const Context& context) {
+    return context.owner != nullptr ? *context.owner : context;
+}
+
 // A stretch of memory that a pointer can belong to.
 struct Block {
     enum class Kind : std::uint8_t {

@@ -26,7 +26,7 @@ CUresult find_open(CUcontext handle, Context*& context) {
 
 // What the context has goes with it.
 void end(Context& context) {
-    discard_storage(context.handle);
+    discard_storage(context.name());
     if (process.forked()) return;
     free_textures_of(context);
     free_arrays_of(context);
@@ -34,8 +34,11 @@ void end(Context& context) {
     if (context.primary) outdate_libraries(*context.device);
 }
 
+// What was set for it goes with it.
 void end_primary(const Device& device) {
-    if (__atomic_exchange_n(&device.primary().active, false, __ATOMIC_RELAXED)) end(device.primary());
+    Context& context = device.primary();
+    if (__atomic_exchange_n(&context.handle, CUcontext{nullptr}, __ATOMIC_ACQ_REL) != nullptr) end(context);
+    context.forget_settings();
 }
 
 // At most one way to wait, and nothing unknown.
@@ -68,8 +71,10 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
     if (const CUresult result = process.open(*device); result != CUDA_SUCCESS) return result;
     if (const CUresult result = renew_libraries(*device); result != CUDA_SUCCESS) return result;
     __atomic_fetch_add(&device->primary().references, 1u, __ATOMIC_RELAXED);
-    store_relaxed(device->primary().active, true);
-    *handle = device->primary().handle;
+    Context& context = device->primary();
+    *handle = context.name();
+    if (load_relaxed(context.handle) == nullptr) context.flags = context.wished;
+    store_release(context.handle, *handle);
     return CUDA_SUCCESS;
 }
 
@@ -94,7 +99,7 @@ CUresult cuDevicePrimaryCtxSetFlags(CUdevice ordinal, unsigned int flags) {
     const Device* const device = process.find_device(ordinal);
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     if (!are_flags(flags) || (flags & CU_CTX_MAP_HOST) != 0) return CUDA_ERROR_INVALID_VALUE;
-    device->primary().flags = flags;
+    device->primary().wished = device->primary().flags = flags;
     return CUDA_SUCCESS;
 }
 
@@ -106,8 +111,8 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
     const Device* const device = process.find_device(ordinal);
     if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
-    *flags = device->primary().flags;
-    *active = load_relaxed(device->primary().active) ? 1 : 0;
+    *flags = device->primary().wished;
+    *active = load_relaxed(device->primary().handle) != nullptr ? 1 : 0;
     return CUDA_SUCCESS;
 }
 
@@ -164,7 +169,7 @@ CUresult cuCtxDetach(CUcontext handle) {
                                                            : CUDA_SUCCESS;
 }
 
-// --- the thread's stack ---
+// --- the thread's stack, where one that has ended stays until it is taken off ---
 
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     Context* context = nullptr;
@@ -176,9 +181,8 @@ CUresult cuCtxPushCurrent_v2(CUcontext handle) {
 
 CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
     if (thread.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
-    const Context* const context = thread.current();
-    if (handle != nullptr) *handle = context != nullptr ? context->handle : nullptr;
     --thread.depth;
+    if (handle != nullptr) *handle = thread.stack[thread.depth]->name();
     return CUDA_SUCCESS;
 }
 
@@ -196,8 +200,7 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
 
 CUresult cuCtxGetCurrent(CUcontext* handle) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const Context* const context = thread.current();
-    *handle = context != nullptr ? context->handle : nullptr;
+    *handle = thread.depth != 0 ? thread.stack[thread.depth - 1]->name() : nullptr;
     return CUDA_SUCCESS;
 }
 
@@ -234,8 +237,9 @@ CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
 CUresult cuCtxGetFlags(unsigned int* flags) {
     if (flags == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = thread.current();
-    if (context == nullptr) return no_context();
-    *flags = context->flags;
+    // A destroyed one still tells, of nothing (as on an H200).
+    if (context == nullptr && thread.depth == 0) return no_context();
+    *flags = context == nullptr ? 0 : context->flags | (context->primary ? unsigned{CU_CTX_MAP_HOST} : 0);
     return CUDA_SUCCESS;
 }
 
@@ -243,7 +247,7 @@ CUresult cuCtxSetFlags(unsigned int flags) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
     if (!are_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
-    context->flags = flags;
+    context->flags = flags | (context->flags & CU_CTX_MAP_HOST);
     return CUDA_SUCCESS;
 }
 
@@ -265,7 +269,7 @@ CUresult cuCtxSetCacheConfig(CUfunc_cache config) {
 }
 
 CUresult cuCtxGetStreamPriorityRange(int* least, int* greatest) {
-    if (thread.current() == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (thread.current() == nullptr) return no_context();
     if (least != nullptr) *least = 0;
     if (greatest != nullptr) *greatest = current_device().attributes.greatest_priority;
     return CUDA_SUCCESS;

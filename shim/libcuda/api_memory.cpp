@@ -139,6 +139,8 @@ CUresult cuMemAllocPitch_v2(CUdeviceptr* address, size_t* pitch, size_t width, s
 }
 
 CUresult cuMemFree_v2(CUdeviceptr address) {
+    // Without a context, but not in one that has ended (as on an H200).
+    if (thread.depth != 0 && thread.current() == nullptr) return no_context();
     const CUresult result = captures.unsafe();
     return result == CUDA_SUCCESS ? free_memory(address) : result;
 }

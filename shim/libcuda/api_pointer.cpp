@@ -27,9 +27,9 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
     const bool device = range.on_device(), managed = range.kind == Range::Kind::managed;
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            return give(into, range.pool != nullptr || range.kind == Range::Kind::mapped
-                                  ? nullptr
-                                  : process.device(range.device).primary().handle);
+            if (range.pool != nullptr || range.kind == Range::Kind::mapped) return give(into, CUcontext{nullptr});
+            return give(into, range.context != nullptr ? range.context->name()
+                                                       : process.device(range.device).primary().name());
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return give(into, static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:

@@ -212,6 +212,7 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
     if (event == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     event->flags = flags;
     event->device = &current_device();
+    event->context = thread.current();
     const Status status = event->device->producer->event_create(event->number);
     if (status != status::success) {
         delete event;
@@ -243,7 +244,7 @@ CUresult cuEventRecordWithFlags(CUevent handle, CUstream stream, unsigned int fl
     Event* const event = event_of(handle);
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & ~unsigned{CU_EVENT_RECORD_EXTERNAL}) != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (event->device != &device_of(name)) return CUDA_ERROR_INVALID_HANDLE;
+    if (event->device != &device_of(name) || !is_of(event->context, stream)) return CUDA_ERROR_INVALID_HANDLE;
     if ((flags & CU_EVENT_RECORD_EXTERNAL) != 0) {
         if (!captures.capturing(name)) return CUDA_ERROR_ILLEGAL_STATE;
         return captures.add(name, CU_GRAPH_NODE_TYPE_EVENT_RECORD, [&](Node& node) {

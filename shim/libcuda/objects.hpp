@@ -37,6 +37,7 @@ struct Event {
     uint32_t number = 0;
     unsigned flags = 0;
     Device* device = nullptr;
+    const Context* context = nullptr;
     // One that processes share, so that others may record it: whose it is, and a stream of ours that waits
     // for it when it is asked for.
     uint32_t session = 0, asking = 0;
@@ -179,11 +180,15 @@ inline CUresult find_stream(CUstream handle, uint32_t& name) {
     return CUDA_SUCCESS;
 }
 
+// Whether the stream, which there is, is the context's.
+inline bool is_of(const Context* home, CUstream stream) {
+    const Context* const context = is_default(stream) ? thread.current() : stream_of(stream)->context;
+    return context == nullptr || context == home;  // the runtime's objects of default streams
+}
+
 // Whether the kernel may run on the stream, which there is: a library's on any, a module's on its context's.
 inline bool is_at_home(const Function& function, CUstream stream) {
-    if (function.context == nullptr) return true;
-    const Context* const context = is_default(stream) ? thread.current() : stream_of(stream)->context;
-    return context == nullptr || context == function.context;  // the runtime's objects of default streams
+    return function.context == nullptr || is_of(function.context, stream);
 }
 
 // A call that needs a current context has one, and that an open session.

@@ -70,14 +70,14 @@ CUresult Process::look() {
         devices_[i].ordinal = static_cast<int>(i);
         devices_[i].gpu = gpus[chosen[i]];
         uuids[i] = devices_[i].gpu.uuid;
-        primaries[i] = reinterpret_cast<CUcontext>(&contexts_[i]);
+        primaries[i] = contexts_[i].name();
         nvidia = nvidia && devices_[i].gpu.nvidia_driver;
     }
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
     for (unsigned i = 0; i < count; ++i) {
-        contexts_[i] = {primaries[i], &devices_[i], 0, 0, true, false, {}, devices_[i].stream(0), {}};
-        contexts_[i].reset_limits();
+        contexts_[i] = {nullptr, &devices_[i], 0, 0, 0, true, {}, devices_[i].stream(0), {}};
+        contexts_[i].forget_settings();
     }
     atexit([] {
         store_relaxed(process.ended_, true);
@@ -202,13 +202,12 @@ Context* Process::create(Device& device, unsigned flags) {
         latest_context_ = (latest_context_ + tried) % most_contexts;
         store_relaxed(made_contexts_, true);
         context.device = &device;
+        context.forget_settings();
         context.flags = flags;
         context.references = 1;
         context.primary = false;
-        context.cache = {};
-        context.reset_limits();
         context.stream = device.stream(0);
-        store_release(context.handle, reinterpret_cast<CUcontext>(&context));
+        store_release(context.handle, context.name());
         return &context;
     }
     return nullptr;

@@ -15,17 +15,22 @@ namespace fikit::shim {
 struct Device;
 
 struct Context {
-    CUcontext handle;  // what the program sees
+    CUcontext handle;  // its name while it is there; a primary one is while it is retained, and was not reset
     Device* device;
     unsigned flags;
+    unsigned wished;  // of a primary one, when it is retained anew
     unsigned references;
     bool primary;
-    bool active;  // of a primary one: it is retained, and was not reset since
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
     size_t limits[limit_count];
 
-    void reset_limits() { memcpy(limits, initial_limits, sizeof limits); }
+    CUcontext name() const { return reinterpret_cast<CUcontext>(const_cast<Context*>(this)); }
+    void forget_settings() {
+        flags = wished = 0;
+        cache = {};
+        memcpy(limits, initial_limits, sizeof limits);
+    }
 };
 
 // A stream's name in this process: its device above, its number in that device's session below.

@@ -125,7 +125,9 @@ def configure():
     call("cuCtxSetFlags", chance.choice((0, 1, 4, 16, 3)))
 
 
-def settle():
+def settle(stream=0):
+    """What was given to a stream, perhaps another context's, is over."""
+    driver.cuStreamSynchronize(stream)
     call("cuCtxSynchronize")
 
 
@@ -186,8 +188,8 @@ def use_memory():
         return
     address, whose = memory[number]
     call("cuMemsetD8", address, 7, 256)
-    call("cuMemsetD32Async", address, 9, 4, a_stream())
-    settle()
+    call("cuMemsetD32Async", address, 9, 4, stream := a_stream())
+    settle(stream)
     result, context = driver.cuPointerGetAttribute(driver.CUpointer_attribute(1), address)
     print(result.name, int(result) == 0 and name_of(context) == whose)
     into = bytearray(256)
@@ -203,9 +205,9 @@ def launch():
     if number is None or place is None:
         return
     values = ((memory[place][0],), (ctypes.c_uint64,))
-    call("cuLaunchKernel", functions[number][0], 1, 1, 1, 1, 1, 1, 0, a_stream(), values, 0)
+    call("cuLaunchKernel", functions[number][0], 1, 1, 1, 1, 1, 1, 0, stream := a_stream(), values, 0)
     call("cuOccupancyMaxActiveBlocksPerMultiprocessor", functions[number][0], 32, 0)
-    settle()
+    settle(stream)
 
 
 OFTEN = {create: 4, destroy: 2, push: 5, pop: 5, switch: 6, retain: 3, state: 1, release: 2, set_flags: 1, ask: 5}
