@@ -34,7 +34,8 @@ CUresult cuFuncSetAttribute(CUfunction handle, CUfunction_attribute attribute, i
 }
 // A preference that GPUs since Volta do not heed.
 CUresult cuFuncSetCacheConfig(CUfunction handle, CUfunc_cache config) {
-    return with_function(handle, [&](auto&&...) { return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
+    return with_function(
+        handle, [&](auto&&...) { return is_preference(config) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; });
 }
 // Banks of shared memory have one size since long ago.
 CUresult cuFuncSetSharedMemConfig(CUfunction handle, CUsharedconfig config) {

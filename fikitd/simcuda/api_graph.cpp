@@ -133,8 +133,7 @@ CUresult cuGraphNodeFindInClone(CUgraphNode* found, CUgraphNode handle, CUgraph 
         if (found == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const Graph* outermost = node.graph;
         while (outermost->parent != nullptr) outermost = outermost->parent;
-        const GraphNode* copy =
-            graph->original == outermost->id ? find_copy(*graph, node.identity) : nullptr;
+        const GraphNode* copy = graph->original == outermost->id ? find_copy(*graph, node.identity) : nullptr;
         if (copy == nullptr) return CUDA_ERROR_INVALID_VALUE;
         *found = copy->handle;
         return CUDA_SUCCESS;

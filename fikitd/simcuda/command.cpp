@@ -319,34 +319,33 @@ CUresult check(Driver& driver, const ValuesCommand& command) {
 
 CUresult translate(Driver& driver, const Command& command, std::vector<DeviceWork>& work) {
     return std::visit(
-        Overloaded{
-            [&](const LaunchCommand& launch) {
-                translate_launch(driver, launch, work);
-                return CUDA_SUCCESS;
-            },
-            [&](const CopyCommand& copy) {
-                CopyPlan plan;
-                const CUresult result = plan_copy(driver, copy.shape, plan);
-                for (Copy& part : plan.parts) work.emplace_back(std::move(part));
-                return result;
-            },
-            [&](const FillCommand& fill) {
-                const CUDA_MEMSET_NODE_PARAMS& shape = fill.shape;
-                if (const CUresult result = check(driver, fill); result != CUDA_SUCCESS) return result;
-                if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
-                work.emplace_back(Fill{{shape.dst, shape.pitch, false},
-                                       shape.width,
-                                       shape.height,
-                                       shape.value,
-                                       shape.elementSize});
-                return CUDA_SUCCESS;
-            },
-            [&](const HostCommand& host) {
-                work.emplace_back(HostCall{[host] { host.function(host.data); }});
-                return CUDA_SUCCESS;
-            },
-            [&](const ValuesCommand& values) { return translate_values(driver, values, work); },
-            [](const auto&) { return CUDA_SUCCESS; }},
+        Overloaded{[&](const LaunchCommand& launch) {
+                       translate_launch(driver, launch, work);
+                       return CUDA_SUCCESS;
+                   },
+                   [&](const CopyCommand& copy) {
+                       CopyPlan plan;
+                       const CUresult result = plan_copy(driver, copy.shape, plan);
+                       for (Copy& part : plan.parts) work.emplace_back(std::move(part));
+                       return result;
+                   },
+                   [&](const FillCommand& fill) {
+                       const CUDA_MEMSET_NODE_PARAMS& shape = fill.shape;
+                       if (const CUresult result = check(driver, fill); result != CUDA_SUCCESS) return result;
+                       if (shape.width == 0 || shape.height == 0) return CUDA_SUCCESS;
+                       work.emplace_back(Fill{{shape.dst, shape.pitch, false},
+                                              shape.width,
+                                              shape.height,
+                                              shape.value,
+                                              shape.elementSize});
+                       return CUDA_SUCCESS;
+                   },
+                   [&](const HostCommand& host) {
+                       work.emplace_back(HostCall{[host] { host.function(host.data); }});
+                       return CUDA_SUCCESS;
+                   },
+                   [&](const ValuesCommand& values) { return translate_values(driver, values, work); },
+                   [](const auto&) { return CUDA_SUCCESS; }},
         command);
 }
 

@@ -254,7 +254,8 @@ CUresult set_preference(const ptx::Kernel& kernel, Preferences& preferences, CUf
 // What an attribute tells of a kernel, other than a preference.
 CUresult compiled_attribute(const ptx::Module& module, const ptx::Kernel& kernel,
                             CUfunction_attribute attribute, int& value);
-CUresult tell_parameter(const ptx::Kernel& kernel, std::size_t index, std::size_t* offset, std::size_t* bytes);
+CUresult tell_parameter(const ptx::Kernel& kernel, std::size_t index, std::size_t* offset,
+                        std::size_t* bytes);
 CUresult current_context(Driver& driver, Context*& context);
 // The context whose memory, modules and streams count: a green context's primary one.
 CUresult resolve_stream(Driver& driver, Context& current, CUstream handle, Stream*& stream);

@@ -55,11 +55,10 @@ CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PA
     CUresult result = find_function(driver, params, home, function);
     if (result != CUDA_SUCCESS) return result;
     LaunchCommand launch;
-    result =
-        make_launch(driver, *home, function->handle,
-                    {{params.gridDimX, params.gridDimY, params.gridDimZ},
-                     {params.blockDimX, params.blockDimY, params.blockDimZ}},
-                    params.sharedMemBytes, params.kernelParams, params.extra, {}, nullptr, launch);
+    result = make_launch(driver, *home, function->handle,
+                         {{params.gridDimX, params.gridDimY, params.gridDimZ},
+                          {params.blockDimX, params.blockDimY, params.blockDimZ}},
+                         params.sharedMemBytes, params.kernelParams, params.extra, {}, nullptr, launch);
     if (result != CUDA_SUCCESS) return result;
     if (const auto* before = std::get_if<LaunchCommand>(&command)) {
         // Attributes stay when the parameters change.

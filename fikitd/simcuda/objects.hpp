@@ -99,8 +99,9 @@ struct Function {
 // What was read of an image.
 struct Code {
     ptx::Module module;
-    bool opaque = false;                           // machine code: its kernels take time and touch nothing
-    std::map<std::size_t, std::uint64_t> managed;  // of variables: every context's, while somebody has the code
+    bool opaque = false;  // machine code: its kernels take time and touch nothing
+    std::map<std::size_t, std::uint64_t>
+        managed;  // of variables: every context's, while somebody has the code
 };
 
 // Code in a context: a module, of the program or of a library.
@@ -108,7 +109,7 @@ struct Image : std::enable_shared_from_this<Image> {
     CUmodule handle{};
     std::shared_ptr<Code> code;
     Context* context = nullptr;
-    Library* library = nullptr;  // null: the program's own
+    Library* library = nullptr;            // null: the program's own
     std::vector<std::uint64_t> variables;  // where each lives
     std::map<std::string, std::unique_ptr<Function>> functions;
 };

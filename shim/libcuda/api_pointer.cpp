@@ -27,7 +27,8 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
     const bool device = range.on_device(), managed = range.kind == Range::Kind::managed;
     switch (attribute) {
         case CU_POINTER_ATTRIBUTE_CONTEXT:
-            if (range.pool != nullptr || range.kind == Range::Kind::mapped) return give(into, CUcontext{nullptr});
+            if (range.pool != nullptr || range.kind == Range::Kind::mapped)
+                return give(into, CUcontext{nullptr});
             return give(into, range.context != nullptr ? range.context->name()
                                                        : process.device(range.device).primary().name());
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:

@@ -118,8 +118,8 @@ struct Node {
     Graph* graph = nullptr;
     uint64_t id = new_id();  // of this one alone
     uint64_t origin = 0;     // of the one that it is a copy of
-    List<Edge> before;             // what it depends on
-    List<Node*> flat;              // the same with the nodes of children in place of these (put_in_order)
+    List<Edge> before;       // what it depends on
+    List<Node*> flat;        // the same with the nodes of children in place of these (put_in_order)
     // What depends on the kind.
     CUfunction function = nullptr;  // kernel: and
     LaunchShape shape = {};         // its stream is one of the kernel's device
@@ -176,7 +176,7 @@ struct Graph {
     // A copy whose nodes name theirs here as their origin; nullptr: no memory.
     Graph* clone() const;
     Node* copy_of(const Node* node) const;  // in it or a child; nullptr: there is none
-    bool keeps_objects() const;               // itself or one within
+    bool keeps_objects() const;             // itself or one within
     // Whether nodes of it, or inside them, allocate or free.
     bool has_memory() const;
     // A copy would have its memory, or its conditions, twice.

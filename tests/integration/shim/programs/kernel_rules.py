@@ -135,14 +135,18 @@ def identity():
     for whose, function, context in handles.all():
         done(driver.cuCtxSetCurrent(context))
         module = told(driver.cuFuncGetModule(function))
-        print(whose, [str(module) if isinstance(module, str) else int(module) == int(each) for each in modules])
+        print(
+            whose, [str(module) if isinstance(module, str) else int(module) == int(each) for each in modules]
+        )
         print(whose, told(driver.cuFuncGetName(function)), told(driver.cuFuncGetParamInfo(function, 0)))
         as_kernel = driver.CUkernel(int(function))
         print(whose, "as a kernel", told(driver.cuKernelGetName(as_kernel)))
         library = told(driver.cuKernelGetLibrary(as_kernel))
         print(whose, library if isinstance(library, str) else int(library) == int(handles.library))
         again = told(driver.cuKernelGetFunction(as_kernel))
-        print(whose, again if isinstance(again, str) else [int(again) == int(e) for e in (in_first, in_second)])
+        print(
+            whose, again if isinstance(again, str) else [int(again) == int(e) for e in (in_first, in_second)]
+        )
         print(whose, told(driver.cuKernelGetAttribute(attribute("NUM_REGS"), as_kernel, device)) != 0)
         print(whose, told(driver.cuFuncIsLoaded(function)))
     done(driver.cuCtxSetCurrent(second))

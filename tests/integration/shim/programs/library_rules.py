@@ -182,7 +182,9 @@ mine = functions["first"]
 
 def preferences():
     of_function = [told(driver.cuFuncGetAttribute(each, mine)) for each in (SHARED, CARVEOUT)]
-    return of_function, [told(driver.cuKernelGetAttribute(each, kernel, device)) for each in (SHARED, CARVEOUT)]
+    return of_function, [
+        told(driver.cuKernelGetAttribute(each, kernel, device)) for each in (SHARED, CARVEOUT)
+    ]
 
 
 print(short(driver.cuFuncSetAttribute(mine, SHARED, 60000)), *preferences())
@@ -197,7 +199,9 @@ done(driver.cuCtxDestroy(second))
 print("its context is gone", short(driver.cuFuncGetAttribute(CARVEOUT, functions["second"])))
 third = done(driver.cuCtxCreate(None, 0, device))
 function = done(driver.cuKernelGetFunction(kernel))
-print("in a third", told(driver.cuFuncGetAttribute(CARVEOUT, function)), launch(as_function), launch(function))
+print(
+    "in a third", told(driver.cuFuncGetAttribute(CARVEOUT, function)), launch(as_function), launch(function)
+)
 current("first")
 print("module", short(driver.cuModuleUnload(has["first"]["module"])), launch(as_function))
 print("library", short(driver.cuLibraryUnload(library)), short(driver.cuFuncGetAttribute(CARVEOUT, mine)))

@@ -1,7 +1,7 @@
-"""What nodes of graphs take: fills and copies that become others in executable graphs, and attributes of kernels.
+"""What nodes of graphs take: other fills and copies in executable graphs, and attributes of kernels.
 
-A line for each pair of shapes: whether the node may have the second one, then whether an executable graph of the
-first may be updated to a graph of the second. Then a line for each attribute and value.
+A line for each pair of shapes: whether the node may have the second one, then whether an executable graph of
+the first may be updated to a graph of the second. Then a line for each attribute and value.
 """
 
 import ctypes
@@ -31,7 +31,10 @@ def fill(element, width, height, pitch, address=memory):
 
 def copy(ends, width, height, depth, pitch):
     made = driver.CUDA_MEMCPY3D()
-    places = {"device": (types.CU_MEMORYTYPE_DEVICE, memory, other), "host": (types.CU_MEMORYTYPE_HOST, pinned, pinned)}
+    places = {
+        "device": (types.CU_MEMORYTYPE_DEVICE, memory, other),
+        "host": (types.CU_MEMORYTYPE_HOST, pinned, pinned),
+    }
     for prefix, place, which in zip(("src", "dst"), ends, (1, 2), strict=True):
         kind = places[place]
         setattr(made, prefix + "MemoryType", kind[0])
@@ -48,13 +51,38 @@ def graph_of(kind, shape):
     return graph, answer[1] if int(answer[0]) == 0 else short(answer)
 
 
-FILLS = ((4, 4, 1, 16), (4, 8, 1, 16), (4, 8, 1, 0), (1, 4, 1, 16), (2, 4, 1, 16), (4, 4, 2, 16), (4, 4, 2, 32))
-FILLS += ((4, 8, 2, 32), (1, 4, 2, 16), (4, 4, 3, 16), (4, 8, 2, 16), (4, 0, 1, 16), (4, 4, 0, 16), (3, 4, 1, 16))
+FILLS = (
+    (4, 4, 1, 16),
+    (4, 8, 1, 16),
+    (4, 8, 1, 0),
+    (1, 4, 1, 16),
+    (2, 4, 1, 16),
+    (4, 4, 2, 16),
+    (4, 4, 2, 32),
+)
+FILLS += (
+    (4, 8, 2, 32),
+    (1, 4, 2, 16),
+    (4, 4, 3, 16),
+    (4, 8, 2, 16),
+    (4, 0, 1, 16),
+    (4, 4, 0, 16),
+    (3, 4, 1, 16),
+)
 HERE, DOWN, UP = ("device", "device"), ("host", "device"), ("device", "host")
 COPIES = ((HERE, 32, 1, 1, 32), (HERE, 16, 1, 1, 32), (HERE, 32, 2, 1, 32), (HERE, 16, 2, 1, 32))
 COPIES += ((HERE, 16, 2, 2, 32), (HERE, 32, 3, 1, 32), (DOWN, 32, 1, 1, 32), (DOWN, 32, 2, 1, 32))
-COPIES += ((UP, 32, 1, 1, 32), (UP, 16, 2, 1, 16), (HERE, 32, 2, 1, 16), (HERE, 0, 1, 1, 32), (HERE, 16, 1, 2, 32))
-for kind, shapes in (("Memset", [fill(*each) for each in FILLS]), ("Memcpy", [copy(*each) for each in COPIES])):
+COPIES += (
+    (UP, 32, 1, 1, 32),
+    (UP, 16, 2, 1, 16),
+    (HERE, 32, 2, 1, 16),
+    (HERE, 0, 1, 1, 32),
+    (HERE, 16, 1, 2, 32),
+)
+for kind, shapes in (
+    ("Memset", [fill(*each) for each in FILLS]),
+    ("Memcpy", [copy(*each) for each in COPIES]),
+):
     names = FILLS if kind == "Memset" else COPIES
     for (number, shape), (then, wanted) in itertools.product(enumerate(shapes), repeat=2):
         graph, node = graph_of(kind, shape)
@@ -103,7 +131,9 @@ def word(number):
 VALUES = {
     "COOPERATIVE": (word(0), word(1), word(2)),
     "SYNCHRONIZATION_POLICY": (word(0), word(1), word(4), word(9)),
-    "CLUSTER_DIMENSION": tuple(word(x) + word(y) + word(1) for x, y in ((1, 1), (2, 1), (3, 1), (0, 0), (16, 1))),
+    "CLUSTER_DIMENSION": tuple(
+        word(x) + word(y) + word(1) for x, y in ((1, 1), (2, 1), (3, 1), (0, 0), (16, 1))
+    ),
     "CLUSTER_SCHEDULING_POLICY_PREFERENCE": (word(0), word(1), word(2), word(9)),
     "PROGRAMMATIC_STREAM_SERIALIZATION": (word(0), word(1)),
     "PRIORITY": (word(-5), word(-9), word(-1), word(0), word(3)),

@@ -1,4 +1,4 @@
-"""Random calls on contexts: made, stacked, told of, ended; streams, events, memory and code of one used in another.
+"""Random calls on contexts: made, stacked, ended; streams, events, memory and code of one used in another.
 
     random_contexts.py SEED CALLS
 
@@ -19,7 +19,13 @@ numbers = iter(range(10**9))
 contexts = {}  # by number; 0 is the primary one, while somebody retains it
 known = {}  # every context's number, by its handle
 streams, events, memory, functions = {}, {}, {}, {}  # by number: the handle, and its context's number
-LIMITS = ("STACK_SIZE", "PRINTF_FIFO_SIZE", "MALLOC_HEAP_SIZE", "MAX_L2_FETCH_GRANULARITY", "DEV_RUNTIME_SYNC_DEPTH")
+LIMITS = (
+    "STACK_SIZE",
+    "PRINTF_FIFO_SIZE",
+    "MALLOC_HEAP_SIZE",
+    "MAX_L2_FETCH_GRANULARITY",
+    "DEV_RUNTIME_SYNC_DEPTH",
+)
 
 
 def any_of(things):
@@ -50,7 +56,10 @@ def forget(number):
 
 
 def create():
-    if len(contexts) < 4 and (context := call("cuCtxCreate", None, often(0, 1, 4, 8, 16, 3, 256), device)) is not None:
+    if (
+        len(contexts) < 4
+        and (context := call("cuCtxCreate", None, often(0, 1, 4, 8, 16, 3, 256), device)) is not None
+    ):
         number = next(numbers) + 1
         contexts[number] = context
         known[int(context)] = number
@@ -210,8 +219,28 @@ def launch():
     settle(stream)
 
 
-OFTEN = {create: 4, destroy: 2, push: 5, pop: 5, switch: 6, retain: 3, state: 1, release: 2, set_flags: 1, ask: 5}
-OFTEN |= {limits: 4, configure: 2, settle: 2, make_stream: 4, make_event: 4, allocate: 4, load: 2, use_stream: 6}
+OFTEN = {
+    create: 4,
+    destroy: 2,
+    push: 5,
+    pop: 5,
+    switch: 6,
+    retain: 3,
+    state: 1,
+    release: 2,
+    set_flags: 1,
+    ask: 5,
+}
+OFTEN |= {
+    limits: 4,
+    configure: 2,
+    settle: 2,
+    make_stream: 4,
+    make_event: 4,
+    allocate: 4,
+    load: 2,
+    use_stream: 6,
+}
 OFTEN |= {use_event: 6, use_memory: 6, launch: 6}
 
 for _ in range(int(sys.argv[2])):

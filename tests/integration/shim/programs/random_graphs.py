@@ -38,10 +38,20 @@ for address in (words, fills, copies):
     done(driver.cuMemsetD8(address, 0, PLACES * ROOM))
 done(driver.cuMemcpyHtoD(source, bytes(i * 7 & 255 for i in range(PLACES * ROOM)), PLACES * ROOM))
 done(driver.cuCtxSynchronize())
-streams = [driver.CUstream(0), driver.CUstream(1), done(driver.cuStreamCreate(1)), done(driver.cuStreamCreate(0))]
+streams = [
+    driver.CUstream(0),
+    driver.CUstream(1),
+    done(driver.cuStreamCreate(1)),
+    done(driver.cuStreamCreate(0)),
+]
 events = [done(driver.cuEventCreate(0)), done(driver.cuEventCreate(2))]
 numbers = iter(range(10**9))
-graphs, nodes, executables, made_of = {}, {}, {}, {}  # nodes: handle, kind and graph; of executables the graph
+graphs, nodes, executables, made_of = (
+    {},
+    {},
+    {},
+    {},
+)  # nodes: handle, kind and graph; of executables the graph
 kept = []
 
 
@@ -102,7 +112,9 @@ def after(graph):
 def add():
     if (graph := any_of(graphs)) is None:
         return
-    kind = chance.choice(("Kernel",) * 4 + ("Memset", "Memcpy", "Empty", "EventRecord", "EventWait", "ChildGraph"))
+    kind = chance.choice(
+        ("Kernel",) * 4 + ("Memset", "Memcpy", "Empty", "EventRecord", "EventWait", "ChildGraph")
+    )
     before = after(graph)
     begin = ("cuGraphAdd" + kind + "Node", graphs[graph], before, len(before))
     if kind == "Kernel":
@@ -175,9 +187,10 @@ def edges():
 def drop():
     number = any_of(nodes)
     # An executable graph's nodes are still asked about by the nodes that it was made of.
-    if number is not None and nodes[number][2] not in made_of.values():
-        if call("cuGraphDestroyNode", nodes[number][0]) is not None:
-            del nodes[number]
+    if number is None or nodes[number][2] in made_of.values():
+        return
+    if call("cuGraphDestroyNode", nodes[number][0]) is not None:
+        del nodes[number]
 
 
 def ask():
@@ -197,9 +210,18 @@ def ask_parameters(node, kind):
     if kind == "Kernel" and (params := call("cuGraphKernelNodeGetParams", node)) is not None:
         print(params.gridDimX, params.blockDimX, params.sharedMemBytes)
     elif kind == "Memset" and (params := call("cuGraphMemsetNodeGetParams", node)) is not None:
-        print(int(params.dst) - fills, params.elementSize, params.value, params.width, params.height, params.pitch)
+        print(
+            int(params.dst) - fills,
+            params.elementSize,
+            params.value,
+            params.width,
+            params.height,
+            params.pitch,
+        )
     elif kind == "Memcpy" and (params := call("cuGraphMemcpyNodeGetParams", node)) is not None:
-        print(int(params.dstDevice) - copies, params.WidthInBytes, params.Height, params.Depth, params.dstPitch)
+        print(
+            int(params.dstDevice) - copies, params.WidthInBytes, params.Height, params.Depth, params.dstPitch
+        )
     elif kind == "ChildGraph" and (child := call("cuGraphChildGraphNodeGetGraph", node)) is not None:
         print(done(driver.cuGraphGetNodes(child, 0))[1], "in the child")
 
