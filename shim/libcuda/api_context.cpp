@@ -17,10 +17,19 @@ Context* context_or_current(CUcontext handle) {
     return handle == nullptr ? thread.current() : process.find(handle);
 }
 
-// One that may become current has a session.
+void begin_primary(Context& context) {
+    if (!__atomic_exchange_n(&context.active, true, __ATOMIC_RELAXED)) context.flags = context.wished;
+}
+
+// One that may become current has a session. A primary one that nobody retained is the runtime's, which finds
+// it by a table: no release of others ends it.
 CUresult find_open(CUcontext handle, Context*& context) {
     context = process.find(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context->primary && !load_relaxed(context->active)) {
+        begin_primary(*context);
+        __atomic_fetch_add(&context->references, 1u, __ATOMIC_RELAXED);
+    }
     return load_acquire(context->device->producer) != nullptr ? CUDA_SUCCESS : process.open(*context->device);
 }
 
@@ -37,7 +46,7 @@ void end(Context& context) {
 // What was set for it goes with it.
 void end_primary(const Device& device) {
     Context& context = device.primary();
-    if (__atomic_exchange_n(&context.handle, CUcontext{nullptr}, __ATOMIC_ACQ_REL) != nullptr) end(context);
+    if (__atomic_exchange_n(&context.active, false, __ATOMIC_RELAXED)) end(context);
     context.forget_settings();
 }
 
@@ -72,9 +81,8 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
     if (const CUresult result = renew_libraries(*device); result != CUDA_SUCCESS) return result;
     __atomic_fetch_add(&device->primary().references, 1u, __ATOMIC_RELAXED);
     Context& context = device->primary();
-    *handle = context.name();
-    if (load_relaxed(context.handle) == nullptr) context.flags = context.wished;
-    store_release(context.handle, *handle);
+    begin_primary(context);
+    *handle = context.handle;
     return CUDA_SUCCESS;
 }
 
@@ -112,7 +120,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
     if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     *flags = device->primary().wished;
-    *active = load_relaxed(device->primary().handle) != nullptr ? 1 : 0;
+    *active = load_relaxed(device->primary().active) ? 1 : 0;
     return CUDA_SUCCESS;
 }
 

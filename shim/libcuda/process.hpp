@@ -15,12 +15,13 @@ namespace fikit::shim {
 struct Device;
 
 struct Context {
-    CUcontext handle;  // its name while it is there; a primary one is while it is retained, and was not reset
+    CUcontext handle;  // its name while it is there; a primary one may always become current
     Device* device;
     unsigned flags;
     unsigned wished;  // of a primary one, when it is retained anew
     unsigned references;
     bool primary;
+    bool active;  // of a primary one: it was retained or made current, and has not ended since
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
     size_t limits[limit_count];

@@ -145,6 +145,13 @@ def test_other_random_calls_give_the_same(name: str, seed: int, natively: Runner
     same_random_calls(seed, natively, shared, name)
 
 
+def test_a_primary_context_is_there_as_the_runtime_needs_it(shared: Runner) -> None:
+    code, output, errors = shared(*PYTHON, str(PROGRAMS / "as_the_runtime.py"))
+    assert (code, errors) == (0, "")
+    assert output.splitlines()[:2] == ["cuCtxSetCurrent SUCCESS", "1 active"]
+    assert "ERROR" not in output
+
+
 def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) -> None:
     # An executor of its own: what an H200's linker says depends on the wrong images that it had before.
     isolated = (*FIKITCTL, "run", "--isolate", "--", *PYTHON)

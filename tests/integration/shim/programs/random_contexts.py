@@ -104,6 +104,9 @@ def state():
 
 
 def release():
+    # Under fikitd a primary context that has ended can still be used.
+    while int(driver.cuCtxPopCurrent()[0]) == 0:
+        pass
     call(often("cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"), device)
     state()
 
