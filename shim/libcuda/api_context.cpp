@@ -35,7 +35,7 @@ CUresult find_open(CUcontext handle, Context*& context) {
 
 // What the context has goes with it.
 void end(Context& context) {
-    discard_storage(context.name());
+    discard_storage(context.name);
     if (process.forked()) return;
     free_textures_of(context);
     free_arrays_of(context);
@@ -190,7 +190,7 @@ CUresult cuCtxPushCurrent_v2(CUcontext handle) {
 CUresult cuCtxPopCurrent_v2(CUcontext* handle) {
     if (thread.depth == 0) return CUDA_ERROR_INVALID_CONTEXT;
     --thread.depth;
-    if (handle != nullptr) *handle = thread.stack[thread.depth]->name();
+    if (handle != nullptr) *handle = thread.stack[thread.depth]->name;
     return CUDA_SUCCESS;
 }
 
@@ -208,7 +208,7 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
 
 CUresult cuCtxGetCurrent(CUcontext* handle) {
     if (handle == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    *handle = thread.depth != 0 ? thread.stack[thread.depth - 1]->name() : nullptr;
+    *handle = thread.depth != 0 ? thread.stack[thread.depth - 1]->name : nullptr;
     return CUDA_SUCCESS;
 }
 

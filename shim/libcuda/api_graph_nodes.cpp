@@ -254,7 +254,7 @@ CUresult cuGraphKernelNodeGetParams_v2(CUgraphNode handle, CUDA_KERNEL_NODE_PARA
     parameters->blockDimZ = shape.block[2];
     parameters->sharedMemBytes = shape.shared_bytes;
     parameters->kernelParams = node->pointers();
-    parameters->ctx = device_of(shape.stream).primary().name();
+    parameters->ctx = device_of(shape.stream).primary().name;
     return CUDA_SUCCESS;
 }
 
@@ -326,7 +326,7 @@ CUresult cuGraphAddBatchMemOpNode(CUgraphNode* node, CUgraph graph, const CUgrap
 CUresult cuGraphBatchMemOpNodeGetParams(CUgraphNode handle, CUDA_BATCH_MEM_OP_NODE_PARAMS* parameters) {
     const Node* const node = node_of(handle, CU_GRAPH_NODE_TYPE_BATCH_MEM_OP);
     if (node == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {process.device(0).primary().name(),
+    const CUDA_BATCH_MEM_OP_NODE_PARAMS is = {process.device(0).primary().name,
                                               static_cast<unsigned>(node->values.size()),
                                               node->values.begin(), 0};
     return give(parameters, node, is);

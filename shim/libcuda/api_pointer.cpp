@@ -29,8 +29,8 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
         case CU_POINTER_ATTRIBUTE_CONTEXT:
             if (range.pool != nullptr || range.kind == Range::Kind::mapped)
                 return give(into, CUcontext{nullptr});
-            return give(into, range.context != nullptr ? range.context->name()
-                                                       : process.device(range.device).primary().name());
+            return give(into, range.context != nullptr ? range.context->name
+                                                       : process.device(range.device).primary().name);
         case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
             return give(into, static_cast<unsigned>(device ? CU_MEMORYTYPE_DEVICE : CU_MEMORYTYPE_HOST));
         case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:

@@ -65,18 +65,21 @@ CUresult Process::look() {
     auto* const alive = static_cast<uint32_t*>(page);
     *alive = 1;
     CUcontext primaries[most_gpus];
+    // Who names a driver has one, whatever the daemon's devices are.
+    const bool named = getenv("FIKIT_NVIDIA_DRIVER") != nullptr;
     bool nvidia = true;
     for (unsigned i = 0; i < count; ++i) {
         devices_[i].ordinal = static_cast<int>(i);
         devices_[i].gpu = gpus[chosen[i]];
         uuids[i] = devices_[i].gpu.uuid;
-        primaries[i] = contexts_[i].name();
-        nvidia = nvidia && devices_[i].gpu.nvidia_driver;
+        primaries[i] = reinterpret_cast<CUcontext>(&contexts_[i]);
+        nvidia = nvidia && (named || devices_[i].gpu.nvidia_driver);
     }
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
     for (unsigned i = 0; i < count; ++i) {
-        contexts_[i] = {primaries[i], &devices_[i], 0, 0, 0, true, false, {}, devices_[i].stream(0), {}};
+        contexts_[i] = {primaries[i], primaries[i], &devices_[i],          0, 0, 0, true,
+                        false,        {},           devices_[i].stream(0), {}};
         contexts_[i].forget_settings();
     }
     atexit([] {
@@ -207,7 +210,8 @@ Context* Process::create(Device& device, unsigned flags) {
         context.references = 1;
         context.primary = false;
         context.stream = device.stream(0);
-        store_release(context.handle, context.name());
+        context.name = reinterpret_cast<CUcontext>(&context);
+        store_release(context.handle, context.name);
         return &context;
     }
     return nullptr;

@@ -15,7 +15,8 @@ namespace fikit::shim {
 struct Device;
 
 struct Context {
-    CUcontext handle;  // its name while it is there; a primary one may always become current
+    CUcontext name;    // what the program sees
+    CUcontext handle;  // the same, while it is there; a primary one may always become current
     Device* device;
     unsigned flags;
     unsigned wished;  // of a primary one, when it is retained anew
@@ -26,7 +27,6 @@ struct Context {
     uint32_t stream;  // the legacy default one
     size_t limits[limit_count];
 
-    CUcontext name() const { return reinterpret_cast<CUcontext>(const_cast<Context*>(this)); }
     void forget_settings() {
         flags = wished = 0;
         cache = {};

@@ -145,13 +145,6 @@ def test_other_random_calls_give_the_same(name: str, seed: int, natively: Runner
     same_random_calls(seed, natively, shared, name)
 
 
-def test_a_primary_context_is_there_as_the_runtime_needs_it(shared: Runner) -> None:
-    code, output, errors = shared(*PYTHON, str(PROGRAMS / "as_the_runtime.py"))
-    assert (code, errors) == (0, "")
-    assert output.splitlines()[:2] == ["cuCtxSetCurrent SUCCESS", "1 active"]
-    assert "ERROR" not in output
-
-
 def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) -> None:
     # An executor of its own: what an H200's linker says depends on the wrong images that it had before.
     isolated = (*FIKITCTL, "run", "--isolate", "--", *PYTHON)
@@ -177,11 +170,27 @@ def test_a_library_s_program_prints_the_same(name: str, natively: Runner, shared
     assert shared(*program) == alone
 
 
-def test_the_driver_s_tables_know_our_handles(shared: Runner, compiler: list[str], tmp_path: Path) -> None:
-    driver = tmp_path / "libcuda.so.1"
-    source = str(PROGRAMS / "driver_tables.c")
-    subprocess.run([*compiler, "-shared", "-fPIC", source, "-o", str(driver)], check=True)
-    code, output, errors = shared(*PYTHON, str(PROGRAMS / "tables.py"), FIKIT_NVIDIA_DRIVER=str(driver))
+@pytest.fixture
+def driver_tables(compiler: list[str], tmp_path: Path) -> str:
+    """A library in the place of the NVIDIA driver's."""
+    driver = str(tmp_path / "libcuda.so.1")
+    subprocess.run(
+        [*compiler, "-shared", "-fPIC", str(PROGRAMS / "driver_tables.c"), "-o", driver], check=True
+    )
+    return driver
+
+
+def test_a_primary_context_is_as_the_runtime_needs_it(shared: Runner, driver_tables: str) -> None:
+    program = [*PYTHON, str(PROGRAMS / "as_the_runtime.py")]
+    code, output, errors = shared(*program, FIKIT_NVIDIA_DRIVER=driver_tables)
+    assert (code, errors) == (0, "")
+    assert output.splitlines()[:2] == ["cuCtxSetCurrent SUCCESS", "1 active"]
+    assert "ERROR" not in output
+    assert "False" not in output
+
+
+def test_the_driver_s_tables_know_our_handles(shared: Runner, driver_tables: str) -> None:
+    code, output, errors = shared(*PYTHON, str(PROGRAMS / "tables.py"), FIKIT_NVIDIA_DRIVER=driver_tables)
     assert code == 0, errors
     kernels = "[(5, b'increment'), (5, b'nothing'), (5, b'store')]"
     assert output == f"3\n{kernels}\n0\n0 True\n" + "0 0\n" * 5 + "4 4\n400\n999\n"

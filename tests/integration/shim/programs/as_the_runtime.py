@@ -1,22 +1,41 @@
-"""A primary context that is current without having been retained by a call, as the runtime's is.
+"""A primary context as the CUDA runtime uses it: found by a table of the driver's, not retained by a call.
 
-The runtime finds it by a table of the driver's. What it has there stays when others retain and release the
-context.
+What it has there stays when others retain and release the context; and who asks what is current is told the
+name that the table gave.
 """
+
+import ctypes
 
 from calls import call, done
 from cuda.bindings import driver
 
+RUNTIME = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
+
 done(driver.cuInit(0))
-device = done(driver.cuDeviceGet(0))
-primary = done(driver.cuDevicePrimaryCtxRetain(device))
-done(driver.cuDevicePrimaryCtxRelease(device))
-call("cuCtxSetCurrent", primary)
-print(done(driver.cuDevicePrimaryCtxGetState(device))[1], "active")
+identifier = driver.CUuuid()
+ctypes.memmove(identifier.getPtr(), RUNTIME, len(RUNTIME))
+table = int(done(driver.cuGetExportTable(identifier)))
+entries = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
+name_primary = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)(entries[2])
+name = ctypes.c_void_p()
+assert name_primary(ctypes.byref(name), 0) == 0
+
+call("cuCtxSetCurrent", driver.CUcontext(name.value))
+print(done(driver.cuDevicePrimaryCtxGetState(0))[1], "active")
 memory = int(done(driver.cuMemAlloc(64)))
+owner = done(driver.cuPointerGetAttribute(driver.CUpointer_attribute.CU_POINTER_ATTRIBUTE_CONTEXT, memory))
+print("of memory", int(owner) == name.value)
 for _ in range(2):
-    call("cuDevicePrimaryCtxRetain", device)
-    call("cuDevicePrimaryCtxRelease", device)
+    print("retained", int(call("cuDevicePrimaryCtxRetain", 0)) == name.value)
+    call("cuDevicePrimaryCtxRelease", 0)
 call("cuMemsetD8", memory, 1, 64)
 call("cuCtxSynchronize")
 call("cuMemFree", memory)
+stream = done(driver.cuStreamCreate(0))
+print("of a stream", int(call("cuStreamGetCtx", stream)) == name.value)
+print("current", int(call("cuCtxGetCurrent")) == name.value)
+print("popped", int(call("cuCtxPopCurrent")) == name.value)
+call("cuCtxPushCurrent", driver.CUcontext(name.value))
+call("cuDevicePrimaryCtxReset", 0)
+call("cuCtxSetCurrent", driver.CUcontext(name.value))
+call("cuMemAlloc", 64)
