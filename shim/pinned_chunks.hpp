@@ -14,6 +14,7 @@ namespace fikit {
 
 class PinnedChunks {
   public:
+    static constexpr uint64_t unit = 512;
     // What is told of memory that was asked for with `flags`. `place` is what it is removed by; 0: it is
     // alone.
     unsigned add(const void* context, uint64_t bytes, unsigned flags, uint64_t& place) {
@@ -33,7 +34,7 @@ class PinnedChunks {
     void clear() { pieces_.clear(); }
 
   private:
-    static constexpr uint64_t chunk = uint64_t{2} << 20, unit = 512;
+    static constexpr uint64_t chunk = uint64_t{2} << 20;
     struct Piece {
         uint64_t begin, taken;
         const void* context;

@@ -15,6 +15,7 @@ class PoolRoom {
   public:
     static constexpr uint64_t chunk = uint64_t{32} << 20;
     static constexpr uint64_t largest = uint64_t{1} << 40;
+    static constexpr uint64_t unit = 512;
 
     // CUmemPoolProps::maxSize, of whole chunks; 0: none.
     void limit(uint64_t bytes) { most_chunks_ = bytes / chunk + (bytes % chunk != 0 ? 1 : 0); }
@@ -74,7 +75,6 @@ class PoolRoom {
     }
 
   private:
-    static constexpr uint64_t unit = 512;
     struct Piece {
         uint64_t begin, taken;
         uint64_t bytes;    // asked for; 0: it is free

@@ -109,9 +109,18 @@ namespace {
 pthread_mutex_t chunks_mutex = PTHREAD_MUTEX_INITIALIZER;
 PinnedChunks chunks;
 
-void leave_chunk(uint64_t place) {
+void join_chunk(Range& range, size_t bytes, unsigned flags) {
     const Locked lock(chunks_mutex);
-    chunks.remove(place);
+    uint64_t place = 0;
+    range.flags = chunks.add(range.context, bytes, flags, place);
+    range.place = static_cast<uint32_t>(place / PinnedChunks::unit);
+    if (range.place * PinnedChunks::unit == place) return;
+    chunks.remove(place);  // too far behind: it is alone
+    range.place = 0;
+}
+void leave_chunk(uint32_t place) {
+    const Locked lock(chunks_mutex);
+    chunks.remove(place * PinnedChunks::unit);
 }
 
 }  // namespace
@@ -136,10 +145,7 @@ CUresult allocate_pinned(void** address, size_t bytes, unsigned flags) {
     *address = nullptr;
     if (bytes == 0) return CUDA_SUCCESS;
     Range range = {.kind = Range::Kind::pinned, .context = thread.current()};
-    {
-        const Locked lock(chunks_mutex);
-        range.flags = chunks.add(range.context, bytes, flags, range.place);
-    }
+    join_chunk(range, bytes, flags);
     const CUresult result = allocate_host(current_device(), bytes, range);
     if (result == CUDA_SUCCESS)
         *address = reinterpret_cast<void*>(range.address);

@@ -55,7 +55,8 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
     if (pool == nullptr)
         if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-    uint64_t at = 0, charged = 0, place = 0;
+    uint64_t at = 0, charged = 0;
+    uint32_t place = 0;
     if (pool != nullptr && !pool->give(bytes, place)) return CUDA_ERROR_OUT_OF_MEMORY;
     const Status status = device.producer->memory_allocate(bytes, at, charged);
     if (status != status::success) {
@@ -67,8 +68,8 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
                          .device_address = at,
                          .kind = Range::Kind::device,
                          .device = static_cast<uint8_t>(device.ordinal),
-                         .pool = pool,
                          .place = place,
+                         .pool = pool,
                          .context = pool == nullptr ? thread.current() : nullptr};
     if (!ranges.add(range)) {
         if (pool != nullptr) pool->give_up(place);

@@ -59,16 +59,23 @@ struct Pool {
         seen_waits = waits;
         return look(room);
     }
-    // False: it would be more than the pool may have.
-    bool give(uint64_t bytes, uint64_t& place) {
-        return with_room([&](PoolRoom& its) { return its.add(bytes, place); });
+    // False: it would be more than the pool may have. `place` is in units.
+    bool give(uint64_t bytes, uint32_t& place) {
+        return with_room([&](PoolRoom& its) {
+            uint64_t begin = 0;
+            if (!its.add(bytes, begin)) return false;
+            place = static_cast<uint32_t>(begin / PoolRoom::unit);
+            if (begin == place * PoolRoom::unit) return true;
+            its.undo(begin);
+            return false;
+        });
     }
-    void take_back(uint64_t place) {
-        change([&](PoolRoom& its) { its.remove(place); });
+    void take_back(uint32_t place) {
+        change([&](PoolRoom& its) { its.remove(place * PoolRoom::unit); });
     }
     // Of what was given, but is not to be had.
-    void give_up(uint64_t place) {
-        change([&](PoolRoom& its) { its.undo(place); });
+    void give_up(uint32_t place) {
+        change([&](PoolRoom& its) { its.undo(place * PoolRoom::unit); });
     }
     void destroy() {
         change([&](PoolRoom&) { magic = 0; });

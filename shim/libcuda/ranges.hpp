@@ -29,8 +29,8 @@ struct Range {
     Kind kind = Kind::device;
     uint8_t device = 0;               // whose session has it
     bool synchronous = false;         // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which is heeded in any case
+    uint32_t place = 0;               // in the pool's room, or among PinnedChunks, in units of these
     Pool* pool = nullptr;             // that device memory came from, here or there; nullptr: none
-    uint64_t place = 0;               // in the pool's room, or among PinnedChunks
     GraphMemory* graph = nullptr;     // that it is; nullptr: no graph's
     Context* context = nullptr;       // with which it goes; nullptr: none
     ManagedAdvice* advice = nullptr;  // of managed memory
