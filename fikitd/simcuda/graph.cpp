@@ -1,6 +1,5 @@
 // See graph.hpp; executable graphs are graph_exec.cpp's.
 #include <algorithm>
-#include <ranges>
 #include <unordered_map>
 
 #include "capture.hpp"
@@ -189,17 +188,18 @@ GraphNode* find_copy(const Graph& graph, std::uint64_t original) {
 std::optional<std::vector<GraphNode*>> issue_order(const Graph& graph) {
     std::unordered_map<const GraphNode*, std::size_t> missing;
     std::vector<GraphNode*> order, open;  // open: can be next, the last one first
-    for (const auto& node : graph.nodes | std::views::reverse) {
-        missing[node.get()] = node->dependencies.size();
-        if (node->dependencies.empty()) open.push_back(node.get());
+    for (auto node = graph.nodes.rbegin(); node != graph.nodes.rend(); ++node) {
+        missing[node->get()] = (*node)->dependencies.size();
+        if ((*node)->dependencies.empty()) open.push_back(node->get());
     }
     while (!open.empty()) {
         const GraphNode* node = order.emplace_back(open.back());
         open.pop_back();
         for (const bool kernels : {false, true}) {
-            for (const GraphNode::Edge& edge : node->dependents | std::views::reverse) {
-                if ((edge.node->type() == CU_GRAPH_NODE_TYPE_KERNEL) == kernels && --missing[edge.node] == 0)
-                    open.push_back(edge.node);
+            for (auto edge = node->dependents.rbegin(); edge != node->dependents.rend(); ++edge) {
+                GraphNode* const next = edge->node;
+                if ((next->type() == CU_GRAPH_NODE_TYPE_KERNEL) == kernels && --missing[next] == 0)
+                    open.push_back(next);
             }
         }
     }
