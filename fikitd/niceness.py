@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import os
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -25,11 +24,19 @@ def nice_of(cpu_weight: int) -> int:
 
 
 def set_nice(pid: int, nice: int) -> None:
-    """Of all threads of the process group that ``pid`` leads. Raises OSError; PermissionError to lower it."""
+    """Of all threads of the process group that ``pid`` leads.
+
+    Raises OSError; PermissionError to lower it; BlockingIOError where another autogroup, whosever, changed in
+    the last 100 ms: the kernel lets one at a time for who is not its administrator.
+    """
     if os.getpgid(pid) != pid:
         os.setpriority(os.PRIO_PROCESS, pid, nice)
         return
     os.setpriority(os.PRIO_PGRP, pid, nice)
     if os.getsid(pid) == pid:
-        with suppress(OSError):  # no autogroups here, or changed a moment ago
+        try:
             Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+        except BlockingIOError:
+            raise
+        except OSError:  # no autogroups here
+            return

@@ -134,11 +134,19 @@ class JobProcesses:
             if not job.foreground and manager() is not None:
                 await set_cpu_weight(self._unit(job), weight)
             elif job.pid is not None:
-                set_nice(job.pid, nice_of(weight))
+                await self._set_nice(job.pid, nice_of(weight))
         except ProcessLookupError:
             return  # it has ended
         except OSError as error:
             structlog.get_logger().warning("cpu_weight_unchanged", job=job.job, reason=str(error))
+
+    async def _set_nice(self, pid: int, nice: int) -> None:
+        for pause in (0.1,) * 10:
+            with suppress(BlockingIOError):
+                set_nice(pid, nice)
+                return
+            await trio.sleep(pause)
+        set_nice(pid, nice)
 
     async def weigh_at_start(self, job: Job) -> None:
         """The job's process is known now; what a unit of its own was not given is given here."""
