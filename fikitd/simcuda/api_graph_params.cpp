@@ -1,6 +1,6 @@
 // Graphs: what nodes do, asked for and changed, in a graph and in an executable one.
 #include "graph_calls.hpp"
-#include "graph_copies.hpp"
+#include "node_attributes.hpp"
 #include "node_params.hpp"
 #include "of_thread.hpp"
 
@@ -50,44 +50,14 @@ CUresult set(CUgraphExec exec, CUgraphNode handle, Read read) {
     });
 }
 
-// Attributes of a launch that a kernel's node has; others are of streams and captures.
-bool is_node_attribute(CUlaunchAttributeID id) {
-    switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return true;
-        default:
-            return false;
-    }
-}
-
 CUresult check_node_attribute(const LaunchCommand& launch, const CUlaunchAttribute& attribute) {
     const CUlaunchAttributeValue& value = attribute.value;
-    const auto require = [](bool met) { return met ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; };
-    switch (attribute.id) {
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION: {
-            std::optional<Cluster> cluster;
-            const Cluster wanted{value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
-            return choose_cluster(*launch.function, launch.shape, wanted, cluster);
-        }
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-            return require(value.memSyncDomainMap.default_ < model::sync_domains &&
-                           value.memSyncDomainMap.remote < model::sync_domains);
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-            return require(value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
-                           value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return require(value.sharedMemCarveout <= 100);
-        default:
-            return require(is_node_attribute(attribute.id));
-    }
+    if (attribute.id != CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION)
+        return fikit::may_be_of_node(attribute.id, value, model::sync_domains) ? CUDA_SUCCESS
+                                                                               : CUDA_ERROR_INVALID_VALUE;
+    std::optional<Cluster> cluster;
+    const Cluster wanted{value.clusterDim.x, value.clusterDim.y, value.clusterDim.z};
+    return choose_cluster(*launch.function, launch.shape, wanted, cluster);
 }
 
 template <typename Params>
@@ -215,7 +185,7 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
 CUresult cuGraphKernelNodeGetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
                                        CUkernelNodeAttrValue* value) {
     return get<LaunchCommand>(node, [&](LaunchCommand& command) -> CUresult {
-        if (value == nullptr || !is_node_attribute(id)) return CUDA_ERROR_INVALID_VALUE;
+        if (value == nullptr || !fikit::is_node_attribute(id)) return CUDA_ERROR_INVALID_VALUE;
         const auto given = command.attributes.find(id);
         *value = given != command.attributes.end() ? given->second : CUkernelNodeAttrValue{};
         if (given != command.attributes.end()) return CUDA_SUCCESS;

@@ -4,49 +4,18 @@
 #include "entry.hpp"
 #include "graph.hpp"
 #include "launches.hpp"
+#include "node_attributes.hpp"
 
 namespace fikit::shim {
 namespace {
 
-// Attributes of a launch that a node has; others are of streams and captures (as an H200 has it).
-bool is_node_attribute(CUlaunchAttributeID id) {
-    switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-        case CU_LAUNCH_ATTRIBUTE_COOPERATIVE:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_SCHEDULING_POLICY_PREFERENCE:
-        case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_CLUSTER_DIMENSION:
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return true;
-        default:
-            return false;
-    }
-}
-
 CUresult check(const Node& node, CUkernelNodeAttrID id, const CUkernelNodeAttrValue& value) {
     const Function* const function = function_of(node.function);
     if (function == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const Device& device = process.device(function->device);
-    const auto domains =
-        static_cast<unsigned>(device.attributes.attribute[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT]);
-    const auto require = [](bool met) { return met ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE; };
-    switch (id) {
-        case CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION:
-            return fits_clusters(*function, node.shape, value);
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-            return require(value.memSyncDomainMap.default_ < domains &&
-                           value.memSyncDomainMap.remote < domains);
-        case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-            return require(value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT ||
-                           value.memSyncDomain == CU_LAUNCH_MEM_SYNC_DOMAIN_REMOTE);
-        case CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT:
-            return require(value.sharedMemCarveout <= 100);
-        default:
-            return require(is_node_attribute(id));
-    }
+    if (id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) return fits_clusters(*function, node.shape, value);
+    const int32_t* const device = process.device(function->device).attributes.attribute;
+    const auto domains = static_cast<unsigned>(device[CU_DEVICE_ATTRIBUTE_MEM_SYNC_DOMAIN_COUNT]);
+    return may_be_of_node(id, value, domains) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 // What was said of it is said anew; nullptr: nothing was.
