@@ -57,7 +57,7 @@ CUresult create_mipmap(CUmipmappedArray* handle, const CUDA_ARRAY3D_DESCRIPTOR& 
         if (const CUresult result = check(shape, true); result != CUDA_SUCCESS) return result;
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
         auto mipmap = std::make_shared<MipmappedArray>();
-        mipmap->context = context.owner != nullptr ? context.owner : &context;
+        mipmap->context = &home_of(context);
         CUDA_ARRAY3D_DESCRIPTOR level = shape;
         for (unsigned count = std::clamp(levels, 1U, levels_of(shape)); count > 0; --count) {
             auto array = make_array(driver, context, level);

@@ -79,7 +79,7 @@ CUresult cuMemAllocManaged(CUdeviceptr* address, size_t bytes, unsigned int flag
         if (block.address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
         driver.charge(model::call::allocate);
         block.bytes = bytes;
-        block.context = context.owner != nullptr ? context.owner : &context;
+        block.context = &home_of(context);
         block.device = context.device;
         block.flags = flags;
         block.id = driver.next_id++;

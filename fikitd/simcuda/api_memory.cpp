@@ -27,7 +27,7 @@ CUresult allocate(Driver& driver, Context& context, SimulatedDevice& device, std
     Block block;
     block.address = got;
     block.bytes = bytes;
-    block.context = context.owner != nullptr ? context.owner : &context;
+    block.context = &home_of(context);
     block.device = context.device;
     block.id = driver.next_id++;
     driver.blocks[got] = block;
@@ -41,7 +41,7 @@ Block& add_host(Driver& driver, Context& context, void* start, std::size_t bytes
     block.kind = kind;
     block.address = reinterpret_cast<std::uint64_t>(start);
     block.bytes = bytes;
-    block.context = context.owner != nullptr ? context.owner : &context;
+    block.context = &home_of(context);
     block.device = context.device;
     block.flags = flags;
     block.id = driver.next_id++;

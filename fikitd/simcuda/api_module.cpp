@@ -20,7 +20,7 @@ CUresult load_module(CUmodule* handle, const std::vector<std::byte>& bytes, cons
                 return result;
             if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
             collect(driver);
-            Context& home = context.owner != nullptr ? *context.owner : context;
+            Context& home = home_of(context);
             Image* image = nullptr;
             const CUresult result = load_code(driver, std::move(code), home, nullptr, image);
             if (result == CUDA_SUCCESS) *handle = image->handle;

@@ -94,7 +94,7 @@ CUresult check(const CUDA_ARRAY3D_DESCRIPTOR& shape, bool mipmapped) {
 
 std::shared_ptr<Array> make_array(Driver& driver, Context& context, const CUDA_ARRAY3D_DESCRIPTOR& shape) {
     auto array = std::make_shared<Array>();
-    array->context = context.owner != nullptr ? context.owner : &context;
+    array->context = &home_of(context);
     array->shape = shape;
     array->element = element_bytes(shape.Format, shape.NumChannels);
     array->pitch = (shape.Width * array->element + pitch_unit - 1) / pitch_unit * pitch_unit;

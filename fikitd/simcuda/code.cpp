@@ -121,7 +121,7 @@ CUresult load_code(Driver& driver, std::shared_ptr<Code> code, Context& context,
 }
 
 CUresult find_loaded(Driver& driver, Library& library, Context& context, Image*& image) {
-    Context& home = context.owner != nullptr ? *context.owner : context;
+    Context& home = home_of(context);
     const auto found = library.images.find(&home);
     if (found != library.images.end()) {
         image = found->second;

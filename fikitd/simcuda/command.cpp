@@ -226,7 +226,7 @@ CUresult make_launch(Driver& driver, Context& context, CUfunction handle, const 
     Function* function = nullptr;
     CUresult result = find_function(driver, handle, context, function);
     if (result != CUDA_SUCCESS) return result;
-    const Context* home = context.owner != nullptr ? context.owner : &context;
+    const Context* home = &home_of(context);
     if (function->image->context != home) return CUDA_ERROR_INVALID_HANDLE;
     std::optional<Cluster> cluster;
     result = check_shape(*function, shape);

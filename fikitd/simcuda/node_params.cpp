@@ -42,8 +42,7 @@ CUresult find_function(Driver& driver, const CUDA_KERNEL_NODE_PARAMS& params, Co
     const auto handle = reinterpret_cast<CUfunction>(params.kern);
     if (const CUresult result = find_function(driver, handle, *home, function); result != CUDA_SUCCESS)
         return result;
-    const Context* const owner = home->owner != nullptr ? home->owner : home;
-    return function->image->context == owner ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return function->image->context == &home_of(*home) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
 }  // namespace

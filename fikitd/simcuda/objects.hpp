@@ -156,9 +156,7 @@ struct Context {
 };
 
 // The one whose memory, modules and events count: a green context's primary one.
-inline const Context& home_of(const Context& context) {
-    return context.owner != nullptr ? *context.owner : context;
-}
+inline Context& home_of(Context& context) { return context.owner != nullptr ? *context.owner : context; }
 
 // A stretch of memory that a pointer can belong to.
 struct Block {

@@ -127,7 +127,7 @@ CUresult pool_allocate(Driver& driver, MemoryPool& pool, Context& context, std::
     block.kind = Block::Kind::pooled;
     block.address = got;
     block.bytes = bytes;
-    block.context = context.owner != nullptr ? context.owner : &context;
+    block.context = &home_of(context);
     block.device = context.device;
     block.id = driver.next_id++;
     block.pool = &pool;
