@@ -221,8 +221,8 @@ CUresult cuCtxSynchronize() {
 CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         CUresult result = refuse_unsafe(driver);
-        if (result == CUDA_SUCCESS) result = fikit::may_set_limit(limit, value);
-        if (result == CUDA_SUCCESS) context.limits[limit] = value;
+        if (result == CUDA_SUCCESS) result = fikit::may_set_limit(limit, limiting_device, value);
+        if (result == CUDA_SUCCESS) context.limits.set(limit, value);
         return result;
     });
 }
@@ -231,7 +231,7 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
     return with_context([&](Driver&, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
         if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
         const CUresult result = fikit::may_get_limit(limit);
-        if (result == CUDA_SUCCESS) *value = context.limits[limit];
+        if (result == CUDA_SUCCESS) *value = context.limits.get(limit, limiting_device);
         return result;
     });
 }

@@ -17,7 +17,7 @@ void end_primary(Driver& driver, Driver::Lock& lock, SimulatedDevice& device) {
     Context& context = *device.primary;
     driver.synchronize(lock, context);
     driver.destroy_context(context);
-    context.limits = std::to_array(fikit::initial_limits);
+    context.limits.forget();
     context.cache_config = CU_FUNC_CACHE_PREFER_NONE;
     context.shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
 }

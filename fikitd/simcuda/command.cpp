@@ -244,7 +244,7 @@ CUresult make_launch(Driver& driver, Context& context, CUfunction handle, const 
     command.shape.dynamic_shared = shared;
     command.shape.cooperative = options.cooperative;
     command.shape.cluster = cluster.value_or(Cluster{1, 1, 1});
-    command.shape.stack = home->limits[CU_LIMIT_STACK_SIZE];
+    command.shape.stack = home->limits.get(CU_LIMIT_STACK_SIZE, limiting_device);
     command.shared = shared;
     command.options = options;
     command.options.cluster = cluster;

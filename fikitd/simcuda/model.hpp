@@ -42,7 +42,7 @@ inline constexpr unsigned constant_memory = 65536;
 inline constexpr unsigned sm_partition_minimum = 8;
 inline constexpr unsigned sm_partition_step = 8;
 inline constexpr std::size_t stack_bytes = 1024;                 // CU_LIMIT_STACK_SIZE
-inline constexpr std::size_t print_bytes = 65536 * 132;          // CU_LIMIT_PRINTF_FIFO_SIZE
+inline constexpr std::size_t print_bytes = 65536 * sm_count;     // CU_LIMIT_PRINTF_FIFO_SIZE
 inline constexpr std::size_t heap_bytes = std::size_t{8} << 20;  // CU_LIMIT_MALLOC_HEAP_SIZE
 inline constexpr unsigned cluster_limit = 8;
 inline constexpr unsigned cluster_limit_nonportable = 16;
@@ -55,6 +55,7 @@ inline constexpr double sm_clock_ghz = 1.98;
 inline constexpr unsigned memory_clock_khz = 3201000;
 inline constexpr unsigned memory_bus_bits = 6016;
 inline constexpr unsigned l2_bytes = 60 * 1024 * 1024;
+inline constexpr unsigned most_persisting_l2 = l2_bytes / 16 * 10;
 
 // Stream priorities: 0 (lowest) to -5 (highest).
 inline constexpr int priority_lowest = 0;

@@ -132,6 +132,9 @@ struct GreenContext {
     std::set<Stream*> streams;
 };
 
+inline constexpr LimitedBy limiting_device = {model::sm_count, model::l2_bytes, model::most_persisting_l2,
+                                              model::shared_per_block_optin};
+
 struct Context {
     CUcontext handle{};
     int device = 0;
@@ -150,7 +153,7 @@ struct Context {
     std::map<std::thread::id, std::unique_ptr<Stream>> per_thread;
     std::set<Stream*> streams;
     std::vector<OperationPtr> orphans;  // the last operations of streams destroyed before they were done
-    std::array<std::size_t, limit_count> limits = std::to_array(initial_limits);
+    ContextLimits limits = {};
     CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
     CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
 };

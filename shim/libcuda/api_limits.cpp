@@ -15,6 +15,16 @@ CUresult grow_stack(size_t bytes) {
     return result_of(current_producer().call(fikit_call_stack_grow, {&request, sizeof request}, reply));
 }
 
+CUresult find_limiting(const Context& context, LimitedBy& device) {
+    if (const CUresult result = process.describe(*context.device); result != CUDA_SUCCESS) return result;
+    const int32_t* const attribute = context.device->attributes.attribute;
+    const auto of = [attribute](CUdevice_attribute which) { return static_cast<size_t>(attribute[which]); };
+    device = {of(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT), of(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE),
+              of(CU_DEVICE_ATTRIBUTE_MAX_PERSISTING_L2_CACHE_SIZE),
+              of(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)};
+    return CUDA_SUCCESS;
+}
+
 CUsharedconfig shared_config = CU_SHARED_MEM_CONFIG_DEFAULT_BANK_SIZE;
 
 }  // namespace
@@ -23,8 +33,10 @@ CUresult cuCtxGetLimit(size_t* value, CUlimit limit) {
     const Context* const context = thread.current();
     if (context == nullptr) return no_context();
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = may_get_limit(limit);
-    if (result == CUDA_SUCCESS) *value = load_relaxed(context->limits[limit]);
+    CUresult result = may_get_limit(limit);
+    LimitedBy device = {};
+    if (result == CUDA_SUCCESS) result = find_limiting(*context, device);
+    if (result == CUDA_SUCCESS) *value = context->limits.get(limit, device);
     return result;
 }
 
@@ -32,9 +44,11 @@ CUresult cuCtxSetLimit(CUlimit limit, size_t value) {
     Context* const context = thread.current();
     if (context == nullptr) return no_context();
     CUresult result = captures.unsafe();
-    if (result == CUDA_SUCCESS) result = may_set_limit(limit, value);
+    LimitedBy device = {};
+    if (result == CUDA_SUCCESS) result = find_limiting(*context, device);
+    if (result == CUDA_SUCCESS) result = may_set_limit(limit, device, value);
     if (result == CUDA_SUCCESS && limit == CU_LIMIT_STACK_SIZE) result = grow_stack(value);
-    if (result == CUDA_SUCCESS) store_relaxed(context->limits[limit], value);
+    if (result == CUDA_SUCCESS) context->limits.set(limit, value);
     return result;
 }
 

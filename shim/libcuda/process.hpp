@@ -25,12 +25,12 @@ struct Context {
     bool active;  // of a primary one: it was retained or made current, and has not ended since
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
-    size_t limits[limit_count];
+    ContextLimits limits;
 
     void forget_settings() {
         flags = wished = 0;
         cache = {};
-        memcpy(limits, initial_limits, sizeof limits);
+        limits.forget();
     }
 };
 
