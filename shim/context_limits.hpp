@@ -25,14 +25,22 @@ inline constexpr unsigned limit_count = CU_LIMIT_CIG_ENABLED + 1;
 // 0: the device has none such.
 inline std::size_t initial_limit(CUlimit limit, const LimitedBy& device) {
     switch (limit) {
-        case CU_LIMIT_STACK_SIZE: return 1024;
-        case CU_LIMIT_PRINTF_FIFO_SIZE: return 65536 * device.multiprocessors;
-        case CU_LIMIT_MALLOC_HEAP_SIZE: return 8 << 20;
-        case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT: return 2048;
-        case CU_LIMIT_MAX_L2_FETCH_GRANULARITY: return 64;
-        case CU_LIMIT_PERSISTING_L2_CACHE_SIZE: return 3 * device.persisting_l2_step();
-        case CU_LIMIT_SHMEM_SIZE: return device.shared_per_block;  // told, not set
-        default: return 0;
+        case CU_LIMIT_STACK_SIZE:
+            return 1024;
+        case CU_LIMIT_PRINTF_FIFO_SIZE:
+            return 65536 * device.multiprocessors;
+        case CU_LIMIT_MALLOC_HEAP_SIZE:
+            return 8 << 20;
+        case CU_LIMIT_DEV_RUNTIME_PENDING_LAUNCH_COUNT:
+            return 2048;
+        case CU_LIMIT_MAX_L2_FETCH_GRANULARITY:
+            return 64;
+        case CU_LIMIT_PERSISTING_L2_CACHE_SIZE:
+            return 3 * device.persisting_l2_step();
+        case CU_LIMIT_SHMEM_SIZE:
+            return device.shared_per_block;  // told, not set
+        default:
+            return 0;
     }
 }
 

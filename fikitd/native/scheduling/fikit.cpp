@@ -97,7 +97,12 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
     (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;
-    for (unsigned left = used_; left != 0; left &= left - 1) witness(highs_[std::countr_zero(left)], made);
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        High& high = highs_[std::countr_zero(left)];
+        witness(high, made);
+        if (made.plan.length > high.step_time) [[unlikely]]
+            outlasted_.issued(high.session, work.key, made.plan.sms, statistics_[high.session].steps);
+    }
 }
 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
@@ -277,7 +282,8 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     if (high.spent > statistics.bound) {
         const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
         if (!high.unplanned) {
-            high.trust = std::max(least_trust, high.trust * std::pow(0.8, times));
+            const double counts = std::min(times, barely * (times - 1));
+            high.trust = std::max(least_trust, high.trust * std::pow(0.8, counts));
             high.calm = 0;
         }
     } else if (runs_ > 0 || waiting_ != 0) {

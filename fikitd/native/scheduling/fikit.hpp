@@ -31,7 +31,8 @@
 //               beside (`Work::shortest`).
 //   outlasted   A candidate that lasts longer than a step is not foreseen once a step beside it was measured
 //               (outlasted.hpp): it goes where steps were late by less than the bound. To be measured, it
-//               goes where no more than the bound is foreseen, whatever the trust.
+//               goes where no more than one and a half times the bound is foreseen, whatever the trust; and
+//               again, now and then, where they were late by little more.
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
 //               the walk passes it first. Kernels of several streams run side by side as far as each leaves
 //               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or
@@ -44,9 +45,10 @@
 //   feedback    Every launch and completion of a high session renews the prediction; the gate asks again
 //               for every operation, and only `in_flight` is ever beyond recall. Each step that was
 //               delayed by more than the bound lowers that part (`trust`) by a fifth for each time the bound
-//               that it was, each other one beside gated work raises it by a 1000th, and by as much again
-//               for every 200 in a row: about one step in 160 stays over, and fewer where they are over by
-//               more. Steps beside long blocks that went unplanned (unknown, or by credit) lower nothing.
+//               that it was (by less where it was over by less than a tenth), each other one beside gated
+//               work raises it by a 1000th, and by as much again for every 200 in a row: about one step in
+//               160 stays over, and fewer where they are over by more. Steps beside long blocks that went
+//               unplanned (unknown, or by credit) lower nothing.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
 //               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
@@ -128,6 +130,7 @@ class Fikit final : public Levels {
     static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
     static constexpr uint32_t soon = 16;                                  // times as many
     static constexpr double least_trust = 0.02, most_trust = 0.95;
+    static constexpr double barely = 10;         // a step over its bound by a tenth counts as one
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.

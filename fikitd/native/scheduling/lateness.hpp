@@ -109,9 +109,12 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     if (sequence.size() == 0) return 0;
     Nanoseconds most = high.allowed;
     if (outlasts(high, plan)) {
-        if (const Nanoseconds* late = outlasted_.find(high.session, plan.key, plan.sms); late != nullptr)
-            return std::max(*late, high.spent) - high.bound;
-        most = high.bound;  // one step tells, however little is trusted in
+        const Nanoseconds late =
+            outlasted_.late(high.session, plan.key, plan.sms, high.bound, statistics_[high.session].steps);
+        if (late != Outlasted::unmeasured) return std::max(late, high.spent) - high.bound;
+        // One step tells, however little is trusted in. What is foreseen of so many launches is rather too
+        // much.
+        most = high.bound + high.bound / 2;
     }
     const bool known = sequence.known();
     Course course(*this, high, plan, now);

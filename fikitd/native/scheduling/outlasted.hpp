@@ -16,21 +16,32 @@ namespace fikit::scheduling {
 
 class Outlasted {
   public:
-    // A kernel that is found to be over the bound runs no more but for its share against starvation. So what
-    // was late by chance must not count for long: one step decides nothing, and none counts for more than
-    // twice the bound.
+    // A kernel that is found to be over the bound hardly runs there any more, so little more is learnt of it.
+    // So what was late by chance must not count for long: one step decides nothing, and none counts for more
+    // than twice the bound.
     void measured(unsigned session, uint64_t kernel, uint16_t sms, Nanoseconds late, Nanoseconds bound) {
         Entry& entry = entries_[place(session, kernel, sms)];
         const Nanoseconds seen = std::min(late, 2 * bound);
         if (is(entry, session, kernel, sms))
             entry.late += (seen - entry.late) / 4;
         else
-            entry = {kernel, std::min(seen, bound), sms, static_cast<uint8_t>(session)};
+            entry = {kernel, std::min(seen, bound), 0, sms, static_cast<uint8_t>(session)};
     }
-    // Nothing: there was no such step.
-    const Nanoseconds* find(unsigned session, uint64_t kernel, uint16_t sms) const {
+    // The kernel goes there, in a step of that number.
+    void issued(unsigned session, uint64_t kernel, uint16_t sms, uint64_t step) {
+        Entry& entry = entries_[place(session, kernel, sms)];
+        if (is(entry, session, kernel, sms)) entry.step = step;
+    }
+    static constexpr Nanoseconds unmeasured = -1;
+    // What such a step is late by. What is over the bound, by a hair often, is tried again once as many steps
+    // have passed as it is over by.
+    Nanoseconds late(unsigned session, uint64_t kernel, uint16_t sms, Nanoseconds bound,
+                     uint64_t step) const {
         const Entry& entry = entries_[place(session, kernel, sms)];
-        return is(entry, session, kernel, sms) ? &entry.late : nullptr;
+        if (!is(entry, session, kernel, sms)) return unmeasured;
+        if (entry.late <= bound) return entry.late;
+        const auto passed = static_cast<Nanoseconds>(step - entry.step);
+        return passed * bound < rests * (entry.late - bound) ? entry.late : bound;
     }
     void forget(unsigned session) {
         for (Entry& entry : entries_)
@@ -41,10 +52,12 @@ class Outlasted {
     struct Entry {
         uint64_t kernel = 0;  // 0: none
         Nanoseconds late = 0;
+        uint64_t step = 0;  // in which it was issued there
         uint16_t sms = 0;
         uint8_t session = 0;
     };
     static constexpr unsigned bits = 9;
+    static constexpr Nanoseconds rests = 16384;  // steps, of what is late by twice the bound
 
     static bool is(const Entry& entry, unsigned session, uint64_t kernel, uint16_t sms) {
         return kernel != 0 && entry.kernel == kernel && entry.sms == sms && entry.session == session;

@@ -96,20 +96,61 @@ void accidents_do_not_shut_the_low_side_out() {
     CHECK(calm.trust > 0.4);
 }
 
+// Steps that are hardly over the bound make it hardly more careful.
+void a_step_hardly_over_its_bound_counts_hardly() {
+    Accidents accidents;
+    accidents.steps(1000, 0);
+    const auto lowered_by = [&accidents](double bounds) {
+        const SessionStatistics before = accidents.policy->statistics(0);
+        const auto late = static_cast<Nanoseconds>(bounds * static_cast<double>(before.bound));
+        // Its last kernel is seen 10 us after it was issued when it is not late, and lasts for 5.
+        accidents.steps(1, late + Sequence::latency + 5 * us - 10 * us);
+        const SessionStatistics after = accidents.policy->statistics(0);
+        const Nanoseconds spent = after.delays.sum - before.delays.sum;
+        CHECK(spent > late - us && spent < late + us);
+        CHECK_EQUAL(after.over_bound - before.over_bound, 1u);
+        return 1 - after.trust / before.trust;
+    };
+    const double hardly = lowered_by(1.04), more = lowered_by(1.2), twice = lowered_by(2);
+    CHECK(hardly > 0 && hardly < 0.15);
+    CHECK(more > 0.2 && more < 0.25);
+    CHECK(twice > 0.35 && twice < 0.4);
+}
+
 // What a step was late by for reasons of its own keeps no kernel out for long: it hardly runs then, so little
 // would be learnt of it.
 void a_kernel_is_judged_by_more_than_one_step() {
     Outlasted outlasted;
     constexpr Nanoseconds bound = 50 * us;
-    const auto late = [&outlasted] { return *outlasted.find(0, 7, 64); };
+    const auto late = [&outlasted] { return outlasted.late(0, 7, 64, bound, 0); };
     outlasted.measured(0, 7, 64, 2 * ms, bound);
     CHECK(late() <= bound);
     for (int step = 0; step < 20; ++step) outlasted.measured(0, 7, 64, 2 * ms, bound);
     CHECK(late() > bound);
     for (int step = 0; step < 4; ++step) outlasted.measured(0, 7, 64, 10 * us, bound);
     CHECK(late() <= bound);
-    CHECK(outlasted.find(0, 7, 32) == nullptr);
-    CHECK(outlasted.find(1, 7, 64) == nullptr);
+    CHECK_EQUAL(outlasted.late(0, 7, 32, bound, 0), Outlasted::unmeasured);
+    CHECK_EQUAL(outlasted.late(1, 7, 64, bound, 0), Outlasted::unmeasured);
+}
+
+// What is over the bound by a hundredth is tried again after some hundred steps, what is far over it after
+// many thousand; each time that it goes counts anew.
+void a_kernel_that_is_over_the_bound_is_tried_again() {
+    Outlasted outlasted;
+    constexpr Nanoseconds bound = 50 * us;
+    const auto waits = [&outlasted](Nanoseconds late, uint64_t since) {
+        for (int step = 0; step < 100; ++step) outlasted.measured(0, 7, 64, late, bound);
+        outlasted.issued(0, 7, 64, since);
+        uint64_t step = since;
+        while (outlasted.late(0, 7, 64, bound, step) > bound) ++step;
+        return step - since;
+    };
+    CHECK_EQUAL(waits(bound, 5), 0u);
+    const uint64_t little = waits(bound + bound / 100, 5), again = waits(bound + bound / 100, 1'000'000),
+                   much = waits(2 * bound, 2'000'000);
+    CHECK(little > 100 && little < 200);
+    CHECK_EQUAL(again, little);
+    CHECK(much > 10'000);
 }
 
 // The bound on the delay of a step of 100 launches, 10 us from one to the next, whose kernels take so long.
@@ -483,7 +524,9 @@ int main() {
     a_kernel_that_lasted_long_once_is_trusted_again();
     what_is_not_followed_leaves_nothing_behind();
     accidents_do_not_shut_the_low_side_out();
+    a_step_hardly_over_its_bound_counts_hardly();
     a_kernel_is_judged_by_more_than_one_step();
+    a_kernel_that_is_over_the_bound_is_tried_again();
     time_that_is_spared_may_be_spent();
     a_wait_is_over_though_the_next_launch_came_first();
     the_share_against_starvation_is_of_the_time();
