@@ -77,6 +77,9 @@ class Channel {
         lock_.unlock();
         ring_doorbell();
     }
+    // So many bytes were written to the ring; whether the executor has read as far.
+    uint64_t written() const { return load_relaxed(outbox_->head); }
+    bool is_read(uint64_t written) const { return load_acquire(inbox_->tail) >= written; }
     // Wakes a parked executor after anything it may wait for was written to the outbox.
     void ring_doorbell() {
         const uint32_t parked = load_ordered(inbox_->parked);

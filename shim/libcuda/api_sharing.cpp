@@ -22,7 +22,7 @@ struct SharedEvent {
     uint8_t executor[FIKIT_IDENTITY];
 };
 constexpr uint32_t shared_event_magic = 0x46455653;
-constexpr int64_t first_look_ns = 2'000'000;
+constexpr int64_t look_ns = 2'000'000, first_look_ns = 200'000'000;
 static_assert(sizeof(SharedEvent) <= sizeof(CUipcEventHandle));
 
 CUresult share(Event& event, uint32_t session) {
@@ -130,8 +130,15 @@ CUresult query_shared(Event& event) {
     if (!event.asked) {
         Status status = producer.event_wait_other(event.session, event.number, event.asking);
         if (status != status::success) return result_of(status);
-        // What is over is to be found so at the first query, also where the executor has to be woken for it.
-        status = producer.stream_synchronize(event.asking, now_ns() + first_look_ns);
+        // What is over is to be found so at the first query, also where the executor has to be woken for it,
+        // and is kept from running for a while.
+        const uint64_t written = producer.channel().written();
+        const int64_t until = now_ns() + first_look_ns;
+        bool is_read = false;
+        do {
+            is_read = producer.channel().is_read(written);
+            status = producer.stream_synchronize(event.asking, now_ns() + look_ns);
+        } while (status == status::not_ready && !is_read && now_ns() < until);
         event.asked = status == status::not_ready;
         return result_of(status);
     }

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,10 +30,10 @@ def start(daemon: Served) -> Iterator[Start]:
     """Start a program under the daemon."""
     running: list[Program] = []
 
-    def begin(name: str = "busy") -> Program:
+    def begin(name: str = "busy", *arguments: str) -> Program:
         running.append(
             subprocess.Popen(
-                [sys.executable, str(PROGRAMS / f"{name}.py")],
+                [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
                 env={**os.environ, "PYTHONPATH": str(PROGRAMS), **variables(str(daemon.socket), os.environ)},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
@@ -122,6 +123,26 @@ def test_registered_memory_that_goes_away_harms_no_other(start: Start, daemon: S
     progress(other, 2)
     assert last_word(other) == "right"
     assert executors(daemon) == before
+
+
+def test_what_is_over_is_found_so_though_the_executor_did_not_run_for_a_while(
+    start: Start, daemon: Served
+) -> None:
+    maker = start("shared_event")
+    assert maker.stdout is not None
+    other = start("shared_event", maker.stdout.readline().strip())
+    assert other.stdin is not None and other.stdout is not None
+    assert other.stdout.readline() == "opened\n"
+    stopped = executors(daemon)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    other.stdin.write("\n")
+    other.stdin.flush()
+    assert other.stdout.readline() == "asking\n"
+    time.sleep(0.02)  # a query that gave up meanwhile would say so
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+    assert other.stdout.readline() == "CUDA_SUCCESS\n"
 
 
 def test_a_killed_daemon_ends_no_program(start: Start, daemon: Served) -> None:
