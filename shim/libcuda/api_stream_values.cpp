@@ -29,7 +29,10 @@ bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, Owner& owne
     value.address = address;
     owner = {range.device, range.kind == Range::Kind::managed || range.pool != nullptr};
     if (range.host_pooled()) return false;
-    if (!range.on_host()) return range.on_device();  // registered memory is no memory of the GPU's here
+    // What is registered is no memory of the GPU's here where the executor does not map it, too.
+    const bool registered = range.kind == Range::Kind::registered;
+    if (registered && range.handle == 0) return false;
+    if (!registered && !range.on_host()) return true;
     value.host_buffer =
         process.device(range.device)
             .producer->find_host_buffer(reinterpret_cast<void*>(address), bytes, value.address);

@@ -1,6 +1,8 @@
-"""Streams write words and wait for them: device and pinned memory, batches, in a graph, and mistakes."""
+"""Streams write words and wait for them: device, pinned and registered memory, batches, graphs, mistakes."""
 
 import ctypes
+import mmap
+import os
 import time
 
 from calls import KERNELS, done, read, start
@@ -58,6 +60,23 @@ done(driver.cuStreamWaitValue64(one, word + 8, 1 << 40, GEQ))
 done(driver.cuStreamSynchronize(one))
 done(driver.cuStreamSynchronize(two))
 print(ctypes.c_uint64.from_address(int(pinned) + 8).value, number(word + 8, 8))
+
+# Registered memory that processes could share, by the host's address of it and by the GPU's.
+file = os.memfd_create("words")
+os.ftruncate(file, 4096)
+shared = mmap.mmap(file, 4096)
+host = ctypes.addressof(ctypes.c_char.from_buffer(shared))
+done(driver.cuMemHostRegister(host, 4096, 2))
+for number_of, at in enumerate((host, int(done(driver.cuMemHostGetDevicePointer(host, 0)))), 1):
+    done(driver.cuStreamWaitValue32(one, at + 8, number_of, EQ))
+    done(driver.cuStreamWriteValue32(one, at + 4, number_of, 0))
+    done(driver.cuStreamWriteValue32(two, at + 12, number_of, 0))
+    done(driver.cuStreamSynchronize(two))
+    words = (ctypes.c_uint32 * 4).from_address(host)
+    before = driver.cuStreamQuery(one)[0].name, *words
+    words[2] = number_of
+    done(driver.cuStreamSynchronize(one))
+    print(before, *words)
 
 
 def entry(kind, address, value, flags=0):
