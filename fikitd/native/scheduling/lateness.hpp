@@ -113,8 +113,8 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
             outlasted_.late(high.session, plan.key, plan.sms, high.bound, statistics_[high.session].steps);
         if (late != Outlasted::unmeasured) return std::max(late, high.spent) - high.bound;
         // One step tells, however little is trusted in. What is foreseen of so many launches is rather too
-        // much.
-        most = high.bound + high.bound / 2;
+        // much, but not by as much as they may spare.
+        most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) / 2;
     }
     const bool known = sequence.known();
     Course course(*this, high, plan, now);
