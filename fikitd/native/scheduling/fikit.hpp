@@ -31,8 +31,8 @@
 //               beside (`Work::shortest`).
 //   outlasted   A candidate that lasts longer than a step is not foreseen once a step beside it was measured
 //               (outlasted.hpp): it goes where steps were late by less than the bound. To be measured, it
-//               goes where no more than one and a half times the bound is foreseen (what is spared counts once),
-//               whatever the trust; and again, now and then, where they were late by little more.
+//               goes where no more than one and a half times the bound is foreseen (what is spared counts
+//               once), whatever the trust; and again, now and then, where they were late by little more.
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
 //               the walk passes it first. Kernels of several streams run side by side as far as each leaves
 //               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or

@@ -131,7 +131,8 @@ def test_what_is_over_is_found_so_though_the_executor_did_not_run_for_a_while(
     maker = start("shared_event")
     assert maker.stdout is not None
     other = start("shared_event", maker.stdout.readline().strip())
-    assert other.stdin is not None and other.stdout is not None
+    assert other.stdin is not None
+    assert other.stdout is not None
     assert other.stdout.readline() == "opened\n"
     stopped = executors(daemon)
     for pid in stopped:
