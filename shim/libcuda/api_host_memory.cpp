@@ -169,7 +169,8 @@ CUresult cuMemFreeHost(void* address) {
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     Range range;
     if (address == nullptr) return CUDA_SUCCESS;
-    if (!ranges.take(reinterpret_cast<uintptr_t>(address), Range::Kind::pinned, range))
+    const auto at = reinterpret_cast<uintptr_t>(address);
+    if ((ranges.find(at, range) && range.host_pooled()) || !ranges.take(at, Range::Kind::pinned, range))
         return CUDA_ERROR_INVALID_VALUE;
     return free_host(range);
 }

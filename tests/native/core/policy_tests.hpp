@@ -15,4 +15,21 @@ inline scheduling::Bounds with_partitions() {
     return bounds;
 }
 
+// A known kernel of a high session, which leaves room on all SMs, and a gated one that fills them.
+inline scheduling::Work small(Nanoseconds length) {
+    scheduling::Work work;
+    work.known = true;
+    work.blocks = 16;
+    work.per_sm = 8;
+    work.expected = work.shortest = work.longest = work.block = length;
+    return work;
+}
+inline scheduling::Work large() {
+    scheduling::Work work = small(5 * us);
+    work.key = 1000;
+    work.blocks = 4000;
+    work.waves = 4;
+    return work;
+}
+
 }  // namespace fikit::test

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "policy_tests.hpp"
-#include "scheduling/outlasted.hpp"
 #include "scheduling/sequence.hpp"
 
 using namespace fikit;
@@ -11,147 +10,6 @@ using namespace fikit::scheduling;
 using namespace fikit::test;
 
 namespace {
-
-// A known kernel of a high session, which leaves room on all SMs, and a gated one that fills them.
-Work small(Nanoseconds length) {
-    Work work;
-    work.known = true;
-    work.blocks = 16;
-    work.per_sm = 8;
-    work.expected = work.shortest = work.longest = work.block = length;
-    return work;
-}
-Work large() {
-    Work work = small(5 * us);
-    work.key = 1000;
-    work.blocks = 4000;
-    work.waves = 4;
-    return work;
-}
-
-// Steps of 20 kernels of a high session with gated ones between them, whose last launch ends late or does
-// not.
-struct Accidents {
-    std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
-    Nanoseconds now = 100 * ms;
-    unsigned confined = 0;   // of them
-    Nanoseconds unseen = 0;  // before the end of a step nobody had looked for so long
-
-    Accidents() {
-        policy->opened(0, 0, 1, 0);
-        policy->opened(1, 5, 1, 0);
-    }
-
-    // How many of the gated kernels passed.
-    unsigned steps(int count, Nanoseconds late) {
-        Work high = small(5 * us), low = large();
-        low.expected = low.longest = 20 * us;
-        unsigned passed = 0;
-        for (int step = 0; step < count; ++step) {
-            for (unsigned number = 0; number < 20; ++number, now += 100 * us) {
-                high.key = 1 + number;
-                policy->issued(0, high, now);
-                if (number == 19) policy->awaited(0, false, now);
-                policy->arrived(1, low, now + 5 * us);
-                const Nanoseconds seen = now + 10 * us + (number == 19 ? late : 0);
-                policy->completed(0, high, 0, seen, number == 19 ? seen - unseen : seen);
-                const Decision decision = policy->decide(now + 15 * us);
-                if (decision.verdict == Verdict::wait) {
-                    policy->withdrawn(1, now + 16 * us);
-                    continue;
-                }
-                ++passed;
-                confined += decision.verdict == Verdict::partition;
-                low.gated = true;
-                policy->issued(1, low, now + 15 * us);
-                policy->completed(1, low, 0, now + 45 * us);
-                low.gated = false;
-            }
-            now += 2 * ms;
-        }
-        return passed;
-    }
-    // A gated kernel lasts for 5 ms.
-    void lasts_long() {
-        Work low = large();
-        low.expected = low.longest = 20 * us;
-        low.gated = true;
-        policy->issued(1, low, now);
-        policy->completed(1, low, 0, now += 5 * ms);
-    }
-};
-
-// Steps that end late for reasons of their own make it careful, but not for ever, and never so careful that
-// what harms nobody waits.
-void accidents_do_not_shut_the_low_side_out() {
-    Accidents accidents;
-    accidents.steps(300, ms);
-    CHECK(accidents.steps(100, ms) > 1000);  // of 2000
-    const SessionStatistics late = accidents.policy->statistics(0);
-    CHECK(late.over_bound > 100);
-    CHECK(late.trust < 0.03);
-    accidents.steps(1000, 0);
-    const SessionStatistics calm = accidents.policy->statistics(0);
-    CHECK_EQUAL(calm.over_bound, late.over_bound);
-    CHECK(calm.trust > 0.4);
-}
-
-// Steps that are hardly over the bound make it hardly more careful.
-void a_step_hardly_over_its_bound_counts_hardly() {
-    Accidents accidents;
-    accidents.steps(1000, 0);
-    const auto lowered_by = [&accidents](double bounds) {
-        const SessionStatistics before = accidents.policy->statistics(0);
-        const auto late = static_cast<Nanoseconds>(bounds * static_cast<double>(before.bound));
-        // Its last kernel is seen 10 us after it was issued when it is not late, and lasts for 5.
-        accidents.steps(1, late + Sequence::latency + 5 * us - 10 * us);
-        const SessionStatistics after = accidents.policy->statistics(0);
-        const Nanoseconds spent = after.delays.sum - before.delays.sum;
-        CHECK(spent > late - us && spent < late + us);
-        CHECK_EQUAL(after.over_bound - before.over_bound, 1u);
-        return 1 - after.trust / before.trust;
-    };
-    const double hardly = lowered_by(1.04), more = lowered_by(1.2), twice = lowered_by(2);
-    CHECK(hardly > 0 && hardly < 0.15);
-    CHECK(more > 0.2 && more < 0.25);
-    CHECK(twice > 0.35 && twice < 0.4);
-}
-
-// What a step was late by for reasons of its own keeps no kernel out for long: it hardly runs then, so little
-// would be learnt of it.
-void a_kernel_is_judged_by_more_than_one_step() {
-    Outlasted outlasted;
-    constexpr Nanoseconds bound = 50 * us;
-    const auto late = [&outlasted] { return outlasted.late(0, 7, 64, bound, 0); };
-    outlasted.measured(0, 7, 64, 2 * ms, bound);
-    CHECK(late() <= bound);
-    for (int step = 0; step < 20; ++step) outlasted.measured(0, 7, 64, 2 * ms, bound);
-    CHECK(late() > bound);
-    for (int step = 0; step < 4; ++step) outlasted.measured(0, 7, 64, 10 * us, bound);
-    CHECK(late() <= bound);
-    CHECK_EQUAL(outlasted.late(0, 7, 32, bound, 0), Outlasted::unmeasured);
-    CHECK_EQUAL(outlasted.late(1, 7, 64, bound, 0), Outlasted::unmeasured);
-}
-
-// What is over the bound by a hundredth is tried again after some hundred steps, what is far over it after
-// many thousand; each time that it goes counts anew.
-void a_kernel_that_is_over_the_bound_is_tried_again() {
-    Outlasted outlasted;
-    constexpr Nanoseconds bound = 50 * us;
-    const auto waits = [&outlasted](Nanoseconds late, uint64_t since) {
-        for (int step = 0; step < 100; ++step) outlasted.measured(0, 7, 64, late, bound);
-        outlasted.issued(0, 7, 64, since);
-        uint64_t step = since;
-        while (outlasted.late(0, 7, 64, bound, step) > bound) ++step;
-        return step - since;
-    };
-    CHECK_EQUAL(waits(bound, 5), 0u);
-    const uint64_t little = waits(bound + bound / 100, 5), again = waits(bound + bound / 100, 1'000'000),
-                   much = waits(2 * bound, 2'000'000);
-    CHECK(little > 100 && little < 200);
-    CHECK_EQUAL(again, little);
-    CHECK(much > 10'000);
-}
 
 // The bound on the delay of a step of 100 launches, 10 us from one to the next, whose kernels take so long.
 Nanoseconds bound_of(Nanoseconds kernel, Nanoseconds spared) {
@@ -273,34 +131,6 @@ void the_share_against_starvation_is_of_the_time() {
     }
     const double owed = bounds.starvation_share * 60'000 * ms;
     CHECK(static_cast<double>(confined) > 0.5 * owed && static_cast<double>(confined) < 1.1 * owed);
-}
-
-// Who looks late sees late what may have been over.
-void what_is_seen_late_is_not_late_for_that() {
-    Accidents blind, delayed;
-    blind.unseen = 300 * us;
-    blind.steps(100, 200 * us);
-    delayed.steps(100, 200 * us);
-    CHECK_EQUAL(blind.policy->statistics(0).over_bound, 0u);
-    CHECK(delayed.policy->statistics(0).over_bound > 20);
-}
-
-// What happens once is an accident; what happens again and again is expected.
-void a_kernel_that_lasted_long_once_is_trusted_again() {
-    Accidents accidents;
-    accidents.steps(10, 0);
-    const auto confined = [&] {
-        accidents.lasts_long();
-        accidents.confined = 0;
-        accidents.steps(1, 0);
-        return accidents.confined;
-    };
-    const unsigned once = confined();
-    CHECK(once > 0 && once <= 4);
-    for (int times = 0; times < 5; ++times) confined();
-    CHECK(confined() > 15);
-    for (int times = 0; times < 500; ++times) accidents.steps(1, 0);
-    CHECK_EQUAL(confined(), once);
 }
 
 // While no high session works there is more in flight than is followed one by one: that leaves nothing
@@ -520,13 +350,7 @@ void who_is_silent_may_come_any_moment() {
 }  // namespace
 
 int main() {
-    what_is_seen_late_is_not_late_for_that();
-    a_kernel_that_lasted_long_once_is_trusted_again();
     what_is_not_followed_leaves_nothing_behind();
-    accidents_do_not_shut_the_low_side_out();
-    a_step_hardly_over_its_bound_counts_hardly();
-    a_kernel_is_judged_by_more_than_one_step();
-    a_kernel_that_is_over_the_bound_is_tried_again();
     time_that_is_spared_may_be_spent();
     a_wait_is_over_though_the_next_launch_came_first();
     the_share_against_starvation_is_of_the_time();

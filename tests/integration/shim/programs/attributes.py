@@ -54,4 +54,5 @@ properties.location.type = driver.CUmemLocationType.CU_MEM_LOCATION_TYPE_HOST
 pool = done(driver.cuMemPoolCreate(properties))
 there = done(driver.cuMemAllocFromPoolAsync(4096, pool, stream))
 print(done(driver.cuPointerGetAttribute(asked.CU_POINTER_ATTRIBUTE_MEMORY_TYPE, there)))
-names(driver.cuMemFreeAsync(there, stream), driver.cuStreamSynchronize(stream), driver.cuMemPoolDestroy(pool))
+names(driver.cuMemFreeHost(int(there)), driver.cuMemFreeAsync(there, stream))
+names(driver.cuStreamSynchronize(stream), driver.cuMemPoolDestroy(pool))
