@@ -120,6 +120,7 @@ typedef struct {
     uint32_t reserved;
     uint64_t size;   /* bytes */
     uint64_t offset; /* in the file, whole pages */
+    uint64_t own;    /* where the program has it: there the GPU has it, too, if nothing else is there */
 } fikit_request_host_register;
 typedef struct {
     uint64_t device_address; /* of its first byte, as the GPU sees it */

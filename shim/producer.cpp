@@ -47,8 +47,7 @@ Producer::~Producer() {
     }
     if (host_buffers_ != nullptr) {
         for (uint32_t handle = 1; handle < host_buffers_used_; ++handle)
-            if (host_buffers_[handle].address != nullptr)
-                munmap(host_buffers_[handle].address, host_buffers_[handle].size);
+            if (host_buffers_[handle].address != nullptr) host_buffers_[handle].unmap();
         munmap(host_buffers_, FIKIT_MAX_HOST_BUFFERS * sizeof(HostBuffer));
     }
     if (events_ != nullptr) munmap(events_, FIKIT_MAX_EVENTS * sizeof(uint64_t));

@@ -45,7 +45,9 @@ struct HostBuffer {
     uint8_t* address;
     uint64_t size;
     uint64_t device_address;
-    const uint8_t* own = nullptr;  // where the program has it, too: it was registered
+    const uint8_t* own = nullptr;  // where the program has it, too or alone: it was registered
+
+    void unmap() const;
 };
 
 class Producer {
@@ -122,7 +124,7 @@ class Producer {
     Status host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer);
     Status host_free(uint32_t handle);
     // So many bytes at `own` that are a mapping of a file, from this offset (whole pages) on. `buffer` is
-    // another mapping of them, at the address where the GPU has them.
+    // that, or where the GPU has them elsewhere another mapping of them, at its address.
     Status host_register(const uint8_t* own, uint64_t bytes, int file, uint64_t offset, uint32_t& handle,
                          HostBuffer& buffer);
     // The pinned buffer in which the range lies, or 0.

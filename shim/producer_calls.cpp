@@ -129,14 +129,17 @@ Status Producer::host_register(const uint8_t* own, uint64_t bytes, int file, uin
     handle = 0;
     fikit_reply_host_register answer{};
     const Status status = host_buffer_handles_.make(handle, [&] {
-        const fikit_request_host_register request = {handle, 0, bytes, offset};
+        const fikit_request_host_register request = {handle, 0, bytes, offset,
+                                                     reinterpret_cast<uintptr_t>(own)};
         Reply reply = reply_into(answer);
         return channel_.call(fikit_call_host_register, bytes_of(request), {}, reply, nullptr, file);
     });
     if (status != status::success) return status;
     void* const wished = reinterpret_cast<void*>(answer.device_address);
     void* address = MAP_FAILED;
-    if (answer.device_address != 0)
+    if (wished == own)
+        address = wished;
+    else if (answer.device_address != 0)
         address = mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file,
                        static_cast<off_t>(offset));
     if (address != wished) {
@@ -149,6 +152,10 @@ Status Producer::host_register(const uint8_t* own, uint64_t bytes, int file, uin
     return status::success;
 }
 
+void HostBuffer::unmap() const {
+    if (address != own) munmap(address, size);
+}
+
 Status Producer::host_free(uint32_t handle) {
     if (handle == 0 || handle >= FIKIT_MAX_HOST_BUFFERS) return status::invalid_handle;
     HostBuffer buffer;
@@ -158,7 +165,7 @@ Status Producer::host_free(uint32_t handle) {
         host_buffers_[handle] = {};
     }
     if (buffer.address == nullptr) return status::invalid_handle;
-    munmap(buffer.address, buffer.size);
+    buffer.unmap();
     return forget_host_buffer(handle);
 }
 

@@ -1,10 +1,24 @@
 // Memory of the host's that the GPU reaches: pinned for a tenant, or a tenant's own that it registers.
+#include <sys/auxv.h>
+
 #include <cstring>
 
 #include "core.hpp"
 #include "program_calls.hpp"
 
 namespace fikit {
+namespace {
+
+// Whether what a tenant wants to have mapped there is in nobody's way, if nothing is there now: the stack of
+// this program's first thread may grow.
+bool is_out_of_the_way(uint64_t address, uint64_t size) {
+    constexpr uint64_t end = uint64_t{1} << 47, stack = uint64_t{1} << 30;
+    if (address % FIKIT_PAGE != 0 || address >= end || size > end - address) return false;
+    const uint64_t above = getauxval(AT_RANDOM);  // at the top of that stack
+    return address + size <= above - stack || address >= above + stack;
+}
+
+}  // namespace
 
 CUresult Core::may_pin(const Session& session, uint32_t handle, uint64_t size) const {
     if (handle == 0 || handle >= FIKIT_MAX_HOST_BUFFERS || session.host_buffers.contains(handle) || size == 0)
@@ -43,9 +57,9 @@ CUresult ProgramCalls::host_register(const fikit_request_host_register& request,
     if (const CUresult result = core_.may_pin(session_, request.handle, request.size); result != CUDA_SUCCESS)
         return result;
     const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+    const uint64_t place = is_out_of_the_way(request.own, size) ? request.own : core_.pinned_place(size);
     SharedMemory memory;
-    if (!file || !memory.open(file, request.offset, size, core_.pinned_place(size)))
-        return CUDA_ERROR_INVALID_VALUE;
+    if (!file || !memory.open(file, request.offset, size, place)) return CUDA_ERROR_INVALID_VALUE;
     return core_.pin(session_, request.handle, std::move(memory), reply.device_address);
 }
 

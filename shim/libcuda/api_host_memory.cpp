@@ -1,5 +1,8 @@
 // Pinned and registered host memory.
+#include <unistd.h>
+
 #include "../pinned_chunks.hpp"
+#include "adopted_pages.hpp"
 #include "capture.hpp"
 #include "entry.hpp"
 #include "host_memory.hpp"
@@ -22,34 +25,73 @@ CUresult settle(const Range& range) {
     return CUDA_SUCCESS;
 }
 
-// Registered memory that is a file's, and shared, is one that the executor maps as well: the GPU reaches it,
-// at an address of its own. What the program has there is that memory again, so it is pinned memory to all
-// calls.
-CUresult share(Range& range) {
-    const uint64_t first = range.address / FIKIT_PAGE * FIKIT_PAGE;
-    const uint64_t bytes = (range.address + range.bytes - first + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
-    const SharedFile file(first, bytes);
-    if (!file) return CUDA_ERROR_NOT_SUPPORTED;
-    Device& device = current_device();
-    HostBuffer buffer{};
+uint64_t first_page(const Range& range) { return range.address / FIKIT_PAGE * FIKIT_PAGE; }
+uint64_t bytes_of_pages(const Range& range) {
+    const uint64_t bytes = range.address + range.bytes - first_page(range);
+    return (bytes + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
+}
+
+// Pages of the program's that the executor maps, too, and where the GPU has them.
+struct Reached {
+    Device* device = nullptr;
     uint32_t handle = 0;
-    const Status status = device.producer->host_register(reinterpret_cast<const uint8_t*>(first), bytes,
-                                                         file.descriptor(), file.offset(), handle, buffer);
-    if (status != status::success) return result_of(status);
-    const Range reached = {.address = buffer.device_address,
-                           .bytes = bytes,
-                           .device_address = buffer.device_address,
-                           .flags = range.flags,
-                           .kind = Range::Kind::pinned,
-                           .device = static_cast<uint8_t>(device.ordinal)};
-    if (!ranges.add(reached)) {
-        device.producer->host_free(handle);
+    uint64_t first = 0, bytes = 0, device_address = 0;
+
+    void tell(Range& range) const {
+        range.device = static_cast<uint8_t>(device->ordinal);
+        range.device_address = device_address + (range.address - first);
+        range.handle = handle;
+    }
+};
+
+// Registered memory that is a file's, and shared, is one that the executor maps as well: the GPU reaches it,
+// at its own address, or at another one where the executor has something else there.
+CUresult share(Reached& reached, int file, uint64_t offset) {
+    reached.device = &current_device();
+    HostBuffer buffer{};
+    const Status status = reached.device->producer->host_register(
+        reinterpret_cast<const uint8_t*>(reached.first), reached.bytes, file, offset, reached.handle, buffer);
+    reached.device_address = buffer.device_address;
+    return result_of(status);
+}
+
+// What the program has at another address is that memory again, so it is pinned memory to all calls.
+CUresult share_file(Range& range) {
+    Reached reached = {.first = first_page(range), .bytes = bytes_of_pages(range)};
+    if (are_adopted(reached.first, reached.bytes)) return CUDA_ERROR_NOT_SUPPORTED;
+    const SharedFile file(reached.first, reached.bytes);
+    if (!file) return CUDA_ERROR_NOT_SUPPORTED;
+    const CUresult result = share(reached, file.descriptor(), file.offset());
+    if (result != CUDA_SUCCESS) return result;
+    const Range again = {.address = reached.device_address,
+                         .bytes = reached.bytes,
+                         .device_address = reached.device_address,
+                         .flags = range.flags,
+                         .kind = Range::Kind::pinned,
+                         .device = static_cast<uint8_t>(reached.device->ordinal)};
+    if (again.address != reached.first && !ranges.add(again)) {
+        reached.device->producer->host_free(reached.handle);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    range.device = reached.device;
-    range.device_address = reached.address + (range.address - first);
-    range.handle = handle;
+    reached.tell(range);
     return CUDA_SUCCESS;
+}
+
+// All pages of what is registered there, and of what is registered beside it on the same pages. False: some
+// of it is no such memory.
+bool find_pages(uint64_t address, Reached& reached) {
+    Range range;
+    if (!ranges.find(address, range)) return false;
+    uint64_t first = first_page(range), end = first + bytes_of_pages(range);
+    for (uint64_t from = first; from < end && ranges.meet(from, end - from, range);) {
+        if (range.kind != Range::Kind::registered || range.handle != 0) return false;
+        const uint64_t begins = first_page(range), ends = begins + bytes_of_pages(range);
+        from = begins < first ? begins : range.address + range.bytes;
+        first = begins < first ? begins : first;
+        end = ends > end ? ends : end;
+    }
+    reached = {.first = first, .bytes = end - first};
+    return true;
 }
 
 // The GPU's address of what it does not reach is the host's, as natively, so copies and the program agree.
@@ -72,12 +114,45 @@ bool is_unreached(uint64_t address) {
     return ranges.find(address, range) && range.kind == Range::Kind::registered && range.handle == 0;
 }
 
+// Private memory is shared when a kernel, or a stream, is first given its address, and only if the executor
+// can have it there, too: of what is copied alone nothing need change.
+bool make_reachable(uint64_t address) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const Locked lock(mutex);
+    Range range;
+    Reached reached;
+    if (ranges.find(address, range) && range.kind == Range::Kind::registered && range.handle != 0)
+        return true;
+    if (!find_pages(address, reached)) return false;
+    const int file = adopt_pages(reached.first, reached.bytes);
+    if (file < 0) return false;
+    const CUresult result = share(reached, file, 0);
+    close(file);
+    const bool shared = result == CUDA_SUCCESS && reached.device_address == reached.first;
+    const uint64_t end = reached.first + reached.bytes;
+    for (uint64_t from = reached.first; shared && from < end && ranges.meet(from, end - from, range);
+         from = range.address + range.bytes) {
+        reached.tell(range);
+        ranges.add(range);  // it is there
+    }
+    if (shared) return true;
+    if (result == CUDA_SUCCESS) reached.device->producer->host_free(reached.handle);
+    give_back_pages(reached.first);
+    return false;
+}
+
+// What is registered beside it on the same pages remains.
 CUresult unregister(const Range& range) {
     if (range.handle == 0) return CUDA_SUCCESS;
-    if (const CUresult result = settle(range); result != CUDA_SUCCESS) return result;
-    Range reached;
-    ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
-    return result_of(process.device(range.device).producer->host_free(range.handle));
+    CUresult result = settle(range);
+    if (ranges.any_has(Range::Kind::registered, range.device, range.handle)) return result;
+    if (result == CUDA_SUCCESS) {
+        Range reached;
+        ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
+        result = result_of(process.device(range.device).producer->host_free(range.handle));
+    }
+    give_back_pages(first_page(range));
+    return result;
 }
 
 CUresult allocate_host(Device& device, uint64_t bytes, Range& range) {
@@ -195,8 +270,9 @@ static CUresult check_neighbours(uint64_t at, uint64_t bytes, unsigned flags) {
     return CUDA_SUCCESS;
 }
 
-// Other pages of the program's than a file's the GPU never sees: copies go through the staging area as for
-// any memory. A kernel that is given their address is refused (launches.hpp).
+// Other pages of the program's than a file's the GPU does not see until a kernel is to: copies go through the
+// staging area as for any memory. A kernel that is given an address which cannot be shared is refused
+// (launches.hpp).
 CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (address == nullptr || bytes == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -214,7 +290,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    if (share(range) != CUDA_SUCCESS) leave_unreached(range);
+    if (share_file(range) != CUDA_SUCCESS) leave_unreached(range);
     if (ranges.add(range)) return CUDA_SUCCESS;
     unregister(range);
     return CUDA_ERROR_OUT_OF_MEMORY;
@@ -243,6 +319,7 @@ CUresult cuMemHostGetDevicePointer_v2(CUdeviceptr* device, void* address, unsign
     if (!ranges.find(at, range) || (range.on_device() && !is_usable_mapping(range)) ||
         range.device_address == 0)
         return CUDA_ERROR_INVALID_VALUE;
+    if (is_unreached(at)) make_reachable(at);
     // Of a mapping it tells the beginning.
     *device = range.device_address + (range.on_device() ? 0 : at - range.address);
     return CUDA_SUCCESS;

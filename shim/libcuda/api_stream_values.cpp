@@ -2,6 +2,7 @@
 // and sees to it that a wait holds up nobody but its session.
 #include "capture.hpp"
 #include "entry.hpp"
+#include "host_memory.hpp"
 #include "objects.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -27,10 +28,11 @@ bool find_word(uint64_t address, uint64_t bytes, fikit_value& value, Owner& owne
         bytes > range.bytes - (address - range.address))
         return false;
     value.address = address;
+    const bool registered = range.kind == Range::Kind::registered;
+    if (registered && make_reachable(address)) ranges.find(address, range);
     owner = {range.device, range.kind == Range::Kind::managed || range.pool != nullptr};
     if (range.host_pooled()) return false;
     // What is registered is no memory of the GPU's here where the executor does not map it, too.
-    const bool registered = range.kind == Range::Kind::registered;
     if (registered && range.handle == 0) return false;
     if (!registered && !range.on_host()) return true;
     value.host_buffer =

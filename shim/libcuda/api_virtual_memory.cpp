@@ -69,7 +69,9 @@ CUresult let_go_unused(uint32_t handle) {
     Memory& memory = memories[handle];
     {
         const Locked lock(mutex);
-        if (memory.references != 0 || memory.bytes == 0 || ranges.has_mapping_of(handle)) return CUDA_SUCCESS;
+        if (memory.references != 0 || memory.bytes == 0 ||
+            ranges.any_has(Range::Kind::mapped, static_cast<uint8_t>(memory.device->ordinal), handle))
+            return CUDA_SUCCESS;
         store_relaxed(memory.bytes, uint64_t{0});
     }
     const fikit_request_memory_release request = {handle, 0};

@@ -20,8 +20,10 @@ CUresult unregister(const Range& range);
 CUresult allocate_managed(Device& device, uint64_t bytes, const CUmemLocation& preferred, Range& range);
 // Registered memory that kernels do not reach lies within these; nowhere, while `end` is 0.
 extern uint64_t unreached_begin, unreached_end;
-// Whether a kernel is not to be given that address, lest it end other programs by its fault.
+// Whether a kernel is not to be given that address, lest it end other programs by its fault; unless it can be
+// made one that kernels reach.
 bool is_unreached(uint64_t address);
+bool make_reachable(uint64_t address);
 // What was said of managed memory that is no more.
 void forget(ManagedAdvice* advice);
 

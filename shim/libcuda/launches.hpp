@@ -93,12 +93,12 @@ template <class Given>
     for (uint32_t i = 0; i < function.eights; ++i) {
         uint64_t value = 0;
         if (const void* const at = given.at(function.places[i])) memcpy(&value, at, sizeof value);
-        if (is_unreached(value)) return true;
+        if (is_unreached(value) && !make_reachable(value)) return true;
     }
     return false;
 }
 
-// Not for a kernel that is given the address of host memory which kernels do not reach.
+// Not for a kernel that is given the address of host memory which kernels cannot reach.
 template <class Given>
 [[gnu::always_inline]] inline CUresult check_reach(const Function& function, const Given& given) {
     if (load_relaxed(unreached_end) == 0 || !names_unreached(function, given)) [[likely]]

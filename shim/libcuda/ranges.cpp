@@ -106,10 +106,11 @@ Ranges::Held Ranges::find(uint64_t address, uint64_t bytes, Range& range) const 
     return goes_on ? Held::wholly : Held::partly;
 }
 
-bool Ranges::has_mapping_of(uint32_t handle) const {
+bool Ranges::any_has(Range::Kind kind, uint8_t device, uint32_t handle) const {
     const Reading lock(lock_);
     for (uint32_t at = 0; at < count_; ++at)
-        if (ranges_[at].kind == Range::Kind::mapped && ranges_[at].handle == handle) return true;
+        if (ranges_[at].kind == kind && ranges_[at].device == device && ranges_[at].handle == handle)
+            return true;
     return false;
 }
 

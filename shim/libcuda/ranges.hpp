@@ -55,8 +55,8 @@ class Ranges {
     // And how much of so many bytes lies in the range, or in what a program has mapped behind it.
     enum class Held : uint8_t { nowhere, partly, wholly };
     Held find(uint64_t address, uint64_t bytes, Range& range) const;
-    // Is any a mapping of the memory?
-    bool has_mapping_of(uint32_t handle) const;
+    // Is any of that kind the device's memory of that handle?
+    bool any_has(Range::Kind kind, uint8_t device, uint32_t handle) const;
     // The first that these bytes share some with; false when there is none.
     bool meet(uint64_t address, uint64_t bytes, Range& range) const;
     // Any one that goes with the context, and is forgotten; false when there is none.

@@ -2,43 +2,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
+
+#include "mappings.hpp"
 
 namespace fikit::shim {
 namespace {
-
-struct Mapping {
-    uint64_t begin = 0, end = 0, offset = 0;
-    dev_t device = 0;
-    ino_t inode = 0;
-    bool shared = false;  // for reading and writing
-    const char* path = "";
-};
-
-// A line of /proc/self/maps (proc(5)).
-bool read_line(char* line, Mapping& mapping) {
-    unsigned long begin, end, offset, inode;
-    unsigned major_number, minor_number;
-    char allowed[5];
-    int path = 0;
-    if (sscanf(line, "%lx-%lx %4s %lx %x:%x %lu %n", &begin, &end, allowed, &offset, &major_number,
-               &minor_number, &inode, &path) < 7)
-        return false;
-    line[strcspn(line, "\n")] = '\0';
-    mapping = {.begin = begin,
-               .end = end,
-               .offset = offset,
-               .device = makedev(major_number, minor_number),
-               .inode = inode,
-               .shared = strncmp(allowed, "rw", 2) == 0 && allowed[3] == 's',
-               .path = line + path};
-    return true;
-}
 
 bool is_of(const struct stat& information, const Mapping& mapping) {
     return S_ISREG(information.st_mode) && information.st_dev == mapping.device &&
@@ -76,16 +47,11 @@ int open_file(const Mapping& mapping) {
 }  // namespace
 
 SharedFile::SharedFile(uint64_t address, uint64_t bytes) {
-    FILE* const maps = fopen("/proc/self/maps", "re");
-    if (maps == nullptr) return;
-    char* line = nullptr;
-    size_t room = 0;
     uint64_t at = address;  // up to here it is the file's
     Mapping mapping, first;
-    while (at < address + bytes && getline(&line, &room, maps) > 0) {
-        if (!read_line(line, mapping)) break;
+    for (Mappings all; at < address + bytes && all.next(mapping);) {
         if (mapping.end <= at) continue;
-        if (mapping.begin > at || !mapping.shared || mapping.inode == 0) break;
+        if (mapping.begin > at || !mapping.writable || !mapping.shared || mapping.inode == 0) break;
         const uint64_t offset = mapping.offset + (at - mapping.begin);
         if (at == address) {
             descriptor_ = open_file(mapping);
@@ -98,8 +64,6 @@ SharedFile::SharedFile(uint64_t address, uint64_t bytes) {
         }
         at = mapping.end;
     }
-    free(line);
-    fclose(maps);
     if (at >= address + bytes || descriptor_ < 0) return;
     close(descriptor_);
     descriptor_ = -1;

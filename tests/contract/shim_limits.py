@@ -1,13 +1,10 @@
 """What fikitd does not serve of a driver's contract, by test; docs/unmodified-programs.md tells of each."""
 
 GREEN = "green contexts are not served: fikitd itself divides the multiprocessors"
-PRIVATE = "kernels reach no registered memory that is no file's"
 HOST_POOLS = "kernels reach a host pool's memory without being let in"
 LIMITS = {
     "test_driver_green.py": GREEN,
     "test_driver_host_pools.py::test_a_kernel_that_is_not_let_into_a_host_pool": HOST_POOLS,
-    "test_driver_memory.py::test_registered_memory_is_within_the_gpu_s_reach[private]": PRIVATE,
-    "test_driver_memory.py::test_a_part_of_memory_is_registered[private]": PRIVATE,
     "test_driver_waits.py::test_freeing_memory_waits_for_running_kernels": "freed memory goes later instead",
     "test_driver_waits.py::test_mapping_memory_does_not_wait": "unmapping waits for the program's own work",
     "test_driver_waits.py::test_who_waits_for_streams_that_wait_for_values": "loading waits for no stream",

@@ -191,7 +191,7 @@ def test_copies_by_the_gpu_s_address_of_registered_memory(cuda: Cuda, memory: mm
 
 @pytest.mark.skipif(not SHIM, reason="a driver's kernels reach it")
 def test_a_kernel_is_not_given_memory_out_of_its_reach(cuda: Cuda, fails: Check) -> None:
-    mapped = mmap.mmap(-1, MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapped = mmap.mmap(-1, MIB)  # to be shared with forked processes, but of no file that can be opened
     start = address_of(mapped)
     cuda.cuMemHostRegister(start, MIB, cuda.driver.CU_MEMHOSTREGISTER_DEVICEMAP)
     address = int(cuda.cuMemHostGetDevicePointer(start + 4096, 0))

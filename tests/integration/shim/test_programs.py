@@ -68,6 +68,7 @@ NAMES = [
     "graph_misuse",
     "linking",
     "registered",
+    "registered_private",
     "wide_parameters",
     "copy_misuse",
     "event_misuse",

@@ -22,7 +22,7 @@ void bytes_without_end_before_a_descriptor() {
         CHECK(ioctl(tenant.lifeline.get(), SIOCOUTQ, &left) == 0);
         return left;
     };
-    CHECK(tenant.ask(fikit_call_host_register, fikit_request_host_register{1, 0, FIKIT_PAGE, 0}));
+    CHECK(tenant.ask(fikit_call_host_register, fikit_request_host_register{1, 0, FIKIT_PAGE, 0, 0}));
     rig.turn();
     CHECK(unread() > 0);
     works(rig, other);
@@ -91,7 +91,7 @@ void register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes) {
     CHECK(send_descriptor(tenant.lifeline.get(), file.get()));
     fikit_reply_host_register reply{};
     CHECK_EQUAL(
-        tenant.call(fikit_call_host_register, fikit_request_host_register{handle, 0, bytes, 0}, reply), 0);
+        tenant.call(fikit_call_host_register, fikit_request_host_register{handle, 0, bytes, 0, 0}, reply), 0);
 }
 
 // The executor's own memory is for all of its sessions.

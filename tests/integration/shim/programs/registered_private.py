@@ -1,0 +1,84 @@
+"""Kernels and streams use private memory that is registered, while threads write to it and it is forked."""
+
+import ctypes
+import mmap
+import os
+import threading
+
+from calls import KERNELS, done, launch, names, read, start
+from cuda.bindings import driver
+
+SIZE = 4 << 20
+start()
+module = done(driver.cuModuleLoadData(KERNELS))
+store, increment = (done(driver.cuModuleGetFunction(module, name)) for name in (b"store", b"increment"))
+stream, words = done(driver.cuStreamCreate(1)), int(done(driver.cuMemAlloc(SIZE)))
+
+
+def word(address):
+    return ctypes.c_uint32.from_address(address).value
+
+
+# By the host's own address, and in the stream's order with copies.
+memory = mmap.mmap(-1, SIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+memory[4096:4100] = (41).to_bytes(4, "little")
+for _ in range(2):
+    names(driver.cuMemHostRegister(place, SIZE, 0), launch(increment, stream, place + 4096))
+    names(launch(store, stream, place + SIZE - 4, ctypes.c_uint32(7)))
+    names(driver.cuMemcpyHtoDAsync(words, place, SIZE, stream), driver.cuMemsetD32Async(place, 5, 4, stream))
+    names(driver.cuMemcpyDtoHAsync(place + 8192, words + SIZE - 4, 4, stream))
+    names(driver.cuStreamSynchronize(stream))
+    print(*(word(place + at) for at in (0, 12, 16, 4096, 8192, SIZE - 4)), read(words + 4096))
+    print(int(done(driver.cuMemHostGetDevicePointer(place + 8, 0))) == place + 8)
+    names(driver.cuMemHostUnregister(place))
+    print(*(word(place + at) for at in (0, 4096, SIZE - 4)))
+
+# Several on one page, of the heap.
+whole = ctypes.create_string_buffer(3 * 4096)
+first = ctypes.addressof(whole) + 4
+parts = [first - first % 4, first - first % 4 + 1000, first - first % 4 + 5000]
+names(*(driver.cuMemHostRegister(part, 500, 0) for part in parts))
+names(*(launch(store, stream, part + 8, ctypes.c_uint32(part - first + 9)) for part in parts))
+names(driver.cuStreamSynchronize(stream), driver.cuMemHostUnregister(parts[0]))
+names(launch(increment, stream, parts[1] + 8), driver.cuStreamSynchronize(stream))
+print(*(word(part + 8) for part in parts), whole.raw.count(0))
+names(driver.cuMemHostUnregister(parts[2]), driver.cuMemHostUnregister(parts[1]))
+
+# What a thread writes meanwhile is there afterwards.
+written, over = [0], threading.Event()
+
+
+def write():
+    while not over.is_set():
+        written[0] += 1
+        ctypes.c_uint32.from_address(place + 64 * written[0] % 4096).value = written[0]
+
+
+thread = threading.Thread(target=write)
+thread.start()
+for _ in range(20):
+    done(driver.cuMemHostRegister(place, SIZE, 0))
+    done(driver.cuStreamWriteValue32(stream, place + SIZE - 8, written[0], 0))
+    done(launch(increment, stream, place + SIZE - 12))
+    done(driver.cuStreamSynchronize(stream))
+    done(driver.cuMemHostUnregister(place))
+over.set()
+thread.join()
+latest = range(written[0] - 63, written[0] + 1)
+print(all(word(place + 64 * turn % 4096) == turn for turn in latest), word(place + SIZE - 12))
+
+# A child has what was there when it was forked.
+names(driver.cuMemHostRegister(place, SIZE, 0), launch(store, stream, place, ctypes.c_uint32(1)))
+names(driver.cuStreamSynchronize(stream))
+ends = os.pipe()
+child = os.fork()
+if child == 0:
+    os.read(ends[0], 1)
+    kept = word(place) == 1
+    memory[:4] = b"\2\0\0\0"
+    os._exit(0 if kept and word(place) == 2 else 1)
+names(launch(increment, stream, place), launch(increment, stream, place))
+names(driver.cuStreamSynchronize(stream))
+os.write(ends[1], b"-")
+print(os.waitpid(child, 0)[1], word(place), flush=True)
