@@ -83,7 +83,7 @@ void many_streams_that_wait_for_words_are_looked_at_in_turn() {
 }
 
 // A file in memory, which need not take any, as the tenant's pinned memory. It begins like PTX.
-void register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes) {
+uint64_t register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes, uint64_t own = 0) {
     const Descriptor file(memfd_create("tenant's", MFD_CLOEXEC));
     CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
     static constexpr char ptx[] = ".version 7.0\n";
@@ -91,7 +91,28 @@ void register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes) {
     CHECK(send_descriptor(tenant.lifeline.get(), file.get()));
     fikit_reply_host_register reply{};
     CHECK_EQUAL(
-        tenant.call(fikit_call_host_register, fikit_request_host_register{handle, 0, bytes, 0, 0}, reply), 0);
+        tenant.call(fikit_call_host_register, fikit_request_host_register{handle, 0, bytes, 0, own}, reply),
+        0);
+    return reply.device_address;
+}
+
+// Where a tenant says that it has its file nothing else goes away or stays short of room.
+void a_file_is_mapped_in_nobodys_way() {
+    Rig rig;
+    RawTenant tenant(rig);
+    uint64_t on_stack = 7;
+    const auto stack = reinterpret_cast<uintptr_t>(&on_stack) / FIKIT_PAGE * FIKIT_PAGE;
+    void* const free_page = mmap(nullptr, FIKIT_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    munmap(free_page, FIKIT_PAGE);
+    const auto free = reinterpret_cast<uintptr_t>(free_page);
+    CHECK_EQUAL(register_file(tenant, 1, FIKIT_PAGE, free), free);
+    uint32_t handle = 2;
+    for (const uint64_t own : {free, stack, stack - (uint64_t{32} << 20), free + 8, uint64_t{1} << 47,
+                               UINT64_MAX - FIKIT_PAGE + 1, uint64_t{FIKIT_PAGE}}) {
+        const uint64_t at = register_file(tenant, handle++, FIKIT_PAGE, own);
+        CHECK(at != own && at % FIKIT_PAGE == 0);
+    }
+    CHECK_EQUAL(on_stack, 7);
 }
 
 // The executor's own memory is for all of its sessions.
@@ -168,6 +189,7 @@ int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(bytes_without_end_before_a_descriptor),
         CASE(a_word_that_cannot_be_read),
+        CASE(a_file_is_mapped_in_nobodys_way),
         CASE(images_have_a_size_that_can_be_copied),
         CASE(links_of_a_session_keep_so_much_together),
         CASE(tables_do_not_grow_without_end),
