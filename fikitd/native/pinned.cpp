@@ -12,7 +12,12 @@ namespace {
 // Whether what a tenant wants to have mapped there is in nobody's way, if nothing is there now: around null
 // nothing must be, and the stack of this program's first thread may grow.
 bool is_out_of_the_way(uint64_t address, uint64_t size) {
-    constexpr uint64_t first = 1 << 16, end = uint64_t{1} << 47, stack = uint64_t{1} << 30;
+#if defined(__SANITIZE_THREAD__)
+    constexpr uint64_t first = uint64_t{0x7f} << 40;  // its shadow memory lies below
+#else
+    constexpr uint64_t first = 1 << 16;
+#endif
+    constexpr uint64_t end = uint64_t{1} << 47, stack = uint64_t{1} << 30;
     if (address % FIKIT_PAGE != 0 || address < first || address >= end || size > end - address) return false;
     const uint64_t above = getauxval(AT_RANDOM);  // at the top of that stack
     return address + size <= above - stack || address >= above + stack;
