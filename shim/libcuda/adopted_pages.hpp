@@ -3,7 +3,8 @@
 // Nothing a thread writes meanwhile is lost: where there are several, writers wait in a page fault
 // (userfaultfd(2), of Linux 5.19) until the file's pages have taken the place of the others, and likewise on
 // the way back. A write by the kernel (read(2)) fails with EFAULT in these moments unless the program may
-// have its faults wait, too, as root may.
+// have its faults wait, too, as root may; one that holds the pages themselves (io_uring, O_DIRECT) goes to
+// those that were there.
 //
 // To the program the pages stay its own: a child that it forks has what was in them then, and neither sees
 // what the other writes. So the child copies them before it goes on, and its parent waits.
