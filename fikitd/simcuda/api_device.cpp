@@ -20,6 +20,7 @@ CUresult cuInit(unsigned int flags) {
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
     try {
         Driver& driver = Driver::instance();
+        if (driver.forked) return CUDA_ERROR_NOT_INITIALIZED;
         const Driver::Lock lock(driver.mutex);
         return driver.initialise();
     } catch (const std::exception&) {

@@ -1,6 +1,8 @@
 // See driver.hpp.
 #include "driver.hpp"
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -133,6 +135,7 @@ CUresult Driver::initialise() {
     }
     initialised = true;
     std::atexit([] { instance().ended = true; });
+    pthread_atfork(nullptr, nullptr, [] { instance().forked = true; });
     return devices.empty() ? CUDA_ERROR_NO_DEVICE : CUDA_SUCCESS;
 }
 

@@ -109,6 +109,8 @@ class Driver {
     std::mutex mutex;
     bool initialised = false;
     std::atomic<bool> ended = false;  // by exit(): handlers run that were there before cuInit
+    std::atomic<bool> forked =
+        false;  // this is a child of the process that called cuInit: nothing of it works
     Settings settings;
     Clock clock;
     AddressSpace space;
@@ -266,6 +268,7 @@ template <typename Body>
 CUresult with_driver(Body body) noexcept {
     try {
         Driver& driver = Driver::instance();
+        if (driver.forked) return CUDA_ERROR_NOT_INITIALIZED;
         Driver::Lock lock(driver.mutex);
         if (driver.ended) return CUDA_ERROR_DEINITIALIZED;
         if (!driver.initialised) return CUDA_ERROR_NOT_INITIALIZED;

@@ -2,6 +2,7 @@
 
 import ctypes
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -230,3 +231,19 @@ def test_how_two_gpus_are_linked(cuda: Cuda, fails: Check) -> None:
         fails("INVALID_DEVICE", cuda.cuDeviceGetP2PAttribute, kind, cuda.device, cuda.device)
         if cuda.cuDeviceGetCount() > 1:
             assert cuda.cuDeviceGetP2PAttribute(kind, 0, 1) in (0, 1)
+
+
+def fork_after_use(cuda: Cuda) -> None:
+    words = cuda.device_words()
+    child = os.fork()
+    if child == 0:
+        calls = [("cuInit", 0), ("cuDeviceGetCount",), ("cuCtxGetCurrent",)]
+        calls += [("cuMemAlloc", 4), ("cuMemsetD32", words, 1, 1), ("cuCtxSynchronize",)]
+        calls += [("cuDriverGetVersion",)]
+        print(*(cuda.result(*call) for call in calls), flush=True)
+        os._exit(0)
+    print(os.waitpid(child, 0)[1], cuda.result("cuMemsetD32", words, 1, 1), cuda.result("cuCtxSynchronize"))
+
+
+def test_a_forked_child_has_no_driver(alone: Alone) -> None:
+    assert alone(fork_after_use).split() == [*6 * ["ERROR_NOT_INITIALIZED"], "SUCCESS", "0", *2 * ["SUCCESS"]]
