@@ -94,11 +94,10 @@ bool find_pages(uint64_t address, Reached& reached) {
     return true;
 }
 
-// The GPU's address of what it does not reach is the host's, as natively, so copies and the program agree.
-void leave_unreached(Range& range) {
+// The GPU does not reach it where the program has it.
+void note_unreached(const Range& range) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const Locked lock(mutex);
-    range.device_address = range.address;
     if (range.address < unreached_begin) store_relaxed(unreached_begin, range.address);
     if (range.address + range.bytes > unreached_end)
         store_relaxed(unreached_end, range.address + range.bytes);
@@ -111,7 +110,8 @@ uint64_t unreached_begin = UINT64_MAX, unreached_end = 0;
 bool is_unreached(uint64_t address) {
     if (address < load_relaxed(unreached_begin) || address >= load_relaxed(unreached_end)) return false;
     Range range;
-    return ranges.find(address, range) && range.kind == Range::Kind::registered && range.handle == 0;
+    return ranges.find(address, range) && range.kind == Range::Kind::registered &&
+           (range.handle == 0 || range.device_address != range.address);
 }
 
 // Private memory is shared when a kernel, or a stream, is first given its address, and only if the executor
@@ -121,8 +121,7 @@ bool make_reachable(uint64_t address) {
     const Locked lock(mutex);
     Range range;
     Reached reached;
-    if (ranges.find(address, range) && range.kind == Range::Kind::registered && range.handle != 0)
-        return true;
+    if (!is_unreached(address)) return true;
     if (!find_pages(address, reached)) return false;
     const int file = adopt_pages(reached.first, reached.bytes);
     if (file < 0) return false;
@@ -290,7 +289,10 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    if (share_file(range) != CUDA_SUCCESS) leave_unreached(range);
+    // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
+    // agree.
+    if (share_file(range) != CUDA_SUCCESS) range.device_address = at;
+    if (range.handle == 0 || range.device_address != at) note_unreached(range);
     if (ranges.add(range)) return CUDA_SUCCESS;
     unregister(range);
     return CUDA_ERROR_OUT_OF_MEMORY;

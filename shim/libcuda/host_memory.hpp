@@ -18,7 +18,8 @@ CUresult unregister(const Range& range);
 // The same as allocate_host of managed memory, of a pool, a context or a module. `preferred`: where it would
 // rather be.
 CUresult allocate_managed(Device& device, uint64_t bytes, const CUmemLocation& preferred, Range& range);
-// Registered memory that kernels do not reach lies within these; nowhere, while `end` is 0.
+// Registered memory that kernels do not reach at the host's address lies within these; nowhere, while `end`
+// is 0.
 extern uint64_t unreached_begin, unreached_end;
 // Whether a kernel is not to be given that address, lest it end other programs by its fault; unless it can be
 // made one that kernels reach.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from cuda_calls import SHIM, Check, Cuda
+from cuda_calls import SHIM, Alone, Check, Cuda, CudaError
 
 MIB = 1 << 20
 
@@ -199,6 +199,43 @@ def test_a_kernel_is_not_given_memory_out_of_its_reach(cuda: Cuda, fails: Check)
     cuda.cuMemHostUnregister(start)
     cuda.launch("store", cuda.device_words(), ctypes.c_uint32(1))
     cuda.cuCtxSynchronize()
+
+
+def register_at_a_place_in_use(cuda: Cuda) -> None:
+    place, size, words = int(os.environ["PLACE"]), 1 << 20, cuda.device_words()
+    system = ctypes.CDLL(None)
+    system.mmap.restype = ctypes.c_void_p
+    file = os.memfd_create("memory")
+    os.ftruncate(file, size)
+    fixed = 0x100000  # MAP_FIXED_NOREPLACE
+    for flags, descriptor in ((fixed | 0x01, file), (fixed | 0x22, -1)):  # shared; private, of no file
+        arguments = (ctypes.c_void_p(place), ctypes.c_size_t(size), 3, flags, descriptor, ctypes.c_long(0))
+        assert system.mmap(*arguments) == place
+        ctypes.c_uint32.from_address(place + 8).value = 5
+        cuda.cuMemHostRegister(place, size, 0)
+        address = int(cuda.cuMemHostGetDevicePointer(place + 8, 0))
+        try:
+            cuda.launch("store", place + 8, ctypes.c_uint32(6))
+        except CudaError as error:
+            print(error, address == place + 8)
+        cuda.cuMemcpyDtoDAsync(words, address, 4, 0)
+        print(cuda.read(words, 1)[0])
+        cuda.cuMemHostUnregister(place)
+        system.munmap(ctypes.c_void_p(place), ctypes.c_size_t(size))
+
+
+@pytest.mark.skipif(not SHIM, reason="a driver shares no addresses with other programs")
+def test_registered_memory_where_another_program_has_some(cuda: Cuda, alone: Alone) -> None:
+    memory = mmap.mmap(-1, MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    start = address_of(memory)
+    cuda.cuMemHostRegister(start, MIB, 0)
+    cuda.launch("store", start, ctypes.c_uint32(7))
+    cuda.cuCtxSynchronize()
+    refused = "cuLaunchKernel: CUDA_ERROR_NOT_SUPPORTED"
+    lines = alone(register_at_a_place_in_use, beside=True, PLACE=str(start)).splitlines()
+    assert lines == [f"{refused} False", "5", f"{refused} True", "5"]
+    assert memory[0] == 7
+    cuda.cuMemHostUnregister(start)
 
 
 def test_a_part_of_memory_is_registered(cuda: Cuda, memory: mmap.mmap) -> None:
