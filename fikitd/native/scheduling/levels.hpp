@@ -4,9 +4,10 @@
 //   equals       share by weighted virtual time: the session with the least expected/weight goes first; one
 //   that
 //                comes back from idleness, or is new, starts where the others are by now.
-//   starvation   a level that could issue nothing earns `starvation_share` of the time as credit; once that
-//                covers the time that its next operation lasts where it would run, it is entitled to go
-//                before the levels above. What gets in otherwise uses up what there is.
+//   starvation   a level that could issue nothing earns `starvation_share` of the time as credit, and more of
+//                it for what is not known, lest that stays so; once that covers the time that its next
+//                operation lasts where it would run, it is entitled to go before the levels above. What
+//                gets in otherwise uses up what there is.
 #pragma once
 
 #include <algorithm>
@@ -158,14 +159,14 @@ class Levels : public Policy {
     bool entitled(unsigned session, Nanoseconds now, Nanoseconds& again, unsigned partition = 0) {
         const Session& entry = sessions_[session];
         Level& level = levels_[entry.level];
-        const auto earned = static_cast<double>(now - level.since) * bounds_.starvation_share;
+        const double share = bounds_.starvation_share * (entry.head.known ? 1 : to_learn);
+        const auto earned = static_cast<double>(now - level.since) * share;
         level.credit = std::min(level.credit + earned, credit_limit);
         level.since = now;
         const auto time = static_cast<double>(lasts(entry.head, partition));
         const double missing = std::min(time, credit_limit) - level.credit;
         again = 0;
-        if (missing > 0 && bounds_.starvation_share > 0)
-            again = now + 1 + static_cast<Nanoseconds>(missing / bounds_.starvation_share);
+        if (missing > 0 && share > 0) again = now + 1 + static_cast<Nanoseconds>(missing / share);
         return missing <= 0;
     }
 
@@ -196,6 +197,7 @@ class Levels : public Policy {
     // between operations cost it, not what it slept through.
     static constexpr double lag = 10e6;
     static constexpr double credit_limit = 1e9;
+    static constexpr double to_learn = 2.5;  // times as much is earned for what is not known
 };
 
 }  // namespace fikit::scheduling

@@ -55,7 +55,7 @@ struct Bounds {
     Nanoseconds in_flight = 200'000;  // a session's gated work issued and not completed, beside high work
     Nanoseconds partition_block = 20'000;  // strict: longer blocks go to the partition beside high work
     Nanoseconds high_memory = 50'000'000;  // a high session counts as active so long after its last work
-    double starvation_share = 0.005;       // of the time, to each level that would get nothing
+    double starvation_share = 0.002;       // of the time, to each level that would get nothing
     double delay_share = 0.02;             // of a high session's step time: the delay it may be caused
     Nanoseconds delay_least = 10'000;      // but at least this much a step
     double spared_share = 1;  // and of the time that an unmodified program's launches would have taken it
