@@ -59,7 +59,11 @@ class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only
         ),
     ] = 1.0
     starvation_share: Annotated[
-        Share, Meta(description="Share of the time that levels get which would otherwise get nothing.")
+        Share,
+        Meta(
+            description="Share of the time that levels get which would otherwise get nothing; 2.5 times as "
+            "much for kernels that are not known yet."
+        ),
     ] = 0.002
     spin_us: Annotated[
         float, Meta(ge=0, le=1e6, description="Look for work so long before sleeping (host time).")

@@ -114,8 +114,9 @@ bool is_unreached(uint64_t address) {
            (range.handle == 0 || range.device_address != range.address);
 }
 
-// Private memory is shared when a kernel, or a stream, is first given its address, and only if the executor
-// can have it there, too: of what is copied alone nothing need change.
+// Private memory is shared when the program says that the GPU is to reach it, or when a kernel, or a stream,
+// is first given its address; and only if the executor can have it there, too. Of what is copied alone
+// nothing need change.
 bool make_reachable(uint64_t address) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const Locked lock(mutex);
@@ -293,9 +294,13 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     // agree.
     if (share_file(range) != CUDA_SUCCESS) range.device_address = at;
     if (range.handle == 0 || range.device_address != at) note_unreached(range);
-    if (ranges.add(range)) return CUDA_SUCCESS;
-    unregister(range);
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    if (!ranges.add(range)) {
+        unregister(range);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    // Kernels may find it in memory, where nobody sees it.
+    if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0) make_reachable(at);
+    return CUDA_SUCCESS;
 }
 
 CUresult cuMemHostUnregister(void* address) {

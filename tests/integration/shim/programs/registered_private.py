@@ -9,6 +9,20 @@ from calls import KERNELS, done, launch, names, read, start
 from cuda.bindings import driver
 
 SIZE = 4 << 20
+THROUGH = b"""
+.version 7.8
+.target sm_80
+.address_size 64
+.visible .entry through(.param .u64 table, .param .u32 value)
+{
+    .reg .b64 %rd<3>; .reg .b32 %r<2>;
+    ld.param.u64 %rd1, [table];
+    ld.param.u32 %r1, [value];
+    ld.global.u64 %rd2, [%rd1];
+    st.global.u32 [%rd2], %r1;
+    ret;
+}
+"""
 start()
 module = done(driver.cuModuleLoadData(KERNELS))
 store, increment = (done(driver.cuModuleGetFunction(module, name)) for name in (b"store", b"increment"))
@@ -33,6 +47,14 @@ for _ in range(2):
     print(int(done(driver.cuMemHostGetDevicePointer(place + 8, 0))) == place + 8)
     names(driver.cuMemHostUnregister(place))
     print(*(word(place + at) for at in (0, 4096, SIZE - 4)))
+
+# Found in memory by a kernel that was not given it.
+through = done(driver.cuModuleGetFunction(done(driver.cuModuleLoadData(THROUGH)), b"through"))
+names(driver.cuMemHostRegister(place, SIZE, driver.CU_MEMHOSTREGISTER_DEVICEMAP))
+done(driver.cuMemcpyHtoD(words, (place + 64).to_bytes(8, "little"), 8))
+names(launch(through, stream, words, ctypes.c_uint32(8)), driver.cuStreamSynchronize(stream))
+print(word(place + 64))
+names(driver.cuMemHostUnregister(place))
 
 # Several on one page, of the heap.
 whole = ctypes.create_string_buffer(3 * 4096)
