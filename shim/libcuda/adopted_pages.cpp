@@ -20,6 +20,14 @@
 #include "channel.hpp"
 #include "mappings.hpp"
 
+// Of Linux 5.11 and 5.19: what builds this may have older headers than what runs it.
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+
 namespace fikit::shim {
 namespace {
 

@@ -17,6 +17,13 @@
 #include "../core/check.hpp"
 #include "adopted_pages.hpp"
 
+#ifndef UFFD_USER_MODE_ONLY
+#define UFFD_USER_MODE_ONLY 1
+#endif
+#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
+#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
+#endif
+
 using namespace fikit::shim;
 
 namespace {
