@@ -62,10 +62,14 @@ CUresult ProgramCalls::host_register(const fikit_request_host_register& request,
     if (const CUresult result = core_.may_pin(session_, request.handle, request.size); result != CUDA_SUCCESS)
         return result;
     const uint64_t size = (request.size + FIKIT_PAGE - 1) / FIKIT_PAGE * FIKIT_PAGE;
-    const uint64_t place = is_out_of_the_way(request.own, size) ? request.own : core_.pinned_place(size);
-    SharedMemory memory;
-    if (!file || !memory.open(file, request.offset, size, place)) return CUDA_ERROR_INVALID_VALUE;
-    return core_.pin(session_, request.handle, std::move(memory), reply.device_address);
+    const auto pin_at = [&](uint64_t place) {
+        SharedMemory memory;
+        if (!file || !memory.open(file, request.offset, size, place)) return CUDA_ERROR_INVALID_VALUE;
+        return core_.pin(session_, request.handle, std::move(memory), reply.device_address);
+    };
+    // The driver may have something against an address, too.
+    if (is_out_of_the_way(request.own, size) && pin_at(request.own) == CUDA_SUCCESS) return CUDA_SUCCESS;
+    return pin_at(core_.pinned_place(size));
 }
 
 // Pinned memory is to lie at the same address in the tenant's process, so it is put where programs have
