@@ -130,7 +130,8 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     describe(session, step.work);
     step.work.partition = static_cast<uint8_t>(partition);
     step.multiprocessors = partition == 0 ? uint16_t{0} : settings_.bounds.partitions[partition - 1];
-    step.sampled = step.kernel != nullptr && step.kernel->sample_now();
+    step.sampled = step.kernel != nullptr &&
+                   (step.kernel->sample_now() || (session.high && policy_->curious(session.index)));
     const uint16_t multiprocessors = partition == 0 ? uint16_t{model::sm_count} : step.multiprocessors;
     Nanoseconds cost =
         (multiprocessors == stream.multiprocessors && partition == 0 ? host::launch : host::green_launch) +

@@ -277,8 +277,8 @@ int32_t Core::start_timer(Session& session, CUstream stream) {
 void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
-    const bool work = record.op <= FIKIT_OP_FILL;
-    if ((record.flags & FIKIT_WAITED) != 0 && session.level == scheduling::highest_level)
+    const bool work = record.op <= FIKIT_OP_FILL, high = session.level == scheduling::highest_level;
+    if ((record.flags & FIKIT_WAITED) != 0 && high)
         policy_->awaited(session.index, (record.flags & FIKIT_FOUND) != 0, now_);
     Lane* lane = stream.lane;
     if (lane == nullptr || (work && lane != stream.lanes[where]))
@@ -287,7 +287,8 @@ void Core::issue(Session& session, uint8_t where) {
         order_with_legacy(session, stream, record.stream);
 
     const bool sampled =
-        session.head_kernel != nullptr && (session.head_kernel->sample_now() || session.measured);
+        session.head_kernel != nullptr &&
+        (session.head_kernel->sample_now() || session.measured || (high && policy_->curious(session.index)));
     const int32_t timer = work && (sampled || trace_.on()) ? start_timer(session, lane->stream) : -1;
     const CUresult result = record.op == FIKIT_OP_LAUNCH ? issue_launch(session, lane->stream)
                                                          : issue_other(session, stream, lane->stream);

@@ -23,8 +23,11 @@ except ReplayError:
     pytest.skip("the native replay is not installed", allow_module_level=True)
 
 
-def replayed(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
-    assert replay.main([*arguments, "--seconds", "0.4", "--warmup", "0.3", "--json"]) == 0
+def replayed(
+    capsys: pytest.CaptureFixture[str], *arguments: str, seconds: float = 0.4, warmup: float = 0.3
+) -> dict[str, Any]:
+    times = ("--seconds", str(seconds), "--warmup", str(warmup))
+    assert replay.main([*arguments, *times, "--json"]) == 0
     result: dict[str, Any] = json.loads(capsys.readouterr().out)
     return result
 
@@ -55,6 +58,14 @@ def test_prediction_fills_where_a_fixed_rule_cannot(capsys: pytest.CaptureFixtur
     assert streams["hp_p99_ratio"] > fikit["hp_p99_ratio"]
     assert fikit["decisions"]["whole"] > 1000
     assert fikit["prediction_hit_rate"] > 0.95
+
+
+def test_training_leaves_what_it_may_be_delayed_by(capsys: pytest.CaptureFixture[str]) -> None:
+    # It never leaves the GPU: an error of each of its thousand launches would be one of its step.
+    pair = ("--hp", "resnet50_train", "--lp", "llama1b_decode")
+    result = replayed(capsys, *pair, seconds=3, warmup=3)
+    assert result["hp_p99_ratio"] < 1.04
+    assert result["lp_of_bound"] > 0.2
 
 
 def test_several_on_each_side(capsys: pytest.CaptureFixture[str]) -> None:

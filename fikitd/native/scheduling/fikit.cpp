@@ -41,7 +41,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (high->outstanding++ == 0) statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
     high->awaits = false;
     if (high->sequence->size() == high->step_from) begin_step(*high, now);
-    high->sequence->launched(work, now);
+    high->sequence->launched(work, now, gated_over());
+    const Sequence::Launch& launch = high->sequence->last();
+    high->lasting += launch.duration;
+    if (launch.own == 0) high->unmeasured += launch.duration;
 }
 
 // What its program goes on with may be issued before all that it waited for is seen to be over.
@@ -112,6 +115,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const uint32_t position = high->sequence->size() - high->outstanding;
+    if (measured > 0) [[unlikely]]
+        high->sequence->measured(position, measured, static_cast<uint32_t>(issued_));
     const Sequence::Launch& launch = high->sequence->at(position);
     // Behind others' work or its own it is late for other reasons than that it is seen late.
     const Nanoseconds start = launch.at + Sequence::latency;
@@ -245,6 +250,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
         delays.worst = std::max(delays.worst, late);
     }
     high.alone = high.end;  // it is over
+    if (high.fills && high.outstanding == 0) high.sequence->over(high.end);
     high.beside = runs_ > 0;
     high.suspect = max_sessions;
     high.suspect_block = 0;
@@ -293,6 +299,10 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     if (runs_ == 1 && high.step_issued == issued_)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
+    high.fills = high.lasting > length / 2;
+    high.kept_free = high.fills && high.unmeasured > high.lasting / 64 && ++high.free_since >= 8;
+    if (high.kept_free) high.free_since = 0;
+    high.lasting = high.unmeasured = 0;
     set_bound(high);
     statistics.bound = high.bound;
     statistics.trust = high.trust;

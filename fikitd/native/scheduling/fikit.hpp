@@ -33,6 +33,10 @@
 //               (outlasted.hpp): it goes where steps were late by less than the bound. To be measured, it
 //               goes where no more than one and a half times the bound is foreseen (what is spared counts
 //               once), whatever the trust; and again, now and then, where they were late by little more.
+//   filled      A high session that leaves less than half of its steps idle has no pauses at which what is
+//               foreseen begins anew, and an error of each launch is one of the step. So its launches are
+//               measured place by place, and while more than a 64th of a step was not, one step in eight is
+//               kept free of others' work.
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
 //               the walk passes it first. Kernels of several streams run side by side as far as each leaves
 //               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or
@@ -111,6 +115,10 @@ class Fikit final : public Levels {
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
                    Nanoseconds unfinished) override;
     void awaited(unsigned session, bool found, Nanoseconds now) override;
+    bool curious(unsigned session) override {
+        const High* const high = high_of(session);
+        return high != nullptr && high->fills && runs_ == 0 && high->sequence->curious();
+    }
     Decision decide(Nanoseconds now) override;
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
     SessionStatistics statistics(unsigned session) const override { return statistics_[session]; }
@@ -176,8 +184,13 @@ class Fikit final : public Levels {
         Nanoseconds sparing = 0, spared = 0;  // what this step's program was spared; what a step's is
         uint32_t step_from = 0;
         uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
-        double trust = 0.5;        // share that is used of the slack and of the bound's second half
-        uint32_t calm = 0;         // steps beside gated work since one was over its bound
+        // What this step's launches take, and those of them that were not measured at their place.
+        Nanoseconds lasting = 0, unmeasured = 0;
+        bool fills = false;                  // they leave less than half of the step idle
+        bool kept_free = false;              // this step is to be measured
+        uint32_t free_since = 0;             // steps since one was
+        double trust = 0.5;                  // share that is used of the slack and of the bound's second half
+        uint32_t calm = 0;                   // steps beside gated work since one was over its bound
         Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that
         unsigned suspect = max_sessions;     // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
@@ -214,6 +227,7 @@ class Fikit final : public Levels {
     };
 
     High* high_of(unsigned session) { return places_[session]; }
+    uint32_t gated_over() const { return static_cast<uint32_t>(issued_ - runs_); }
     // What is in flight, the oldest first.
     Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }

@@ -185,6 +185,7 @@ inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
         return false;
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const High& high = highs_[std::countr_zero(left)];
+        if (high.kept_free && high.outstanding > 0) return false;
         if (!plainly_fits(high, plan, now) && excess(high, plan, now) > 0) return false;
     }
     return true;

@@ -136,6 +136,8 @@ class Policy {
     // gate.
     virtual Nanoseconds in_flight(Nanoseconds now) const = 0;
 
+    // Whether an ungated session's next launch, which is about to be issued, should be measured.
+    virtual bool curious(unsigned /*session*/) { return false; }
     // Which waiting operation may be issued now, and where.
     virtual Decision decide(Nanoseconds now) = 0;
 

@@ -6,7 +6,8 @@
 // came as far behind a wait as now, which tells launches of the same kernel apart. Each position carries the
 // gap before the launch and how much that varied (both smoothed over the iterations), what it occupies, and
 // the idle time of the GPU between it and its predecessor as it would be with the GPU to itself. Gaps and
-// idle times grow by an eighth an iteration at most: a program that once stood still will not again.
+// idle times grow by an eighth an iteration at most: a program that once stood still will not again. Launches
+// of one key may last differently long from place to place, so what was measured at one counts there (`own`).
 //
 // That gives: when the next launches come and what SMs they need; and the slack: the idle time until the
 // session waits for its work (`awaited`), within which a delay of a single kernel is not one of the program.
@@ -35,10 +36,13 @@ class Sequence {
         Nanoseconds alone = 0;                // when it would have ended with the GPU to itself
         Nanoseconds pause = 0;                // idle time before it
         Nanoseconds idle = 0;                 // that, summed since the session began
+        Nanoseconds own = 0;                  // what it takes here beside nothing; 0: not measured
         uint32_t blocks = 0, step = 0;        // step: the wait it belongs to
         uint32_t hash = 0;                    // of its key and the three before
+        uint32_t gated = 0;                   // gated operations that were over before it
         uint16_t per_sm = 1, ordinal = 0;     // ordinal: launches since the session waited, up to `ordinals`
         Engine engine = Engine::kernel;
+        uint8_t looks = 0;  // launches here that were to be measured
 
         // By how much it may come earlier. A pause is as long as others make it.
         Nanoseconds doubt() const { return ordinal == 0 ? std::min(gap, 2 * deviation) : 0; }
@@ -51,7 +55,7 @@ class Sequence {
     void forget(Nanoseconds now) {
         slot(UINT32_MAX) = {};
         slot(UINT32_MAX).at = slot(UINT32_MAX).alone = now;
-        head_ = 0;
+        head_ = looked_ = 0;
         cursor_ = nowhere;
         step_ = step_begin_ = 0;
         ordinal_ = 0;
@@ -59,14 +63,19 @@ class Sequence {
         period_ = 0;
     }
 
-    void launched(const Work& work, Nanoseconds now) {
+    // `gated`: so many gated operations are over.
+    void launched(const Work& work, Nanoseconds now, uint32_t gated) {
         const uint64_t key = work.key != 0 ? work.key : 1 + static_cast<uint64_t>(work.engine);
         const Launch& before = at(head_ - 1);
         const Nanoseconds gap = now - before.at;
         Launch& entry = slot(head_);
         entry.key = key;
         follow(gap);
-        entry.duration = std::max<Nanoseconds>(work.shortest > 0 ? work.shortest : work.expected, 1);
+        entry.own = known() ? at(cursor_).own : 0;
+        entry.looks = known() ? at(cursor_).looks : 0;
+        entry.gated = gated;
+        const Nanoseconds usual = work.shortest > 0 ? work.shortest : work.expected;
+        entry.duration = std::max<Nanoseconds>(entry.own > 0 ? entry.own : usual, 1);
         entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
         entry.at = now;
         const Nanoseconds ready = now + latency;
@@ -96,6 +105,31 @@ class Sequence {
         index_[ordinal_hash(entry.hash) % index_.size()] = head_;
         if (ordinal_ < ordinals) ++ordinal_;
         ++head_;
+    }
+
+    // Should the next launch be measured? One in `apart` that was not measured at its place yet.
+    bool curious() {
+        if (!known() || head_ - looked_ < apart) return false;
+        Launch& expected = slot(next());
+        if (expected.own != 0 || expected.looks == most_looks) return false;
+        looked_ = head_;
+        ++expected.looks;
+        return true;
+    }
+    // What a launch took, when so many gated operations had been issued. Beside one, that it took longer is
+    // no news, nor that it took a little less.
+    void measured(uint32_t position, Nanoseconds time, uint32_t gated) {
+        Launch& launch = slot(position);
+        const Nanoseconds own = launch.own;
+        if (launch.gated == gated)
+            launch.own = own == 0 ? time : own + std::clamp(time - own, -own / 4, own / 4) / 4;
+        else if (time < own - own / 8)
+            launch.own = own - (own - time) / 4;
+    }
+    // The latest launch is over, and so is what came before it: what follows begins then.
+    void over(Nanoseconds at) {
+        Launch& launch = slot(head_ - 1);
+        launch.alone = std::min(launch.alone, at);
     }
 
     // The session waits for all of it: by how much sooner it comes to that than a program would whose
@@ -207,13 +241,15 @@ class Sequence {
     uint32_t ordinal_hash(uint32_t hash) const { return hash ^ (ordinal_ + 1u) * 0x9e3779b1u; }
 
     static constexpr uint16_t ordinals = 1023;
-    static constexpr uint32_t compared = 4, looked_at = 64;  // launches
+    static constexpr uint32_t compared = 4, looked_at = 64, apart = 8;  // launches
+    static constexpr uint8_t most_looks = 16;
 
     std::array<Launch, capacity> entries_{};
     Launch typical_;
     std::array<uint32_t, capacity * 4> index_{};  // by the hash of the last keys: where they were last seen
     std::array<End, 1024> ends_{};
     uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, step_begin_ = 0, period_ = 0;
+    uint32_t looked_ = 0;  // the latest launch that was to be measured
     uint16_t ordinal_ = 0;
 };
 

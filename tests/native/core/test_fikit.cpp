@@ -335,7 +335,7 @@ void iteration(Sequence& sequence, Nanoseconds& now, Nanoseconds pause) {
     for (unsigned number = 0; number < 16; ++number, now += 50 * us) {
         if (number == 8) now += pause;
         work.key = 1 + number;
-        sequence.launched(work, now);
+        sequence.launched(work, now, 0);
     }
     sequence.awaited(0);
     now += 100 * us;
@@ -364,7 +364,7 @@ void launches_of_one_kernel_are_told_apart() {
     work.expected = 10 * us;
     Nanoseconds now = ms;
     for (unsigned launch = 0; launch < 60 * 40; ++launch, now += 50 * us) {
-        sequence->launched(work, now);
+        sequence->launched(work, now, 0);
         if (launch % 40 < 39) continue;
         sequence->awaited(0);
         now += ms;

@@ -1,0 +1,86 @@
+// What a high session's launches take, place by place.
+#include <memory>
+
+#include "policy_tests.hpp"
+#include "scheduling/sequence.hpp"
+
+using namespace fikit;
+using namespace fikit::scheduling;
+using namespace fikit::test;
+
+namespace {
+
+// Launches of one key that take differently long, each behind the one before, and a wait after every four.
+struct Iterations {
+    std::unique_ptr<Sequence> sequence = std::make_unique<Sequence>();
+    Nanoseconds now = 0;
+
+    Iterations() { sequence->forget(0); }
+    const Sequence::Launch& launch(uint32_t over) {
+        Work work = small(30 * us);
+        work.key = 1;
+        sequence->launched(work, now += 5 * us, over);
+        return sequence->last();
+    }
+    void wait() {
+        sequence->awaited(0);
+        now += 200 * us;
+    }
+};
+
+void what_is_measured_at_a_place_counts_there() {
+    Iterations made;
+    constexpr Nanoseconds takes[] = {10 * us, 20 * us, 30 * us, 100 * us};
+    unsigned looked_at = 0;
+    for (int iteration = 0; iteration < 60; ++iteration) {
+        for (const Nanoseconds time : takes) {
+            const bool curious = made.sequence->curious();
+            const Sequence::Launch& launch = made.launch(0);
+            looked_at += curious;
+            if (iteration > 50) CHECK_EQUAL(launch.duration, time);
+            if (curious) made.sequence->measured(made.sequence->size() - 1, time, 0);
+        }
+        made.wait();
+    }
+    CHECK(looked_at <= 8);  // each place once, but for the first iterations
+}
+
+void beside_others_only_much_less_is_news() {
+    Iterations made;
+    const auto after = [&](Nanoseconds time, uint32_t issued) {
+        made.sequence->measured(made.sequence->size() - 1, time, issued);
+        for (int number = 0; number < 3; ++number) made.launch(0);
+        made.wait();
+        return made.launch(0).duration;
+    };
+    for (int number = 0; number < 13; ++number) {
+        made.launch(0);
+        if (number % 4 == 3) made.wait();
+    }
+    CHECK_EQUAL(after(50 * us, 1), 30 * us);  // as of any other
+    CHECK_EQUAL(after(40 * us, 0), 40 * us);
+    CHECK_EQUAL(after(90 * us, 1), 40 * us);
+    CHECK_EQUAL(after(36 * us, 1), 40 * us);
+    CHECK_EQUAL(after(20 * us, 1), 35 * us);
+    CHECK_EQUAL(after(39 * us, 0), 36 * us);
+}
+
+// Foreseen as too long, launches that wait for each other would otherwise end ever later alone.
+void what_is_over_is_not_foreseen() {
+    Iterations made;
+    for (int number = 0; number < 4; ++number) made.launch(0);
+    const Nanoseconds end = made.now + 40 * us;
+    CHECK(made.sequence->last().alone > end);
+    made.sequence->over(end);
+    CHECK_EQUAL(made.launch(0).alone, end + 30 * us);
+    made.sequence->over(made.sequence->last().alone + us);
+    CHECK_EQUAL(made.sequence->last().alone, end + 30 * us);
+}
+
+}  // namespace
+
+int main() {
+    what_is_measured_at_a_place_counts_there();
+    beside_others_only_much_less_is_news();
+    what_is_over_is_not_foreseen();
+}
