@@ -115,9 +115,10 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const uint32_t position = high->sequence->size() - high->outstanding;
-    if (measured > 0) [[unlikely]]
-        high->sequence->measured(position, measured, static_cast<uint32_t>(issued_));
     const Sequence::Launch& launch = high->sequence->at(position);
+    // Streams complete in an order of their own: what is of another key was launched elsewhere.
+    if (measured > 0 && work.key == launch.key) [[unlikely]]
+        high->sequence->measured(position, measured, static_cast<uint32_t>(issued_));
     // Behind others' work or its own it is late for other reasons than that it is seen late.
     const Nanoseconds start = launch.at + Sequence::latency;
     if (runs_ == 0 && last_over_ < launch.at && start > high->end)
