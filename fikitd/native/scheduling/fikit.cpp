@@ -301,8 +301,9 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
-    high.kept_free = high.fills && high.unmeasured > high.lasting / 64 && ++high.free_since >= 8;
-    if (high.kept_free) high.free_since = 0;
+    high.kept_free =
+        high.fills && high.unmeasured > high.lasting / 64 && ++high.others_steps >= 8 + high.free_steps;
+    if (high.kept_free) high.others_steps = 0, ++high.free_steps;
     high.lasting = high.unmeasured = 0;
     set_bound(high);
     statistics.bound = high.bound;

@@ -35,8 +35,8 @@
 //               once), whatever the trust; and again, now and then, where they were late by little more.
 //   filled      A high session that leaves less than half of its steps idle has no pauses at which what is
 //               foreseen begins anew, and an error of each launch is one of the step. So its launches are
-//               measured place by place, and while more than a 64th of a step was not, one step in eight is
-//               kept free of others' work.
+//               measured place by place, and while more than a 64th of a step was not, one step in eight,
+//               then ever fewer, is kept free of others' work.
 //   in flight   What is issued and not completed stands in the candidate's way and in the high session's:
 //               the walk passes it first. Kernels of several streams run side by side as far as each leaves
 //               SMs free, so one adds to the time until all is over what the whole GPU would take for it, or
@@ -186,9 +186,9 @@ class Fikit final : public Levels {
         uint64_t step_issued = 0;  // gated operations until it began, beside a single one; 0: it did not
         // What this step's launches take, and those of them that were not measured at their place.
         Nanoseconds lasting = 0, unmeasured = 0;
-        bool fills = false;                  // they leave less than half of the step idle
-        bool kept_free = false;              // this step is to be measured
-        uint32_t free_since = 0;             // steps since one was
+        bool fills = false;                         // they leave less than half of the step idle
+        bool kept_free = false;                     // this step is to be measured
+        uint32_t free_steps = 0, others_steps = 0;  // that were; those since
         double trust = 0.5;                  // share that is used of the slack and of the bound's second half
         uint32_t calm = 0;                   // steps beside gated work since one was over its bound
         Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that

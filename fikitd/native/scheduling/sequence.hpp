@@ -55,7 +55,7 @@ class Sequence {
     void forget(Nanoseconds now) {
         slot(UINT32_MAX) = {};
         slot(UINT32_MAX).at = slot(UINT32_MAX).alone = now;
-        head_ = looked_ = 0;
+        head_ = looked_ = looks_ = 0;
         cursor_ = nowhere;
         step_ = step_begin_ = 0;
         ordinal_ = 0;
@@ -107,12 +107,14 @@ class Sequence {
         ++head_;
     }
 
-    // Should the next launch be measured? One in `apart` that was not measured at its place yet.
+    // Should the next launch be measured? One in `apart` that was not measured at its place yet, and ever
+    // fewer: what never repeats for long is not known by that.
     bool curious() {
-        if (!known() || head_ - looked_ < apart) return false;
+        if (!known() || head_ - looked_ < apart + looks_ / 512) return false;
         Launch& expected = slot(next());
         if (expected.own != 0 || expected.looks == most_looks) return false;
         looked_ = head_;
+        ++looks_;
         ++expected.looks;
         return true;
     }
@@ -249,7 +251,7 @@ class Sequence {
     std::array<uint32_t, capacity * 4> index_{};  // by the hash of the last keys: where they were last seen
     std::array<End, 1024> ends_{};
     uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, step_begin_ = 0, period_ = 0;
-    uint32_t looked_ = 0;  // the latest launch that was to be measured
+    uint32_t looked_ = 0, looks_ = 0;  // the latest launch that was to be measured; how many were
     uint16_t ordinal_ = 0;
 };
 
