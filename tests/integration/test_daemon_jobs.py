@@ -321,7 +321,7 @@ def test_the_end_of_a_foreground_job_reaches_what_it_started(
     """As its process leads a group of its own, where fikitctl started it."""
     caller = daemon.client()
     job = caller.ask(submit("unused", foreground=True)).job.job
-    script = "trap '' TERM; sleep 1000 & echo $!; trap - TERM; wait"
+    script = "trap '' TERM; sleep 1000 & trap - TERM; echo $!; wait"
     child = subprocess.Popen(["sh", "-c", script], process_group=0, stdout=subprocess.PIPE)
     assert child.stdout is not None
     started = os.pidfd_open(int(child.stdout.readline()))
