@@ -3,30 +3,19 @@
 #include <abi.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include "channel.hpp"
 #include "mappings.hpp"
-
-// Of Linux 5.11 and 5.19: what builds this may have older headers than what runs it.
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
-#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
-#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
-#endif
+#include "user_faults.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -64,14 +53,8 @@ bool is_only_thread() {
 class Standstill {
   public:
     Standstill(uint64_t first, uint64_t bytes) {
-        faults_ = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
-        if (faults_ < 0)
-            faults_ = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY));
-        uffdio_api api = {UFFD_API, UFFD_FEATURE_PAGEFAULT_FLAG_WP | UFFD_FEATURE_WP_HUGETLBFS_SHMEM, 0};
         uffdio_register pages = {{first, bytes}, UFFDIO_REGISTER_MODE_WP, 0};
-        if (faults_ < 0 || ioctl(faults_, UFFDIO_API, &api) != 0 ||
-            ioctl(faults_, UFFDIO_REGISTER, &pages) != 0)
-            return;
+        if (faults_ < 0 || ioctl(faults_, UFFDIO_REGISTER, &pages) != 0) return;
         // Only a page that is there can be protected.
         for (uint64_t at = first; at < first + bytes; at += FIKIT_PAGE)
             (void)*static_cast<const volatile uint8_t*>(pointer(at));
@@ -87,7 +70,7 @@ class Standstill {
     explicit operator bool() const { return holds_; }
 
   private:
-    int faults_ = -1;
+    const int faults_ = open_user_faults();
     bool holds_ = false;
 };
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from cuda_calls import SHIM, Alone, Check, Cuda, CudaError
 
+from tests import user_faults
+
 MIB = 1 << 20
 
 
@@ -130,6 +132,8 @@ def test_host_memory_is_the_same_on_both_sides(cuda: Cuda, fails: Check) -> None
 def memory(request: pytest.FixtureRequest, cuda: Cuda) -> Iterator[mmap.mmap]:
     """4 MiB of the program's own, or of a file in memory that others could map."""
     if request.param == "private":
+        if SHIM and not user_faults.there_are():
+            pytest.skip(user_faults.REASON)
         mapped = mmap.mmap(-1, 4 * MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     else:
         file = os.memfd_create("memory")
@@ -225,6 +229,7 @@ def register_at_a_place_in_use(cuda: Cuda) -> None:
 
 
 @pytest.mark.skipif(not SHIM, reason="a driver shares no addresses with other programs")
+@pytest.mark.skipif(not user_faults.there_are(), reason=user_faults.REASON)
 def test_registered_memory_where_another_program_has_some(cuda: Cuda, alone: Alone) -> None:
     memory = mmap.mmap(-1, MIB, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     start = address_of(memory)

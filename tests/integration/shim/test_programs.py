@@ -13,6 +13,7 @@ import pytest
 from fikit import protocol
 
 import bench
+from tests import user_faults
 from tests.integration.conftest import Client
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.programs import headers
@@ -92,6 +93,8 @@ LINKED = {"at_exit": "0 0 7\n4 4 4\n", "plain": "9 9 3\n201\n", "threads": "66 "
 def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) -> None:
     if not headers.has(*(needed := NEEDED.get(name, []))):
         pytest.skip(f"{' or '.join(needed)} is not installed")
+    if name == "registered_private" and not user_faults.there_are():
+        pytest.skip(user_faults.REASON)
     program = [*PYTHON, str(PROGRAMS / f"{name}.py")]
     alone = natively(*program)
     assert alone[0] == 0, alone[2]

@@ -1,11 +1,7 @@
 // Private memory that becomes a file's and the program's own again, while others write to it and fork.
 #include <abi.h>
-#include <fcntl.h>
-#include <linux/userfaultfd.h>
-#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,13 +12,7 @@
 
 #include "../core/check.hpp"
 #include "adopted_pages.hpp"
-
-#ifndef UFFD_USER_MODE_ONLY
-#define UFFD_USER_MODE_ONLY 1
-#endif
-#ifndef UFFD_FEATURE_WP_HUGETLBFS_SHMEM
-#define UFFD_FEATURE_WP_HUGETLBFS_SHMEM (1 << 12)
-#endif
+#include "user_faults.hpp"
 
 using namespace fikit::shim;
 
@@ -61,12 +51,9 @@ bool adopts(uint64_t first, uint64_t bytes) {
 
 // Whether a program of several threads can have its writers wait on this machine.
 bool can_wait() {
-    int faults = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC));
-    if (faults < 0) faults = static_cast<int>(syscall(SYS_userfaultfd, O_CLOEXEC | UFFD_USER_MODE_ONLY));
-    uffdio_api api = {UFFD_API, UFFD_FEATURE_WP_HUGETLBFS_SHMEM, 0};
-    const bool can = faults >= 0 && ioctl(faults, UFFDIO_API, &api) == 0;
+    const int faults = open_user_faults();
     if (faults >= 0) close(faults);
-    return can;
+    return faults >= 0;
 }
 
 // There is another one as long as it lives.
