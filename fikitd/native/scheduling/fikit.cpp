@@ -41,7 +41,7 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (high->outstanding++ == 0) statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
     high->awaits = false;
     if (high->sequence->size() == high->step_from) begin_step(*high, now);
-    high->sequence->launched(work, now, gated_over());
+    high->sequence->launched(work, now, static_cast<uint32_t>(issued_ - runs_));
     const Sequence::Launch& launch = high->sequence->last();
     high->lasting += launch.duration;
     if (launch.own == 0) high->unmeasured += launch.duration;
@@ -301,8 +301,8 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
-    high.kept_free =
-        high.fills && high.unmeasured > high.lasting / 64 && ++high.others_steps >= 8 + high.free_steps;
+    high.kept_free = high.fills && high.unmeasured > high.lasting / unmeasured_part &&
+                     ++high.others_steps >= least_others_steps + high.free_steps;
     if (high.kept_free) high.others_steps = 0, ++high.free_steps;
     high.lasting = high.unmeasured = 0;
     set_bound(high);

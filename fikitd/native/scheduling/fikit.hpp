@@ -138,8 +138,10 @@ class Fikit final : public Levels {
     static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
     static constexpr uint32_t soon = 16;                                  // times as many
     static constexpr double least_trust = 0.02, most_trust = 0.95;
-    static constexpr double barely = 10;         // a step over its bound by a tenth counts as one
-    static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
+    static constexpr double barely = 10;                // a step over its bound by a tenth counts as one
+    static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
+    static constexpr uint32_t least_others_steps = 8;   // between two such
+    static constexpr unsigned foresight = 1024;         // launches of a high session that are looked ahead
 
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
@@ -227,7 +229,6 @@ class Fikit final : public Levels {
     };
 
     High* high_of(unsigned session) { return places_[session]; }
-    uint32_t gated_over() const { return static_cast<uint32_t>(issued_ - runs_); }
     // What is in flight, the oldest first.
     Running& running(unsigned at) { return running_[(first_run_ + at) % operations]; }
     const Running& running(unsigned at) const { return running_[(first_run_ + at) % operations]; }

@@ -2,8 +2,7 @@
 // credit that keeps a level from starving.
 //
 //   equals       share by weighted virtual time: the session with the least expected/weight goes first; one
-//   that
-//                comes back from idleness, or is new, starts where the others are by now.
+//                that comes back from idleness, or is new, starts where the others are by now.
 //   starvation   a level that could issue nothing earns `starvation_share` of the time as credit, and more of
 //                it for what is not known, lest that stays so; once that covers the time that its next
 //                operation lasts where it would run, it is entitled to go before the levels above. What
