@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 
-ABI_VERSION: int = 5
+ABI_VERSION: int = 6
 
 MAX_SESSIONS: int = 64
 

@@ -27,6 +27,7 @@ from typing import Any
 
 from fikit import protocol
 
+VERSION = 6
 RING, STAGING = 1 << 17, 1 << 21
 RING_OFFSET, STAGING_OFFSET = 1 << 16, 1 << 18
 OUTBOX_BYTES = STAGING_OFFSET + STAGING
@@ -94,8 +95,9 @@ class Executor(threading.Thread):
         self.outbox_fd, self.inbox_fd = sealed("outbox", OUTBOX_BYTES), sealed("inbox", INBOX_BYTES)
         self.outbox = mmap.mmap(self.outbox_fd, OUTBOX_BYTES)
         self.inbox = mmap.mmap(self.inbox_fd, INBOX_BYTES)
-        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, 5, RING_OFFSET, RING, STAGING_OFFSET, STAGING)
-        struct.pack_into("<II", self.inbox, 0, 0x5849464B, 5)
+        places = (RING_OFFSET, RING, STAGING_OFFSET, STAGING)
+        struct.pack_into("<IIQQQQ", self.outbox, 0, 0x584F464B, VERSION, *places)
+        struct.pack_into("<II", self.inbox, 0, 0x5849464B, VERSION)
         self.wakes = ctypes.c_uint32.from_buffer(self.inbox, WAKES)
         self.name, self.lifeline, self.log = name, lifeline, log and log.open("a")
         self.tail = 0
