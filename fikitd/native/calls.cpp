@@ -399,16 +399,15 @@ bool Core::start_call(Session& session) {
     return true;
 }
 
-// For what a program maps itself: each GPU has addresses of its own (start.cpp).
+// For what a program maps itself: each GPU has addresses of its own (session.hpp).
 uint64_t Core::own_place(uint64_t size, uint64_t wished) {
 #if defined(__SANITIZE_THREAD__)
     (void)size;
     return wished;
 #else
     const std::lock_guard lock(memory_mutex_);
-    const uint64_t first =
-        (uint64_t{0x72} << 40) + uint64_t{settings_.gpu % address_regions} * (uint64_t{1} << 40);
-    const uint64_t end = first + (uint64_t{1} << 40);
+    const uint64_t first = first_mapped + settings_.gpu % address_regions * mapped_region_bytes;
+    const uint64_t end = first + mapped_region_bytes;
     // What is larger goes where the arenas of the last GPUs lie, which few programs use at the same time.
     if (size > end - first) return first_arena + (address_regions - 2) * arena_region_bytes;
     if (wished >= first && wished < end && size <= end - wished) return wished;

@@ -72,8 +72,7 @@ CUresult ProgramCalls::host_register(const fikit_request_host_register& request,
     return pin_at(core_.pinned_place(size));
 }
 
-// Pinned memory is to lie at the same address in the tenant's process, so it is put where programs have
-// nothing: far below the C library's mappings and the stack, far above the program and its heap.
+// Pinned memory is to lie at the same address in the tenant's process.
 uint64_t Core::pinned_place(uint64_t size) {
 #if defined(__SANITIZE_THREAD__)
     // Its shadow memory leaves no such addresses to programs.
@@ -81,9 +80,8 @@ uint64_t Core::pinned_place(uint64_t size) {
     return 0;
 #else
     const std::lock_guard lock(memory_mutex_);
-    constexpr uint64_t first = uint64_t{0x61} << 40, last = uint64_t{0x71} << 40;
-    if (pinned_at_ < first || pinned_at_ + size > last)
-        pinned_at_ = first + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
+    if (pinned_at_ < first_pinned || pinned_at_ + size > last_pinned)
+        pinned_at_ = first_pinned + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
     const uint64_t at = pinned_at_;
     pinned_at_ += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
     return at;

@@ -189,12 +189,19 @@ struct HostGate {
 constexpr size_t gate_bytes = FIKIT_MAX_STREAMS * sizeof(HostGate);  // of one session
 constexpr uint64_t arena_bytes = uint64_t{256} << 30;                // of virtual addresses for each session
 
+// What is at one address in a tenant's process and in the executor lies where neither has anything of its
+// own. However much the kernel randomises (vm.mmap_rnd_bits up to 32, and 32 is what Ubuntu sets), programs
+// and their heaps lie from 0x5555'0000'0000 to 0x6600'0000'0000, what they map from 0x6fff'0000'0000 on.
+//
 // A process that uses several GPUs has a session on each, in different executors, and their addresses must
-// not be the same. So each GPU's arenas begin elsewhere: 32 of an executor's 64 are the GPU's alone. The
-// driver may put them elsewhere; then the process finds out whether it can use them together
-// (shim/libcuda/process.cpp).
-constexpr unsigned address_regions = 9;  // up to where programs themselves lie
-constexpr uint64_t first_arena = uint64_t{1} << 40, arena_region_bytes = uint64_t{8} << 40;
+// not be the same. So each GPU's arenas begin elsewhere, and what a program maps itself: 32 of an executor's
+// 64 arenas are the GPU's alone. The driver may put them elsewhere; then the process finds out whether it can
+// use them together (shim/libcuda/process.cpp).
+constexpr uint64_t terabyte = uint64_t{1} << 40;
+constexpr unsigned address_regions = 9;
+constexpr uint64_t first_arena = terabyte, arena_region_bytes = 8 * terabyte;  // up to 0x49
+constexpr uint64_t first_pinned = 0x4a * terabyte, last_pinned = 0x55 * terabyte;
+constexpr uint64_t first_mapped = 0x66 * terabyte, mapped_region_bytes = terabyte;
 
 // Memory of the session that the GPU reaches: an allocation, a variable of a module, or pinned memory.
 struct Buffer {

@@ -20,7 +20,7 @@ from tests.integration.shim.programs import headers
 
 pytestmark = pytest.mark.shares_daemon
 
-PYTHON = (sys.executable,)
+PYTHON = (sys.executable, "-W", "ignore::DeprecationWarning")
 FIKITCTL = (sys.executable, "-P", "-c", "from fikitctl.main import main; main()")
 UNMODIFIED = Path(bench.__file__).with_name("programs")
 LIBRARIES = {
@@ -98,7 +98,9 @@ def test_a_program_prints_the_same(name: str, natively: Runner, shared: Runner) 
     program = [*PYTHON, str(PROGRAMS / f"{name}.py")]
     alone = natively(*program)
     assert alone[0] == 0, alone[2]
-    assert shared(*program) == alone
+    under = shared(*program)
+    assert under[0] == 0, under[2]
+    assert under == alone
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,14 @@ def test_parts_are_linked_where_the_whole_is_another_device_s(shared: Runner) ->
     code, output, errors = shared(*isolated, str(PROGRAMS / "linked_parts.py"))
     assert code == 0, errors
     assert output == "42\nSUCCESS\nINVALID_SOURCE\nINVALID_IMAGE\nNO_BINARY_FOR_GPU\n"
+
+
+def test_addresses_are_free_wherever_a_program_lies(shared: Runner) -> None:
+    code, output, errors = shared(*PYTHON, str(PROGRAMS / "addresses.py"))
+    assert (code, errors) == (0, "")
+    bytes_of = {each: repr(bytes([each] * 4)) for each in (5, 7)}
+    once = ["SUCCESS SUCCESS", "SUCCESS", "True", "SUCCESS", f"{bytes_of[7]} {bytes_of[7]}"]
+    assert output.splitlines() == 4 * [*once, "SUCCESS SUCCESS", bytes_of[5]]
 
 
 def test_a_program_is_told_which_assertion_failed(natively: Runner, shared: Runner) -> None:
