@@ -20,8 +20,8 @@ mappings = [(int(first, 16), int(last, 16)) for first, last in lines]
 taken = 0
 for lowest, highest in (PROGRAMS, MAPPINGS):
     here = [each for each in mappings if lowest <= each[0] < highest]
-    # The program's own neighbourhood is left to it.
-    bounds = (lowest, here[0][0] - ROOM), (here[-1][1] + ROOM, highest)
+    # The program's own neighbourhood is left to it. It may have been linked to addresses far away.
+    bounds = [(lowest, here[0][0] - ROOM), (here[-1][1] + ROOM, highest)] if here else [(lowest, highest)]
     for first, last in bounds:
         if last > first:
             flags = PRIVATE | ANONYMOUS | NORESERVE | NOT_REPLACED
