@@ -8,12 +8,12 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "descriptors.hpp"
+#include "older_libc.hpp"
 
 namespace fikit {
 namespace {
@@ -27,7 +27,7 @@ constexpr uint64_t largest_mapping = uint64_t{1} << 40;
 
 size_t size_of(int descriptor) {
     struct stat information{};
-    if (fstat(descriptor, &information) != 0 || information.st_size < 0) return 0;
+    if (status_of(descriptor, information) != 0 || information.st_size < 0) return 0;
     return static_cast<size_t>(information.st_size);
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <dlfcn.h>
+#include <pthread.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -122,14 +123,14 @@ struct Zstd {
     unsigned (*is_error)(std::size_t result) = nullptr;
     bool known() const { return decompress != nullptr && is_error != nullptr; }
     static const Zstd& library() {
-        static const Zstd zstd = [] {
-            Zstd found;
+        static Zstd zstd;
+        static pthread_once_t once = PTHREAD_ONCE_INIT;
+        pthread_once(&once, [] {
             void* handle = dlopen("libzstd.so.1", RTLD_NOW | RTLD_LOCAL);
-            if (handle == nullptr) return found;
-            found.decompress = reinterpret_cast<decltype(found.decompress)>(dlsym(handle, "ZSTD_decompress"));
-            found.is_error = reinterpret_cast<decltype(found.is_error)>(dlsym(handle, "ZSTD_isError"));
-            return found;
-        }();
+            if (handle == nullptr) return;
+            zstd.decompress = reinterpret_cast<decltype(zstd.decompress)>(dlsym(handle, "ZSTD_decompress"));
+            zstd.is_error = reinterpret_cast<decltype(zstd.is_error)>(dlsym(handle, "ZSTD_isError"));
+        });
         return zstd;
     }
 };

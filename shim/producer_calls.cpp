@@ -2,9 +2,9 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "older_libc.hpp"
 #include "producer.hpp"
 
 namespace fikit {
@@ -72,7 +72,7 @@ Status Producer::map_host_buffer(int descriptor, uint64_t bytes, uint64_t device
     // A file that could shrink would turn a later access into SIGBUS.
     const int seals = fcntl(descriptor, F_GET_SEALS);
     struct stat information{};
-    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || fstat(descriptor, &information) != 0 ||
+    if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || status_of(descriptor, information) != 0 ||
         static_cast<uint64_t>(information.st_size) < bytes)
         return status::operating_system;
     // Where the GPU sees it, so that a pointer means the same to both; anywhere else if something is there.

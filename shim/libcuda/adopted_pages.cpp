@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "../older_libc.hpp"
 #include "channel.hpp"
 #include "mappings.hpp"
 #include "user_faults.hpp"
@@ -208,7 +208,7 @@ int adopt_pages(uint64_t first, uint64_t bytes) {
     auto* const pages = static_cast<Adopted*>(calloc(1, sizeof(Adopted)));
     const int file = pages != nullptr && can_be_adopted(first, bytes) ? make_file(bytes) : -1;
     struct stat information{};
-    if (file < 0 || fstat(file, &information) != 0) {
+    if (file < 0 || status_of(file, information) != 0) {
         free(pages);
         return -1;
     }

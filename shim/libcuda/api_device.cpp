@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "../error_texts.hpp"
+#include "../older_libc.hpp"
 #include "entry.hpp"
 #include "served.hpp"
 
@@ -182,12 +183,12 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
 CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
     unsigned domain = 0, bus = 0, slot = 0;
-    if (sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3 && sscanf(text, "%x:%x", &bus, &slot) != 2)
+    if (scan(text, "%x:%x:%x", &domain, &bus, &slot) != 3 && scan(text, "%x:%x", &bus, &slot) != 2)
         return CUDA_ERROR_INVALID_VALUE;
     for (unsigned i = 0; i < process.device_count(); ++i) {
         const Gpu& gpu = process.device(i).gpu;
         unsigned its_domain = 0, its_bus = 0, its_slot = 0;
-        sscanf(gpu.pci, "%x:%x:%x", &its_domain, &its_bus, &its_slot);
+        scan(gpu.pci, "%x:%x:%x", &its_domain, &its_bus, &its_slot);
         if (domain != its_domain || bus != its_bus || slot != its_slot) continue;
         *device = static_cast<CUdevice>(i);
         return CUDA_SUCCESS;

@@ -3,8 +3,9 @@
 
 #include <fcntl.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
+
+#include "../older_libc.hpp"
 
 namespace fikit::shim {
 
@@ -12,7 +13,7 @@ class File {
   public:
     explicit File(const char* path) : descriptor_(open(path, O_RDONLY | O_CLOEXEC)) {
         struct stat information{};
-        if (descriptor_ < 0 || fstat(descriptor_, &information) != 0 || information.st_size <= 0) return;
+        if (descriptor_ < 0 || status_of(descriptor_, information) != 0 || information.st_size <= 0) return;
         // One zero page behind it: PTX in a file need not end with NUL.
         size_ = static_cast<size_t>(information.st_size) + 1;
         void* const memory = malloc(size_);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "../older_libc.hpp"
 #include "channel.hpp"
 
 namespace fikit::shim {
@@ -74,14 +75,14 @@ void CallLog::entered(unsigned number, std::initializer_list<uint64_t> arguments
     call.count = 0;
     for (const uint64_t argument : arguments)
         if (call.count < most_arguments) call.arguments[call.count++] = argument;
-    call.thread = gettid();
+    call.thread = thread_number();
     call.result = pending;
     if (every_) write_call(call);
 }
 
 void CallLog::left(unsigned number, CUresult result) {
     const Locked lock(mutex_);
-    const int32_t caller = gettid();
+    const int32_t caller = thread_number();
     for (uint64_t back = 1; back <= kept && back <= next_; ++back) {
         Call& call = calls_[(next_ - back) % kept];
         if (call.number != number || call.thread != caller || call.result != pending) continue;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <algorithm>
 #include <charconv>
 
 #include "managed_image.hpp"
@@ -55,7 +56,7 @@ class Tokens {
             take(1);
         }
         token.end = at_;
-        token.text = text_.substr(token.begin, at_ - token.begin);
+        token.text = {text_.data() + token.begin, at_ - token.begin};
         token.begin -= dotted ? 1 : 0;
         return token;
     }
@@ -65,7 +66,7 @@ class Tokens {
     void skip() {
         for (;;) {
             while (at_ < text_.size() && is_space(text_[at_])) take(1);
-            const std::string_view two = text_.substr(at_, 2);
+            const std::string_view two = {text_.data() + at_, std::min<size_t>(2, text_.size() - at_)};
             if (two != "//" && two != "/*") return;
             const std::string_view stop = two == "//" ? "\n" : "*/";
             const size_t end = text_.find(stop, at_ + 2);
@@ -119,7 +120,7 @@ class Walk {
 
     // All up to there that was not yet written.
     void copy_to(size_t end) {
-        if (placed_ != nullptr) placed_->add(text_.substr(written_, end - written_));
+        if (placed_ != nullptr) placed_->add({text_.data() + written_, end - written_});
         written_ = end;
     }
     void replace(size_t begin, size_t end, std::string_view by) {

@@ -4,6 +4,8 @@
 #include <string.h>
 #include <sys/sysmacros.h>
 
+#include "../older_libc.hpp"
+
 namespace fikit::shim {
 
 Mappings::~Mappings() {
@@ -18,8 +20,8 @@ bool Mappings::next(Mapping& mapping) {
     unsigned major_number, minor_number;
     char allowed[5];
     int path = 0;
-    if (sscanf(line_, "%lx-%lx %4s %lx %x:%x %lu %n", &begin, &end, allowed, &offset, &major_number,
-               &minor_number, &inode, &path) < 7)
+    if (scan(line_, "%lx-%lx %4s %lx %x:%x %lu %n", &begin, &end, allowed, &offset, &major_number,
+             &minor_number, &inode, &path) < 7)
         return false;
     line_[strcspn(line_, "\n")] = '\0';
     mapping = {.begin = begin,

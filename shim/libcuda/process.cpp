@@ -7,6 +7,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <charconv>
+
+#include "../older_libc.hpp"
 #include "entry.hpp"
 #include "printed.hpp"
 #include "visible.hpp"
@@ -20,9 +23,9 @@ namespace {
 void set_uuid(const char* text, uint8_t (&uuid)[16]) {
     unsigned digits = 0;
     for (text += strncmp(text, "GPU-", 4) == 0 ? 4 : 0; *text != '\0' && digits < 2 * sizeof uuid; ++text) {
-        const char digit[2] = {*text, '\0'};
         if (*text == '-') continue;
-        const auto value = static_cast<uint8_t>(strtoul(digit, nullptr, 16));
+        uint8_t value = 0;
+        std::from_chars(text, text + 1, value, 16);
         uuid[digits / 2] = static_cast<uint8_t>(digits % 2 == 0 ? value << 4 : uuid[digits / 2] | value);
         ++digits;
     }
@@ -153,7 +156,7 @@ CUresult Process::describe(Device& device) {
             device.attributes = like.attributes;
             set_uuid(device.gpu.uuid, device.attributes.uuid);
             unsigned domain = 0, bus = 0, slot = 0;
-            sscanf(device.gpu.pci, "%x:%x:%x", &domain, &bus, &slot);
+            scan(device.gpu.pci, "%x:%x:%x", &domain, &bus, &slot);
             device.attributes.attribute[CU_DEVICE_ATTRIBUTE_PCI_DOMAIN_ID] = static_cast<int>(domain);
             device.attributes.attribute[CU_DEVICE_ATTRIBUTE_PCI_BUS_ID] = static_cast<int>(bus);
             device.attributes.attribute[CU_DEVICE_ATTRIBUTE_PCI_DEVICE_ID] = static_cast<int>(slot);

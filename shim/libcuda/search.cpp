@@ -4,7 +4,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+
+#include "../older_libc.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -18,14 +19,14 @@ bool is_ourselves(const char* path) {
     Dl_info information{};
     struct stat theirs{}, ours{};
     if (dladdr(reinterpret_cast<const void*>(&is_ourselves), &information) == 0) return false;
-    return stat(path, &theirs) == 0 && stat(information.dli_fname, &ours) == 0 &&
+    return status_of(path, theirs) == 0 && status_of(information.dli_fname, ours) == 0 &&
            theirs.st_dev == ours.st_dev && theirs.st_ino == ours.st_ino;
 }
 
 // A stand-in's copy in another folder is none either: the genuine one exports what no stand-in of ours does.
 void* open_library(const char* path, const char* mark) {
     struct stat there{};
-    if (stat(path, &there) != 0 || is_ourselves(path)) return nullptr;
+    if (status_of(path, there) != 0 || is_ourselves(path)) return nullptr;
     void* library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr && dlsym(library, mark) != nullptr) {
         dlclose(library);

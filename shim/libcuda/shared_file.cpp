@@ -2,10 +2,12 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <stdlib.h>
-#include <sys/stat.h>
+#include <string.h>
 #include <unistd.h>
 
+#include <charconv>
+
+#include "../older_libc.hpp"
 #include "mappings.hpp"
 
 namespace fikit::shim {
@@ -18,7 +20,7 @@ bool is_of(const struct stat& information, const Mapping& mapping) {
 
 bool is_of(int descriptor, const Mapping& mapping) {
     struct stat information{};
-    return fstat(descriptor, &information) == 0 && is_of(information, mapping) &&
+    return status_of(descriptor, information) == 0 && is_of(information, mapping) &&
            (fcntl(descriptor, F_GETFL) & O_ACCMODE) == O_RDWR;
 }
 
@@ -26,7 +28,7 @@ bool is_of(int descriptor, const Mapping& mapping) {
 int open_file(const Mapping& mapping) {
     struct stat named{};
     int descriptor = -1;
-    if (stat(mapping.path, &named) == 0 && is_of(named, mapping))
+    if (status_of(mapping.path, named) == 0 && is_of(named, mapping))
         descriptor = open(mapping.path, O_RDWR | O_CLOEXEC);
     if (descriptor >= 0 && is_of(descriptor, mapping)) return descriptor;
     if (descriptor >= 0) close(descriptor);
@@ -34,9 +36,9 @@ int open_file(const Mapping& mapping) {
     if (all == nullptr) return -1;
     descriptor = -1;
     while (const dirent* const entry = readdir(all)) {
-        char* end = nullptr;
-        const auto number = static_cast<int>(strtol(entry->d_name, &end, 10));
-        if (*end != '\0' || end == entry->d_name || !is_of(number, mapping)) continue;
+        int number = -1;
+        const char* const end = entry->d_name + strlen(entry->d_name);
+        if (std::from_chars(entry->d_name, end, number).ptr != end || !is_of(number, mapping)) continue;
         descriptor = fcntl(number, F_DUPFD_CLOEXEC, 0);
         break;
     }

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../older_libc.hpp"
 #include "library.hpp"
 
 using namespace fikit::nvml;
@@ -42,9 +43,9 @@ struct Place {
     bool operator==(const Place&) const = default;
     bool read(const char* text) {
         unsigned function;
-        if (sscanf(text, "%x:%x:%x.%x", &domain, &bus, &device, &function) == 4) return true;
+        if (fikit::scan(text, "%x:%x:%x.%x", &domain, &bus, &device, &function) == 4) return true;
         domain = 0;
-        return sscanf(text, "%x:%x.%x", &bus, &device, &function) == 3;
+        return fikit::scan(text, "%x:%x.%x", &bus, &device, &function) == 3;
     }
 };
 
