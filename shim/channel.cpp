@@ -85,9 +85,8 @@ Status Channel::map(int outbox, int inbox) {
     inbox_size_ = size_of(inbox);
     // A file that could shrink would turn a later access into SIGBUS.
     if (!keeps_its_size(outbox) || !keeps_its_size(inbox)) return status::invalid_value;
-    const size_t least = FIKIT_NOTES_OFFSET + FIKIT_NOTES * sizeof(fikit_note);
-    if (outbox_size_ < least || outbox_size_ > largest_mapping) return status::invalid_value;
-    if (inbox_size_ < FIKIT_INBOX_BYTES || inbox_size_ > largest_mapping) return status::invalid_value;
+    if (outbox_size_ < sizeof(fikit_outbox) || outbox_size_ > largest_mapping) return status::invalid_value;
+    if (inbox_size_ < sizeof(fikit_inbox) || inbox_size_ > largest_mapping) return status::invalid_value;
     void* out = mmap(nullptr, outbox_size_, PROT_READ | PROT_WRITE, MAP_SHARED, outbox, 0);
     if (out == MAP_FAILED) return status::operating_system;
     outbox_bytes_ = static_cast<uint8_t*>(out);
@@ -100,9 +99,12 @@ Status Channel::map(int outbox, int inbox) {
     madvise(out, outbox_size_, MADV_DONTFORK);
     madvise(in, inbox_size_, MADV_DONTFORK);
 
-    if (outbox_->magic != FIKIT_OUTBOX_MAGIC || outbox_->version != FIKIT_ABI_VERSION ||
-        inbox_->magic != FIKIT_INBOX_MAGIC || inbox_->version != FIKIT_ABI_VERSION)
+    if (outbox_->magic != FIKIT_OUTBOX_MAGIC || inbox_->magic != FIKIT_INBOX_MAGIC)
         return status::invalid_value;
+    if (outbox_->version != FIKIT_ABI_VERSION || inbox_->version != FIKIT_ABI_VERSION)
+        return status::driver_mismatch;
+    const size_t least = FIKIT_NOTES_OFFSET + FIKIT_NOTES * sizeof(fikit_note);
+    if (outbox_size_ < least || inbox_size_ < FIKIT_INBOX_BYTES) return status::invalid_value;
     const uint64_t ring_bytes = outbox_->ring_bytes;
     if ((ring_bytes & (ring_bytes - 1)) != 0 || ring_bytes < 2 * FIKIT_MAX_RECORD ||
         outbox_->ring_offset < least || !lies_within(outbox_->ring_offset, ring_bytes, outbox_size_) ||

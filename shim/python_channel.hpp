@@ -31,6 +31,10 @@ class Channel {
     Channel(int outbox, int inbox, int lifeline) {
         Producer* producer = nullptr;
         const Status status = Producer::attach(outbox, inbox, lifeline, producer);
+        if (status == status::driver_mismatch)
+            throw std::runtime_error(
+                "the daemon is of another release: its executors' channel has not version " +
+                std::to_string(FIKIT_ABI_VERSION));
         if (status != status::success)
             throw std::runtime_error("the channel cannot be used: error " + std::to_string(status));
         producer->channel().set_interrupted(&python_interrupted);

@@ -18,6 +18,7 @@ inline constexpr Status not_ready = 600;
 inline constexpr Status context_is_destroyed = 709;
 inline constexpr Status launch_failed = 719;
 inline constexpr Status not_permitted = 800;
+inline constexpr Status driver_mismatch = 803;  // an executor of another release's
 }  // namespace status
 
 }  // namespace fikit

@@ -18,7 +18,7 @@ from fikit._channel import Channel, PinnedMemory
 from fikit.control import Connection
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
-from fikit.errors import CudaError, UsageError
+from fikit.errors import CudaError, FikitError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
 from fikit.nvrtc import compile_ptx, for_older_drivers
@@ -63,7 +63,10 @@ def connect(
                 job=os.environ.get("FIKIT_JOB") or None,
             ),
         )
-        channel = Channel(*connection.take_descriptors(3))
+        try:
+            channel = Channel(*connection.take_descriptors(3))
+        except RuntimeError as error:
+            raise FikitError(str(error)) from None
         return Session(connection, channel, opened)
     except BaseException:
         connection.close()

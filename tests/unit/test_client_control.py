@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import resource
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -137,3 +139,20 @@ def test_a_peer_that_breaks_the_protocol(
 def test_no_answer_in_time(daemon: Callable[[Answer], Path]) -> None:
     with Connection(daemon(lambda peer, number, request: None)) as connection, pytest.raises(TimeoutError):
         connection.request(protocol.Undrain(), timeout=0.01)
+
+
+def test_an_executor_of_another_release_is_named(daemon: Callable[[Answer], Path]) -> None:
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        files = [os.memfd_create(name, os.MFD_ALLOW_SEALING) for name in ("outbox", "inbox", "lifeline")]
+        for file, magic in zip(files, (0x584F464B, 0x5849464B, 0), strict=True):
+            os.write(file, struct.pack("<II", magic, 99).ljust(4096, b"\0"))
+            fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+        opened = protocol.SessionOpened(
+            session="s-1", gpu=0, device_name="", time_scale=1.0, priority=0, memory_limit_bytes=0
+        )
+        socket.send_fds(peer, [protocol.encode(number, opened)], files)
+        for file in files:
+            os.close(file)
+
+    with pytest.raises(fikit.FikitError, match="the daemon is of another release"):
+        fikit.connect(socket=daemon(answer))
