@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
+import time
 import weakref
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,11 +19,15 @@ from fikit._channel import Channel, PinnedMemory
 from fikit.control import Connection
 from fikit.core import Core
 from fikit.device import Device, MemoryInformation
-from fikit.errors import CudaError, FikitError, UsageError
+from fikit.errors import CudaError, FikitError, UnreachableError, UsageError
 from fikit.memory import Memory
 from fikit.modules import Module
 from fikit.nvrtc import compile_ptx, for_older_drivers
 from fikit.streams import Event, Stream
+
+_RESTART_SECONDS: Final = 10.0
+"""So long a process of a job waits for its daemon, which may be about to start anew."""
+_PAUSE_SECONDS: Final = 0.05
 
 
 def connect(
@@ -40,8 +45,9 @@ def connect(
     ``name``: shown by ``fikitctl`` (None: the program's name). ``priority``: high, normal, low, or 0
     (highest) to 9. ``gpu``: None for any. ``memory_limit``: bytes, 0 for the tenant's own. ``isolated``:
     an executor of its own. ``socket``: None for ``$FIKIT_SOCKET`` or the usual place. ``timeout``: seconds
-    for the daemon's answers. A process that ``fikitctl submit`` started belongs to its job (``$FIKIT_JOB``).
-    Raises UsageError, UnreachableError, RefusedError; TimeoutError where no answer comes in time.
+    for the daemon's answers. A process that ``fikitctl submit`` started belongs to its job (``$FIKIT_JOB``),
+    and waits for a daemon that is being started anew. Raises UsageError, UnreachableError, RefusedError;
+    TimeoutError where no answer comes in time.
     """
     try:
         level = protocol.priority_level(str(priority))
@@ -50,19 +56,29 @@ def connect(
     _check("gpu", gpu, protocol.Count | protocol.GpuUuid | None)
     _check("memory_limit", memory_limit, protocol.Bytes)
     shown = name or Path(sys.argv[0] if sys.argv else "").name or "python"
-    connection = Connection(socket, client=f"fikit {os.getpid()}", timeout=timeout)
+    job = os.environ.get("FIKIT_JOB") or None
+    wanted = protocol.OpenSession(
+        name=shown.encode(errors="replace").decode()[:200],  # a program's name may be no text
+        priority=level,
+        gpu=gpu,
+        memory_limit_bytes=memory_limit,
+        isolated=isolated,
+        job=job,
+    )
+    patience = 0.0 if job is None else _RESTART_SECONDS if timeout is None else min(timeout, _RESTART_SECONDS)
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return _open_session(Connection(socket, client=f"fikit {os.getpid()}", timeout=timeout), wanted)
+        except UnreachableError:
+            if time.monotonic() >= end:
+                raise
+        time.sleep(_PAUSE_SECONDS)
+
+
+def _open_session(connection: Connection, wanted: protocol.OpenSession) -> Session:
     try:
-        opened = connection.expect(
-            protocol.SessionOpened,
-            protocol.OpenSession(
-                name=shown.encode(errors="replace").decode()[:200],  # a program's name may be no text
-                priority=level,
-                gpu=gpu,
-                memory_limit_bytes=memory_limit,
-                isolated=isolated,
-                job=os.environ.get("FIKIT_JOB") or None,
-            ),
-        )
+        opened = connection.expect(protocol.SessionOpened, wanted)
         try:
             channel = Channel(*connection.take_descriptors(3))
         except RuntimeError as error:

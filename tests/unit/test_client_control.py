@@ -141,6 +141,31 @@ def test_no_answer_in_time(daemon: Callable[[Answer], Path]) -> None:
         connection.request(protocol.Undrain(), timeout=0.01)
 
 
+def test_a_process_of_a_job_waits_for_its_daemon(
+    daemon: Callable[[Answer], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def answer(peer: socket.socket, number: int, request: Any) -> None:
+        peer.sendall(protocol.encode(number, protocol.Failure(code="permission", message="it is there")))
+
+    path = tmp_path / "s"
+    with pytest.raises(fikit.UnreachableError):
+        fikit.connect(socket=path)
+    monkeypatch.setenv("FIKIT_JOB", "j-1")
+    with pytest.raises(fikit.UnreachableError):
+        fikit.connect(socket=path, timeout=0.1)
+    pauses: list[float] = []
+
+    def pause(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            daemon(answer)
+
+    monkeypatch.setattr(fikit.session.time, "sleep", pause)
+    with pytest.raises(fikit.RefusedError, match="it is there"):
+        fikit.connect(socket=path)
+    assert len(pauses) == 3
+
+
 def test_an_executor_of_another_release_is_named(daemon: Callable[[Answer], Path]) -> None:
     def answer(peer: socket.socket, number: int, request: Any) -> None:
         files = [os.memfd_create(name, os.MFD_ALLOW_SEALING) for name in ("outbox", "inbox", "lifeline")]
