@@ -47,7 +47,7 @@ def measure(invocation: Invocation, job: JobOptions, beside_others: bool) -> int
     busy = [each for each in status.gpus if each.sessions and each.index in asked]
     if busy and not beside_others:
         raise refused(
-            f"GPU {busy[0].index} has {busy[0].sessions} other sessions",
+            f"others use GPU {busy[0].index} (sessions: {busy[0].sessions})",
             "wait until they are over, or measure --beside-others",
         )
     before = _samples(invocation)
