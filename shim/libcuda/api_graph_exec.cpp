@@ -1,6 +1,7 @@
 // Instantiated graphs: made, changed, launched.
 #include <new>
 
+#include "bridge.hpp"
 #include "capture.hpp"
 #include "copies.hpp"
 #include "entry.hpp"
@@ -79,15 +80,22 @@ CUresult issue(const Node& node, uint32_t stream) {
     }
 }
 
-// Node by node, until one cannot be issued.
-CUresult issue(const Executable& executable, uint32_t stream) {
-    for (const Node* const node : executable.order)
-        if (node->enabled)
-            if (const CUresult result = issue(*node, stream); result != CUDA_SUCCESS) return result;
+// Node by node, each on its own device, until one cannot be issued.
+CUresult issue(const Executable& executable, Relay& relay) {
+    for (const Node* const node : executable.order) {
+        if (!node->enabled) continue;
+        Device* const home = home_of(*node);
+        uint32_t stream = relay.at();
+        CUresult result = home != nullptr ? relay.pass(*home, stream) : CUDA_SUCCESS;
+        if (result == CUDA_SUCCESS) result = issue(*node, stream);
+        if (result != CUDA_SUCCESS) return result;
+    }
     return CUDA_SUCCESS;
 }
 
-CUresult issue_whole(const Executable& executable, uint32_t stream) {
+CUresult issue_whole(const Executable& executable, Relay& relay) {
+    uint32_t stream = 0;
+    if (const CUresult result = relay.pass(*executable.device, stream); result != CUDA_SUCCESS) return result;
     for (const Node* const node : executable.memory) use_memory(*node);
     return result_of(executable.device->producer->graph_launch(executable.number, stream_number(stream)));
 }
@@ -171,12 +179,12 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (executable->changed)
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
-    Device& device = device_of(stream);
-    const bool whole = executable->whole && executable->device == &device;
-    if (!whole && (!runs_on(*executable, device) || executable->graph->conditions != nullptr))
-        return CUDA_ERROR_NOT_SUPPORTED;
+    if (!executable->whole && executable->graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = whole ? issue_whole(*executable, stream) : issue(*executable, stream);
+    Relay relay(stream);
+    CUresult result = executable->whole ? issue_whole(*executable, relay) : issue(*executable, relay);
+    const CUresult ended = relay.end();
+    if (result == CUDA_SUCCESS) result = ended;
     const CUresult noted = executable->note_launch(stream);
     return result != CUDA_SUCCESS ? result : noted;
 }

@@ -210,6 +210,20 @@ CUresult land(Harbour& target, uint64_t to, const void* host, uint64_t bytes, co
     return result == CUDA_SUCCESS ? mark(target.stream, there) : result;
 }
 
+// By device, what it runs pieces of others' launches on; 0: not made yet. Not that of copies, which would
+// wait for kernels there.
+uint32_t relay_streams[most_gpus];
+
+CUresult prepare_relay(const Device& device, uint32_t& stream) {
+    uint32_t& number = relay_streams[device.ordinal];
+    const Locked lock(mutex);
+    if (number == 0)
+        if (const Status status = device.producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, number))
+            return result_of(status);
+    stream = device.stream(number);
+    return CUDA_SUCCESS;
+}
+
 CUresult copy_piece(Harbour* target, uint64_t to, Harbour* source, uint64_t from, uint64_t bytes,
                     Step& there) {
     if (source == nullptr) return land(*target, to, reinterpret_cast<void*>(from), bytes, {}, there);
@@ -266,6 +280,23 @@ CUresult fill_across(uint32_t stream, const Place& to, uint64_t count, uint32_t 
             producer_of(target->stream).fill(stream_number(target->stream), to.address, count, value, width));
     if (result == CUDA_SUCCESS) result = mark(target->stream, step);
     return result == CUDA_SUCCESS ? gate(stream, step) : result;
+}
+
+CUresult Relay::go(uint32_t stream) {
+    if (stream == at_) return CUDA_SUCCESS;
+    Step step;
+    CUresult result = mark(at_, step);
+    if (result == CUDA_SUCCESS) result = gate(stream, step);
+    if (result == CUDA_SUCCESS) at_ = stream;
+    return result;
+}
+
+CUresult Relay::pass(Device& device, uint32_t& stream) {
+    uint32_t next = home_;
+    CUresult result = &device_of(home_) == &device ? CUDA_SUCCESS : prepare_relay(device, next);
+    if (result == CUDA_SUCCESS) result = go(next);
+    stream = at_;
+    return result;
 }
 
 }  // namespace fikit::shim

@@ -100,16 +100,9 @@ bool does_nothing(const Node& node) {
 // Where a graph is to run: where its kernels are; without any, where its memory is. nullptr: anywhere.
 Device* home_of(const List<Node*>& order) {
     for (const Node* const node : order)
-        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node->shape.stream);
-    for (const Node* const node : order) {
-        const bool is_fill = node->type == CU_GRAPH_NODE_TYPE_MEMSET;
-        if (!is_fill && node->type != CU_GRAPH_NODE_TYPE_MEMCPY) continue;
-        for (unsigned i = 0; i < process.device_count(); ++i) {
-            Device& device = process.device(i);
-            if (is_fill ? fills(device, node->fill.dst) : is_memory_of(node->copy.dstDevice, device))
-                return &device;
-        }
-    }
+        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL) return home_of(*node);
+    for (const Node* const node : order)
+        if (Device* const home = home_of(*node)) return home;
     return nullptr;
 }
 
@@ -416,15 +409,20 @@ CUresult Executable::take(Node& node, const Graph& child) {
     return arrange();
 }
 
-bool runs_on(const Executable& executable, const Device& device) {
-    for (const Node* const node : executable.order) {
-        const Event* const event = node->event != nullptr ? event_of(node->event) : nullptr;
-        if (node->type == CU_GRAPH_NODE_TYPE_KERNEL && &device_of(node->shape.stream) != &device)
-            return false;
-        if (node->type == CU_GRAPH_NODE_TYPE_EVENT_RECORD && event != nullptr && event->device != &device)
-            return false;
+Device* home_of(const Node& node) {
+    if (node.type == CU_GRAPH_NODE_TYPE_KERNEL) return &device_of(node.shape.stream);
+    if (node.type == CU_GRAPH_NODE_TYPE_EVENT_RECORD) {
+        const Event* const event = event_of(node.event);
+        return event != nullptr ? event->device : nullptr;
     }
-    return true;
+    const bool is_fill = node.type == CU_GRAPH_NODE_TYPE_MEMSET;
+    if (!is_fill && node.type != CU_GRAPH_NODE_TYPE_MEMCPY) return nullptr;
+    for (unsigned i = 0; i < process.device_count(); ++i) {
+        Device& device = process.device(i);
+        if (is_fill ? fills(device, node.fill.dst) : is_memory_of(node.copy.dstDevice, device))
+            return &device;
+    }
+    return nullptr;
 }
 
 CUresult Executable::send() {

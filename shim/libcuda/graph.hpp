@@ -233,8 +233,8 @@ CUresult put_in_order(const Graph& graph, const List<Node*>& outer, List<Node*>&
 // Of a node that allocates or frees, when it is issued.
 void use_memory(const Node& node);
 
-// Whether all that is bound to a device is bound to this one, so that it can be issued there.
-bool runs_on(const Executable& executable, const Device& device);
+// Where a node is to run: where its kernel or event is, or the memory that it writes. nullptr: anywhere.
+Device* home_of(const Node& node);
 
 inline Graph* graph_of(CUgraph handle) { return object_of<Graph>(handle, graph_magic); }
 inline Node* node_of(CUgraphNode handle) { return object_of<Node>(handle, node_magic); }
