@@ -82,8 +82,14 @@ inline void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>
     start_next(number, &completions);
 }
 
-void Gpu::step(std::vector<Completion>& completions) {
-    const Nanoseconds time = next();
+void Gpu::step(std::vector<Completion>& completions) { instant(completions); }
+
+void Gpu::advance(Nanoseconds until, std::vector<Completion>& completions) {
+    while (completions.empty() && next() <= until) instant(completions);
+}
+
+[[gnu::always_inline]] inline void Gpu::instant(std::vector<Completion>& completions) {
+    const Nanoseconds time = time_of(events_.top());
     // All of one instant first, then the blocks: a kernel of higher priority that becomes ready in the
     // instant in which room is freed gets it.
     do {
@@ -96,7 +102,8 @@ void Gpu::step(std::vector<Completion>& completions) {
                 begin(index, time);
                 break;
             case Kind::wave_end:
-                if (waves_[index].end == time) end_wave(index, time, completions);  // else it was put off
+                if (waves_[index].end != time) break;  // it was put off
+                if (!start_again(index, time)) end_wave(index, time, completions);
                 break;
             case Kind::engine_end:
                 end_engine(index, time, completions);
@@ -170,9 +177,8 @@ inline void Gpu::start_copy(unsigned number, Nanoseconds time) {
 
 // Sets when the blocks of a wave, just placed, end. A kernel that has its SMs to itself is left to it until
 // something else happens: one event for many waves. `first`: its kernel is first in line.
-inline void Gpu::start_wave(uint16_t number, Nanoseconds time, bool first) {
-    Wave& wave = waves_[number];
-    Stream& stream = streams_[wave.stream];
+[[gnu::always_inline]] inline void Gpu::start_wave(uint16_t number, Wave& wave, Stream& stream,
+                                                   Nanoseconds time, bool first) {
     Nanoseconds length = stream.current.shape->duration + wave.deepest * difference_.block_launch;
     if (difference_.spread > 0) {
         const double factor = 1 + difference_.spread * (2 * random_.uniform() - 1);
@@ -234,24 +240,30 @@ void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
     }
 }
 
-inline void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+// What is first in line gets back exactly what it held, unless something else happens in this instant.
+[[gnu::always_inline]] inline bool Gpu::start_again(uint16_t number, Nanoseconds time) {
     if (ahead_ == number)
         ahead_ = -1;
-    else if (ahead_ >= 0)
+    else if (ahead_ >= 0) [[unlikely]]
         stop_ahead(time);
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
-    if (stream.current.shape->sensitivity > 0) std::erase(sensitive_, number);
-    // What is first in line gets back exactly what it held, unless something else happens in this instant.
-    if (stream.pending >= wave.blocks && pending_.front() == wave.stream && !place_due_ && !more_at(time)) {
-        stream.pending -= wave.blocks;
-        start_wave(number, time, true);
-        if (stream.pending == 0) {
-            pending_.erase(pending_.begin());
-            place_due_ = ahead_ != number && !pending_.empty();
-        }
-        return;
+    if (stream.current.shape->sensitivity > 0) [[unlikely]]
+        std::erase(sensitive_, number);
+    if (stream.pending < wave.blocks || pending_.front() != wave.stream || place_due_ || more_at(time))
+        return false;
+    stream.pending -= wave.blocks;
+    start_wave(number, wave, stream, time, true);
+    if (stream.pending == 0) {
+        pending_.erase(pending_.begin());
+        place_due_ = ahead_ != number && !pending_.empty();
     }
+    return true;
+}
+
+void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+    Wave& wave = waves_[number];
+    Stream& stream = streams_[wave.stream];
     wave.end = -1;
     multiprocessors_.release({number, wave.mark}, stream.current.shape->block);
     free_waves_.push_back(number);
@@ -288,7 +300,7 @@ inline void Gpu::place_all(Nanoseconds time) {
             wave.deepest = placed.deepest;
             stream.pending -= placed.blocks;
             stream.resident += placed.blocks;
-            start_wave(index, time, kept == 0);
+            start_wave(index, wave, stream, time, kept == 0);
         }
         if (stream.pending > 0 || ahead_ == index) closed = std::max(closed, stream.current.multiprocessors);
         pending_[kept] = number;

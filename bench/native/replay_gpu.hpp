@@ -148,9 +148,7 @@ class Gpu {
     // the marks that follow.
     void step(std::vector<Completion>& completions);
     // Until something has completed, or there is nothing more to do up to that time.
-    void advance(Nanoseconds until, std::vector<Completion>& completions) {
-        while (completions.empty() && next() <= until) step(completions);
-    }
+    void advance(Nanoseconds until, std::vector<Completion>& completions);
 
     // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU,
     // and how long of that another's was.
@@ -170,7 +168,7 @@ class Gpu {
     static Nanoseconds time_of(Event event) {
         return static_cast<Nanoseconds>(event >> (index_bits + kind_bits));
     }
-    struct Stream {
+    struct alignas(64) Stream {  // what is found by its number is found by a shift
         int priority = 0;
         bool high = false, running = false;
         Ring<Entry> queue;
@@ -180,7 +178,7 @@ class Gpu {
         Nanoseconds started = 0, free_at = 0;
         uint16_t last_multiprocessors = sim::model::sm_count;
     };
-    struct Wave {
+    struct alignas(64) Wave {
         uint16_t stream = 0;
         unsigned deepest = 0;  // so many blocks are on the fullest SM
         uint32_t blocks = 0;
@@ -201,8 +199,10 @@ class Gpu {
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
     void end_engine(uint16_t stream, Nanoseconds time, std::vector<Completion>& completions);
+    void instant(std::vector<Completion>& completions);
+    bool start_again(uint16_t wave, Nanoseconds time);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
-    void start_wave(uint16_t wave, Nanoseconds time, bool first);
+    void start_wave(uint16_t number, Wave& wave, Stream& stream, Nanoseconds time, bool first);
     void stop_ahead(Nanoseconds time);
     double slowdown(const Stream& stream) const;
     void press(uint16_t stream, int sign, Nanoseconds time);
