@@ -29,39 +29,38 @@ uint16_t Gpu::add_stream(int priority, bool high) {
     return static_cast<uint16_t>(streams_.size() - 1);
 }
 
-void Gpu::submit(uint16_t number, const Entry& entry) {
+// What is `current` now. A mark follows what is before it in the same step, and is over; one that finds
+// nothing before it is an event of its own.
+bool Gpu::start(uint16_t number, std::vector<Completion>* completions) {
     Stream& stream = streams_[number];
-    stream.queue.push(entry);
-    if (stream.running) return;
-    start_next(number, nullptr);
+    Nanoseconds free_at = stream.free_at;
+    if (stream.current.multiprocessors != stream.last_multiprocessors) free_at += model::cross_stream;
+    stream.last_multiprocessors = stream.current.multiprocessors;
+    stream.started = std::max(stream.current.arrival, free_at);
+    const Shape& shape = *stream.current.shape;
+    if (shape.unit != Shape::Unit::mark) {
+        const bool kernel = shape.unit == Shape::Unit::multiprocessors;
+        const Nanoseconds shared = confined_ > 0 ? difference_.beside : 0;
+        schedule(stream.started + (kernel ? model::kernel_start + shared : 0), Kind::begin, number);
+        return true;
+    }
+    if (completions == nullptr) {
+        schedule(stream.started + shape.duration, Kind::engine_end, number);
+        return true;
+    }
+    stream.free_at = stream.started + shape.duration;
+    completions->push_back({number, stream.current.tag, stream.started, stream.free_at});
+    return false;
 }
 
-// A mark follows what is before it in the same step; one that finds nothing before it is an event of its own.
-void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
+void Gpu::start_next(uint16_t number, std::vector<Completion>& completions) {
     Stream& stream = streams_[number];
-    for (;;) {
+    do {
         stream.running = !stream.queue.empty();
         if (!stream.running) return;
         stream.current = stream.queue.front();
         stream.queue.pop();
-        Nanoseconds free_at = stream.free_at;
-        if (stream.current.multiprocessors != stream.last_multiprocessors) free_at += model::cross_stream;
-        stream.last_multiprocessors = stream.current.multiprocessors;
-        stream.started = std::max(stream.current.arrival, free_at);
-        const Shape::Unit unit = stream.current.shape->unit;
-        if (unit != Shape::Unit::mark) {
-            const bool kernel = unit == Shape::Unit::multiprocessors;
-            const Nanoseconds shared = confined_ > 0 ? difference_.beside : 0;
-            schedule(stream.started + (kernel ? model::kernel_start + shared : 0), Kind::begin, number);
-            return;
-        }
-        if (completions == nullptr) {
-            schedule(stream.started + stream.current.shape->duration, Kind::engine_end, number);
-            return;
-        }
-        stream.free_at = stream.started + stream.current.shape->duration;
-        completions->push_back({number, stream.current.tag, stream.started, stream.free_at});
-    }
+    } while (!start(number, &completions));
 }
 
 // Settles what was used of the idle time, then `change`s the number of streams at work.
@@ -79,7 +78,7 @@ inline void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>
     Stream& stream = streams_[number];
     completions.push_back({number, stream.current.tag, stream.started, at});
     stream.free_at = at;
-    start_next(number, &completions);
+    start_next(number, completions);
 }
 
 void Gpu::step(std::vector<Completion>& completions) { instant(completions); }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "replay_multiprocessors.hpp"
@@ -58,25 +59,28 @@ class Ring {
     bool empty() const { return head_ == tail_; }
     size_t size() const { return tail_ - head_; }
     Item& front() { return (*this)[0]; }
-    Item& operator[](size_t at) { return items_[(head_ + at) & (items_.size() - 1)]; }
+    Item& operator[](size_t at) { return items_[(head_ + at) & last_]; }
     void pop() { ++head_; }
     void push(const Item& item) { add() = item; }
     // A new last one, to be filled in: whatever was there before.
     Item& add() {
-        if (tail_ - head_ == items_.size()) grow();
-        return items_[tail_++ & (items_.size() - 1)];
+        if (tail_ - head_ > last_) grow();
+        return items_[tail_++ & last_];
     }
 
   private:
     static constexpr size_t first_size = 64;  // a power of two, as all later ones
     void grow() {
-        std::vector<Item> more(std::max(items_.size() * 2, first_size));
-        for (size_t at = head_; at < tail_; ++at) more[at - head_] = items_[at & (items_.size() - 1)];
-        tail_ -= head_;
+        const size_t size = last_ + 1;
+        auto more = std::make_unique<Item[]>(size * 2);
+        for (size_t at = 0; at < size; ++at) more[at] = std::move((*this)[at]);
+        items_ = std::move(more);
+        last_ = size * 2 - 1;
         head_ = 0;
-        items_.swap(more);
+        tail_ = size;
     }
-    std::vector<Item> items_ = std::vector<Item>(first_size);
+    std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(first_size);
+    size_t last_ = first_size - 1;  // place
     size_t head_ = 0, tail_ = 0;
 };
 
@@ -139,7 +143,14 @@ class Gpu {
 
     // A lower number is a higher priority. `high`: whose idle time use() tells.
     uint16_t add_stream(int priority, bool high);
-    void submit(uint16_t stream, const Entry& entry);
+    // Here, so that what is not queued is not put together in memory first.
+    void submit(uint16_t number, const Entry& entry) {
+        Stream& stream = streams_[number];
+        if (stream.running) return stream.queue.push(entry);
+        stream.running = true;
+        stream.current = entry;
+        start(number, nullptr);
+    }
     bool idle(uint16_t stream) const { return !streams_[stream].running && streams_[stream].queue.empty(); }
 
     static constexpr Nanoseconds never = INT64_MAX;
@@ -194,7 +205,8 @@ class Gpu {
                      static_cast<Event>(kind) << index_bits | index);
     }
     bool more_at(Nanoseconds time) const { return time_of(events_.top()) == time; }
-    void start_next(uint16_t stream, std::vector<Completion>* completions);
+    bool start(uint16_t stream, std::vector<Completion>* completions);
+    void start_next(uint16_t stream, std::vector<Completion>& completions);
     void finish(uint16_t stream, Nanoseconds at, std::vector<Completion>& completions);
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
