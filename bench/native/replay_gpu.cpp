@@ -174,13 +174,17 @@ inline void Gpu::start_copy(unsigned number, Nanoseconds time) {
     engine.waiting.erase(best);
 }
 
+// How many times as long a wave's blocks last.
+inline double Gpu::spread(Random& random) const {
+    return difference_.spread > 0 ? 1 + difference_.spread * (2 * random.uniform() - 1) : 1;
+}
+
 // Sets when the blocks of a wave, just placed, end. A kernel that has its SMs to itself is left to it until
 // something else happens: one event for many waves. `first`: its kernel is first in line.
 [[gnu::always_inline]] inline void Gpu::start_wave(uint16_t number, Wave& wave, Stream& stream,
-                                                   Nanoseconds time, bool first) {
+                                                   Nanoseconds time, double factor, bool first) {
     Nanoseconds length = stream.current.shape->duration + wave.deepest * difference_.block_launch;
     if (difference_.spread > 0) {
-        const double factor = 1 + difference_.spread * (2 * random_.uniform() - 1);
         const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(length));
         const auto grain = static_cast<Nanoseconds>(
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));
@@ -247,12 +251,12 @@ void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
         stop_ahead(time);
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
-    if (stream.current.shape->sensitivity > 0) [[unlikely]]
+    if (!sensitive_.empty()) [[unlikely]]
         std::erase(sensitive_, number);
     if (stream.pending < wave.blocks || pending_.front() != wave.stream || place_due_ || more_at(time))
         return false;
     stream.pending -= wave.blocks;
-    start_wave(number, wave, stream, time, true);
+    start_wave(number, wave, stream, time, spread(random_), true);
     if (stream.pending == 0) {
         pending_.erase(pending_.begin());
         place_due_ = ahead_ != number && !pending_.empty();
@@ -266,9 +270,9 @@ void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& c
     wave.end = -1;
     multiprocessors_.release({number, wave.mark}, stream.current.shape->block);
     free_waves_.push_back(number);
-    stream.resident -= wave.blocks;
+    const uint32_t resident = stream.resident -= wave.blocks;
     place_due_ = !pending_.empty();
-    if (stream.pending > 0 || stream.resident > 0) return;
+    if (stream.pending > 0 || resident > 0) return;
     if (stream.current.shape->pressure > 0) press(wave.stream, -1, time);
     account(stream, -1, time);
     finish(wave.stream, time + model::kernel_end, completions);
@@ -290,6 +294,8 @@ inline void Gpu::place_all(Nanoseconds time) {
         const uint16_t index = free_waves_.back();
         Wave& wave = waves_[index];
         wave.mark = random_.next();
+        Random then = random_;  // drawn here, the factor is there once it is known whether it is needed
+        const double factor = spread(then);
         const Multiprocessors::Placed placed = multiprocessors_.place(
             {index, wave.mark}, shape.block, closed, stream.current.multiprocessors, stream.pending);
         if (placed.blocks > 0) {
@@ -299,7 +305,8 @@ inline void Gpu::place_all(Nanoseconds time) {
             wave.deepest = placed.deepest;
             stream.pending -= placed.blocks;
             stream.resident += placed.blocks;
-            start_wave(index, wave, stream, time, kept == 0);
+            random_ = then;
+            start_wave(index, wave, stream, time, factor, kept == 0);
         }
         if (stream.pending > 0 || ahead_ == index) closed = std::max(closed, stream.current.multiprocessors);
         pending_[kept] = number;

@@ -214,7 +214,8 @@ class Gpu {
     void instant(std::vector<Completion>& completions);
     bool start_again(uint16_t wave, Nanoseconds time);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
-    void start_wave(uint16_t number, Wave& wave, Stream& stream, Nanoseconds time, bool first);
+    void start_wave(uint16_t number, Wave& wave, Stream& stream, Nanoseconds time, double factor, bool first);
+    double spread(Random& random) const;
     void stop_ahead(Nanoseconds time);
     double slowdown(const Stream& stream) const;
     void press(uint16_t stream, int sign, Nanoseconds time);
