@@ -16,7 +16,6 @@ import gzip
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -133,6 +132,8 @@ class Workload:
 
 def shipped() -> Path:
     """The traces that come along."""
+    from importlib.resources import files  # slow, and for this alone
+
     return Path(str(files("fikitctl").joinpath("data", "h200_kernel_traces.json.gz")))
 
 
