@@ -81,13 +81,12 @@ inline void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>
     start_next(number, completions);
 }
 
-void Gpu::step(std::vector<Completion>& completions) { instant(completions); }
-
 void Gpu::advance(Nanoseconds until, std::vector<Completion>& completions) {
-    while (completions.empty() && next() <= until) instant(completions);
+    while (completions.empty() && next() <= until) step(completions);
 }
 
-[[gnu::always_inline]] inline void Gpu::instant(std::vector<Completion>& completions) {
+// Does all that is due at next().
+[[gnu::always_inline]] inline void Gpu::step(std::vector<Completion>& completions) {
     const Nanoseconds time = time_of(events_.top());
     // All of one instant first, then the blocks: a kernel of higher priority that becomes ready in the
     // instant in which room is freed gets it.

@@ -155,10 +155,8 @@ class Gpu {
 
     static constexpr Nanoseconds never = INT64_MAX;
     Nanoseconds next() const { return events_.empty() ? never : time_of(events_.top()); }
-    // Does all that is due at next(). A completion can lie a little ahead: by model::kernel_end and
-    // the marks that follow.
-    void step(std::vector<Completion>& completions);
-    // Until something has completed, or there is nothing more to do up to that time.
+    // Until something has completed, or there is nothing more to do up to that time. A completion can lie a
+    // little ahead: by model::kernel_end and the marks that follow.
     void advance(Nanoseconds until, std::vector<Completion>& completions);
 
     // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU,
@@ -211,7 +209,7 @@ class Gpu {
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
     void end_engine(uint16_t stream, Nanoseconds time, std::vector<Completion>& completions);
-    void instant(std::vector<Completion>& completions);
+    void step(std::vector<Completion>& completions);
     bool start_again(uint16_t wave, Nanoseconds time);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
     void start_wave(uint16_t number, Wave& wave, Stream& stream, Nanoseconds time, double factor, bool first);
