@@ -90,19 +90,25 @@ class Agenda {
   public:
     using Event = uint64_t;  // a time, and in the lowest bits what happens then
 
-    bool empty() const { return size_ == 1; }
-    Event top() const { return events_[size_ - 1]; }  // of an empty one: later than all others
-    void pop() { --size_; }
+    bool empty() const { return top_ == events_.data(); }
+    Event top() const { return *top_; }  // of an empty one: later than all others
+    void pop() { --top_; }
     void push(Event event) {
-        if (size_ == events_.size()) events_.resize(2 * size_);
-        size_t at = size_++;
-        for (; events_[at - 1] < event; --at) events_[at] = events_[at - 1];
-        events_[at] = event;
+        if (top_ == &events_.back()) [[unlikely]]
+            grow();
+        Event* at = ++top_;
+        for (; at[-1] < event; --at) *at = at[-1];
+        *at = event;
     }
 
   private:
-    std::vector<Event> events_ = std::vector<Event>(64, UINT64_MAX);
-    size_t size_ = 1;  // the first never happens
+    void grow() {
+        const auto size = static_cast<size_t>(top_ - events_.data());
+        events_.resize(2 * events_.size());
+        top_ = &events_[size];
+    }
+    std::vector<Event> events_ = std::vector<Event>(64, UINT64_MAX);  // the first never happens
+    Event* top_ = events_.data();
 };
 
 // xorshift64*: the same numbers everywhere.
