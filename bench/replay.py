@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from fikitctl.demonstration.workloads import WorkloadError, load_workloads, shipped, workload_names
+from fikitctl.demonstration.workloads import WorkloadError, load_workloads, workload_names
 
 from bench.replayed import POLICIES, Replayer, ReplayError, Rule, Setup
 
@@ -38,7 +38,7 @@ def _sizes(text: str) -> tuple[int, ...]:
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     options = argparse.ArgumentParser(prog="bench.replay", description=str(__doc__).partition("\n")[0])
-    options.add_argument("traces", nargs="?", type=Path, default=shipped(), help="trace file (default: ours)")
+    options.add_argument("traces", nargs="?", type=Path, help="trace file (default: ours)")
     options.add_argument("--hp", type=_names, help="high-priority workloads, parted by commas")
     options.add_argument("--lp", type=_names, help="low-priority ones; a name may stand there several times")
     options.add_argument("--policy", choices=POLICIES, default="fikit")

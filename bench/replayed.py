@@ -6,7 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from math import fsum, prod
 from pathlib import Path
 from typing import Any, Final
@@ -220,12 +220,11 @@ def ratios(
 
 def program() -> Path:
     """The native replay, as it was installed with fikitd. Raises ReplayError."""
-    try:
-        found = Path(str(distribution("fikitd").locate_file("fikitd/scheduling/lib/replay")))
-    except PackageNotFoundError:
-        found = Path()
-    if found.is_file():
-        return found
+    package = find_spec("fikitd")
+    for folder in package.submodule_search_locations or () if package else ():
+        found = Path(folder, "scheduling", "lib", "replay")
+        if found.is_file():
+            return found
     raise ReplayError("the native replay is not installed: pip install . in the checkout")
 
 

@@ -29,39 +29,38 @@ uint16_t Gpu::add_stream(int priority, bool high) {
     return static_cast<uint16_t>(streams_.size() - 1);
 }
 
-void Gpu::submit(uint16_t number, const Entry& entry) {
+// What is `current` now. A mark follows what is before it in the same step, and is over; one that finds
+// nothing before it is an event of its own.
+bool Gpu::start(uint16_t number, std::vector<Completion>* completions) {
     Stream& stream = streams_[number];
-    stream.queue.push(entry);
-    if (stream.running) return;
-    start_next(number, nullptr);
+    Nanoseconds free_at = stream.free_at;
+    if (stream.current.multiprocessors != stream.last_multiprocessors) free_at += model::cross_stream;
+    stream.last_multiprocessors = stream.current.multiprocessors;
+    stream.started = std::max(stream.current.arrival, free_at);
+    const Shape& shape = *stream.current.shape;
+    if (shape.unit != Shape::Unit::mark) {
+        const bool kernel = shape.unit == Shape::Unit::multiprocessors;
+        const Nanoseconds shared = confined_ > 0 ? difference_.beside : 0;
+        schedule(stream.started + (kernel ? model::kernel_start + shared : 0), Kind::begin, number);
+        return true;
+    }
+    if (completions == nullptr) {
+        schedule(stream.started + shape.duration, Kind::engine_end, number);
+        return true;
+    }
+    stream.free_at = stream.started + shape.duration;
+    completions->push_back({number, stream.current.tag, stream.started, stream.free_at});
+    return false;
 }
 
-// A mark follows what is before it in the same step; one that finds nothing before it is an event of its own.
-void Gpu::start_next(uint16_t number, std::vector<Completion>* completions) {
+void Gpu::start_next(uint16_t number, std::vector<Completion>& completions) {
     Stream& stream = streams_[number];
-    for (;;) {
+    do {
         stream.running = !stream.queue.empty();
         if (!stream.running) return;
         stream.current = stream.queue.front();
         stream.queue.pop();
-        Nanoseconds free_at = stream.free_at;
-        if (stream.current.multiprocessors != stream.last_multiprocessors) free_at += model::cross_stream;
-        stream.last_multiprocessors = stream.current.multiprocessors;
-        stream.started = std::max(stream.current.arrival, free_at);
-        const Shape::Unit unit = stream.current.shape->unit;
-        if (unit != Shape::Unit::mark) {
-            const bool kernel = unit == Shape::Unit::multiprocessors;
-            const Nanoseconds shared = confined_ > 0 ? difference_.beside : 0;
-            schedule(stream.started + (kernel ? model::kernel_start + shared : 0), Kind::begin, number);
-            return;
-        }
-        if (completions == nullptr) {
-            schedule(stream.started + stream.current.shape->duration, Kind::engine_end, number);
-            return;
-        }
-        stream.free_at = stream.started + stream.current.shape->duration;
-        completions->push_back({number, stream.current.tag, stream.started, stream.free_at});
-    }
+    } while (!start(number, &completions));
 }
 
 // Settles what was used of the idle time, then `change`s the number of streams at work.
@@ -79,11 +78,16 @@ inline void Gpu::finish(uint16_t number, Nanoseconds at, std::vector<Completion>
     Stream& stream = streams_[number];
     completions.push_back({number, stream.current.tag, stream.started, at});
     stream.free_at = at;
-    start_next(number, &completions);
+    start_next(number, completions);
 }
 
-void Gpu::step(std::vector<Completion>& completions) {
-    const Nanoseconds time = next();
+void Gpu::advance(Nanoseconds until, std::vector<Completion>& completions) {
+    while (completions.empty() && next() <= until) step(completions);
+}
+
+// Does all that is due at next().
+[[gnu::always_inline]] inline void Gpu::step(std::vector<Completion>& completions) {
+    const Nanoseconds time = time_of(events_.top());
     // All of one instant first, then the blocks: a kernel of higher priority that becomes ready in the
     // instant in which room is freed gets it.
     do {
@@ -96,7 +100,8 @@ void Gpu::step(std::vector<Completion>& completions) {
                 begin(index, time);
                 break;
             case Kind::wave_end:
-                if (waves_[index].end == time) end_wave(index, time, completions);  // else it was put off
+                if (waves_[index].end != time) break;  // it was put off
+                if (!start_again(index, time)) end_wave(index, time, completions);
                 break;
             case Kind::engine_end:
                 end_engine(index, time, completions);
@@ -168,14 +173,17 @@ inline void Gpu::start_copy(unsigned number, Nanoseconds time) {
     engine.waiting.erase(best);
 }
 
+// How many times as long a wave's blocks last.
+inline double Gpu::spread(Random& random) const {
+    return difference_.spread > 0 ? 1 + difference_.spread * (2 * random.uniform() - 1) : 1;
+}
+
 // Sets when the blocks of a wave, just placed, end. A kernel that has its SMs to itself is left to it until
 // something else happens: one event for many waves. `first`: its kernel is first in line.
-inline void Gpu::start_wave(uint16_t number, Nanoseconds time, bool first) {
-    Wave& wave = waves_[number];
-    Stream& stream = streams_[wave.stream];
+[[gnu::always_inline]] inline void Gpu::start_wave(uint16_t number, Wave& wave, Stream& stream,
+                                                   Nanoseconds time, double factor, bool first) {
     Nanoseconds length = stream.current.shape->duration + wave.deepest * difference_.block_launch;
     if (difference_.spread > 0) {
-        const double factor = 1 + difference_.spread * (2 * random_.uniform() - 1);
         const auto end = time + static_cast<Nanoseconds>(factor * static_cast<double>(length));
         const auto grain = static_cast<Nanoseconds>(
             std::bit_floor(static_cast<uint64_t>(std::max(finest, length / grains))));
@@ -234,30 +242,36 @@ void Gpu::press(uint16_t number, int sign, Nanoseconds time) {
     }
 }
 
-inline void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+// What is first in line gets back exactly what it held, unless something else happens in this instant.
+[[gnu::always_inline]] inline bool Gpu::start_again(uint16_t number, Nanoseconds time) {
     if (ahead_ == number)
         ahead_ = -1;
-    else if (ahead_ >= 0)
+    else if (ahead_ >= 0) [[unlikely]]
         stop_ahead(time);
     Wave& wave = waves_[number];
     Stream& stream = streams_[wave.stream];
-    if (stream.current.shape->sensitivity > 0) std::erase(sensitive_, number);
-    // What is first in line gets back exactly what it held, unless something else happens in this instant.
-    if (stream.pending >= wave.blocks && pending_.front() == wave.stream && !place_due_ && !more_at(time)) {
-        stream.pending -= wave.blocks;
-        start_wave(number, time, true);
-        if (stream.pending == 0) {
-            pending_.erase(pending_.begin());
-            place_due_ = ahead_ != number && !pending_.empty();
-        }
-        return;
+    if (!sensitive_.empty()) [[unlikely]]
+        std::erase(sensitive_, number);
+    if (stream.pending < wave.blocks || pending_.front() != wave.stream || place_due_ || more_at(time))
+        return false;
+    stream.pending -= wave.blocks;
+    start_wave(number, wave, stream, time, spread(random_), true);
+    if (stream.pending == 0) {
+        pending_.erase(pending_.begin());
+        place_due_ = ahead_ != number && !pending_.empty();
     }
+    return true;
+}
+
+void Gpu::end_wave(uint16_t number, Nanoseconds time, std::vector<Completion>& completions) {
+    Wave& wave = waves_[number];
+    Stream& stream = streams_[wave.stream];
     wave.end = -1;
     multiprocessors_.release({number, wave.mark}, stream.current.shape->block);
     free_waves_.push_back(number);
-    stream.resident -= wave.blocks;
+    const uint32_t resident = stream.resident -= wave.blocks;
     place_due_ = !pending_.empty();
-    if (stream.pending > 0 || stream.resident > 0) return;
+    if (stream.pending > 0 || resident > 0) return;
     if (stream.current.shape->pressure > 0) press(wave.stream, -1, time);
     account(stream, -1, time);
     finish(wave.stream, time + model::kernel_end, completions);
@@ -279,6 +293,8 @@ inline void Gpu::place_all(Nanoseconds time) {
         const uint16_t index = free_waves_.back();
         Wave& wave = waves_[index];
         wave.mark = random_.next();
+        Random then = random_;  // drawn here, the factor is there once it is known whether it is needed
+        const double factor = spread(then);
         const Multiprocessors::Placed placed = multiprocessors_.place(
             {index, wave.mark}, shape.block, closed, stream.current.multiprocessors, stream.pending);
         if (placed.blocks > 0) {
@@ -288,7 +304,8 @@ inline void Gpu::place_all(Nanoseconds time) {
             wave.deepest = placed.deepest;
             stream.pending -= placed.blocks;
             stream.resident += placed.blocks;
-            start_wave(index, time, kept == 0);
+            random_ = then;
+            start_wave(index, wave, stream, time, factor, kept == 0);
         }
         if (stream.pending > 0 || ahead_ == index) closed = std::max(closed, stream.current.multiprocessors);
         pending_[kept] = number;

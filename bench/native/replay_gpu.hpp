@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "replay_multiprocessors.hpp"
@@ -58,25 +59,28 @@ class Ring {
     bool empty() const { return head_ == tail_; }
     size_t size() const { return tail_ - head_; }
     Item& front() { return (*this)[0]; }
-    Item& operator[](size_t at) { return items_[(head_ + at) & (items_.size() - 1)]; }
+    Item& operator[](size_t at) { return items_[(head_ + at) & last_]; }
     void pop() { ++head_; }
     void push(const Item& item) { add() = item; }
     // A new last one, to be filled in: whatever was there before.
     Item& add() {
-        if (tail_ - head_ == items_.size()) grow();
-        return items_[tail_++ & (items_.size() - 1)];
+        if (tail_ - head_ > last_) grow();
+        return items_[tail_++ & last_];
     }
 
   private:
     static constexpr size_t first_size = 64;  // a power of two, as all later ones
     void grow() {
-        std::vector<Item> more(std::max(items_.size() * 2, first_size));
-        for (size_t at = head_; at < tail_; ++at) more[at - head_] = items_[at & (items_.size() - 1)];
-        tail_ -= head_;
+        const size_t size = last_ + 1;
+        auto more = std::make_unique<Item[]>(size * 2);
+        for (size_t at = 0; at < size; ++at) more[at] = std::move((*this)[at]);
+        items_ = std::move(more);
+        last_ = size * 2 - 1;
         head_ = 0;
-        items_.swap(more);
+        tail_ = size;
     }
-    std::vector<Item> items_ = std::vector<Item>(first_size);
+    std::unique_ptr<Item[]> items_ = std::make_unique<Item[]>(first_size);
+    size_t last_ = first_size - 1;  // place
     size_t head_ = 0, tail_ = 0;
 };
 
@@ -86,19 +90,25 @@ class Agenda {
   public:
     using Event = uint64_t;  // a time, and in the lowest bits what happens then
 
-    bool empty() const { return size_ == 1; }
-    Event top() const { return events_[size_ - 1]; }  // of an empty one: later than all others
-    void pop() { --size_; }
+    bool empty() const { return top_ == events_.data(); }
+    Event top() const { return *top_; }  // of an empty one: later than all others
+    void pop() { --top_; }
     void push(Event event) {
-        if (size_ == events_.size()) events_.resize(2 * size_);
-        size_t at = size_++;
-        for (; events_[at - 1] < event; --at) events_[at] = events_[at - 1];
-        events_[at] = event;
+        if (top_ == &events_.back()) [[unlikely]]
+            grow();
+        Event* at = ++top_;
+        for (; at[-1] < event; --at) *at = at[-1];
+        *at = event;
     }
 
   private:
-    std::vector<Event> events_ = std::vector<Event>(64, UINT64_MAX);
-    size_t size_ = 1;  // the first never happens
+    void grow() {
+        const auto size = static_cast<size_t>(top_ - events_.data());
+        events_.resize(2 * events_.size());
+        top_ = &events_[size];
+    }
+    std::vector<Event> events_ = std::vector<Event>(64, UINT64_MAX);  // the first never happens
+    Event* top_ = events_.data();
 };
 
 // xorshift64*: the same numbers everywhere.
@@ -139,18 +149,21 @@ class Gpu {
 
     // A lower number is a higher priority. `high`: whose idle time use() tells.
     uint16_t add_stream(int priority, bool high);
-    void submit(uint16_t stream, const Entry& entry);
+    // Here, so that what is not queued is not put together in memory first.
+    void submit(uint16_t number, const Entry& entry) {
+        Stream& stream = streams_[number];
+        if (stream.running) return stream.queue.push(entry);
+        stream.running = true;
+        stream.current = entry;
+        start(number, nullptr);
+    }
     bool idle(uint16_t stream) const { return !streams_[stream].running && streams_[stream].queue.empty(); }
 
     static constexpr Nanoseconds never = INT64_MAX;
     Nanoseconds next() const { return events_.empty() ? never : time_of(events_.top()); }
-    // Does all that is due at next(). A completion can lie a little ahead: by model::kernel_end and
-    // the marks that follow.
-    void step(std::vector<Completion>& completions);
-    // Until something has completed, or there is nothing more to do up to that time.
-    void advance(Nanoseconds until, std::vector<Completion>& completions) {
-        while (completions.empty() && next() <= until) step(completions);
-    }
+    // Until something has completed, or there is nothing more to do up to that time. A completion can lie a
+    // little ahead: by model::kernel_end and the marks that follow.
+    void advance(Nanoseconds until, std::vector<Completion>& completions);
 
     // Since the beginning, or the last call of forget_use(): how long no high stream's work was on the GPU,
     // and how long of that another's was.
@@ -170,7 +183,7 @@ class Gpu {
     static Nanoseconds time_of(Event event) {
         return static_cast<Nanoseconds>(event >> (index_bits + kind_bits));
     }
-    struct Stream {
+    struct alignas(64) Stream {  // what is found by its number is found by a shift
         int priority = 0;
         bool high = false, running = false;
         Ring<Entry> queue;
@@ -180,7 +193,7 @@ class Gpu {
         Nanoseconds started = 0, free_at = 0;
         uint16_t last_multiprocessors = sim::model::sm_count;
     };
-    struct Wave {
+    struct alignas(64) Wave {
         uint16_t stream = 0;
         unsigned deepest = 0;  // so many blocks are on the fullest SM
         uint32_t blocks = 0;
@@ -196,13 +209,17 @@ class Gpu {
                      static_cast<Event>(kind) << index_bits | index);
     }
     bool more_at(Nanoseconds time) const { return time_of(events_.top()) == time; }
-    void start_next(uint16_t stream, std::vector<Completion>* completions);
+    bool start(uint16_t stream, std::vector<Completion>* completions);
+    void start_next(uint16_t stream, std::vector<Completion>& completions);
     void finish(uint16_t stream, Nanoseconds at, std::vector<Completion>& completions);
     void begin(uint16_t stream, Nanoseconds time);
     void start_copy(unsigned engine, Nanoseconds time);
     void end_engine(uint16_t stream, Nanoseconds time, std::vector<Completion>& completions);
+    void step(std::vector<Completion>& completions);
+    bool start_again(uint16_t wave, Nanoseconds time);
     void end_wave(uint16_t wave, Nanoseconds time, std::vector<Completion>& completions);
-    void start_wave(uint16_t wave, Nanoseconds time, bool first);
+    void start_wave(uint16_t number, Wave& wave, Stream& stream, Nanoseconds time, double factor, bool first);
+    double spread(Random& random) const;
     void stop_ahead(Nanoseconds time);
     double slowdown(const Stream& stream) const;
     void press(uint16_t stream, int sign, Nanoseconds time);

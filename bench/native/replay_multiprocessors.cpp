@@ -2,6 +2,8 @@
 #include "replay_multiprocessors.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <stdexcept>
 #include <utility>
 
@@ -32,32 +34,30 @@ Multiprocessors::Multiprocessors(std::vector<uint16_t> partitions) {
     free_[0] = {model::threads_per_sm, model::registers_per_sm, model::shared_per_sm, model::blocks_per_sm};
 }
 
-// The first so many SMs of those counted.
-uint64_t Multiprocessors::first_of(uint64_t counts, unsigned number) const {
-    uint64_t chosen = 0;
-    for (unsigned shift = 0; shift < 8 * areas_; shift += 8) {
-        const auto taken = std::min(number, static_cast<unsigned>(counts >> shift & 0xff));
-        chosen |= uint64_t{taken} << shift;
-        number -= taken;
-    }
-    return chosen;
+// The first so many SMs of those counted: of all areas at a time, what the areas below leave of them.
+uint64_t Multiprocessors::first_of(uint64_t counts, unsigned number) {
+    using Bytes [[gnu::vector_size(8)]] = uint8_t;
+    const auto there = std::bit_cast<Bytes>(counts), below = std::bit_cast<Bytes>(counts * ones << 8);
+    const Bytes all = Bytes{} + static_cast<uint8_t>(number), left = all - (all < below ? all : below);
+    return std::bit_cast<uint64_t>(there < left ? there : left);
 }
 
 // Makes room in the rows for waves up to this one.
 void Multiprocessors::widen(uint16_t wave) {
-    const unsigned more = wave / chunk + 1;
-    std::vector<Chunk> rows(size_t{most} * more);
+    const unsigned width = (wave / chunk + 1) * chunk;
+    std::vector<uint8_t> rows(size_t{most} * width);
     for (unsigned group = 0; group < size_; ++group)
-        std::copy_n(&rows_[group * chunks_], chunks_, &rows[group * more]);
+        std::copy_n(&rows_[group * width_], width_, &rows[group * width]);
     rows_.swap(rows);
-    chunks_ = more;
+    width_ = width;
 }
 
 // What is on the SMs of a group.
 void Multiprocessors::copy(unsigned from, unsigned to) {
     marks_[to] = marks_[from];
     free_[to] = free_[from];
-    for (unsigned at = 0; at < chunks_; ++at) rows_[to * chunks_ + at] = rows_[from * chunks_ + at];
+    for (unsigned at = 0; at < width_; at += chunk)
+        std::memcpy(&blocks(to, 0) + at, &blocks(from, 0) + at, chunk);
 }
 
 // Makes these SMs of a group one of their own.
@@ -69,20 +69,20 @@ unsigned Multiprocessors::part(unsigned group, uint64_t counts) {
     return made;
 }
 
-void Multiprocessors::put(unsigned group, const Wave& wave, const Resources& block, unsigned times) {
+void Multiprocessors::put(unsigned group, Wave wave, Resources block, unsigned times) {
     free_[group].take(block, times);
     marks_[group] += wave.mark * times;
     blocks(group, wave.number) = static_cast<uint8_t>(times);
 }
 
-Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Block& block, uint16_t from,
-                                               uint16_t to, uint32_t pending) {
+Multiprocessors::Placed Multiprocessors::place(Wave wave, const Block& block, uint16_t from, uint16_t to,
+                                               uint32_t pending) {
     const uint64_t allowed = below_[to] & ~below_[from];
     unsigned found = 0;
     uint32_t total = 0;
     for (unsigned group = 0; group < size_; ++group) {
         const unsigned sms = sum(counts_[group] & allowed) & all(free_[group].holds(block));
-        rooms_[found] = {group, sms, 1};
+        rooms_[found] = {static_cast<uint16_t>(group), static_cast<uint16_t>(sms), 1};
         found += sms > 0;
         total += sms;
     }
@@ -112,9 +112,9 @@ Multiprocessors::Placed Multiprocessors::place(const Wave& wave, const Block& bl
         }
     }
     const Placed placed{std::min(pending, total), level + (left > 0 ? 1 : 0)};
-    if (wave.number >= chunks_ * chunk) widen(wave.number);
+    if (wave.number >= width_) widen(wave.number);
     for (unsigned at = 0; at < found && level + left > 0; ++at) {
-        const auto [group, sms, room] = rooms_[at];
+        const unsigned group = rooms_[at].group, sms = rooms_[at].sms, room = rooms_[at].blocks;
         unsigned times = std::min(room, level);
         if (const uint64_t outside = counts_[group] & ~allowed; outside != 0) part(group, outside);
         if (left > 0 && room > level) {
@@ -139,7 +139,7 @@ void Multiprocessors::remove(unsigned group) {
     copy(last, group);
 }
 
-void Multiprocessors::release(const Wave& wave, const Resources& block) {
+void Multiprocessors::release(Wave wave, Resources block) {
     unsigned found = 0;
     for (unsigned group = size_; group-- > 0;) {
         holders_[found] = group;

@@ -25,9 +25,8 @@ class Resources {
     constexpr explicit Resources(const sim::BlockShape& shape)
         : Resources(shape.threads, shape.registers, shape.shared, 1) {}
 
-    bool holds(const Resources& block) const {
-        return (((lanes_ | borrows) - block.lanes_) & borrows) == borrows;
-    }
+    // A lane's highest bit stays 0 where there is not enough of it.
+    bool holds(const Resources& block) const { return (~(lanes_ + (borrows - block.lanes_)) & borrows) == 0; }
     void take(const Resources& block, unsigned times) { lanes_ -= block.lanes_ * times; }
     void give(const Resources& block, unsigned times) { lanes_ += block.lanes_ * times; }
 
@@ -75,34 +74,31 @@ class Multiprocessors {
         unsigned deepest = 0;  // so many of them are on the fullest SM
     };
     // Places up to `pending` blocks on the SMs from `from` to `to`, the borders of partitions, breadth first.
-    Placed place(const Wave& wave, const Block& block, uint16_t from, uint16_t to, uint32_t pending);
+    Placed place(Wave wave, const Block& block, uint16_t from, uint16_t to, uint32_t pending);
     // Frees what the wave holds, and joins the groups that have become equal.
-    void release(const Wave& wave, const Resources& block);
+    void release(Wave wave, Resources block);
 
     unsigned groups() const { return size_; }
 
   private:
     static constexpr unsigned most = sim::model::sm_count, none = most;
-    // What a group has of waves that are numbered one after the other: blocks on each of its SMs. A row of
-    // these is copied in a few instructions, and no search finds a wave in it.
+    // What a group has of each wave, by its number: blocks on each of its SMs. Such a row is copied in a few
+    // instructions, and no search finds a wave in it. It is so many bytes long, or several times that.
     static constexpr unsigned chunk = 64;
-    using Chunk = std::array<uint8_t, chunk>;
     struct Room {  // what a group has for the blocks in hand
-        unsigned group = 0;
-        unsigned sms = 0, blocks = 1;  // so many SMs, so many blocks on each
+        uint16_t group = 0;
+        uint16_t sms = 0;     // so many SMs,
+        unsigned blocks = 1;  // and so many blocks on each
     };
 
-    static unsigned sum(uint64_t counts) {
-        return static_cast<unsigned>(counts * 0x0101'0101'0101'0101u >> 56);
-    }
-    uint64_t first_of(uint64_t counts, unsigned number) const;
-    uint8_t& blocks(unsigned group, uint16_t wave) {
-        return rows_[group * chunks_ + wave / chunk][wave % chunk];
-    }
+    static constexpr uint64_t ones = 0x0101'0101'0101'0101;
+    static unsigned sum(uint64_t counts) { return static_cast<unsigned>(counts * ones >> 56); }
+    static uint64_t first_of(uint64_t counts, unsigned number);
+    uint8_t& blocks(unsigned group, uint16_t wave) { return rows_[group * width_ + wave]; }
     void widen(uint16_t wave);
     void copy(unsigned from, unsigned to);
     unsigned part(unsigned group, uint64_t counts);
-    void put(unsigned group, const Wave& wave, const Resources& block, unsigned times);
+    void put(unsigned group, Wave wave, Resources block, unsigned times);
     void remove(unsigned group);
 
     unsigned areas_ = 1;                      // that there are
@@ -112,8 +108,8 @@ class Multiprocessors {
     std::array<uint64_t, most> counts_{};  // SMs, a byte for each area
     std::array<uint64_t, most> marks_{};   // the sum over the blocks on an SM: equal where these are
     std::array<Resources, most> free_{};
-    unsigned chunks_ = 1;  // in each group's row
-    std::vector<Chunk> rows_ = std::vector<Chunk>(most);
+    unsigned width_ = chunk;  // of each group's row
+    std::vector<uint8_t> rows_ = std::vector<uint8_t>(size_t{most} * chunk);
     std::array<Room, most> rooms_{};        // place()'s own
     std::array<unsigned, most> holders_{};  // release()'s own
 };

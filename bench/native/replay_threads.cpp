@@ -123,13 +123,14 @@ void Threads::run(Result& result) {
     std::vector<Completion> completions;
     bool warm = false;
     for (;;) {
-        Nanoseconds next = gpu_.next();
-        unsigned who = UINT32_MAX;
+        const Nanoseconds next = gpu_.next();
+        Nanoseconds call = Gpu::never;
+        unsigned who = 0;
         for (unsigned number = 0; number < threads_.size(); ++number)
-            if (threads_[number].calls_at < next) next = threads_[who = number].calls_at;
-        if (next >= end_) break;
-        if (who != UINT32_MAX) {
-            launch(who, next);
+            if (threads_[number].calls_at < call) call = threads_[who = number].calls_at;
+        if (std::min(call, next) >= end_) break;
+        if (call < next) {
+            launch(who, call);
             continue;
         }
         if (!warm && next >= settings_.warmup) {
@@ -137,7 +138,7 @@ void Threads::run(Result& result) {
             gpu_.forget_use();
         }
         completions.clear();
-        gpu_.step(completions);
+        gpu_.advance(std::min({call, end_ - 1, warm ? Gpu::never : settings_.warmup - 1}), completions);
         for (const Completion& completion : completions) complete(completion);
     }
     for (Thread& thread : threads_) {

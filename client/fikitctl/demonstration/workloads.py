@@ -15,8 +15,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from importlib.resources import files
+from dataclasses import dataclass
 from itertools import pairwise
 from math import prod
 from pathlib import Path
@@ -133,6 +132,8 @@ class Workload:
 
 def shipped() -> Path:
     """The traces that come along."""
+    from importlib.resources import files  # slow, and for this alone
+
     return Path(str(files("fikitctl").joinpath("data", "h200_kernel_traces.json.gz")))
 
 
@@ -268,19 +269,21 @@ def _operation(row: Row, names: Sequence[str], at_us: float) -> Operation:
     if row.kind != "kernel":
         copy = _direction(name) if row.kind == "gpu_memcpy" else None
         return Operation(row.kind, name, stream, at_us, row.dur_us, bytes=max(1, row.bytes or 0), copy=copy)
-    kernel = Operation(
+    grid, block, regs = _UNKNOWN_GRID, _UNKNOWN_BLOCK, _UNKNOWN_REGS
+    if row.grid is not None and row.block is not None and all((*row.grid, *row.block)):
+        grid, block, regs = row.grid, row.block, row.regs or 0
+    return Operation(
         kind=row.kind,
         name=name,
         stream=stream,
         at_us=at_us,
         dur_us=row.dur_us,
+        grid=grid,
+        block=block,
         shared_bytes=row.shared_bytes or 0,
-        regs=row.regs or 0,
+        regs=regs,
         occupancy=row.occupancy_pct or 0.0,
     )
-    if row.grid is None or row.block is None or not all((*row.grid, *row.block)):
-        return replace(kernel, grid=_UNKNOWN_GRID, block=_UNKNOWN_BLOCK, regs=_UNKNOWN_REGS)
-    return replace(kernel, grid=row.grid, block=row.block)
 
 
 def _direction(name: str) -> Copy | None:

@@ -76,7 +76,7 @@ std::vector<Nanoseconds> on_replay(const std::vector<Kernel>& kernels) {
             continue;
         }
         completions.clear();
-        gpu.step(completions);
+        gpu.advance(gpu.next(), completions);
         for (const replay::Completion& completion : completions) ended[completion.tag] = completion.at;
     }
     return ended;
