@@ -20,9 +20,10 @@ mappings = [(int(first, 16), int(last, 16)) for first, last in lines]
 taken = 0
 for lowest, highest in (PROGRAMS, MAPPINGS):
     here = [each for each in mappings if lowest <= each[0] < highest]
-    # The program's own neighbourhood is left to it. It may have been linked to addresses far away.
-    bounds = [(lowest, here[0][0] - ROOM), (here[-1][1] + ROOM, highest)] if here else [(lowest, highest)]
-    for first, last in bounds:
+    # The neighbourhood of what is there already is left to it.
+    ends = [lowest, *(last + ROOM for _, last in here)]
+    begins = [*(first - ROOM for first, _ in here), highest]
+    for first, last in zip(ends, begins, strict=True):
         if last > first:
             flags = PRIVATE | ANONYMOUS | NORESERVE | NOT_REPLACED
             assert libc.mmap(first, last - first, NOTHING, flags, -1, 0) == first, hex(first)
