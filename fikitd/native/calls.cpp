@@ -411,10 +411,7 @@ uint64_t Core::own_place(uint64_t size, uint64_t wished) {
     // What is larger goes where the arenas of the last GPUs lie, which few programs use at the same time.
     if (size > end - first) return first_arena + (address_regions - 2) * arena_region_bytes;
     if (wished >= first && wished < end && size <= end - wished) return wished;
-    if (own_at_ < first || own_at_ + size > end) own_at_ = first;
-    const uint64_t at = own_at_;
-    own_at_ += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
-    return at;
+    return take_place(own_at_, size, first, end);
 #endif
 }
 

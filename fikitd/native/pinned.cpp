@@ -80,11 +80,9 @@ uint64_t Core::pinned_place(uint64_t size) {
     return 0;
 #else
     const std::lock_guard lock(memory_mutex_);
-    if (pinned_at_ < first_pinned || pinned_at_ + size > last_pinned)
-        pinned_at_ = first_pinned + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
-    const uint64_t at = pinned_at_;
-    pinned_at_ += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
-    return at;
+    // Those of several executors that one program uses should differ.
+    const uint64_t first = first_pinned + uint64_t(getpid() % 256) * (uint64_t{1} << 34);
+    return take_place(pinned_at_, size, first, last_pinned);
 #endif
 }
 

@@ -203,6 +203,14 @@ constexpr uint64_t first_arena = terabyte, arena_region_bytes = 8 * terabyte;  /
 constexpr uint64_t first_pinned = 0x4a * terabyte, last_pinned = 0x55 * terabyte;
 constexpr uint64_t first_mapped = 0x66 * terabyte, mapped_region_bytes = terabyte;
 
+// The addresses behind those that were taken last, and from the first again where there are no more.
+inline uint64_t take_place(uint64_t& next, uint64_t size, uint64_t first, uint64_t end) {
+    if (next < first || next + size > end) next = first;
+    const uint64_t place = next;
+    next += (size + Arena::granule - 1) / Arena::granule * Arena::granule;
+    return place;
+}
+
 // Memory of the session that the GPU reaches: an allocation, a variable of a module, or pinned memory.
 struct Buffer {
     static constexpr uint32_t no_module = UINT32_MAX, pinned = UINT32_MAX - 1;
