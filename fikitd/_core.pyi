@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 
 
-ABI_VERSION: int = 6
+ABI_VERSION: int = 7
 
 MAX_SESSIONS: int = 64
 

@@ -31,7 +31,7 @@ extern "C" {
 #define FIKIT_STATIC_ASSERT _Static_assert
 #endif
 
-#define FIKIT_ABI_VERSION 6u
+#define FIKIT_ABI_VERSION 7u
 #define FIKIT_OUTBOX_MAGIC 0x584f464bu /* "KFOX" */
 #define FIKIT_INBOX_MAGIC 0x5849464bu  /* "KFIX" */
 

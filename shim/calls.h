@@ -135,9 +135,9 @@ typedef struct {
 
 typedef struct {
     uint32_t handle;
-    uint32_t host_buffer;    /* where the image is: a pinned buffer, or 0, the staging area */
-    uint64_t offset;         /* in it */
-    uint64_t size;           /* bytes; PTX includes its NUL */
+    uint32_t offered; /* where the image is. 1: a file in memory, sent with the call; 0: the staging area */
+    uint64_t offset;  /* in it; in a file whole pages */
+    uint64_t size;    /* bytes; PTX includes its NUL */
 } fikit_request_module_load; /* fikit_jit_option follow */
 typedef struct {
     uint32_t log_bytes;  /* of the JIT's error log, which follows, at most FIKIT_JIT_LOG, */
@@ -312,11 +312,11 @@ typedef struct {
     uint32_t bodies; /* graphs to choose from */
 } fikit_decision;
 typedef struct {
-    uint32_t handle;      /* 1..FIKIT_MAX_GRAPHS-1 */
-    uint32_t host_buffer; /* where the image is: a pinned buffer, or 0, the staging area */
-    uint64_t offset;      /* in it */
-    uint64_t size;        /* bytes */
-    uint32_t conditions;  /* as of condition_create; 0: it decides nothing */
+    uint32_t handle;  /* 1..FIKIT_MAX_GRAPHS-1 */
+    uint32_t offered; /* where the image is, as of module_load */
+    uint64_t offset;
+    uint64_t size;       /* bytes */
+    uint32_t conditions; /* as of condition_create; 0: it decides nothing */
     uint32_t reserved;
 } fikit_request_graph_create;
 typedef struct {
@@ -419,9 +419,9 @@ typedef struct {
 
 typedef struct {
     uint32_t handle;
-    uint32_t type;        /* CUjitInputType */
-    uint32_t host_buffer; /* as of module_load */
-    uint32_t options;     /* so many fikit_jit_option follow, for this image, then its name */
+    uint32_t type;    /* CUjitInputType */
+    uint32_t offered; /* as of module_load */
+    uint32_t options; /* so many fikit_jit_option follow, for this image, then its name */
     uint64_t offset, size;
 } fikit_request_link_add;
 typedef struct {

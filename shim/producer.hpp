@@ -206,7 +206,6 @@ class Producer {
     Status enqueue_rows(uint32_t stream, const fikit_copy_rows& what, bool mark, uint64_t& step);
     Status copy_rows_in_parts(uint32_t stream, const fikit_copy_rows& what, uint8_t* host);
     Status acquire_piece(uint64_t bytes, uint32_t stream, Piece& piece);
-    Status acquire_image(uint64_t bytes, Piece& piece);
     Status load_as(uint32_t module, std::span<const Part> image, JitOptions options, Reply& log);
     template <class Request>
     Status call_with_image(uint32_t number, Request request, Bytes behind, std::span<const Part> image,

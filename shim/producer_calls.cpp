@@ -1,4 +1,5 @@
 // What needs an answer of the executor, and pinned host memory.
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -188,50 +189,53 @@ uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_
 // --- modules and functions ---
 
 // The image travels in the staging area, in one piece, where that is large enough.
-Status Producer::acquire_image(uint64_t bytes, Piece& piece) {
-    if (bytes == 0) return status::invalid_value;
-    if (const Status status = channel_.usable()) return status;  // a forked child has no staging area
-    if (staging_.acquire_run(bytes, piece)) return status::success;
-    staging_.wish_run();
-    Status status = status::not_ready;
-    bool got = false;
-    while (status == status::not_ready) {
-        uint32_t user = 0;
-        uint64_t step = 0;
-        if (staging_.oldest_user(user, step) && load_relaxed(streams_[user].marked) < step)
-            if ((status = ask_for_mark(user, step)) != status::success) break;
-        status = channel_.wait_until([&] { return got = staging_.acquire_run(bytes, piece); },
-                                     now_ns() + 10'000'000);
-        if (status == status::not_ready && channel_.interrupted()) status = status::interrupted;
+namespace {
+
+// A file in memory with all of an image; -1: there is no room, or no descriptor.
+int file_of(std::span<const Part> image) {
+    const int file = memfd_create("fikit-image", MFD_CLOEXEC);
+    for (const Part& part : image) {
+        const auto* from = static_cast<const uint8_t*>(part.data);
+        for (uint64_t left = part.bytes; file >= 0 && left > 0;) {
+            const ssize_t written = write(file, from, left);
+            if (written < 0 && errno == EINTR) continue;
+            if (written <= 0) {
+                close(file);
+                return -1;
+            }
+            from += written;
+            left -= static_cast<uint64_t>(written);
+        }
     }
-    staging_.end_run_wish();
-    return got ? status::success : status;
+    return file;
 }
 
-// What is too large for the staging area travels in pinned memory of its own.
+}  // namespace
+
+// What finds no room in the staging area travels in a file: it is read once, so to pin it, which holds up
+// everybody's launches, would be for nothing.
 template <class Request>
 Status Producer::call_with_image(uint32_t number, Request request, Bytes behind, std::span<const Part> image,
                                  Reply& reply) {
-    const auto write = [&](uint8_t* to) {
+    if (request.size == 0) return status::invalid_value;
+    if (const Status status = channel_.usable()) return status;  // a forked child has no staging area
+    Piece piece;
+    if (staging_.acquire_run(request.size, piece)) {
+        uint8_t* to = channel_.staging() + piece.offset;
         for (const Part& part : image) {
             memcpy(to, part.data, part.bytes);
             to += part.bytes;
         }
-    };
-    if (request.size > staging_.largest_run()) {
-        HostBuffer buffer;
-        if (const Status status = host_allocate(request.size, request.host_buffer, buffer)) return status;
-        write(buffer.address);
+        request.offset = piece.offset;
         const Status status = channel_.call(number, bytes_of(request), behind, reply);
-        host_free(request.host_buffer);
+        staging_.release(piece);
         return status;
     }
-    Piece piece;
-    if (const Status status = acquire_image(request.size, piece)) return status;
-    write(channel_.staging() + piece.offset);
-    request.offset = piece.offset;
-    const Status status = channel_.call(number, bytes_of(request), behind, reply);
-    staging_.release(piece);
+    request.offered = 1;
+    const int file = file_of(image);
+    if (file < 0) return status::out_of_memory;
+    const Status status = channel_.call(number, bytes_of(request), behind, reply, nullptr, file);
+    close(file);
     return status;
 }
 
@@ -250,8 +254,7 @@ Status Producer::load_as(uint32_t module, std::span<const Part> image, JitOption
     uint64_t bytes = 0;
     for (const Part& part : image) bytes += part.bytes;
     if (bytes == 0) return status::invalid_value;
-    const fikit_request_module_load request = {
-        .handle = module, .host_buffer = 0, .offset = 0, .size = bytes};
+    const fikit_request_module_load request = {.handle = module, .offered = 0, .offset = 0, .size = bytes};
     return call_with_image(fikit_call_module_load, request, bytes_of(options), image, log);
 }
 
@@ -265,7 +268,7 @@ Status Producer::module_renew(std::span<const Part> image, JitOptions options, u
 Status Producer::graph_create(const void* image, uint64_t bytes, uint32_t& graph, uint32_t conditions) {
     return graph_handles_.make(graph, [&] {
         const fikit_request_graph_create request = {.handle = graph,
-                                                    .host_buffer = 0,
+                                                    .offered = 0,
                                                     .offset = 0,
                                                     .size = bytes,
                                                     .conditions = conditions,
@@ -314,7 +317,7 @@ Status Producer::link_add(uint32_t link, uint32_t type, const Part& image, JitOp
     memcpy(behind + options.size_bytes(), name, name_bytes);
     const fikit_request_link_add request = {.handle = link,
                                             .type = type,
-                                            .host_buffer = 0,
+                                            .offered = 0,
                                             .options = static_cast<uint32_t>(options.size()),
                                             .offset = 0,
                                             .size = image.bytes};

@@ -43,7 +43,6 @@ bool Staging::available(Slot& slot) const {
 
 bool Staging::may_take_large(uint32_t stream) const {
     const Class& entry = classes_[large];
-    if (run_wishes_ != 0) return false;
     uint32_t free_slots = 0;
     bool holds_some = false;
     for (uint32_t index = 0; index < entry.slots; ++index) {
@@ -100,16 +99,6 @@ bool Staging::acquire_run(uint64_t bytes, Piece& piece) {
         return true;
     }
     return false;
-}
-
-void Staging::wish_run() {
-    const Locked lock(mutex_);
-    ++run_wishes_;
-}
-
-void Staging::end_run_wish() {
-    const Locked lock(mutex_);
-    --run_wishes_;
 }
 
 void Staging::release_after(const Piece& piece, uint32_t stream, uint64_t step) {

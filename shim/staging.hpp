@@ -33,11 +33,8 @@ class Staging {
 
     // A piece for up to `bytes` (it may be smaller than that, never more than the largest slot).
     bool acquire(uint64_t bytes, uint32_t stream, Piece& piece);
-    // Contiguous room for all of `bytes`. Between wish_run() and end_run_wish() nobody else takes large
-    // slots.
+    // Contiguous room for all of `bytes`.
     bool acquire_run(uint64_t bytes, Piece& piece);
-    void wish_run();
-    void end_run_wish();
     // The piece is free once `stream` has reached `step`.
     void release_after(const Piece& piece, uint32_t stream, uint64_t step);
     void release(const Piece& piece);
@@ -45,7 +42,6 @@ class Staging {
     bool oldest_user(uint32_t& stream, uint64_t& step);
 
     uint64_t largest_piece() const { return classes_[large].slot_bytes; }
-    uint64_t largest_run() const { return classes_[large].slot_bytes * classes_[large].slots; }
 
   private:
     enum : uint32_t { small, medium, large, class_count };
@@ -69,7 +65,6 @@ class Staging {
 
     Channel& channel_;
     pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
-    uint32_t run_wishes_ = 0;  // while someone waits for a run, nobody else takes large slots
     Class classes_[class_count] = {};
 };
 

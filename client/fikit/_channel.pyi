@@ -138,6 +138,6 @@ class Channel:
     def event_elapsed(self, start: int, end: int) -> tuple[int, float]:
         """(status, milliseconds)"""
 
-ABI_VERSION: int = 6
+ABI_VERSION: int = 7
 
 MAX_PARAMETER_BYTES: int = 32764

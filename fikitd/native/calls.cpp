@@ -180,8 +180,8 @@ class CallHandler {
 
     CUresult compile(const fikit_request_module_load& request, Jit& jit, SessionModule& module) {
         std::vector<uint8_t> image;
-        if (!session_.copy_image(request.host_buffer, core_.settings_.staging_bytes, request.offset,
-                                 request.size, image))
+        if (!session_.copy_image(request.offered, core_.settings_.staging_bytes, request.offset, request.size,
+                                 image))
             return CUDA_ERROR_INVALID_VALUE;
         image.reserve(image.size() + 1 + extra_.size());
         image.push_back(0);  // PTX ends here whatever it says
@@ -375,9 +375,11 @@ bool Core::start_call(Session& session) {
     const bool links = call.call == fikit_call_link_add || call.call == fikit_call_link_complete;
     const bool compiles = links || (call.call == fikit_call_module_load && session.compiled == nullptr);
     const bool loads = (call.call == fikit_call_module_load && !compiles) || destroys;
+    const bool brings_file =
+        compiles || call.call == fikit_call_graph_create || call.call == fikit_call_host_register;
     if (loads && !may_load(session)) return false;
     if (loads) loading_.fetch_add(1);
-    if (call.call == fikit_call_host_register && !take_offered(session)) return true;
+    if (brings_file && !take_offered(session)) return true;
     session.worker_busy.store(true, std::memory_order_release);
     session.call_pending.store(true, std::memory_order_release);
     session.head_ready = false;  // the head is the worker's until the call is answered

@@ -223,7 +223,7 @@ class GraphBuilder {
 CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, fikit_reply_graph_create&) {
     std::vector<uint8_t> image;
     if (request.handle == 0 || request.handle >= FIKIT_MAX_GRAPHS ||
-        !session_.copy_image(request.host_buffer, core_.settings_.staging_bytes, request.offset, request.size,
+        !session_.copy_image(request.offered, core_.settings_.staging_bytes, request.offset, request.size,
                              image))
         return CUDA_ERROR_INVALID_VALUE;
     const auto conditions = session_.conditions.find(request.conditions);

@@ -71,7 +71,7 @@ CUresult ProgramCalls::link_add(const fikit_request_link_add& request, fikit_rep
     const auto type = static_cast<CUjitInputType>(request.type);
     const auto name = extra_.subspan(options);
     LinkPart part = {type, {name.begin(), name.end()}, {}, {}};
-    if (!session_.copy_image(request.host_buffer, core_.settings_.staging_bytes, request.offset, request.size,
+    if (!session_.copy_image(request.offered, core_.settings_.staging_bytes, request.offset, request.size,
                              part.image))
         return CUDA_ERROR_INVALID_VALUE;
     part.image.push_back(0);

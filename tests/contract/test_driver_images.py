@@ -60,6 +60,18 @@ def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     cuda.cuModuleUnload(module)
 
 
+# Larger than what a program of fikitd's shares with the executor from the start.
+@pytest.mark.parametrize("mebibytes", [6, 40])
+def test_a_large_image(cuda: Cuda, mebibytes: int) -> None:
+    line = b"// " + b"-" * 1020 + b"\n"
+    place = cuda.device_words()
+    text = KERNELS.rstrip(b"\0") + b"\n" + line * (mebibytes * 1024) + b"\0"
+    module = cuda.cuModuleLoadData(text)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"store"), place, ctypes.c_uint(9))
+    assert cuda.read(place)[0] == 9
+    cuda.cuModuleUnload(module)
+
+
 def printing(cuda: Cuda) -> None:
     with open(os.environ["IMAGE"], "rb") as file:
         module = cuda.cuModuleLoadData(file.read())

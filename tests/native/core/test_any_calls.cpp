@@ -164,14 +164,14 @@ class Fuzzer {
             case fikit_call_module_load:
                 return change<fikit_request_module_load>(payload, [&](auto& request) {
                     request.handle = handle();
-                    request.host_buffer = 0;
+                    request.offered = below(3) / 2;
                     request.offset = 0;
                     request.size = 14;
                 });
             case fikit_call_graph_create:
                 return change<fikit_request_graph_create>(payload, [&](auto& request) {
                     request.handle = handle();
-                    request.host_buffer = 0;
+                    request.offered = below(3) / 2;
                     request.offset = 4096;
                     request.size = 136 * (1 + random_() % 3);
                     request.conditions = random_() % 2 == 0 ? 0 : handle();
@@ -180,7 +180,7 @@ class Fuzzer {
                 return change<fikit_request_link_add>(payload, [&](auto& request) {
                     request.handle = 1 + handle() % 2;
                     request.type = below(6);
-                    request.host_buffer = request.options = 0;
+                    request.offered = request.options = 0;
                     request.offset = 0;
                     request.size = 14;
                 });

@@ -82,13 +82,18 @@ void many_streams_that_wait_for_words_are_looked_at_in_turn() {
     works(rig, other);
 }
 
-// A file in memory, which need not take any, as the tenant's pinned memory. It begins like PTX.
-uint64_t register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes, uint64_t own = 0) {
+// Sends a file in memory, which need not take any, with the next call. It begins like PTX.
+void offer(RawTenant& tenant, uint64_t bytes) {
     const Descriptor file(memfd_create("tenant's", MFD_CLOEXEC));
     CHECK(ftruncate(file.get(), static_cast<off_t>(bytes)) == 0);
     static constexpr char ptx[] = ".version 7.0\n";
     CHECK_EQUAL(pwrite(file.get(), ptx, sizeof ptx, 0), sizeof ptx);
     CHECK(send_descriptor(tenant.lifeline.get(), file.get()));
+}
+
+// As the tenant's pinned memory.
+uint64_t register_file(RawTenant& tenant, uint32_t handle, uint64_t bytes, uint64_t own = 0) {
+    offer(tenant, bytes);
     fikit_reply_host_register reply{};
     CHECK_EQUAL(
         tenant.call(fikit_call_host_register, fikit_request_host_register{handle, 0, bytes, 0, own}, reply),
@@ -120,23 +125,57 @@ void images_have_a_size_that_can_be_copied() {
     Rig rig;
     RawTenant tenant(rig);
     constexpr uint64_t bytes = uint64_t{3} << 30;
-    register_file(tenant, 1, bytes);
+    offer(tenant, bytes);
     fikit_reply_module_load loaded{};
     CHECK_EQUAL(tenant.call(fikit_call_module_load, fikit_request_module_load{1, 1, 0, bytes}, loaded),
                 CUDA_ERROR_INVALID_VALUE);
     fikit_reply_graph_create made{};
+    offer(tenant, bytes);
     CHECK_EQUAL(tenant.call(fikit_call_graph_create, fikit_request_graph_create{1, 1, 0, bytes, 0, 0}, made),
                 CUDA_ERROR_INVALID_VALUE);
+}
+
+// Only what was sent with the call, is in memory, and is long enough; nothing of it is pinned.
+void an_image_is_in_the_file_of_its_call() {
+    Rig rig;
+    RawTenant tenant(rig);
+    const auto pinned = [] { return null_driver::count(Function::cuMemHostRegister_); };
+    const uint64_t before = pinned();
+    const auto loads = [&](uint64_t offset, uint64_t bytes, uint32_t offered = 1) {
+        fikit_reply_module_load loaded{};
+        const fikit_request_module_load request{1, offered, offset, bytes};
+        return tenant.call(fikit_call_module_load, request, loaded);
+    };
+    const auto refused = [&](uint64_t offset, uint64_t bytes, uint32_t offered = 1) {
+        CHECK_EQUAL(loads(offset, bytes, offered), CUDA_ERROR_INVALID_VALUE);
+    };
+    refused(0, 14);
+    offer(tenant, 14);
+    refused(0, FIKIT_PAGE + 1);
+    offer(tenant, 2 * FIKIT_PAGE);
+    refused(1, 14);
+    offer(tenant, 14);
+    refused(0, 14, 2);
+    refused(0, 14);  // it was for the call before
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    CHECK(send_descriptor(tenant.lifeline.get(), ends[0]));
+    refused(0, 14);
+    close(ends[0]);
+    close(ends[1]);
+    offer(tenant, 14);
+    CHECK_EQUAL(loads(0, 14), 0);
+    CHECK_EQUAL(pinned(), before);
 }
 
 void links_of_a_session_keep_so_much_together() {
     Rig rig;
     RawTenant tenant(rig);
     constexpr uint64_t bytes = 150 << 20;
-    register_file(tenant, 1, bytes);
     fikit_reply_link_create created{};
     const auto adds = [&](uint32_t link) {
         fikit_reply_link_add added{};
+        offer(tenant, bytes);
         return tenant.call(fikit_call_link_add,
                            fikit_request_link_add{link, CU_JIT_INPUT_PTX, 1, 0, 0, bytes}, added);
     };
@@ -191,6 +230,7 @@ int main(int count, char** arguments) {
         CASE(a_word_that_cannot_be_read),
         CASE(a_file_is_mapped_in_nobodys_way),
         CASE(images_have_a_size_that_can_be_copied),
+        CASE(an_image_is_in_the_file_of_its_call),
         CASE(links_of_a_session_keep_so_much_together),
         CASE(tables_do_not_grow_without_end),
         CASE(many_streams_that_wait_for_words_are_looked_at_in_turn),

@@ -319,7 +319,7 @@ void test_calls_and_pinned_memory() {
     uint32_t module;
     Reply log;
     CHECK(producer->module_load(image.data(), image.size(), module, log) == status::success);
-    std::vector<char> larger(8 << 20, 'y');  // than the staging area: through a pinned buffer
+    std::vector<char> larger(8 << 20, 'y');  // than the staging area: in a file
     CHECK(producer->module_load(larger.data(), larger.size(), module, log) == status::success);
 }
 
