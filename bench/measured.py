@@ -25,6 +25,8 @@ class Metric:
 METRICS = (
     Metric("launch", "us", ("launch_host",)),
     Metric("stream", "us", ("launch_stream",)),
+    Metric("stream_of_10_us", "us", ("stream_of_10_us",)),
+    Metric("stream_of_20000_cycles", "us", ("stream_of_20000_cycles",)),
     Metric("round_trip", "us", ("round_trip_median", "round_trip_p99")),
     *(
         Metric(f"{kind}_{way}", "GB/s", (f"{kind}_{way}",), bytes_moved=True, rate=True)

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 
 #include "libcuda.hpp"
 #include "target.hpp"
@@ -40,15 +41,16 @@ class Direct final : public Target {
         check("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain_(&context, device));
         check("cuCtxSetCurrent", cuCtxSetCurrent_(context));
         check("cuStreamCreate", cuStreamCreate_(&stream_, CU_STREAM_NON_BLOCKING));
-        check("cuModuleLoadData", cuModuleLoadData_(&module, empty_kernel));
-        check("cuModuleGetFunction", cuModuleGetFunction_(&function_, module, "empty"));
+        check("cuModuleLoadData", cuModuleLoadData_(&module, kernels));
+        for (const Kernel each : {empty, nanoseconds, cycles})
+            check("cuModuleGetFunction", cuModuleGetFunction_(&functions_[each], module, kernel_names[each]));
     }
 
-    void launch() override {
-        uint64_t first = 1, second = 2;
-        void* parameters[] = {&first, &second};
+    void launch(Kernel kernel, uint64_t length) override {
+        uint64_t second = 2;
+        void* parameters[] = {&length, &second};
         check("cuLaunchKernel",
-              cuLaunchKernel_(function_, 1, 1, 1, 32, 1, 1, 0, stream_, parameters, nullptr));
+              cuLaunchKernel_(functions_[kernel], 1, 1, 1, 32, 1, 1, 0, stream_, parameters, nullptr));
     }
     void synchronize() override { check("cuStreamSynchronize", cuStreamSynchronize_(stream_)); }
     uint64_t allocate(uint64_t bytes) override {
@@ -78,7 +80,7 @@ class Direct final : public Target {
 
     FIKIT_LIBCUDA(FIKIT_BENCH_FUNCTIONS)
     CUstream stream_ = nullptr;
-    CUfunction function_ = nullptr;
+    CUfunction functions_[std::size(kernel_names)] = {};
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 // On standard input a line "METRIC MILLISECONDS BYTES"; on standard output a line of numbers for each:
 // launch: microseconds a launch costs its caller, median of batches that are drained in between;
 // stream: microseconds for each launch of a long stream of them, drained at the end;
+// stream_of_10_us, stream_of_20000_cycles: likewise, of kernels that last so long;
 // round_trip: median and 99th percentile of launch and synchronise, microseconds;
 // pinned_to_device, pinned_to_host, pageable_to_device, pageable_to_host: GB/s;
 // allocate, allocate_large: microseconds to allocate and free 2 MiB, 256 MiB.
@@ -64,11 +65,11 @@ std::vector<double> launch(const Task& task) {
     return {quantile(readings, 0.5)};
 }
 
-std::vector<double> stream(const Task& task) {
+std::vector<double> stream(const Task& task, Kernel kernel = empty, uint64_t length = 1) {
     const auto start = Clock::now();
     double launches = 0;
     for (; launches == 0 || us_since(start) < task.limit_us; launches += 200)
-        for (int i = 0; i < 200; ++i) task.target.launch();
+        for (int i = 0; i < 200; ++i) task.target.launch(kernel, length);
     task.target.synchronize();
     return {us_since(start) / launches};
 }
@@ -124,6 +125,8 @@ std::vector<double> allocate(const Task& task, uint64_t bytes) {
 std::vector<double> measure(const std::string& metric, const Task& task) {
     if (metric == "launch") return launch(task);
     if (metric == "stream") return stream(task);
+    if (metric == "stream_of_10_us") return stream(task, nanoseconds, 10'000);
+    if (metric == "stream_of_20000_cycles") return stream(task, cycles, 20'000);
     if (metric == "round_trip") return round_trip(task);
     if (metric == "allocate") return allocate(task, 2u << 20);
     if (metric == "allocate_large") return allocate(task, 256u << 20);

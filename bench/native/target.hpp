@@ -8,15 +8,45 @@
 
 namespace fikit::bench {
 
-// An empty kernel of two parameters.
-inline constexpr char empty_kernel[] =
-    ".version 7.0\n.target sm_52\n.address_size 64\n"
-    ".visible .entry empty(.param .u64 first, .param .u64 second) { ret; }\n";
+// An empty kernel of two parameters, and two that last for a number of nanoseconds or of the SM's cycles.
+inline constexpr char kernels[] = R"(.version 7.0
+.target sm_52
+.address_size 64
+.visible .entry empty(.param .u64 first, .param .u64 second) { ret; }
+.visible .entry nanoseconds(.param .u64 length, .param .u64 second)
+{
+    .reg .u64 %begin, %now, %length;
+    .reg .pred %more;
+    ld.param.u64 %length, [length];
+    mov.u64 %begin, %globaltimer;
+again:
+    mov.u64 %now, %globaltimer;
+    sub.u64 %now, %now, %begin;
+    setp.lt.u64 %more, %now, %length;
+    @%more bra again;
+    ret;
+}
+.visible .entry cycles(.param .u64 length, .param .u64 second)
+{
+    .reg .u64 %begin, %now, %length;
+    .reg .pred %more;
+    ld.param.u64 %length, [length];
+    mov.u64 %begin, %clock64;
+again:
+    mov.u64 %now, %clock64;
+    sub.u64 %now, %now, %begin;
+    setp.lt.u64 %more, %now, %length;
+    @%more bra again;
+    ret;
+}
+)";
+enum Kernel : unsigned { empty, nanoseconds, cycles };
+inline constexpr const char* kernel_names[] = {"empty", "nanoseconds", "cycles"};
 
 class Target {
   public:
     virtual ~Target() = default;
-    virtual void launch() = 0;
+    virtual void launch(Kernel kernel = empty, uint64_t length = 1) = 0;
     virtual void synchronize() = 0;
     virtual uint64_t allocate(uint64_t bytes) = 0;
     virtual void free(uint64_t address) = 0;

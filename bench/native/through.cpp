@@ -1,5 +1,6 @@
 // A session of fikit, by the producer that every client is a layer over.
-#include <cstring>
+#include <iterator>
+#include <string_view>
 
 #include "producer.hpp"
 #include "target.hpp"
@@ -20,12 +21,18 @@ class Through final : public Target {
         uint32_t module = 0;
         Reply log, reply;
         check("stream_create", producer_->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, shape_.stream));
-        check("module_load", producer_->module_load(empty_kernel, sizeof empty_kernel, module, log));
-        check("function_get", producer_->function_get(module, "empty", 5, shape_.function, reply));
+        check("module_load", producer_->module_load(kernels, sizeof kernels, module, log));
+        for (const Kernel each : {empty, nanoseconds, cycles}) {
+            const std::string_view name = kernel_names[each];
+            check("function_get",
+                  producer_->function_get(module, name.data(), static_cast<uint32_t>(name.size()),
+                                          functions_[each], reply));
+        }
     }
 
-    void launch() override {
-        const uint64_t parameters[] = {1, 2};
+    void launch(Kernel kernel, uint64_t length) override {
+        const uint64_t parameters[] = {length, 2};
+        shape_.function = functions_[kernel];
         check("launch", producer_->launch(shape_, nullptr, parameters));
     }
     void synchronize() override { check("synchronize", producer_->stream_synchronize(shape_.stream)); }
@@ -51,6 +58,7 @@ class Through final : public Target {
 
   private:
     std::unique_ptr<Producer> producer_;
+    uint32_t functions_[std::size(kernel_names)] = {};
     LaunchShape shape_ = {.function = 0,
                           .stream = 0,
                           .grid = {1, 1, 1},
