@@ -180,6 +180,7 @@ Status Channel::make_room(uint32_t bytes, int64_t deadline) {
 Status Channel::wait(bool (*done)(const void*), const void* context, int64_t deadline,
                      Patience patience) const {
     if (done(context)) return usable();
+    const Uncancelled whole;
     if (deadline <= 0 || !may_spin_) patience = {0};
     const auto spin = [&](int64_t until) {
         while (now_ns() < until && until <= deadline)
@@ -305,6 +306,7 @@ void Channel::deferred_text(char (&text)[FIKIT_ERROR_TEXT]) {
 }
 
 void Channel::send_doorbell(uint32_t parked) {
+    const Uncancelled whole;
     store_relaxed(rung_, parked);
     const char byte = 0;
     const int error = send(lifeline_, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
@@ -318,6 +320,7 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
     const uint64_t payload = uint64_t{request.size} + behind.size;
     if (payload > FIKIT_MAX_CALL_BYTES) return status::invalid_value;
     if (const Status status = usable()) return status;
+    const Uncancelled whole;
     const Locked lock(call_mutex_);
     if (const Status status = drop_answer()) return status;
     if (offered >= 0)
@@ -351,7 +354,7 @@ Status Channel::drop_answer() {
     int descriptor = -1;
     if (abandoned_descriptor_ && load_relaxed(inbox_->call_status) == status::success) {
         if (const Status status = await_descriptor(descriptor)) return status;
-        close(descriptor);
+        if (descriptor >= 0) close(descriptor);
     }
     return status::success;
 }
@@ -372,14 +375,14 @@ Status Channel::answer(Reply& reply, int* descriptor) {
 }
 
 // One byte with one descriptor. If it does not come, what follows could no longer be told apart: the
-// session is over.
+// session is over. It comes without (-1) where this process can have no more of them.
 Status Channel::await_descriptor(int& descriptor) {
     pollfd entry = {lifeline_, POLLIN, 0};
     const int64_t deadline = now_ns() + descriptor_wait_ns;
     for (;;) {
         char byte = 0;
         const ssize_t got = receive_descriptor(lifeline_, &byte, 1, descriptor);
-        if (descriptor >= 0) return status::success;
+        if (got > 0) return status::success;
         const bool nothing_yet = got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR);
         if (!nothing_yet || now_ns() >= deadline) {
             fail();

@@ -89,7 +89,8 @@ class Channel {
 
     // One request and its answer; the only outstanding one, so other threads wait their turn. Returns the
     // call's own status, or why there was no answer (failed() tells which). With `descriptor`, a successful
-    // call also receives the descriptor that follows on the lifeline; `offered` is sent before.
+    // call also receives the descriptor that follows on the lifeline, -1 where this process can have no more;
+    // `offered` is sent before.
     Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr,
                 int offered = -1);
     // Asked now and then during a wait without a deadline; true ends it with `interrupted`. The answer of a
@@ -190,6 +191,19 @@ class Channel {
     pthread_mutex_t deferred_mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint64_t deferred_taken_ = 0;
     char deferred_text_[FIKIT_ERROR_TEXT] = {};
+};
+
+// pthread_cancel(3) takes no thread out of what is begun here: it would leave locks that nobody opens and
+// answers that nobody takes. No call of CUDA's is a cancellation point.
+class Uncancelled {
+  public:
+    Uncancelled() { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &before_); }
+    ~Uncancelled() { pthread_setcancelstate(before_, nullptr); }
+    Uncancelled(const Uncancelled&) = delete;
+    Uncancelled& operator=(const Uncancelled&) = delete;
+
+  private:
+    int before_;
 };
 
 // Scoped pthread mutex: std::mutex would bring libstdc++'s exceptions.

@@ -1,12 +1,22 @@
 // Descriptors over a socket, each with a byte, as the lifeline carries them (unix(7), SCM_RIGHTS).
 #pragma once
 
+#include <fcntl.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <cstddef>
 #include <cstring>
 
 namespace fikit {
+
+// One to be kept: not 0 to 2, to which a program that was started without them goes on printing.
+inline int beside_standard_streams(int descriptor) {
+    if (descriptor < 0 || descriptor > STDERR_FILENO) return descriptor;
+    const int kept = fcntl(descriptor, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(descriptor);
+    return kept;
+}
 
 // Without waiting; false leaves the reason in errno.
 inline bool send_descriptor(int socket, int descriptor) {

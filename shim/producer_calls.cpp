@@ -91,6 +91,7 @@ Status Producer::map_host_buffer(int descriptor, uint64_t bytes, uint64_t device
 
 Status Producer::host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer) {
     if (bytes == 0) return status::invalid_value;
+    const Uncancelled whole;
     handle = 0;
     fikit_reply_host_allocate answer{};
     int descriptor = -1;
@@ -100,9 +101,10 @@ Status Producer::host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buf
         return channel_.call(fikit_call_host_allocate, bytes_of(request), {}, reply, &descriptor);
     });
     if (status != status::success) return status;
-    status = answer.size < bytes ? status::operating_system
-                                 : map_host_buffer(descriptor, answer.size, answer.device_address, buffer);
-    close(descriptor);
+    status = descriptor < 0 || answer.size < bytes
+                 ? status::operating_system
+                 : map_host_buffer(descriptor, answer.size, answer.device_address, buffer);
+    if (descriptor >= 0) close(descriptor);
     if (status == status::success)
         keep_host_buffer(handle, buffer);
     else

@@ -226,6 +226,7 @@ int adopt_pages(uint64_t first, uint64_t bytes) {
 
 // What cannot be given back, for want of memory or descriptors, remains the file's.
 void give_back_pages(uint64_t address) {
+    const Uncancelled whole;
     const Locked lock(mutex);
     Adopted** at = &all;
     while (*at != nullptr && address - (*at)->first >= (*at)->bytes) at = &(*at)->next;

@@ -119,6 +119,7 @@ bool is_unreached(uint64_t address) {
 // nothing need change.
 bool make_reachable(uint64_t address) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const Uncancelled whole;
     const Locked lock(mutex);
     Range range;
     Reached reached;
@@ -279,6 +280,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     constexpr unsigned known = CU_MEMHOSTREGISTER_PORTABLE | CU_MEMHOSTREGISTER_DEVICEMAP |
                                CU_MEMHOSTREGISTER_IOMEMORY | CU_MEMHOSTREGISTER_READ_ONLY;
     if ((flags & ~known) != 0) return CUDA_ERROR_INVALID_VALUE;
+    const Uncancelled whole;
     Range range;
     const auto at = reinterpret_cast<uintptr_t>(address);
     if ((ranges.find(at, range) && range.kind != Range::Kind::registered) ||

@@ -10,6 +10,8 @@
 #include <sys/un.h>
 #include <time.h>
 
+#include "../descriptors.hpp"
+
 namespace fikit::shim {
 namespace {
 
@@ -43,7 +45,7 @@ bool Conversation::connect() {
     address.sun_family = AF_UNIX;
     if (strlen(path) >= sizeof address.sun_path) return refuse("the socket's path is too long: %s", path);
     memcpy(address.sun_path, path, strlen(path));
-    connection_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    connection_ = beside_standard_streams(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     if (connection_ < 0) return refuse("socket: %s", strerror(errno));
     lost_ = ::connect(connection_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0;
     if (lost_) return refuse("no fikitd answers at %s: %s", path, strerror(errno));
@@ -86,7 +88,7 @@ bool Conversation::receive() {
             int descriptor;
             memcpy(&descriptor, CMSG_DATA(header) + i * sizeof(int), sizeof descriptor);
             if (received_ < most_descriptors)
-                descriptors_[received_++] = descriptor;
+                descriptors_[received_++] = beside_standard_streams(descriptor);
             else
                 close(descriptor);
         }

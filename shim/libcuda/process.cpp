@@ -43,6 +43,7 @@ bool overlap(const fikit_reply_device_attributes& one, const fikit_reply_device_
 }  // namespace
 
 CUresult Process::initialise() {
+    const Uncancelled whole;
     const Locked lock(mutex_);
     if (count_ != 0) return usable() ? CUDA_SUCCESS : unusable();
     const CUresult result = look();
@@ -98,6 +99,7 @@ CUresult Process::look() {
 CUresult Process::open(Device& device) {
     if (load_acquire(device.producer) != nullptr) return result_of(device.producer->channel().usable());
     if (!usable()) return unusable();
+    const Uncancelled whole;
     const Locked lock(mutex_);
     if (device.producer != nullptr) return CUDA_SUCCESS;
     const CUresult result = attach(device);

@@ -48,6 +48,56 @@ def test_children_forked_while_threads_are_in_calls(shared: Runner, build: Calla
     assert shared(build("forks")) == (0, "", "")
 
 
+def test_threads_that_are_cancelled_in_calls_hold_up_no_others(
+    shared: Runner, build: Callable[..., str]
+) -> None:
+    assert shared(build("cancelled")) == (0, "", "")
+
+
+def test_what_a_program_without_standard_streams_prints_reaches_no_session(
+    shared: Runner, tmp_path: Path
+) -> None:
+    """Who is started with the descriptors 0 to 2 closed prints to whatever it has there by then."""
+    text = """
+start()
+memory = done(driver.cuMemAlloc(4))
+there = [os.path.realpath(f"/proc/self/fd/{each}") for each in range(3)]
+done(driver.cuMemsetD32(memory, 5, 1))
+with open(sys.argv[1], "w") as file:
+    print([each for each in there if "socket:" in each], read(memory), file=file)
+"""
+    script = 'exec "$@" <&- >&- 2>&-'
+    shared("/bin/sh", "-c", script, "sh", sys.executable, "-c", START + text, str(tmp_path / "told"))
+    assert (tmp_path / "told").read_text() == "[] b'\\x05\\x00\\x00\\x00'\n"
+
+
+def test_a_call_that_finds_no_descriptor_free_is_an_error_and_no_end(shared: Runner) -> None:
+    code, output, errors = run(
+        shared,
+        """
+import resource
+start()
+memory = done(driver.cuMemAlloc(4))
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, most[1]))
+taken = []
+try:
+    while True:
+        taken.append(os.dup(0))
+except OSError:
+    pass
+print(*(driver.cuMemAllocHost(4096)[0].name for _ in range(2)))
+done(driver.cuMemsetD32(memory, 5, 1))
+for each in taken:
+    os.close(each)
+print(driver.cuMemAllocHost(4096)[0].name, read(memory))
+""",
+    )
+    refused = "CUDA_ERROR_OPERATING_SYSTEM"
+    assert output == f"{refused} {refused}\nCUDA_SUCCESS b'\\x05\\x00\\x00\\x00'\n", errors
+    assert code == 0
+
+
 def test_a_child_forked_before_has_a_session_of_its_own(shared: Runner) -> None:
     code, output, errors = run(
         shared,

@@ -1,0 +1,91 @@
+/* Threads that are cancelled (pthread_cancel) while they are in a call: each call ends first, as one that is
+ * no cancellation point, and holds up nobody afterwards. What is asked for beforehand happens at the first
+ * cancellation point that there is. */
+#include <cuda.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+enum { PATIENCE_SECONDS = 30, BYTES = 1 << 16 };
+static CUcontext context;
+static CUstream stream;
+static CUdeviceptr memory;
+static void* pinned;
+static char* own;
+
+static void slow(void* argument) { usleep((useconds_t)(long)argument); }
+
+static CUresult initialise(void) { return cuInit(0); }
+static CUresult retain(void) { return cuDevicePrimaryCtxRetain(&context, 0); }
+static CUresult allocate(void) { return cuMemAlloc(&memory, BYTES); }
+static CUresult pin(void) { return cuMemAllocHost(&pinned, BYTES); }
+static CUresult create(void) { return cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING); }
+static CUresult wait(void) {
+    const CUresult result = cuLaunchHostFunc(stream, slow, (void*)100000L);
+    return result != CUDA_SUCCESS ? result : cuStreamSynchronize(stream);
+}
+static CUresult register_own(void) {
+    own = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return cuMemHostRegister(own, BYTES, CU_MEMHOSTREGISTER_DEVICEMAP);
+}
+static CUresult reach(void) {
+    CUdeviceptr address;
+    return cuMemHostGetDevicePointer(&address, own, 0);
+}
+static CUresult unregister(void) { return cuMemHostUnregister(own); }
+static CUresult copy(void) { return cuMemcpyDtoH(own, memory, BYTES); }
+static CUresult release(void) {
+    const CUresult result = cuMemFree(memory);
+    return result != CUDA_SUCCESS ? result : cuMemFreeHost(pinned);
+}
+
+static const struct {
+    const char* name;
+    CUresult (*call)(void);
+} steps[] = {{"initialise", initialise},
+             {"retain", retain},
+             {"allocate", allocate},
+             {"pin", pin},
+             {"create", create},
+             {"wait", wait},
+             {"register", register_own},
+             {"reach", reach},
+             {"copy", copy},
+             {"wait", wait},
+             {"unregister", unregister},
+             {"release", release}};
+enum { STEPS = sizeof steps / sizeof *steps };
+static int returned;
+
+static void* take(void* argument) {
+    const long step = (long)argument;
+    if (context != NULL) cuCtxSetCurrent(context);
+    pthread_cancel(pthread_self());
+    const CUresult result = steps[step].call();
+    if (result != CUDA_SUCCESS) printf("%s: %d\n", steps[step].name, (int)result);
+    returned = 1;
+    pthread_testcancel();
+    printf("%s: not cancelled afterwards\n", steps[step].name);
+    return NULL;
+}
+
+int main(void) {
+    alarm(PATIENCE_SECONDS);
+    for (long step = 0; step < STEPS; ++step) {
+        pthread_t thread;
+        void* end;
+        returned = 0;
+        pthread_create(&thread, NULL, take, (void*)step);
+        pthread_join(thread, &end);
+        if (!returned || end != PTHREAD_CANCELED) printf("%s: ended in the call\n", steps[step].name);
+        fflush(stdout);
+    }
+    cuCtxSetCurrent(context);
+    for (int step = 2; step < STEPS; ++step) {
+        const CUresult result = steps[step].call();
+        if (result != CUDA_SUCCESS) printf("%s again: %d\n", steps[step].name, (int)result);
+    }
+    return 0;
+}
