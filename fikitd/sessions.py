@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from fikitd.errors import Unavailable
 from fikitd.events import Events
 from fikitd.executor import final_accounts
+from fikitd.executor.connection import Ended
 from fikitd.executor.messages import DEINITIALIZED, Attached, AttachedSessions, Change, End, SessionEnded
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
@@ -112,9 +113,10 @@ class Sessions:
                     try:
                         session, descriptors = await self._open_in(executor, opening, tenant_pidfd)
                         break
-                    except Unavailable:
+                    except Unavailable as refusal:
                         # It was lost just before, or under our hands: its successor serves new sessions.
-                        if left == 0 or (executor.state == "serving" and executor.connection is not None):
+                        lost = isinstance(refusal, Ended) or executor.connection is None
+                        if left == 0 or (executor.state == "serving" and not lost):
                             raise
                         if executor.state == "serving":
                             executor.state = "failed"
@@ -140,7 +142,7 @@ class Sessions:
         descriptors = await self._attach(session, tenant_pidfd)
         if executor.state != "serving":
             close_all(descriptors)
-            raise Unavailable("the executor has ended")
+            raise Ended
         self._forget.discard(session.session)
         self.living[session.session] = session
         return session, descriptors

@@ -28,6 +28,13 @@ class Silent(Unavailable):
     """The executor is connected and did not answer in time."""
 
 
+class Ended(Unavailable):
+    """The connection broke, before the question or before its answer."""
+
+    def __init__(self) -> None:
+        super().__init__("the executor has ended")
+
+
 class Question:
     """A question whose answer is awaited."""
 
@@ -91,7 +98,7 @@ class ExecutorConnection:
         question, identifier = Question(), self._next_id
         self._next_id += 1
         if self._closed:
-            raise Unavailable("the executor has ended")
+            raise Ended
         self._questions[identifier] = question
         try:
             with trio.fail_after(seconds):
@@ -101,7 +108,7 @@ class ExecutorConnection:
         except trio.TooSlowError:
             raise Silent(f"the executor did not answer within {seconds:g} s") from None
         except PeerClosedError:
-            raise Unavailable("the executor has ended") from None
+            raise Ended from None
         except UnsendableError as error:
             raise Unavailable(f"the executor cannot be asked: {error}") from None
         finally:
@@ -119,7 +126,7 @@ class ExecutorConnection:
         if isinstance(answer, Failure):
             raise Unavailable(f"the executor refused: {answer.message}", answer.hint)
         if answer is None:
-            raise Unavailable("the executor has ended")
+            raise Ended
         raise Unavailable(f"the executor answered {type(body).__name__} with {answer!r:.200}")
 
     def close(self) -> None:

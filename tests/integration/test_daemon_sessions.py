@@ -92,6 +92,22 @@ def test_dead_executor_ends_only_its_sessions(daemon: Any, client: Any) -> None:
     assert {each.session for each in client.ask(p.ListSessions()).sessions} == {kept.session, fresh.session}
 
 
+def test_a_session_that_comes_as_its_executor_is_killed_gets_another(daemon: Any, client: Any) -> None:
+    events = daemon.client()
+    events.send(p.Subscribe())
+    client.ask(p.OpenSession(name="first"))
+    for _ in range(10):  # in whichever order the daemon finds the two when it goes on
+        while (event := events.receive()[1]).kind != "executor_started":
+            pass
+        daemon.process.send_signal(signal.SIGSTOP)
+        os.kill(event.detail["pid"], signal.SIGKILL)
+        asked = client.send(p.OpenSession(name="next"))
+        daemon.process.send_signal(signal.SIGCONT)
+        answered, opened = client.receive()
+        assert answered == asked
+        assert isinstance(opened, p.SessionOpened), opened
+
+
 @pytest.mark.shares_daemon
 @needs_double
 def test_refused_attach(client: Any) -> None:
