@@ -20,6 +20,8 @@ from fikit.place import UnsafePlaceError, default_socket
 
 _CHUNK: Final = 256 * 1024
 _MOST_DESCRIPTORS: Final = 16
+_GREETING_SECONDS: Final = 20.0
+"""A daemon that is not stopped or hung greets at once, however long what is then asked may take."""
 
 ReplyType = TypeVar("ReplyType", bound=protocol.Reply)
 
@@ -47,11 +49,12 @@ class Connection:
         self._last = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(timeout)
+            self._socket.settimeout(_GREETING_SECONDS if timeout is None else timeout)
             self._socket.connect(os.fspath(self.path))
             self.welcome = self.expect(
                 protocol.Welcome, protocol.Hello(version=protocol.PROTOCOL_VERSION, client=client)
             )
+            self._socket.settimeout(timeout)
         except OSError as error:
             self._socket.close()
             if isinstance(error, UnreachableError):

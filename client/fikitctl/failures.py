@@ -74,6 +74,10 @@ def unreachable(path: str, error: Exception) -> CommandError:
     if isinstance(cause, PermissionError):
         hint = "your user needs to be in the socket's group (fikit by default); see 'fikitctl doctor'"
         return CommandError(ExitCode.PERMISSION, "permission", f"not allowed to use {path}", hint)
+    if isinstance(cause, TimeoutError):
+        hint = "it is stopped, or hangs: see 'systemctl status fikitd' and 'journalctl -u fikitd'"
+        message = f"the daemon at {path} does not answer"
+        return CommandError(ExitCode.UNREACHABLE, "unreachable", message, hint)
     hint = "is fikitd running? 'systemctl status fikitd', or choose a socket with -H or FIKIT_SOCKET"
     reason = getattr(cause, "strerror", None) or str(cause)
     return CommandError(ExitCode.UNREACHABLE, "unreachable", f"no daemon at {path}: {reason}", hint)

@@ -193,6 +193,20 @@ def test_timeout(daemon: Daemon, fikitctl: Fikitctl) -> None:
     assert fikitctl("--timeout", "50ms", "wait", "job-1").code == 124
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [("ps",), ("top",), ("events",), ("logs", "job-1"), ("wait", "job-1"), ("kill", "job-1"), ("trace",)],
+)
+def test_a_daemon_that_hangs_is_told_by_every_verb(
+    daemon: Daemon, fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr("fikit.control._GREETING_SECONDS", 0.05)
+    daemon.script[protocol.Hello] = None
+    result = fikitctl(*arguments)
+    assert (result.code, result.out) == (3, "")
+    assert "does not answer\n  hint: it is stopped, or hangs" in result.err
+
+
 def test_people_are_not_timed(daemon: Daemon, fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch) -> None:
     """The usual deadline is for the daemon: a password may be typed before there is something to read."""
     before = signal.getsignal(signal.SIGALRM)
