@@ -17,6 +17,10 @@ namespace {
 
 constexpr std::size_t host_page = 4096;
 
+// If that is free: out of the way of programs, as an executor maps what they register at their own addresses
+// (fikitd/native/session.hpp says what lies where).
+void* const wished_view = reinterpret_cast<void*>(0x4900'0000'0000);
+
 // What is too large for that stays too large for everything else.
 constexpr std::size_t round_up(std::size_t value, std::size_t unit) {
     const std::size_t most = ~std::size_t{0} / unit * unit;
@@ -55,7 +59,7 @@ PhysicalMemory::PhysicalMemory(std::size_t bytes, SharedDevice* others) : others
     bytes = round_up(bytes, model::page);
     descriptor_ = memfd_create("fikit-sim-device", MFD_CLOEXEC);
     if (descriptor_ < 0 || ftruncate(descriptor_, static_cast<off_t>(bytes)) != 0) return;
-    void* view = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
+    void* view = mmap(wished_view, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, descriptor_, 0);
     if (view == MAP_FAILED) return;
     view_ = static_cast<std::byte*>(view);
     total_ = free_ = bytes;

@@ -15,8 +15,10 @@ from fikit import protocol
 import bench
 from tests import user_faults
 from tests.integration.conftest import Client
+from tests.integration.end_to_end.conftest import CHOICE, Served
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.programs import headers
+from tests.integration.shim.test_processes import executors
 
 pytestmark = pytest.mark.shares_daemon
 
@@ -166,6 +168,17 @@ def test_addresses_are_free_wherever_a_program_lies(shared: Runner) -> None:
     bytes_of = {each: repr(bytes([each] * 4)) for each in (5, 7)}
     once = ["SUCCESS SUCCESS", "SUCCESS", "True", "SUCCESS", f"{bytes_of[7]} {bytes_of[7]}"]
     assert output.splitlines() == 4 * [*once, "SUCCESS SUCCESS", bytes_of[5]]
+
+
+@pytest.mark.skipif(CHOICE != "sim", reason="a GPU's memory lies elsewhere")
+def test_a_simulated_gpu_s_memory_lies_where_no_program_does(shared: Runner, daemon: Served) -> None:
+    """At an address of its there an executor cannot have what a program registers."""
+    code, _, errors = shared(*PYTHON, str(PROGRAMS / "names.py"))
+    assert code == 0, errors
+    for pid in executors(daemon):
+        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        (memory,) = [each for each in maps if "memfd:fikit-sim-device" in each]
+        assert int(memory.split("-")[0], 16) < 0x5555 << 32
 
 
 def test_a_program_is_told_which_assertion_failed(natively: Runner, shared: Runner) -> None:
