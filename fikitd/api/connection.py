@@ -28,7 +28,8 @@ from fikit.protocol import (
 
 from fikitd.api.registry import HANDLERS, Caller, Handed
 from fikitd.daemon import Daemon
-from fikitd.errors import RequestError
+from fikitd.errors import RequestError, Unavailable
+from fikitd.scarcity import SCARCE
 from fikitd.tenants.peer import Peer, peer_pidfd
 from fikitd.wire import PeerClosedError, Wire, close_all
 
@@ -156,9 +157,12 @@ class Connection:
         except OverwhelmedError:
             connection.cancel()
             return
-        except Exception:
-            self._log.exception("request_failed", request=type(body).__name__)
-            answer = Failure(code="internal", message="a defect of the daemon; its log says more")
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in SCARCE:
+                answer = Unavailable(f"the daemon lacks what it needs: {error}", "try again later").failure()
+            else:
+                self._log.exception("request_failed", request=type(body).__name__)
+                answer = Failure(code="internal", message="a defect of the daemon; its log says more")
         finally:
             self._outstanding -= 1
         try:

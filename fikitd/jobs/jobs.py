@@ -26,6 +26,7 @@ from fikitd.launch import EndedAtOnce
 from fikitd.placement import MachineFull
 from fikitd.process_times import start_time
 from fikitd.processes import Process
+from fikitd.scarcity import patiently
 from fikitd.session import Session
 from fikitd.sessions import Sessions
 from fikitd.store import Store
@@ -232,7 +233,7 @@ class Jobs(JobRecords):
 
     async def foreground_started(self, job: Job, pid: int) -> None:
         """The caller has started the process; nothing where it has ended, or the job has."""
-        process = Process.by_pid(pid)
+        process = await patiently(lambda: Process.by_pid(pid))
         if process is None:
             return
         identity = {"pid": pid, "pid_started": start_time(pid)}

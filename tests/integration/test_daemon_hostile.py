@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -155,6 +156,28 @@ def test_more_descriptors_wanted_than_there_are(stopped_daemon: Daemon) -> None:
     for client in held:
         client.close()
     assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
+
+
+def test_descriptors_run_out_while_a_foreground_job_starts(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    daemon = stopped_daemon.start()
+    first = daemon.client()
+    command = ["/bin/sleep", "1000"]
+    submitted = first.ask(p.Submit(command=command, environment={}, directory="/", foreground=True))
+    held = [Client(daemon.socket, hello=False) for _ in range(80)]
+    while isinstance(refused := first.ask(p.Doctor()), p.Diagnosis):
+        pass  # not all of them are accepted yet
+    assert (refused.code, "Too many open files" in refused.message) == ("unavailable", True), refused
+    with subprocess.Popen(command) as process:
+        started = first.send(p.JobStarted(job=submitted.job.job, pid=process.pid))
+        first.send(p.GetStatus())
+        replies = [first.receive()]  # one of the two is served meanwhile
+        for client in held:
+            client.close()
+        replies.append(first.receive())
+        assert dict(replies)[started] == p.Done()
+        assert first.ask(p.Show(target=submitted.job.job)).job.pid == process.pid
+        process.kill()
 
 
 def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_daemon: Daemon) -> None:
