@@ -234,6 +234,7 @@ Status Producer::call_with_image(uint32_t number, Request request, Bytes behind,
         return status;
     }
     request.offered = 1;
+    const Uncancelled whole;
     const int file = file_of(image);
     if (file < 0) return status::out_of_memory;
     const Status status = channel_.call(number, bytes_of(request), behind, reply, nullptr, file);
