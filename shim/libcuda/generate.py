@@ -77,7 +77,10 @@ def symbols_of(include: pathlib.Path) -> tuple[dict[str, Symbol], set[str]]:
     for base, version, variant, parameters in TYPEDEF.findall(types):
         if not variant and base in by_base:
             versions[base][int(version)] = " ".join(parameters.split())
-    variants = {name: "_" + kind.lower() for kind, name in PER_THREAD.findall(header)}
+    # Those of earlier versions are declared, but no name is made theirs.
+    earlier = (name for name in DECLARATION.findall(header) if VARIANT.search(name))
+    variants = {VARIANT.sub("", name): name[-5:] for name in earlier}
+    variants |= {name: "_" + kind.lower() for kind, name in PER_THREAD.findall(header)}
     names |= {name + variant for name, variant in variants.items()}
     found = {}
     for base, there in by_base.items():

@@ -114,6 +114,20 @@ def test_entry_points_by_version_and_kind_of_stream(cuda: Cuda) -> None:
     plain, own = find(b"cuStreamSynchronize", 13000, 1), find(b"cuStreamSynchronize", 13000, 2)
     assert plain[1] != 0
     assert own[1] not in (0, plain[1])
+    # Programs built with CUDA 12 ask for versions of before.
+    for name, version in ((b"cuStreamGetCaptureInfo", 12000), (b"cuMemPrefetchAsync", 12000)):
+        plain, own = find(name, version, 1), find(name, version, 2)
+        assert own[1] not in (0, plain[1])
+
+
+def test_earlier_versions_with_the_thread_s_own_default_stream(cuda: Cuda) -> None:
+    library = ctypes.CDLL("libcuda.so.1")
+    own = cuda.CUstream(2)
+    cuda.cuStreamBeginCapture(own, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    status = ctypes.c_int(-1)
+    asked = library.cuStreamGetCaptureInfo_v2_ptsz(None, ctypes.byref(status), None, None, None, None)
+    cuda.cuGraphDestroy(cuda.cuStreamEndCapture(own))
+    assert (asked, status.value) == (0, 1)
 
 
 def test_what_cuda_12_took_away_is_still_found(cuda: Cuda) -> None:
