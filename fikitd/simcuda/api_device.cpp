@@ -113,7 +113,13 @@ CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         unsigned domain = 0, bus = 0, slot = 0;
         if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot) != 3) return CUDA_ERROR_INVALID_VALUE;
+        const int parts = std::sscanf(text, "%x:%x:%x", &domain, &bus, &slot);
+        if (parts < 2) return CUDA_ERROR_INVALID_VALUE;
+        if (parts == 2) {  // of domain 0
+            slot = bus;
+            bus = domain;
+            domain = 0;
+        }
         if (domain != 0 || slot != 0) return CUDA_ERROR_INVALID_DEVICE;
         for (const auto& simulated : driver.devices) {
             if (simulated->index + 1 != bus) continue;

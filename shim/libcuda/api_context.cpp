@@ -300,7 +300,7 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
     const Context* const context = process.find(peer);
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr || context == thread.current()) return CUDA_ERROR_INVALID_CONTEXT;
     return context->device == &current_device() ? CUDA_ERROR_INVALID_DEVICE
                                                 : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }

@@ -183,8 +183,13 @@ CUresult cuDeviceGetPCIBusId(char* text, int length, CUdevice ordinal) {
 CUresult cuDeviceGetByPCIBusId(CUdevice* device, const char* text) {
     if (device == nullptr || text == nullptr) return CUDA_ERROR_INVALID_VALUE;
     unsigned domain = 0, bus = 0, slot = 0;
-    if (scan(text, "%x:%x:%x", &domain, &bus, &slot) != 3 && scan(text, "%x:%x", &bus, &slot) != 2)
-        return CUDA_ERROR_INVALID_VALUE;
+    const int parts = scan(text, "%x:%x:%x", &domain, &bus, &slot);
+    if (parts < 2) return CUDA_ERROR_INVALID_VALUE;
+    if (parts == 2) {  // of domain 0
+        slot = bus;
+        bus = domain;
+        domain = 0;
+    }
     for (unsigned i = 0; i < process.device_count(); ++i) {
         const Gpu& gpu = process.device(i).gpu;
         unsigned its_domain = 0, its_bus = 0, its_slot = 0;

@@ -43,7 +43,7 @@ struct Place {
     bool operator==(const Place&) const = default;
     bool read(const char* text) {
         unsigned function;
-        if (fikit::scan(text, "%x:%x:%x.%x", &domain, &bus, &device, &function) == 4) return true;
+        if (fikit::scan(text, "%x:%x:%x.%x", &domain, &bus, &device, &function) >= 3) return true;
         domain = 0;
         return fikit::scan(text, "%x:%x.%x", &bus, &device, &function) == 3;
     }

@@ -84,8 +84,10 @@ def test_no_such_device(cuda: Cuda, fails: Check) -> None:
 
 
 def test_pci_bus_id_names_the_device(cuda: Cuda) -> None:
-    text = cuda.cuDeviceGetPCIBusId(32, cuda.device)
-    assert int(cuda.cuDeviceGetByPCIBusId(text.split(b"\0")[0])) == int(cuda.device)
+    text = cuda.cuDeviceGetPCIBusId(32, cuda.device).split(b"\0")[0]
+    shorter = [text.removesuffix(b".0")] + ([text[5:]] if text.startswith(b"0000:") else [])
+    for form in (text, *shorter):
+        assert int(cuda.cuDeviceGetByPCIBusId(form)) == int(cuda.device)
 
 
 def test_errors_have_names(cuda: Cuda) -> None:
@@ -245,6 +247,10 @@ def test_how_two_gpus_are_linked(cuda: Cuda, fails: Check) -> None:
         fails("INVALID_DEVICE", cuda.cuDeviceGetP2PAttribute, kind, cuda.device, cuda.device)
         if cuda.cuDeviceGetCount() > 1:
             assert cuda.cuDeviceGetP2PAttribute(kind, 0, 1) in (0, 1)
+
+
+def test_a_context_is_no_peer_of_itself(cuda: Cuda, fails: Check) -> None:
+    fails("INVALID_CONTEXT", cuda.cuCtxEnablePeerAccess, cuda.context, 0)
 
 
 def fork_after_use(cuda: Cuda) -> None:

@@ -51,6 +51,7 @@ same = [
 ]
 print(
     [nvml.nvmlDeviceGetIndex(each) for each in same],
+    nvml.nvmlDeviceGetIndex(nvml.nvmlDeviceGetHandleByPciBusId(place.removesuffix(".0"))),
     nvml.nvmlDeviceGetPciInfo(gpu).busId.endswith(place[4:].upper()),
 )
 print(nvml.nvmlDeviceGetP2PStatus(gpu, gpu, 0))
