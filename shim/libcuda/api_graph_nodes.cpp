@@ -50,6 +50,7 @@ CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
     const uint32_t bytes = function->parameter_bytes;
     if (!packed.grow(bytes)) return CUDA_ERROR_OUT_OF_MEMORY;
     if (given->kernelParams != nullptr) {
+        if (given->extra != nullptr) return CUDA_ERROR_INVALID_VALUE;
         FromPointers{*function, given->kernelParams}(packed.begin());
     } else if (function->parameters != 0) {
         FromBuffer buffer;

@@ -50,11 +50,12 @@ template <class Pack>
             return captures.forbid(shape.stream, result);
     shape.function = function.number;
     shape.parameter_bytes = function.parameter_bytes;
-    if (parameters != nullptr || function.parameters == 0) [[likely]]
+    if (parameters != nullptr ? extra == nullptr : function.parameters == 0) [[likely]]
         return issue(function, shape, attributes, FromPointers{function, parameters});
     FromBuffer buffer;
-    if (const CUresult result = buffer.find(function, extra); result != CUDA_SUCCESS)
-        return captures.forbid(shape.stream, result);
+    // Given in both ways they are refused (cuda.h).
+    const CUresult result = parameters != nullptr ? CUDA_ERROR_INVALID_VALUE : buffer.find(function, extra);
+    if (result != CUDA_SUCCESS) return captures.forbid(shape.stream, result);
     return issue(function, shape, attributes, buffer);
 }
 

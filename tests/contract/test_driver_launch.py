@@ -19,6 +19,23 @@ def test_parameters_by_pointers_and_by_buffer(cuda: Cuda) -> None:
     assert cuda.read(place, 2).tolist() == [11, 12]
 
 
+def test_parameters_in_both_ways_are_refused(cuda: Cuda, fails: Check) -> None:
+    value = ctypes.c_uint32(1)
+    pointers = (ctypes.c_void_p * 1)(ctypes.addressof(value))
+    size = ctypes.c_size_t(4)
+    extra = (ctypes.c_void_p * 5)(1, ctypes.addressof(value), 2, ctypes.addressof(size), 0)
+    both = (ctypes.addressof(pointers), ctypes.addressof(extra))
+    fails("INVALID_VALUE", cuda.cuLaunchKernel, cuda.function("small"), 1, 1, 1, 1, 1, 1, 0, 0, *both)
+    params = cuda.CUDA_KERNEL_NODE_PARAMS()
+    params.func = cuda.function("small")
+    params.gridDimX = params.gridDimY = params.gridDimZ = 1
+    params.blockDimX = params.blockDimY = params.blockDimZ = 1
+    params.kernelParams, params.extra = both
+    graph = cuda.cuGraphCreate(0)
+    fails("INVALID_VALUE", cuda.cuGraphAddKernelNode, graph, None, 0, params)
+    cuda.cuGraphDestroy(graph)
+
+
 def test_no_buffer_for_no_parameters(cuda: Cuda) -> None:
     size = ctypes.c_size_t(0)
     extra = (ctypes.c_void_p * 5)(1, None, 2, ctypes.addressof(size), 0)
