@@ -3,7 +3,8 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <iterator>
+#include <sstream>
+#include <string_view>
 
 #include "driver.hpp"
 #include "image.hpp"
@@ -90,9 +91,11 @@ CUresult read_code(Driver& driver, Bytes bytes, const JitOptions& options, Code&
 bool read_file(const char* path, std::vector<std::byte>& bytes) {
     std::ifstream file(path, std::ios::binary);
     if (!file) return false;
-    const std::string text(std::istreambuf_iterator<char>(file), {});
-    bytes.resize(text.size());
-    std::memcpy(bytes.data(), text.data(), text.size());
+    std::ostringstream text;
+    text << file.rdbuf();  // nothing of a folder
+    const std::string_view read = text.view();
+    bytes.resize(read.size());
+    std::memcpy(bytes.data(), read.data(), read.size());
     return true;
 }
 

@@ -13,19 +13,19 @@ class File {
   public:
     explicit File(const char* path) : descriptor_(open(path, O_RDONLY | O_CLOEXEC)) {
         struct stat information{};
-        if (descriptor_ < 0 || status_of(descriptor_, information) != 0 || information.st_size <= 0) return;
-        // One zero page behind it: PTX in a file need not end with NUL.
-        size_ = static_cast<size_t>(information.st_size) + 1;
-        void* const memory = malloc(size_);
+        if (descriptor_ < 0 || status_of(descriptor_, information) != 0) return;
+        const auto told = static_cast<size_t>(information.st_size);
+        void* const memory = malloc(told + 1);
         if (memory == nullptr) return;
         data_ = static_cast<char*>(memory);
         size_t have = 0;
-        while (have + 1 < size_) {
-            const ssize_t got = read(descriptor_, data_ + have, size_ - 1 - have);
+        while (have < told) {  // less of what grows shorter, nothing of a folder
+            const ssize_t got = read(descriptor_, data_ + have, told - have);
             if (got <= 0) break;
             have += static_cast<size_t>(got);
         }
-        data_[have] = '\0';
+        data_[have] = '\0';  // PTX in a file need not end with one
+        size_ = have + 1;
     }
     ~File() {
         if (descriptor_ >= 0) close(descriptor_);

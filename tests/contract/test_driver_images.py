@@ -7,7 +7,7 @@ import struct
 from pathlib import Path
 
 import pytest
-from cuda_calls import KERNELS, SHIM, Alone, Check, Cuda, compiled
+from cuda_calls import KERNELS, SHIM, Alone, Check, Cuda, CudaError, compiled
 
 IMAGES = Path(__file__).parents[1] / "data/images"
 """KERNELS as the toolkit's fatbinary packs it (13.0), by --compress-mode."""
@@ -187,6 +187,8 @@ def test_a_file(cuda: Cuda, fails: Check, tmp_path: object) -> None:
     assert cuda.cuLibraryGetKernelCount(library) == 3
     cuda.cuLibraryUnload(library)
     fails("FILE_NOT_FOUND", cuda.cuModuleLoad, b"/nowhere/at/all")
+    with pytest.raises(CudaError):
+        cuda.cuModuleLoad(f"{tmp_path}".encode())
 
 
 OF_ANOTHER = b'extern "C" __global__ void f() {}', b"--gpu-architecture=sm_80"
