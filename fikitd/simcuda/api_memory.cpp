@@ -70,10 +70,11 @@ CUresult allocate_host(void** start, std::size_t bytes, unsigned flags) {
 
 // Whether the process has these pages at all.
 bool mapped_by_host(const void* start, std::size_t bytes) {
-    const auto first = reinterpret_cast<std::uint64_t>(start) / host_page * host_page;
-    const std::size_t length = reinterpret_cast<std::uint64_t>(start) + bytes - first;
-    std::vector<unsigned char> present((length + host_page - 1) / host_page);
-    return mincore(reinterpret_cast<void*>(first), length, present.data()) == 0;
+    const auto address = reinterpret_cast<std::uint64_t>(start);
+    const std::uint64_t first = address / host_page * host_page;
+    // Writes nothing, but finds holes (msync(2)).
+    return address + bytes > address &&
+           msync(reinterpret_cast<void*>(first), address + bytes - first, MS_ASYNC) == 0;
 }
 
 // Whether registered memory that shares a page with these bytes is read-only and they are not, or the

@@ -1,4 +1,5 @@
 // Pinned and registered host memory.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "../pinned_chunks.hpp"
@@ -43,6 +44,12 @@ struct Reached {
         range.handle = handle;
     }
 };
+
+// Whether the program has anything at all there: MS_ASYNC writes nothing, but finds holes (msync(2)).
+bool is_mapped(const Range& range) {
+    const bool ends = range.address + range.bytes > range.address;
+    return ends && msync(reinterpret_cast<void*>(first_page(range)), bytes_of_pages(range), MS_ASYNC) == 0;
+}
 
 // Registered memory that is a file's, and shared, is one that the executor maps as well: the GPU reaches it,
 // at its own address, or at another one where the executor has something else there.
@@ -292,6 +299,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
+    if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
     // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
     // agree.
     if (share_file(range) != CUDA_SUCCESS) range.device_address = at;

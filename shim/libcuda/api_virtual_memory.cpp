@@ -84,8 +84,9 @@ CUresult let_go_unused(uint32_t handle) {
 }  // namespace
 
 CUresult cuMemGetAllocationGranularity(size_t* bytes, const CUmemAllocationProp* properties,
-                                       CUmemAllocationGranularity_flags) {
-    if (bytes == nullptr || properties == nullptr) return CUDA_ERROR_INVALID_VALUE;
+                                       CUmemAllocationGranularity_flags option) {
+    if (bytes == nullptr || properties == nullptr || option > CU_MEM_ALLOC_GRANULARITY_RECOMMENDED)
+        return CUDA_ERROR_INVALID_VALUE;
     *bytes = granularity;  // whether there is such memory, cuMemCreate says
     return CUDA_SUCCESS;
 }

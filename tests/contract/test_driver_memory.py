@@ -270,6 +270,14 @@ def test_parts_of_registered_memory(cuda: Cuda, fails: Check) -> None:
     cuda.cuMemFreeHost(pinned)
 
 
+def test_what_is_not_there_is_not_registered(cuda: Cuda, fails: Check) -> None:
+    memory = mmap.mmap(-1, 4 * MIB)
+    hole = address_of(memory) + MIB
+    ctypes.CDLL(None).munmap(ctypes.c_void_p(hole), ctypes.c_size_t(MIB))
+    fails("INVALID_VALUE", cuda.cuMemHostRegister, hole, MIB, 0)
+    fails("INVALID_VALUE", cuda.cuMemHostRegister, hole - MIB, 4 * MIB, 0)
+
+
 def test_what_a_pointer_is(cuda: Cuda, fails: Check) -> None:
     address = int(cuda.cuMemAlloc(4096))
     kind = cuda.CUpointer_attribute
@@ -289,6 +297,9 @@ def test_what_a_pointer_is(cuda: Cuda, fails: Check) -> None:
 def test_granularity_is_two_mebibytes(cuda: Cuda) -> None:
     for option in cuda.CUmemAllocationGranularity_flags:
         assert cuda.cuMemGetAllocationGranularity(cuda.properties(), option) == 2 * MIB
+    properties = ctypes.c_void_p(cuda.properties().getPtr())
+    ask = ctypes.CDLL("libcuda.so.1").cuMemGetAllocationGranularity
+    assert ask(ctypes.byref(ctypes.c_size_t()), properties, 2) == cuda.errors.CUDA_ERROR_INVALID_VALUE
 
 
 def test_a_mapping_holds_real_bytes_and_moves(cuda: Cuda) -> None:
