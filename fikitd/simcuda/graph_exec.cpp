@@ -193,18 +193,31 @@ class Submission : public std::enable_shared_from_this<Submission> {
     std::optional<Nanoseconds> decided_at_;  // while a decision submits
 };
 
-bool same_edges(const Graph& left, const Graph& right) {
-    const auto edges = [](const Graph& graph) {
+// If not, the node of `source` is told, and which of its dependencies does not match if it has as many
+// (cuda.h).
+bool same_edges(const Graph& target, const Graph& source, GraphNode** culprit, GraphNode** culprit_from) {
+    const auto numbers = [](const Graph& graph) {
         std::unordered_map<const GraphNode*, std::size_t> number;
         for (const auto& node : graph.nodes) number.emplace(node.get(), number.size());
-        std::set<std::pair<std::size_t, std::size_t>> found;
-        for (const auto& node : graph.nodes) {
-            for (const GraphNode::Edge& edge : node->dependencies)
-                found.emplace(number[edge.node], number[node.get()]);
-        }
-        return found;
+        return number;
     };
-    return edges(left) == edges(right);
+    const auto was = numbers(target), is = numbers(source);
+    for (std::size_t index = 0; index < source.nodes.size(); ++index) {
+        const std::vector<GraphNode::Edge>& wanted = target.nodes[index]->dependencies;
+        const std::vector<GraphNode::Edge>& given = source.nodes[index]->dependencies;
+        *culprit = source.nodes[index].get();
+        if (wanted.size() != given.size()) return false;
+        for (const GraphNode::Edge& edge : given) {
+            const auto matches = [&](const GraphNode::Edge& other) {
+                return was.at(other.node) == is.at(edge.node);
+            };
+            if (std::ranges::any_of(wanted, matches)) continue;
+            *culprit_from = edge.node;
+            return false;
+        }
+    }
+    *culprit = nullptr;
+    return true;
 }
 
 }  // namespace
@@ -221,7 +234,7 @@ namespace {
 
 CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** culprit,
                                 GraphNode** culprit_from) {
-    if (target.nodes.size() != source.nodes.size() || !same_edges(target, source))
+    if (target.nodes.size() != source.nodes.size() || !same_edges(target, source, culprit, culprit_from))
         return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (std::size_t index = 0; index < source.nodes.size(); ++index) {
         const GraphNode& from = *source.nodes[index];

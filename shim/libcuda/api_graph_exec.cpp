@@ -13,7 +13,8 @@
 namespace fikit::shim {
 namespace {
 
-CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) {
+CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags,
+                     CUgraphInstantiateResult* problem = nullptr) {
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     const Graph* const graph = graph_of(graph_handle);
     constexpr uint64_t known = CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH |
@@ -24,6 +25,8 @@ CUresult instantiate(CUgraphExec* handle, CUgraph graph_handle, uint64_t flags) 
     if (executable == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
     executable->flags = flags;
     CUresult result = executable->take(*graph);
+    if (result == CUDA_ERROR_INVALID_VALUE && problem != nullptr)
+        *problem = CUDA_GRAPH_INSTANTIATE_INVALID_STRUCTURE;
     if (result == CUDA_SUCCESS && !executable->occupy()) result = CUDA_ERROR_NOT_SUPPORTED;
     if (result == CUDA_SUCCESS) result = executable->send();
     if (result != CUDA_SUCCESS) {
@@ -100,24 +103,37 @@ CUresult issue_whole(const Executable& executable, Relay& relay) {
     return result_of(executable.device->producer->graph_launch(executable.number, stream_number(stream)));
 }
 
+// Where a graph is not what an instantiated one may become: a node, and which of its edges there was not.
+struct Difference {
+    const Node *node = nullptr, *from = nullptr;
+};
+
+const Node* other_edge(const Node& one, const Node& other) {
+    for (const auto& given : other.before) {
+        bool there = false;
+        for (const auto& known : one.before) there = there || known.node->last == given.node->last;
+        if (!there) return given.node;
+    }
+    return nullptr;
+}
+
 // The same kinds of nodes after the same ones?
-CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node*& where) {
-    where = nullptr;
+CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, Difference& where) {
+    where = {};
     if (old.nodes.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
     for (uint32_t i = 0; i < old.nodes.size(); ++i) old.nodes[i]->last = graph.nodes[i]->last = i;
     for (uint32_t i = 0; i < old.nodes.size(); ++i) {
         const Node& one = *old.nodes[i];
         const Node& other = *graph.nodes[i];
-        where = &other;
+        where.node = &other;
         if (one.type != other.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
         if (one.memory != other.memory) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
         if ((one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy)) ||
             (one.type == CU_GRAPH_NODE_TYPE_MEMSET && !may_become(one.fill, other.fill)))
             return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
         if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        for (size_t k = 0; k < one.before.size(); ++k)
-            if (one.before[k].node->last != other.before[k].node->last)
-                return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
+        where.from = other_edge(one, other);
+        if (where.from != nullptr) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
         if (one.child != nullptr)
             if (const auto result = compare(*one.child, *other.child, where);
                 result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
@@ -131,7 +147,7 @@ CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, const Node
                 result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
                 return result;
     }
-    where = nullptr;
+    where = {};
     return CU_GRAPH_EXEC_UPDATE_SUCCESS;
 }
 
@@ -160,9 +176,11 @@ CUresult cuGraphInstantiateWithFlags(CUgraphExec* handle, CUgraph graph, unsigne
 CUresult cuGraphInstantiateWithParams(CUgraphExec* handle, CUgraph graph,
                                       CUDA_GRAPH_INSTANTIATE_PARAMS* parameters) {
     if (parameters == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const CUresult result = fikit::shim::cuGraphInstantiateWithFlags(handle, graph, parameters->flags);
-    parameters->result_out =
-        result == CUDA_SUCCESS ? CUDA_GRAPH_INSTANTIATE_SUCCESS : CUDA_GRAPH_INSTANTIATE_ERROR;
+    parameters->hErrNode_out = nullptr;
+    parameters->result_out = CUDA_GRAPH_INSTANTIATE_ERROR;
+    if ((parameters->flags & CUDA_GRAPH_INSTANTIATE_FLAG_DEVICE_LAUNCH) != 0) return CUDA_ERROR_NOT_SUPPORTED;
+    const CUresult result = instantiate(handle, graph, parameters->flags, &parameters->result_out);
+    if (result == CUDA_SUCCESS) parameters->result_out = CUDA_GRAPH_INSTANTIATE_SUCCESS;
     return result;
 }
 
@@ -203,12 +221,13 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphE
     Executable* const executable = executable_of(handle);
     const Graph* const graph = graph_of(graph_handle);
     if (executable == nullptr || graph == nullptr || answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    const Node* where = nullptr;
+    Difference where;
     *answer = {};
     answer->result = CU_GRAPH_EXEC_UPDATE_ERROR;
     if (executable->lacks_memory_of(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
     answer->result = compare(*executable->graph, *graph, where);
-    answer->errorNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where));
+    answer->errorNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where.node));
+    answer->errorFromNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where.from));
     if (answer->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     return executable->take(*graph);
 }
@@ -219,7 +238,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode orig
     const Node* const origin = node_of(original);
     if (executable == nullptr || graph == nullptr || origin == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Node* const node = executable->graph->copy_of(origin);
-    const Node* where = nullptr;
+    Difference where;
     if (node == nullptr || node->child == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (compare(*node->child, *graph, where) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
         return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
