@@ -186,9 +186,11 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID attribute, CUstrea
         const auto set = stream.attributes.find(attribute);
         *value = set != stream.attributes.end() ? set->second : CUstreamAttrValue{};
         if (attribute == CU_LAUNCH_ATTRIBUTE_PRIORITY) value->priority = stream.priority;
-        // As an H200 tells of a policy that was never set.
-        if (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY && set == stream.attributes.end())
+        if (set != stream.attributes.end()) return CUDA_SUCCESS;
+        // As an H200 tells of a policy that was never set, and of a kernel's domains.
+        if (attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY)
             std::memset(&value->syncPolicy, 0xff, sizeof value->syncPolicy);
+        if (attribute == CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP) value->memSyncDomainMap = {0, 1};
         return CUDA_SUCCESS;
     });
 }

@@ -21,6 +21,23 @@ CUresult wait_for_other_event(uint32_t stream, const Event& event) {
 
 // --- streams ---
 
+namespace {
+
+int priority_of(CUstream handle) { return is_default(handle) ? 0 : stream_of(handle)->priority; }
+
+CUresult find_hints(CUstream handle, StreamHints*& hints) {
+    if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
+    Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
+    Thread& caller = calling_thread();
+    Context* const context = caller.current();
+    if (is_default(handle) && context == nullptr) return no_context();
+    if (!is_default(handle) && stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+    hints = stream != nullptr ? &stream->hints : caller.means_own(handle) ? &caller.hints : &context->hints;
+    return CUDA_SUCCESS;
+}
+
+}  // namespace
+
 CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority) {
     if (handle == nullptr || (flags & ~unsigned{CU_STREAM_NON_BLOCKING}) != 0)
         return CUDA_ERROR_INVALID_VALUE;
@@ -104,7 +121,7 @@ CUresult cuStreamGetPriority(CUstream handle, int* priority) {
     if (priority == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
     if (!is_default(handle) && stream_of(handle) == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    *priority = is_default(handle) ? 0 : stream_of(handle)->priority;
+    *priority = priority_of(handle);
     return CUDA_SUCCESS;
 }
 
@@ -134,30 +151,26 @@ CUresult cuStreamGetDevice(CUstream handle, CUdevice* device) {
     return CUDA_SUCCESS;
 }
 
-// The default streams have no attributes of their own.
 CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrValue* value) {
-    const Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
+    StreamHints* hints = nullptr;
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
-    if (stream == nullptr && !is_default(handle)) return CUDA_ERROR_INVALID_HANDLE;
-    const Stream preset;
-    const Stream& asked = stream != nullptr ? *stream : preset;
+    if (const CUresult result = find_hints(handle, hints); result != CUDA_SUCCESS) return result;
     *value = {};
     switch (id) {
         case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-            value->accessPolicyWindow = asked.window;
+            value->accessPolicyWindow = hints->window;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-            memcpy(&value->syncPolicy, &asked.policy, sizeof asked.policy);
+            memcpy(&value->syncPolicy, &hints->policy, sizeof hints->policy);
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-            value->priority = asked.priority;
+            value->priority = priority_of(handle);
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-            value->memSyncDomainMap = asked.domain_map;
+            value->memSyncDomainMap = hints->domain_map;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-            value->memSyncDomain = asked.domain;
+            value->memSyncDomain = hints->domain;
             return CUDA_SUCCESS;
         default:
             return CUDA_ERROR_INVALID_VALUE;
@@ -166,24 +179,23 @@ CUresult cuStreamGetAttribute(CUstream handle, CUstreamAttrID id, CUstreamAttrVa
 
 // A stream's priority is that with which it was made.
 CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstreamAttrValue* value) {
-    Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
+    StreamHints* hints = nullptr;
     if (value == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = may_ask(handle); result != CUDA_SUCCESS) return result;
-    if (stream == nullptr) return is_default(handle) ? CUDA_ERROR_NOT_SUPPORTED : CUDA_ERROR_INVALID_HANDLE;
+    if (const CUresult result = find_hints(handle, hints); result != CUDA_SUCCESS) return result;
     switch (id) {
         case CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW:
-            stream->window = value->accessPolicyWindow;
+            hints->window = value->accessPolicyWindow;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY:
-            stream->policy = static_cast<int32_t>(value->syncPolicy);
+            hints->policy = static_cast<int32_t>(value->syncPolicy);
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_PRIORITY:
-            return value->priority == stream->priority ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
+            return value->priority == priority_of(handle) ? CUDA_SUCCESS : CUDA_ERROR_NOT_SUPPORTED;
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP:
-            stream->domain_map = value->memSyncDomainMap;
+            hints->domain_map = value->memSyncDomainMap;
             return CUDA_SUCCESS;
         case CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN:
-            stream->domain = value->memSyncDomain;
+            hints->domain = value->memSyncDomain;
             return CUDA_SUCCESS;
         default:
             return CUDA_ERROR_INVALID_VALUE;
@@ -191,14 +203,11 @@ CUresult cuStreamSetAttribute(CUstream handle, CUstreamAttrID id, const CUstream
 }
 
 CUresult cuStreamCopyAttributes(CUstream to, CUstream from) {
-    const Stream* const source = is_default(from) ? nullptr : stream_of(from);
-    Stream* const target = is_default(to) ? nullptr : stream_of(to);
-    if (source == nullptr || target == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    target->window = source->window;
-    target->policy = source->policy;
-    target->domain_map = source->domain_map;
-    target->domain = source->domain;
-    return CUDA_SUCCESS;
+    StreamHints *target = nullptr, *source = nullptr;
+    CUresult result = find_hints(to, target);
+    if (result == CUDA_SUCCESS) result = find_hints(from, source);
+    if (result == CUDA_SUCCESS) *target = *source;
+    return result;
 }
 
 // --- events ---

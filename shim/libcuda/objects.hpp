@@ -23,11 +23,7 @@ struct Stream {
     unsigned flags = 0;
     int priority = 0;
     Context* context = nullptr;
-    // Hints, which are remembered.
-    CUaccessPolicyWindow window = {};
-    int32_t policy = -1;  // a CUsynchronizationPolicy, or as an H200 tells of one that was never set
-    CUlaunchMemSyncDomainMap domain_map = {0, 1};
-    CUlaunchMemSyncDomain domain = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
+    StreamHints hints;
 };
 
 struct Node;
@@ -167,11 +163,10 @@ inline bool is_blocking(CUstream handle) {
 inline CUresult find_stream(CUstream handle, uint32_t& name) {
     if (is_default(handle)) [[unlikely]] {
         const Thread& caller = calling_thread();
-        const bool own = handle == CU_STREAM_PER_THREAD || (handle == nullptr && caller.zero_is_own);
         const Context* const context = caller.current();
         if (context == nullptr) return no_context();  // a default stream is the context's
         name = context->stream;
-        return own ? own_default_stream(*context->device, name) : CUDA_SUCCESS;
+        return caller.means_own(handle) ? own_default_stream(*context->device, name) : CUDA_SUCCESS;
     }
     const Stream* const stream = stream_of(handle);
     if (stream == nullptr) [[unlikely]]

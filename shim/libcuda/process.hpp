@@ -26,11 +26,13 @@ struct Context {
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
     ContextLimits limits;
+    StreamHints hints;  // of that stream
 
     void forget_settings() {
         flags = wished = 0;
         cache = {};
         limits.forget();
+        hints = {};
     }
 };
 

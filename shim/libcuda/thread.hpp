@@ -11,6 +11,14 @@ namespace fikit::shim {
 struct Context;
 struct Device;
 
+// What is said of a stream, remembered, and changes nothing.
+struct StreamHints {
+    CUaccessPolicyWindow window = {};
+    int32_t policy = -1;  // a CUsynchronizationPolicy, or as an H200 tells of one that was never set
+    CUlaunchMemSyncDomainMap domain_map = {0, 1};
+    CUlaunchMemSyncDomain domain = CU_LAUNCH_MEM_SYNC_DOMAIN_DEFAULT;
+};
+
 struct Thread {
     static constexpr int most = 1024;
     Context* stack[most];
@@ -18,6 +26,12 @@ struct Thread {
     bool zero_is_own;                    // within a per-thread-default-stream variant
     uint32_t default_stream[most_gpus];  // by device; 0: not made yet
     CUstreamCaptureMode capture_mode;
+    StreamHints hints;  // of its default streams
+
+    // Whether that is a stream of the thread's own, not the context's; of a default one.
+    bool means_own(CUstream stream) const {
+        return stream == CU_STREAM_PER_THREAD || (stream == nullptr && zero_is_own);
+    }
 
     Context* current() const;  // nullptr: none, or one that is no more (process.hpp)
 };

@@ -39,6 +39,16 @@ print(done(driver.cuStreamGetAttribute(other, policy)).syncPolicy)
 print(done(driver.cuStreamGetAttribute(stream, kinds.CU_LAUNCH_ATTRIBUTE_PRIORITY)).priority)
 names(driver.cuStreamGetAttribute(stream, kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE))
 
+for each in (0, driver.CUstream(1), driver.CUstream(2), other):
+    told = done(driver.cuStreamGetAttribute(each, kinds.CU_LAUNCH_ATTRIBUTE_MEM_SYNC_DOMAIN_MAP))
+    print(told.memSyncDomainMap.default_, told.memSyncDomainMap.remote)
+window = kinds.CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW
+value = driver.CUstreamAttrValue()
+value.accessPolicyWindow.num_bytes, value.accessPolicyWindow.hitRatio = 4096, 0.5
+names(driver.cuStreamSetAttribute(0, window, value), driver.cuStreamCopyAttributes(driver.CUstream(2), 0))
+for each in (0, driver.CUstream(2), other):  # default streams have attributes, too
+    print(done(driver.cuStreamGetAttribute(each, window)).accessPolicyWindow.num_bytes)
+
 memory, pinned = int(done(driver.cuMemAlloc(100))), int(done(driver.cuMemHostAlloc(100, 2)))
 pooled = int(done(driver.cuMemAllocAsync(100, 0)))
 asked = driver.CUpointer_attribute
