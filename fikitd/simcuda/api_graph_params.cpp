@@ -174,9 +174,11 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode node, CUkernelNodeAttrID id,
         CUlaunchAttribute attribute{};
         attribute.id = id;
         attribute.value = *value;
+        LaunchOptions options = command.options;
         CUresult result = check_node_attribute(command, attribute);
-        if (result == CUDA_SUCCESS) result = read_launch_attribute(attribute, command.options);
+        if (result == CUDA_SUCCESS) result = read_launch_attribute(attribute, options);
         if (result != CUDA_SUCCESS) return result;
+        command.set(options);
         command.attributes[id] = *value;
         if (id == CU_LAUNCH_ATTRIBUTE_PRIORITY) command.attributes[id].priority = *command.options.priority;
         return CUDA_SUCCESS;
@@ -209,7 +211,7 @@ CUresult cuGraphKernelNodeCopyAttributes(CUgraphNode to, CUgraphNode from) {
         auto* taking = target == nullptr ? nullptr : std::get_if<LaunchCommand>(&target->command);
         if (given == nullptr || taking == nullptr) return CUDA_ERROR_INVALID_VALUE;
         taking->attributes = given->attributes;
-        taking->options = given->options;
+        taking->set(given->options);
         return CUDA_SUCCESS;
     });
 }

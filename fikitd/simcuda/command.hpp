@@ -31,6 +31,12 @@ struct LaunchCommand {
     LaunchOptions options;
     // As set by cuGraphKernelNodeSetAttribute.
     std::map<CUlaunchAttributeID, CUlaunchAttributeValue> attributes;
+    // Other options than those that it was made with.
+    void set(const LaunchOptions& given) {
+        options = given;
+        shape.cooperative = given.cooperative;
+        if (given.cluster) shape.cluster = *given.cluster;
+    }
     // Where the parameters lie, for who asks for them.
     std::vector<void*> pointers();
 };

@@ -61,7 +61,7 @@ CUresult read_params(Driver& driver, Context& context, const CUDA_KERNEL_NODE_PA
     if (result != CUDA_SUCCESS) return result;
     if (const auto* before = std::get_if<LaunchCommand>(&command)) {
         // Attributes stay when the parameters change.
-        launch.options = before->options;
+        launch.set(before->options);
         launch.attributes = before->attributes;
     }
     command = std::move(launch);

@@ -187,6 +187,53 @@ def test_a_kernel_s_node_has_a_cluster_only_if_it_was_given_one(cuda: Cuda, grap
     assert sizes(cuda.cuGraphKernelNodeGetAttribute(node, kind).clusterDim) == (1, 1, 1)
 
 
+TOLD = b"""
+.version 8.0
+.target sm_90
+.address_size 64
+// How many blocks a cluster has, and whether the grid has a workspace for its barrier.
+.visible .entry told(.param .u64 place)
+{
+    .reg .pred %p<2>;
+    .reg .b32 %r<5>;
+    .reg .b64 %rd<2>;
+    ld.param.u64 %rd1, [place];
+    mov.u32 %r1, %cluster_nctarank;
+    mov.u32 %r2, %envreg1;
+    mov.u32 %r3, %envreg2;
+    or.b32 %r2, %r2, %r3;
+    setp.ne.u32 %p1, %r2, 0;
+    selp.u32 %r4, 1, 0, %p1;
+    st.global.v2.u32 [%rd1], {%r1, %r4};
+    ret;
+}
+"""
+
+
+def test_attributes_of_a_kernel_s_node_hold_when_it_runs(cuda: Cuda, graph: Any) -> None:
+    module, place = cuda.cuModuleLoadData(TOLD), cuda.device_words(2)
+    params, kept = store(cuda, place, 0)
+    params.func, params.gridDimX = cuda.cuModuleGetFunction(module, b"told"), 4
+    node = cuda.cuGraphAddKernelNode(graph, None, 0, params)
+    kinds = cuda.CUlaunchAttributeID
+    value = cuda.CUkernelNodeAttrValue()
+    dimension = value.clusterDim
+    dimension.x, dimension.y, dimension.z = 2, 1, 1
+    value.clusterDim = dimension
+    cuda.cuGraphKernelNodeSetAttribute(node, kinds.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, value)
+    value = cuda.CUkernelNodeAttrValue()
+    value.cooperative = 1
+    cuda.cuGraphKernelNodeSetAttribute(node, kinds.CU_LAUNCH_ATTRIBUTE_COOPERATIVE, value)
+    run(cuda, graph)
+    assert cuda.read(place, 2).tolist() == [2, 1]
+    cuda.cuMemsetD32(place, 0, 2)
+    cuda.cuGraphKernelNodeSetParams(node, params)
+    del kept
+    run(cuda, graph)
+    assert cuda.read(place, 2).tolist() == [2, 1]
+    cuda.cuModuleUnload(module)
+
+
 def sizes(dimension: Any) -> tuple[int, int, int]:
     return dimension.x, dimension.y, dimension.z
 
