@@ -178,6 +178,8 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
             return put(range_of(driver, *block).second);
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return put(1);
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
+            return put(0);
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
             return put(handle_types(*block));
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:

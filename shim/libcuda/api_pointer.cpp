@@ -81,8 +81,10 @@ CUresult attribute_of(void* into, CUpointer_attribute attribute, uint64_t addres
             return give(into, access_to(range));
         case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
             return give(into, reinterpret_cast<CUmemoryPool>(range.pool));
-        default:
+        case CU_POINTER_ATTRIBUTE_P2P_TOKENS:
             return CUDA_ERROR_NOT_SUPPORTED;
+        default:
+            return CUDA_ERROR_INVALID_VALUE;
     }
 }
 
