@@ -5,6 +5,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "descriptors.hpp"
 #include "older_libc.hpp"
 #include "producer.hpp"
 
@@ -195,7 +196,7 @@ namespace {
 
 // A file in memory with all of an image; -1: there is no room, or no descriptor.
 int file_of(std::span<const Part> image) {
-    const int file = memfd_create("fikit-image", MFD_CLOEXEC);
+    const int file = beside_standard_streams(memfd_create("fikit-image", MFD_CLOEXEC));
     for (const Part& part : image) {
         const auto* from = static_cast<const uint8_t*>(part.data);
         for (uint64_t left = part.bytes; file >= 0 && left > 0;) {
