@@ -1,7 +1,8 @@
 """Where the daemon keeps what: state that outlives a boot, sockets that do not; and that nobody else does.
 
-Two daemons on one state directory or one socket would each undo the other's work, so both are locked
-(flock: the kernel lets go when the process ends, however it ends).
+Two daemons on one state directory, one socket, or one runtime directory, where each would take over the
+other's executors, would undo each other's work, so all three are locked (flock: the kernel lets go when the
+process ends, however it ends).
 """
 
 from __future__ import annotations
@@ -66,6 +67,7 @@ def lock(directories: Directories, *, with_socket: bool) -> list[int]:
     places = [(directories.state / "lock", "state directory")]
     if with_socket:
         places.append((beside_socket, "socket"))
+    places.append((directories.runtime / "daemon.lock", "runtime directory"))
     for path, what in places:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:

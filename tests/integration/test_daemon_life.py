@@ -26,6 +26,10 @@ def test_second_daemon_refuses_to_start(daemon: Daemon) -> None:
     elsewhere = {**daemon.environment(), "STATE_DIRECTORY": str(daemon.place / "other")}
     second = subprocess.run(daemon.command(), env=elsewhere, capture_output=True, timeout=20, check=False)
     assert b"uses the socket" in second.stderr
+    # It would take over, and end, the other's executors.
+    elsewhere["FIKIT_SOCKET"] = str(daemon.place / "other.sock")
+    second = subprocess.run(daemon.command(), env=elsewhere, capture_output=True, timeout=20, check=False)
+    assert b"uses the runtime directory" in second.stderr
     assert isinstance(daemon.client(), Client)
 
 
