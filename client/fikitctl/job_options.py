@@ -5,7 +5,9 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -58,7 +60,7 @@ class JobOptions:
 
         What is not text cannot travel and is left out, with a note.
         """
-        environment = dict(os.environ)
+        environment = _given_environment()
         if not self.own_driver:
             try:
                 environment |= unmodified.variables(invocation.path, environment)
@@ -74,6 +76,18 @@ class JobOptions:
             del environment[name]
             note(f"variable {name!r} is not UTF-8 and was left out")
         return environment
+
+
+def _given_environment() -> dict[str, str]:
+    """Our environment as it was given to us: in a locale of C's Python has set LC_CTYPE by now (PEP 538)."""
+    environment = dict(os.environ)
+    with suppress(OSError):
+        given = Path("/proc/self/environ").read_bytes().split(b"\0")
+        environment.pop("LC_CTYPE", None)
+        for each in given:
+            if each.startswith(b"LC_CTYPE="):
+                environment["LC_CTYPE"] = os.fsdecode(each.removeprefix(b"LC_CTYPE="))
+    return environment
 
 
 def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -65,6 +65,15 @@ def test_exit_code_output_and_environment_are_the_commands(admitting: Daemon) ->
     assert admitting.of(Submit)[0].foreground
 
 
+@pytest.mark.parametrize("given", [{}, {"LC_CTYPE": "C"}, {"LC_CTYPE": "C.UTF-8"}])
+def test_the_locale_is_the_callers(admitting: Daemon, given: dict[str, str]) -> None:
+    """Python changes its own where that is C."""
+    plain = {name: value for name, value in os.environ.items() if name[:3] not in ("LC_", "LAN")}
+    command = [*START, "--", "sh", "-c", "echo ${LC_CTYPE-none}"]
+    ended = subprocess.run(command, env=plain | given, capture_output=True, text=True, timeout=30, check=True)
+    assert ended.stdout == given.get("LC_CTYPE", "none") + "\n"
+
+
 def test_a_signal_is_passed_on(admitting: Daemon) -> None:
     script = "trap 'echo caught; exit 5' USR1; echo ready; while :; do sleep 0.05; done"
     with subprocess.Popen([*START, "sh", "-c", script], stdout=subprocess.PIPE, text=True) as child:
