@@ -52,6 +52,8 @@ ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
 }
 """What makes a file of one schema one of the next."""
 
+LOCK_SECONDS: Final = 5.0
+"""Wait so long for another program, a backup's for instance, that holds the file."""
 DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
 
 Row = tuple[Any, ...]
@@ -130,9 +132,10 @@ class Store:
         try:
             await trio.to_thread.run_sync(transact, limiter=self._owner)
         except sqlite3.Error as error:
-            raise Unavailable(
-                f"cannot write the state file {self._path}: {error}", "free disk space and try again"
-            ) from None
+            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+            hint = "another program holds it: end that" if busy else "free disk space"
+            message = f"cannot write the state file {self._path}: {error}"
+            raise Unavailable(message, f"{hint} and try again") from None
 
     async def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows of a query."""
@@ -187,7 +190,7 @@ class Store:
 
 def connect(path: Path) -> tuple[sqlite3.Connection, int]:
     """The file, made or brought to this schema, and the schema that it had; 0: it was empty. Blocking."""
-    connection = sqlite3.connect(path, timeout=5, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
     connection.text_factory = lambda text: text.decode(errors="replace")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 import stat
 import threading
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -173,6 +175,20 @@ async def test_store_survives_a_torn_write_and_refuses_whole(tmp_path: Path) -> 
     assert await recovered.setting("name") == "kept"
     assert await recovered.load_usage() == {(1, 0): Usage(launches=3)}
     await recovered.close()
+
+
+async def test_a_store_that_another_program_holds_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fikitd.store.LOCK_SECONDS", 0.0)
+    store = await Store.open(tmp_path / "state.db")
+    with closing(sqlite3.connect(tmp_path / "state.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="database is locked") as refused:
+            await store.remember("name", "late")
+    assert refused.value.hint == "another program holds it: end that and try again"
+    await store.remember("name", "later")
+    await store.close()
 
 
 def test_accounts_never_go_down() -> None:
