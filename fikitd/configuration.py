@@ -16,6 +16,8 @@ from fikitd.scheduling.settings import SchedulingSection
 Seconds = Annotated[float, Meta(ge=0, le=86_400 * 365)]
 Weight = Annotated[float, Meta(gt=0, le=1000)]
 Interval = Annotated[float, Meta(ge=0.01, le=86_400)]
+Text = Annotated[str, Meta(pattern=r"^[^\0]*\Z")]
+"""For the system, to which a zero is the end."""
 PriorityText = Annotated[str, Meta(pattern=r"^(high|normal|low|[0-9])$")]
 
 
@@ -26,7 +28,7 @@ class Section(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
 class DaemonSection(Section, frozen=True):
     """The process itself. Paths and the socket are read at start only."""
 
-    socket: Annotated[str, Meta(description="Path of the Unix socket; empty: the default place.")] = ""
+    socket: Annotated[Text, Meta(description="Path of the Unix socket; empty: the default place.")] = ""
     socket_group: Annotated[
         str, Meta(description="Group that may connect, where it exists and the daemon runs as root.")
     ] = "fikit"
@@ -37,10 +39,10 @@ class DaemonSection(Section, frozen=True):
         str, Meta(description="Members of this group see and control everything, like root.")
     ] = "fikit-admin"
     state_directory: Annotated[
-        str, Meta(description="Jobs, accounts, profiles, logs; empty: the default place.")
+        Text, Meta(description="Jobs, accounts, profiles, logs; empty: the default place.")
     ] = ""
     runtime_directory: Annotated[
-        str,
+        Text,
         Meta(description="Sockets of the executors, on a file system that a boot empties; empty: default."),
     ] = ""
     drain_seconds: Annotated[
@@ -61,7 +63,7 @@ class DeviceSection(Section, frozen=True):
         str, Meta(pattern="^(auto|sim|[0-9]+)$", description="auto, sim or the index of one GPU.")
     ] = "auto"
     library: Annotated[
-        str, Meta(description="Path of the driver library the executors load; empty: the device's own.")
+        Text, Meta(description="Path of the driver library the executors load; empty: the device's own.")
     ] = ""
     time_scale: Annotated[
         float,
@@ -82,7 +84,7 @@ class ExecutorSection(Section, frozen=True):
     """The processes that hold the CUDA contexts."""
 
     command: Annotated[
-        list[str],
+        list[Text],
         Meta(description="Program and first arguments of an executor; empty: the one that comes along."),
     ] = field(default_factory=list)
     start_seconds: Annotated[Interval, Meta(description="An executor must accept connections within.")] = 60.0

@@ -39,6 +39,20 @@ def test_no_time_at_all_is_wrong(fikitctl: Fikitctl, tmp_path: Path, key: str) -
     assert (result.code, key in result.err) == (1, True)
 
 
+@pytest.mark.parametrize(
+    ("section", "name", "value"),
+    [("daemon", "socket", '"a\\u0000b"'), ("executor", "command", '["a\\u0000b"]')],
+)
+def test_what_no_path_can_be_is_wrong(
+    fikitctl: Fikitctl, tmp_path: Path, section: str, name: str, value: str
+) -> None:
+    """A daemon ended with it, in the middle of its work where a reload had brought it."""
+    file = tmp_path / "fikitd.toml"
+    file.write_text(f"[{section}]\n{name} = {value}\n")
+    result = fikitctl("config", "check", str(file))
+    assert (result.code, f"{section}.{name}" in result.err) == (1, True)
+
+
 def test_a_file_that_cannot_be_looked_for(fikitctl: Fikitctl) -> None:
     assert "File name too long" in fikitctl("config", "check", "x" * 300).err
 
