@@ -53,6 +53,14 @@ def test_cut_anywhere(size: int, body: p.Request) -> None:
     assert frames == [(3, body)] * 3
 
 
+@pytest.mark.parametrize("bad", [b"\xc1", b"\x91" * 5000, b"\xdd\xff\xff\xff\xff"])
+def test_what_is_no_frame_is_refused_with_a_reason(bad: bytes) -> None:
+    decoder = p.Decoder(p.AnyRequest)
+    decoder.feed(bad)
+    with pytest.raises(p.ProtocolError, match=r"not a MessagePack frame: \w"):
+        decoder.frames()
+
+
 def test_what_fits_into_no_frame_is_the_sender_s_mistake() -> None:
     for body in (
         p.Drain(reason="\udcff"),

@@ -93,7 +93,8 @@ class Decoder:
         except msgpack.OutOfData:
             return None
         except Exception as error:  # msgpack raises ValueError, its own classes and UnicodeDecodeError
-            raise ProtocolError(f"not a MessagePack frame: {error}") from None
+            reason = str(error) or type(error).__name__  # some of its own have no text
+            raise ProtocolError(f"not a MessagePack frame: {reason}") from None
         if not isinstance(raw, dict) or raw.keys() != {"id", "body"}:
             raise ProtocolError("a frame is a map of 'id' and 'body'")
         identifier, body = raw["id"], raw["body"]
