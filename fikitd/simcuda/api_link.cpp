@@ -86,6 +86,19 @@ DONE:
 }
 )";
 
+// And so that programs are linked whose kernels might launch kernels: one that does ends.
+constexpr std::string_view launches = R"(
+.visible .func (.param .b64 place) __cudaCDP2GetParameterBufferV2(.param .b64 kernel,
+    .param .align 4 .b8 grid[12], .param .align 4 .b8 block[12], .param .b32 shared)
+{
+    trap;
+}
+.visible .func (.param .b32 result) __cudaCDP2LaunchDeviceV2(.param .b64 place, .param .b64 stream)
+{
+    trap;
+}
+)";
+
 template <typename Body>
 CUresult with_link(CUlinkState handle, Body body) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
@@ -179,9 +192,13 @@ CUresult cuLinkAddFile(CUlinkState handle, CUjitInputType type, const char* path
 CUresult cuLinkComplete(CUlinkState handle, void** image, size_t* bytes) {
     return with_link(handle, [&](Driver&, LinkState& link) -> CUresult {
         if (image == nullptr || bytes == nullptr || link.texts.empty()) return CUDA_ERROR_INVALID_VALUE;
-        const auto groups = [](const std::string& text) { return text.find("cudaCG") != std::string::npos; };
         std::vector<std::string> texts = link.texts;
-        if (link.runtime && std::any_of(texts.begin(), texts.end(), groups)) texts.emplace_back(grid_groups);
+        const auto add_runtime = [&](std::string_view named, std::string_view text) {
+            const auto names = [&](const std::string& each) { return each.find(named) != std::string::npos; };
+            if (link.runtime && std::ranges::any_of(link.texts, names)) texts.emplace_back(text);
+        };
+        add_runtime("cudaCG", grid_groups);
+        add_runtime("__cudaCDP2", launches);
         std::string whole = joined_texts(texts);
         if (const unsigned most = link.options.max_registers(); most != 0) {
             whole.insert(whole.find(".address_size 64") + std::string_view(".address_size 64").size(),

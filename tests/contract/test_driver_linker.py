@@ -2,8 +2,11 @@
 
 import ctypes
 from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
+import pytest
 from cuda_calls import KERNELS, Alone, Check, Cuda, compiled
 from test_driver_images import DEFINED, HEAD
 
@@ -336,3 +339,55 @@ def test_a_function_has_other_names(cuda: Cuda, fails: Check) -> None:
         b".visible .func (.param .u32 r) other(.param .u32 v); .alias other, missing;",
     ):
         fails("INVALID_PTX", cuda.cuModuleLoadData, HEAD + PLUS + wrong + b"\0")
+
+
+NESTED = b"""
+.extern .func (.param .b64 place) __cudaCDP2GetParameterBufferV2(.param .b64 kernel,
+    .param .align 4 .b8 grid[12], .param .align 4 .b8 block[12], .param .b32 shared);
+.extern .func (.param .b32 result) __cudaCDP2LaunchDeviceV2(.param .b64 place, .param .b64 stream);
+.visible .entry nested(.param .u64 place, .param .u32 launches)
+{
+    .reg .pred %none;
+    .reg .b32 %value;
+    .reg .b64 %place;
+    ld.param.u32 %value, [launches];
+    ld.param.u64 %place, [place];
+    setp.eq.u32 %none, %value, 0;
+    @%none bra STORE;
+    {
+        .param .b64 kernel;
+        .param .align 4 .b8 grid[12];
+        .param .align 4 .b8 block[12];
+        .param .b32 shared;
+        .param .b64 given;
+        .param .b64 stream;
+        .param .b32 result;
+        st.param.b64 [kernel], %place;
+        st.param.b32 [shared], 0;
+        call.uni (given), __cudaCDP2GetParameterBufferV2, (kernel, grid, block, shared);
+        ld.param.b64 %place, [given];
+        st.param.b64 [kernel], %place;
+        st.param.b64 [stream], 0;
+        call.uni (result), __cudaCDP2LaunchDeviceV2, (kernel, stream);
+    }
+STORE:
+    st.global.u32 [%place], 7;
+    ret;
+}
+"""
+
+
+def test_a_kernel_that_might_launch_kernels_runs_as_long_as_it_does_not(cuda: Cuda) -> None:
+    pytest.importorskip("nvidia.cu13")
+    found = find_spec("nvidia.cu13")
+    assert found is not None
+    assert found.submodule_search_locations is not None
+    archive = (Path(found.submodule_search_locations[0]) / "lib/libcudadevrt.a").read_bytes()
+    state = linker_of(cuda, [NESTED])
+    cuda.cuLinkAddData(state, cuda.CUjitInputType.CU_JIT_INPUT_LIBRARY, archive, len(archive), b"", 0, [], [])
+    image, _ = cuda.cuLinkComplete(state)
+    function = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"nested")
+    place = cuda.device_words()
+    cuda.launch_function(function, place, ctypes.c_uint32(0))
+    assert cuda.read(place)[0] == 7
+    cuda.cuLinkDestroy(state)
