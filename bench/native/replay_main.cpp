@@ -6,12 +6,15 @@
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
 //   SIZES PACE
 // HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
-// JSON.
+// JSON, in their order; as many as there are processors run at a time.
+#include <atomic>
 #include <cmath>
+#include <future>
 #include <iostream>
 #include <map>
 #include <sstream>
 #include <stdexcept>
+#include <thread>
 
 #include "replay_gate.hpp"
 #include "replay_threads.hpp"
@@ -129,13 +132,19 @@ Output describe(const TenantResult& tenant) {
     return out;
 }
 
-Result run(const Settings& settings, const std::vector<Program>& high, const std::vector<Program>& low) {
+std::string run(const Settings& settings, const std::vector<Program>& high, const std::vector<Program>& low) {
     Result result;
     if (settings.policy == "streams" || settings.policy == "fifo")
         Threads(high, low, settings).run(result);
     else
         Gate(high, low, settings).run(result);
-    return result;
+    Output out;
+    std::vector<Output> highs, lows;
+    for (const TenantResult& tenant : result.high) highs.push_back(describe(tenant));
+    for (const TenantResult& tenant : result.low) lows.push_back(describe(tenant));
+    out.field("high", highs).field("low", lows).field("idle_ns", static_cast<double>(result.idle));
+    out.field("filled_ns", static_cast<double>(result.filled));
+    return out.str();
 }
 
 std::vector<Program> chosen(const std::map<std::string, Program>& programs, const std::string& names) {
@@ -144,7 +153,10 @@ std::vector<Program> chosen(const std::map<std::string, Program>& programs, cons
     return all;
 }
 
-void read(std::istream& input) {
+using Run = std::packaged_task<std::string()>;  // keeps what it throws, too
+
+std::vector<Run> read(std::istream& input) {
+    std::vector<Run> runs;
     std::map<std::string, Program> programs;
     for (std::string line; std::getline(input, line);) {
         std::istringstream words(line);
@@ -191,15 +203,24 @@ void read(std::istream& input) {
             for (Operation& operation : program.operations)
                 operation.shape.duration =
                     static_cast<Nanoseconds>(static_cast<double>(operation.shape.duration) * pace);
-        const Result result = run(settings, chosen(programs, high), slower);
-        Output out;
-        std::vector<Output> highs, lows;
-        for (const TenantResult& tenant : result.high) highs.push_back(describe(tenant));
-        for (const TenantResult& tenant : result.low) lows.push_back(describe(tenant));
-        out.field("high", highs).field("low", lows).field("idle_ns", static_cast<double>(result.idle));
-        out.field("filled_ns", static_cast<double>(result.filled));
-        std::cout << out.str() << '\n' << std::flush;
+        runs.emplace_back([settings, above = chosen(programs, high), below = std::move(slower)] {
+            return run(settings, above, below);
+        });
     }
+    return runs;
+}
+
+void run_all(std::vector<Run> runs) {
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+        for (size_t at = next++; at < runs.size(); at = next++) runs[at]();
+    };
+    std::vector<std::jthread> others;
+    while (others.size() + 1 < std::min<size_t>(std::thread::hardware_concurrency(), runs.size()))
+        others.emplace_back(work);
+    work();
+    others.clear();
+    for (Run& run : runs) std::cout << run.get_future().get() << '\n';
 }
 
 }  // namespace
@@ -207,7 +228,7 @@ void read(std::istream& input) {
 
 int main() try {
     std::ios::sync_with_stdio(false);
-    fikit::replay::read(std::cin);
+    fikit::replay::run_all(fikit::replay::read(std::cin));
     return 0;
 } catch (const std::exception& error) {
     std::cerr << "replay: " << error.what() << '\n';
