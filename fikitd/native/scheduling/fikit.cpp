@@ -394,24 +394,25 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         guest.refusal = refusal;
         if (guest.since == 0) guest.since = now;
         if (can_confine) {
-            uint32_t waves = 0;
             Nanoseconds least = 0;
-            Decision best{Verdict::wait, number};
-            for (uint8_t index = 0; index < partitions_; ++index) {
-                Plan confined;
-                plan(confined, session, work, bounds_.partitions[index], moment.busy, now);
-                if (waves != 0 && confined.waves > waves) break;
-                const Nanoseconds length = confined.length;
-                if (least == 0) least = length;
+            std::array<Plan, max_partitions> plans;
+            for (size_t first = 0, next = 0; first < partitions_; first = next) {
+                for (; next < partitions_; ++next) {
+                    plan(plans[next], session, work, bounds_.partitions[next], moment.busy, now);
+                    if (plans[next].waves != plans[first].waves) break;
+                }
+                const Nanoseconds length = plans[first].length;
+                if (first == 0) least = length;
                 // What takes long on a small partition rather waits a while for room on a larger one.
                 ready_at = guest.since + (length - least) / patience;
                 if (ready_at > now) break;
-                if (!fits(confined, now)) continue;
-                waves = confined.waves;
-                best = {Verdict::partition, number, index};
-                planned = confined;
+                // Of those of equal speed the smallest.
+                for (size_t index = next; index-- > first;) {
+                    if (!fits(plans[index], now)) continue;
+                    planned = plans[index];
+                    return {Verdict::partition, number, static_cast<uint8_t>(index)};
+                }
             }
-            if (waves != 0) return best;
         }
         planned_for_ = max_sessions;
     }
