@@ -180,9 +180,8 @@ class CallHandler {
 
     CUresult compile(const fikit_request_module_load& request, Jit& jit, SessionModule& module) {
         std::vector<uint8_t> image;
-        if (!session_.copy_image(request.offered, core_.settings_.staging_bytes, request.offset, request.size,
-                                 image))
-            return CUDA_ERROR_INVALID_VALUE;
+        const CUresult copied = core_.copy_image(session_, request, image);
+        if (copied != CUDA_SUCCESS) return copied;
         image.reserve(image.size() + 1 + extra_.size());
         image.push_back(0);  // PTX ends here whatever it says
         if (const char* wrong = check_image(image); wrong != nullptr) {
@@ -358,6 +357,24 @@ bool Core::take_offered(Session& session) {
     if (looks < 0) return false;
     session.offered = std::exchange(session.arrived, {});
     return true;
+}
+
+CUresult Core::copy_image(Session& session, uint32_t is_offered, uint64_t offset, uint64_t size,
+                          std::vector<uint8_t>& image) const {
+    const Descriptor file = std::exchange(session.offered, {});
+    if (is_offered > 1 || size == 0 || size > most_image_bytes) return CUDA_ERROR_INVALID_VALUE;
+    SharedMemory mapped;
+    const uint8_t* from = nullptr;
+    if (is_offered == 0) {
+        from = session.host_memory(0, settings_.staging_bytes, offset, size);
+    } else {  // the file need not take any memory, but the copy does
+        if (size > settings_.host_limit_bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+        if (file && mapped.open(file, offset, size, 0)) from = mapped.data();
+    }
+    if (from == nullptr) return CUDA_ERROR_INVALID_VALUE;
+    image.reserve(size + 1);
+    image.assign(from, from + size);
+    return CUDA_SUCCESS;
 }
 
 // Hands the call at the session's head to a worker. False: it has to wait first.

@@ -321,6 +321,13 @@ class Core {
     uint64_t pinned_place(uint64_t size);
     // Whether the session may have such a buffer, under that number.
     CUresult may_pin(const Session& session, uint32_t handle, uint64_t size) const;
+    // A copy of the image that a request names, since the tenant may write on.
+    template <class Request>
+    CUresult copy_image(Session& session, const Request& request, std::vector<uint8_t>& image) const {
+        return copy_image(session, request.offered, request.offset, request.size, image);
+    }
+    CUresult copy_image(Session& session, uint32_t is_offered, uint64_t offset, uint64_t size,
+                        std::vector<uint8_t>& image) const;
     CUresult pin(Session& session, uint32_t handle, SharedMemory memory, uint64_t& device_address) const;
     // The buffer is the session's no more, and still registered; empty when there is none.
     PinnedBuffer unpin(Session& session, uint32_t handle) const;

@@ -222,10 +222,9 @@ class GraphBuilder {
 
 CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, fikit_reply_graph_create&) {
     std::vector<uint8_t> image;
-    if (request.handle == 0 || request.handle >= FIKIT_MAX_GRAPHS ||
-        !session_.copy_image(request.offered, core_.settings_.staging_bytes, request.offset, request.size,
-                             image))
-        return CUDA_ERROR_INVALID_VALUE;
+    if (request.handle == 0 || request.handle >= FIKIT_MAX_GRAPHS) return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult copied = core_.copy_image(session_, request, image); copied != CUDA_SUCCESS)
+        return copied;
     const auto conditions = session_.conditions.find(request.conditions);
     if (request.conditions != 0 && conditions == session_.conditions.end()) return CUDA_ERROR_INVALID_HANDLE;
     GraphBuilder builder(driver_, core_.context_, session_,

@@ -71,9 +71,8 @@ CUresult ProgramCalls::link_add(const fikit_request_link_add& request, fikit_rep
     const auto type = static_cast<CUjitInputType>(request.type);
     const auto name = extra_.subspan(options);
     LinkPart part = {type, {name.begin(), name.end()}, {}, {}};
-    if (!session_.copy_image(request.offered, core_.settings_.staging_bytes, request.offset, request.size,
-                             part.image))
-        return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = core_.copy_image(session_, request, part.image); result != CUDA_SUCCESS)
+        return result;
     part.image.push_back(0);
     part.options.assign(extra_.begin(), extra_.begin() + static_cast<std::ptrdiff_t>(options));
     if (const char* wrong = check_linked(part.image); wrong != nullptr) {

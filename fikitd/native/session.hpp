@@ -387,20 +387,6 @@ struct Session {
         }
         return offset <= room && size <= room - offset ? base + offset : nullptr;
     }
-    // A copy of the image that a call names, since the tenant may write on; false when it cannot be had.
-    bool copy_image(uint32_t is_offered, uint64_t staging_bytes, uint64_t offset, uint64_t size,
-                    std::vector<uint8_t>& image) {
-        const Descriptor file = std::exchange(offered, {});
-        if (is_offered > 1 || size == 0 || size > most_image_bytes) return false;
-        SharedMemory mapped;
-        if (is_offered != 0 && !(file && mapped.open(file, offset, size, 0))) return false;
-        const uint8_t* const from =
-            is_offered != 0 ? mapped.data() : host_memory(0, staging_bytes, offset, size);
-        if (from == nullptr) return false;
-        image.reserve(size + 1);
-        image.assign(from, from + size);
-        return true;
-    }
     // The pinned buffer in which a word is, or nullptr.
     const PinnedBuffer* pinned(const fikit_value& value, uint64_t bytes) const {
         const auto found = host_buffers.find(value.host_buffer);
