@@ -91,8 +91,8 @@ CUresult destroy(ArrayMemory& memory) {
     Reply reply;
     const Status status = device.producer->call(fikit_call_array_destroy, {&request, sizeof request}, reply);
     if (status != status::interrupted) numbers.give_back(memory.number);
-    memory.whole.magic = 0;
-    for (Array& level : memory.levels) level.magic = 0;
+    wipe(memory.whole.magic);
+    for (Array& level : memory.levels) wipe(level.magic);
     delete &memory;
     return result_of(status);
 }

@@ -211,7 +211,7 @@ CUresult cuGraphExecDestroy(CUgraphExec handle) {
     Executable* const executable = executable_of(handle);
     if (executable == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
-    executable->magic = 0;
+    wipe(executable->magic);
     if (executable->number != 0) executable->device->producer->graph_destroy(executable->number);
     delete executable;
     return CUDA_SUCCESS;

@@ -116,7 +116,7 @@ CUresult cuLinkDestroy(CUlinkState handle) {
     if (link == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     const Status status = link->device->producer->link_destroy(link->number);
     free(link->image);
-    link->magic = 0;
+    wipe(link->magic);
     delete link;
     return result_of(status);
 }

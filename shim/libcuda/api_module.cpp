@@ -169,7 +169,7 @@ CUresult unload_one(Module* module) {
     for (Function* function = module->functions; function != nullptr;) {
         Function* const next = function->next;
         producer.function_forget(function->number);
-        function->magic = 0;
+        wipe(function->magic);
         delete function->next_launch;
         free(function);
         function = next;
@@ -177,7 +177,7 @@ CUresult unload_one(Module* module) {
     module->forget_variables();
     delete module->managed;
     if (module->owns_image) free(const_cast<void*>(module->image));
-    module->magic = 0;
+    wipe(module->magic);
     delete module;
     return CUDA_SUCCESS;
 }

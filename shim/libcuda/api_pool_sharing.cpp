@@ -118,7 +118,7 @@ CUresult destroy_import(Pool& pool) {
     if (import == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (--import->times != 0) return CUDA_SUCCESS;
     *at = import->next;
-    pool.magic = 0;
+    wipe(pool.magic);
     delete import;
     return CUDA_SUCCESS;
 }

@@ -68,7 +68,7 @@ CUresult cuStreamDestroy_v2(CUstream handle) {
     if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     captures.abandon(stream->name);
     const Status status = producer_of(stream->name).stream_destroy(stream_number(stream->name));
-    stream->magic = 0;
+    wipe(stream->magic);
     delete stream;
     return result_of(status);
 }
@@ -238,7 +238,7 @@ CUresult cuEventDestroy_v2(CUevent handle) {
     Status status = status::success;
     if (event->session != 0) status = producer.stream_destroy(event->asking);
     if (!event->opened && status == status::success) status = producer.event_destroy(event->number);
-    event->magic = 0;
+    wipe(event->magic);
     delete event;
     return result_of(status);
 }

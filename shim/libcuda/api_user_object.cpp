@@ -16,7 +16,7 @@ bool UserObject::release(unsigned count) {
                                           __ATOMIC_RELAXED));
     if (before != count) return true;
     destroy(value);
-    magic = 0;
+    wipe(magic);
     delete this;
     return true;
 }

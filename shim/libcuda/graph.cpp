@@ -196,7 +196,7 @@ void stand_for(const Graph& copy, const Graph& old) {
 }  // namespace
 
 Node::~Node() {
-    magic = 0;
+    wipe(magic);
     free(packed);
     each_inner([](Graph& inner) { delete &inner; });
     if (memory != nullptr) memory->release();
@@ -239,7 +239,7 @@ bool Node::add_body(Graph* body) {
 }
 
 Graph::~Graph() {
-    magic = 0;
+    wipe(magic);
     if (conditions != nullptr) conditions->release();
     for (Node* const node : nodes) delete node;
     for (const Kept& each : kept) each.object->release(each.count);

@@ -135,6 +135,9 @@ inline Object* object_of(Handle handle, uint32_t magic) {
     auto* const object = reinterpret_cast<Object*>(handle);
     return object != nullptr && object->magic == magic ? object : nullptr;
 }
+// Of an object that ends. Volatile: a compiler leaves out what else is stored in memory that is freed next,
+// and then the handle of what is gone would be one still, where the memory is not used anew.
+inline void wipe(uint32_t& magic) { const_cast<volatile uint32_t&>(magic) = 0; }
 inline Event* event_of(CUevent handle) { return object_of<Event>(handle, event_magic); }
 template <class Handle>
 inline Function* function_of(Handle handle) {

@@ -78,7 +78,7 @@ struct Pool {
         change([&](PoolRoom& its) { its.undo(place * PoolRoom::unit); });
     }
     void destroy() {
-        change([&](PoolRoom&) { magic = 0; });
+        change([&](PoolRoom&) { wipe(magic); });
     }
 
   private:

@@ -378,4 +378,11 @@ def test_handles_of_what_is_gone(cuda: Cuda, fails: Check) -> None:
         event = cuda.cuEventCreate(0)
         cuda.cuEventDestroy(event)
         fails("INVALID_HANDLE", cuda.cuEventQuery, event)
+    if cuda.simulated:
+        shape = cuda.CUDA_ARRAY_DESCRIPTOR()
+        shape.Width = shape.Height = 8
+        shape.Format, shape.NumChannels = cuda.CUarray_format.CU_AD_FORMAT_FLOAT, 1
+        array = cuda.cuArrayCreate(shape)
+        cuda.cuArrayDestroy(array)
+        fails("INVALID_HANDLE", cuda.cuArrayDestroy, array)
     cuda.cuModuleUnload(other)
