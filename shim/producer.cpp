@@ -244,8 +244,9 @@ Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {
 }
 
 Status Producer::synchronize(int64_t deadline) {
-    uint64_t steps[FIKIT_MAX_STREAMS];
     const uint32_t used = load_acquire(streams_used_);
+    // A thread's stack need not have room for all streams that there could be.
+    auto* const steps = static_cast<uint64_t*>(__builtin_alloca(used * sizeof(uint64_t)));
     if (const Status status = channel_.usable()) return status;
     for (uint32_t stream = 0; stream < used; ++stream) {
         steps[stream] = 0;

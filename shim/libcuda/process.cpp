@@ -82,8 +82,8 @@ CUresult Process::look() {
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
     for (unsigned i = 0; i < count; ++i) {
-        contexts_[i] = {primaries[i], primaries[i], &devices_[i],          0, 0, 0, true,
-                        false,        {},           devices_[i].stream(0), {}};
+        contexts_[i] = {primaries[i], primaries[i], &devices_[i],          0,  0, 0, true,
+                        false,        {},           devices_[i].stream(0), {}, {}};
         contexts_[i].forget_settings();
     }
     atexit([] {
