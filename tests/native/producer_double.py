@@ -27,7 +27,7 @@ from typing import Any
 
 from fikit import protocol
 
-VERSION = 6
+VERSION = 7
 RING, STAGING = 1 << 17, 1 << 21
 RING_OFFSET, STAGING_OFFSET = 1 << 16, 1 << 18
 OUTBOX_BYTES = STAGING_OFFSET + STAGING
