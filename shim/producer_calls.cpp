@@ -79,12 +79,7 @@ Status Producer::map_host_buffer(int descriptor, uint64_t bytes, uint64_t device
         return status::operating_system;
     // Where the GPU sees it, so that a pointer means the same to both; anywhere else if something is there.
     void* const wished = reinterpret_cast<void*>(device_address);
-    void* address = MAP_FAILED;
-    if (device_address != 0 && device_address % FIKIT_PAGE == 0)
-        address =
-            mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, descriptor, 0);
-    if (address == MAP_FAILED)
-        address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    void* const address = mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (address == MAP_FAILED) return status::operating_system;
     buffer = {.address = static_cast<uint8_t*>(address), .size = bytes, .device_address = device_address};
     return status::success;
@@ -144,8 +139,7 @@ Status Producer::host_register(const uint8_t* own, uint64_t bytes, int file, uin
     if (wished == own)
         address = wished;
     else if (answer.device_address != 0)
-        address = mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, file,
-                       static_cast<off_t>(offset));
+        address = mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, static_cast<off_t>(offset));
     if (address != wished) {
         if (address != MAP_FAILED) munmap(address, bytes);
         forget_host_buffer(handle);

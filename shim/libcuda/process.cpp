@@ -5,6 +5,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <charconv>
@@ -172,8 +173,10 @@ CUresult Process::describe(Device& device) {
 bool Process::keep_away(uint64_t address, uint64_t bytes) {
     if (bytes == 0) return true;
     void* const wished = reinterpret_cast<void*>(address);
-    void* const kept = mmap(wished, bytes, PROT_NONE,
-                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    // Asked of the kernel itself: ThreadSanitizer's mmap would make another address of one that it knows
+    // nothing of, and ends the program if that is 0, which root may have.
+    constexpr int kind = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+    void* const kept = reinterpret_cast<void*>(syscall(SYS_mmap, wished, bytes, PROT_NONE, kind, -1, 0));
     if (kept == wished) {
         madvise(kept, bytes, MADV_DONTDUMP);
         return true;

@@ -58,6 +58,13 @@ def test_threads_with_small_stacks(shared: Runner, build: Callable[..., str]) ->
     assert shared(build("small_stacks")) == (0, "0 7\n", "")
 
 
+def test_a_program_that_threadsanitizer_watches(shared: Runner, build: Callable[..., str]) -> None:
+    """It lets programs map nothing where addresses of the GPU's are kept free."""
+    program = build("threads", "-fsanitize=thread")
+    script = 'TSAN_OPTIONS=report_bugs=0 exec "$0"'  # what libcuda.so.1 orders it does not see
+    assert shared("/bin/sh", "-c", script, program) == (0, "66 " * 12 + "\n", "")
+
+
 def test_what_a_program_without_standard_streams_prints_reaches_no_session(
     shared: Runner, tmp_path: Path
 ) -> None:
