@@ -396,9 +396,13 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         if (can_confine) {
             Nanoseconds least = 0;
             std::array<Plan, max_partitions> plans;
-            for (size_t first = 0, next = 0; first < partitions_; first = next) {
+            const auto plan_for = [&](size_t index) {
+                plan(plans[index], session, work, bounds_.partitions[index], moment.busy, now);
+            };
+            plan_for(0);
+            for (size_t first = 0, next = 1; first < partitions_; first = next++) {
                 for (; next < partitions_; ++next) {
-                    plan(plans[next], session, work, bounds_.partitions[next], moment.busy, now);
+                    plan_for(next);
                     if (plans[next].waves != plans[first].waves) break;
                 }
                 const Nanoseconds length = plans[first].length;
