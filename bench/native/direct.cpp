@@ -41,7 +41,7 @@ class Direct final : public Target {
         check("cuDevicePrimaryCtxRetain", cuDevicePrimaryCtxRetain_(&context, device));
         check("cuCtxSetCurrent", cuCtxSetCurrent_(context));
         check("cuStreamCreate", cuStreamCreate_(&stream_, CU_STREAM_NON_BLOCKING));
-        check("cuModuleLoadData", cuModuleLoadData_(&module, kernels));
+        check("cuModuleLoadData", cuModuleLoadData_(&module, kernels().c_str()));
         for (const Kernel each : {empty, nanoseconds, cycles})
             check("cuModuleGetFunction", cuModuleGetFunction_(&functions_[each], module, kernel_names[each]));
     }

@@ -8,38 +8,28 @@
 
 namespace fikit::bench {
 
-// An empty kernel of two parameters, and two that last for a number of nanoseconds or of the SM's cycles.
-inline constexpr char kernels[] = R"(.version 7.0
-.target sm_52
-.address_size 64
-.visible .entry empty(.param .u64 first, .param .u64 second) { ret; }
-.visible .entry nanoseconds(.param .u64 length, .param .u64 second)
-{
-    .reg .u64 %begin, %now, %length;
-    .reg .pred %more;
-    ld.param.u64 %length, [length];
-    mov.u64 %begin, %globaltimer;
-again:
-    mov.u64 %now, %globaltimer;
-    sub.u64 %now, %now, %begin;
-    setp.lt.u64 %more, %now, %length;
-    @%more bra again;
-    ret;
+// PTX of an empty kernel of two parameters, and of two that last for a number of nanoseconds or of the SM's
+// cycles.
+inline std::string kernels() {
+    const auto lasting = [](const std::string& name, const std::string& clock) {
+        return ".visible .entry " + name +
+               "(.param .u64 length, .param .u64 second)\n"
+               "{ .reg .u64 %begin, %now, %length; .reg .pred %more;\n"
+               "ld.param.u64 %length, [length];\n"
+               "mov.u64 %begin, " +
+               clock +
+               ";\n"
+               "again: mov.u64 %now, " +
+               clock +
+               ";\n"
+               "sub.u64 %now, %now, %begin;\n"
+               "setp.lt.u64 %more, %now, %length;\n"
+               "@%more bra again;\nret; }\n";
+    };
+    return ".version 7.0\n.target sm_52\n.address_size 64\n"
+           ".visible .entry empty(.param .u64 first, .param .u64 second) { ret; }\n" +
+           lasting("nanoseconds", "%globaltimer") + lasting("cycles", "%clock64");
 }
-.visible .entry cycles(.param .u64 length, .param .u64 second)
-{
-    .reg .u64 %begin, %now, %length;
-    .reg .pred %more;
-    ld.param.u64 %length, [length];
-    mov.u64 %begin, %clock64;
-again:
-    mov.u64 %now, %clock64;
-    sub.u64 %now, %now, %begin;
-    setp.lt.u64 %more, %now, %length;
-    @%more bra again;
-    ret;
-}
-)";
 enum Kernel : unsigned { empty, nanoseconds, cycles };
 inline constexpr const char* kernel_names[] = {"empty", "nanoseconds", "cycles"};
 

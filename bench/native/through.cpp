@@ -20,8 +20,9 @@ class Through final : public Target {
         producer_.reset(producer);
         uint32_t module = 0;
         Reply log, reply;
+        const std::string image = kernels();
         check("stream_create", producer_->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, shape_.stream));
-        check("module_load", producer_->module_load(kernels, sizeof kernels, module, log));
+        check("module_load", producer_->module_load(image.c_str(), image.size() + 1, module, log));
         for (const Kernel each : {empty, nanoseconds, cycles}) {
             const std::string_view name = kernel_names[each];
             check("function_get",
