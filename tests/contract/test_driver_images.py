@@ -60,7 +60,7 @@ def test_fat_binaries_with_ptx(cuda: Cuda, name: str) -> None:
     cuda.cuModuleUnload(module)
 
 
-# Larger than what a program of fikitd's shares with the executor from the start.
+# Through fikitd the first goes by memory that it shares with the program, the second by a file.
 @pytest.mark.parametrize("mebibytes", [6, 40])
 def test_a_large_image(cuda: Cuda, mebibytes: int) -> None:
     line = b"// " + b"-" * 1020 + b"\n"
@@ -378,7 +378,7 @@ def test_handles_of_what_is_gone(cuda: Cuda, fails: Check) -> None:
         event = cuda.cuEventCreate(0)
         cuda.cuEventDestroy(event)
         fails("INVALID_HANDLE", cuda.cuEventQuery, event)
-    if cuda.simulated:
+    if cuda.simulated:  # through fikitd, too, as long as nothing else takes the memory
         shape = cuda.CUDA_ARRAY_DESCRIPTOR()
         shape.Width = shape.Height = 8
         shape.Format, shape.NumChannels = cuda.CUarray_format.CU_AD_FORMAT_FLOAT, 1

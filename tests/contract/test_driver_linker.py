@@ -2,7 +2,6 @@
 
 import ctypes
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -378,16 +377,15 @@ STORE:
 
 
 def test_a_kernel_that_might_launch_kernels_runs_as_long_as_it_does_not(cuda: Cuda) -> None:
-    pytest.importorskip("nvidia.cu13")
-    found = find_spec("nvidia.cu13")
-    assert found is not None
-    assert found.submodule_search_locations is not None
-    archive = (Path(found.submodule_search_locations[0]) / "lib/libcudadevrt.a").read_bytes()
+    toolkit = pytest.importorskip("nvidia.cu13")
+    places = (Path(folder, "lib/libcudadevrt.a") for folder in toolkit.__path__)
+    archive = next(place for place in places if place.exists()).read_bytes()
     state = linker_of(cuda, [NESTED])
     cuda.cuLinkAddData(state, cuda.CUjitInputType.CU_JIT_INPUT_LIBRARY, archive, len(archive), b"", 0, [], [])
     image, _ = cuda.cuLinkComplete(state)
-    function = cuda.cuModuleGetFunction(cuda.cuModuleLoadData(image), b"nested")
-    place = cuda.device_words()
-    cuda.launch_function(function, place, ctypes.c_uint32(0))
-    assert cuda.read(place)[0] == 7
+    module = cuda.cuModuleLoadData(image)
     cuda.cuLinkDestroy(state)
+    place = cuda.device_words()
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"nested"), place, ctypes.c_uint32(0))
+    assert cuda.read(place)[0] == 7
+    cuda.cuModuleUnload(module)
