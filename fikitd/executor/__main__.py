@@ -11,6 +11,7 @@ import msgspec
 import structlog
 import trio
 
+from fikitd.executor.addresses import usual_stacks
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.process import ExecutorProcess
 from fikitd.executor.set_up import SetUpFailed, set_up
@@ -49,6 +50,7 @@ def main(
     settings: str,
 ) -> None:
     """Hold one CUDA context and run the dispatch core on it."""
+    usual_stacks()
     lines = Lines()
     structlog.configure(
         processors=[

@@ -15,6 +15,7 @@ import trio
 
 from fikitd.configuration import ExecutorSection
 from fikitd.device import DeviceSpec
+from fikitd.executor.addresses import apart
 from fikitd.executor.connection import ExecutorConnection
 from fikitd.executor.supervisor_state import Executor
 from fikitd.launch import Launch, launch
@@ -84,7 +85,7 @@ async def start(
     options = [part for name, value in arguments.items() for part in (f"--{name}", value)]
     unit = f"fikitd-executor-{executor.executor}"
     environment = {**executor.device.environment, **more}
-    return await launch(Launch(unit, [*command, *options], executor.log, environment))
+    return await launch(Launch(unit, apart([*command, *options]), executor.log, environment))
 
 
 async def connect(path: Path, *, listens: bool = False) -> ExecutorConnection:

@@ -191,7 +191,8 @@ constexpr uint64_t arena_bytes = uint64_t{256} << 30;                // of virtu
 
 // What is at one address in a tenant's process and in the executor lies where neither has anything of its
 // own. However much the kernel randomises (vm.mmap_rnd_bits up to 32, and 32 is what Ubuntu sets), programs
-// and their heaps lie from 0x5555'0000'0000 to 0x6600'0000'0000, what they map from 0x6fff'0000'0000 on.
+// and their heaps lie from 0x5555'0000'0000 to 0x6600'0000'0000, what they map from 0x6fff'0000'0000 on (the
+// executor itself lower than they: fikitd/executor/addresses.py).
 //
 // A process that uses several GPUs has a session on each, in different executors, and their addresses must
 // not be the same. So each GPU's arenas begin elsewhere, and what a program maps itself: 32 of an executor's

@@ -308,9 +308,12 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
         unregister(range);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    // Kernels may find it in memory, where nobody sees it.
-    if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) != 0) make_reachable(at);
-    return CUDA_SUCCESS;
+    // Kernels may find it in memory, where nobody sees it; and the fault of one that does not would end other
+    // programs, too.
+    if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0 || range.handle != 0 || make_reachable(at))
+        return CUDA_SUCCESS;
+    cuMemHostUnregister(address);
+    return not_served("cuMemHostRegister_v2");
 }
 
 CUresult cuMemHostUnregister(void* address) {

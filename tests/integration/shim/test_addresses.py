@@ -1,0 +1,45 @@
+"""Private memory that kernels reach is at one address in its program and in the executor."""
+
+from __future__ import annotations
+
+import re
+import resource
+import sys
+from pathlib import Path
+
+import pytest
+
+from fikitd.executor.addresses import ROOM_BYTES, STACK_BYTES
+from tests.integration.end_to_end.conftest import Served
+from tests.integration.shim.conftest import PROGRAMS, Runner
+from tests.integration.shim.test_processes import executors
+
+pytestmark = pytest.mark.shares_daemon
+
+OF_THE_KERNELS = {"[stack]", "[vsyscall]"}
+
+
+def test_an_address_that_another_program_has_is_refused(shared: Runner) -> None:
+    assert shared(sys.executable, "-W", "ignore::DeprecationWarning", str(PROGRAMS / "same_address.py")) == (
+        0,
+        "SUCCESS SUCCESS\nSUCCESS\n"
+        "NOT_SUPPORTED HOST_MEMORY_NOT_REGISTERED\nSUCCESS NOT_SUPPORTED\nSUCCESS SUCCESS\nSUCCESS\n"
+        "3 b'\\x03\\x00\\x00\\x00'\n\n"
+        "SUCCESS SUCCESS\nSUCCESS\n5\n",
+        "",
+    )
+
+
+def test_an_executor_has_nothing_where_programs_map(shared: Runner, daemon: Served) -> None:
+    hard = resource.getrlimit(resource.RLIMIT_STACK)[1]
+    if hard not in (resource.RLIM_INFINITY, ROOM_BYTES):
+        pytest.skip(f"no process may have more than {hard} bytes for its stack here")
+    text = "from calls import *; start()"
+    assert shared(sys.executable, "-W", "ignore::DeprecationWarning", "-c", text)[0] == 0
+    for pid in executors(daemon):
+        mappings = [line.split() for line in Path(f"/proc/{pid}/maps").read_text().splitlines()]
+        stack = next(int(line[0].split("-")[0], 16) for line in mappings if line[-1] == "[stack]")
+        own = [int(line[0].split("-")[1], 16) for line in mappings if line[-1] not in OF_THE_KERNELS]
+        assert max(own) <= stack - ROOM_BYTES
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        assert re.search(rf"Max stack size +{STACK_BYTES} ", limits), limits
