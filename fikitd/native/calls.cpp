@@ -395,6 +395,7 @@ bool Core::start_call(Session& session) {
     const bool brings_file =
         compiles || call.call == fikit_call_graph_create || call.call == fikit_call_host_register;
     if (loads && !may_load(session)) return false;
+    if (call.call == fikit_call_host_register && !may_register(session)) return false;
     if (loads) loading_.fetch_add(1);
     if (brings_file && !take_offered(session)) return true;
     session.worker_busy.store(true, std::memory_order_release);

@@ -227,16 +227,16 @@ bool Core::trim(Session& session, Nanoseconds now) {
 // What the driver does only after waiting for running kernels, holding up every launch meanwhile (measured on
 // the H200: unloading a module, unregistering host memory; registering costs 50 us for each MiB), is put off
 // until nothing is in flight, though not for ever. One at a time, so that work that comes waits for one only.
-void Core::when_idle(std::function<void()> job) {
+void Core::when_idle(std::function<void()> run, const SharedMemory& takes) {
     const std::lock_guard lock(idle_mutex_);
-    if (idle_jobs_.empty()) idle_since_.store(clock_.now());
-    idle_jobs_.push_back(std::move(job));
+    if (idle_jobs_.empty()) idle_due_.store(clock_.now() + idle_patience);
+    idle_jobs_.push_back({std::move(run), reinterpret_cast<uintptr_t>(takes.data()), takes.size()});
     idle_waiting_.store(true, std::memory_order_release);
 }
 
 void Core::unregister_when_idle(SharedMemory&& memory) {
     auto kept = std::make_shared<SharedMemory>(std::move(memory));
-    when_idle([this, kept] { driver_.cuMemHostUnregister_(kept->data()); });
+    when_idle([this, kept] { driver_.cuMemHostUnregister_(kept->data()); }, *kept);
 }
 
 void Core::unload_when_idle(CUlibrary library) {
@@ -245,18 +245,17 @@ void Core::unload_when_idle(CUlibrary library) {
 
 void Core::run_idle_job(Nanoseconds now) {
     if (idle_running_.load(std::memory_order_acquire)) return;
-    if (in_flight_ > 0 && now - idle_since_.load() < idle_patience) return;
-    std::function<void()> job;
+    if (in_flight_ > 0 && now < idle_due_.load()) return;
     {
         const std::lock_guard lock(idle_mutex_);
-        job = std::move(idle_jobs_.front());
+        idle_job_ = std::move(idle_jobs_.front());
         idle_jobs_.pop_front();
-        idle_since_.store(now);
+        idle_due_.store(now + idle_patience);
         idle_waiting_.store(!idle_jobs_.empty(), std::memory_order_release);
     }
     idle_running_.store(true, std::memory_order_release);
-    releases_.post([this, job = std::move(job)] {
-        job();
+    releases_.post([this] {
+        std::exchange(idle_job_.run, nullptr)();  // what it held is gone, too, before the job is
         idle_running_.store(false, std::memory_order_release);
         kick();
     });

@@ -195,6 +195,7 @@ class Core {
     bool take_head(Session& session);
     bool gate();
     bool may_load(Session& session);
+    bool may_register(Session& session);
     bool may_allocate(Session& session);
     void publish_tails();
     void park(int64_t host_timeout);
@@ -294,7 +295,7 @@ class Core {
     void announce(Session& session);
     void account_memory(Session& session);
     uint64_t memory_limit_of(const Session& session) const;
-    void when_idle(std::function<void()> job);
+    void when_idle(std::function<void()> run, const SharedMemory& takes = {});
     void unregister_when_idle(SharedMemory&& memory);
     void unload_when_idle(CUlibrary library);
     void run_idle_job(Nanoseconds now);
@@ -408,11 +409,16 @@ class Core {
     std::atomic<int> failure_{0};
     std::atomic<bool> suspected_{false};  // by a worker: the context is lost
 
+    struct IdleJob {
+        std::function<void()> run;
+        uint64_t first = 0, bytes = 0;  // of this process's addresses: what is mapped there goes with it
+    };
     std::mutex idle_mutex_;
-    std::deque<std::function<void()>> idle_jobs_;
+    std::deque<IdleJob> idle_jobs_;
+    IdleJob idle_job_;                     // that runs
     std::vector<Channel> spare_channels_;  // under idle_mutex_
     std::atomic<bool> idle_waiting_{false}, idle_running_{false};
-    std::atomic<Nanoseconds> idle_since_{0};
+    std::atomic<Nanoseconds> idle_due_{0};  // when the next one waits no longer
     std::string failure_text_;
 };
 

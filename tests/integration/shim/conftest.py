@@ -21,6 +21,8 @@ DEADLINE_SECONDS = 60
 
 Outcome = tuple[int, str, str]
 Runner = Callable[..., Outcome]
+Program = subprocess.Popen[str]
+Start = Callable[..., Program]
 
 
 @pytest.fixture
@@ -87,3 +89,38 @@ def shared(daemon: Served, kept: dict[str, str]) -> Runner:
     """Run a command under the daemon."""
     found = {**variables(str(daemon.socket), os.environ), **kept}
     return lambda *command, **more: outcome([*command], {**found, **more})
+
+
+@pytest.fixture
+def start(daemon: Served) -> Iterator[Start]:
+    """Start a program under the daemon."""
+    running: list[Program] = []
+
+    def begin(name: str = "busy", *arguments: str) -> Program:
+        running.append(
+            subprocess.Popen(
+                [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
+                env={**os.environ, "PYTHONPATH": str(PROGRAMS), **variables(str(daemon.socket), os.environ)},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return running[-1]
+
+    yield begin
+    for program in running:
+        program.kill()
+        program.communicate()
+
+
+def progress(program: Program, lines: int) -> None:
+    """Wait until it has got on."""
+    assert program.stdout is not None
+    for _ in range(lines):
+        assert program.stdout.readline().strip().isdigit()
+
+
+def last_word(program: Program) -> str:
+    """Let it end. Returns what it says at last."""
+    return program.communicate("", timeout=60)[0].splitlines()[-1]

@@ -11,7 +11,7 @@ import pytest
 
 from fikitd.executor.addresses import ROOM_BYTES, STACK_BYTES
 from tests.integration.end_to_end.conftest import Served
-from tests.integration.shim.conftest import PROGRAMS, Runner
+from tests.integration.shim.conftest import PROGRAMS, Runner, Start, last_word, progress
 from tests.integration.shim.test_processes import executors
 
 pytestmark = pytest.mark.shares_daemon
@@ -28,6 +28,28 @@ def test_an_address_that_another_program_has_is_refused(shared: Runner) -> None:
         "SUCCESS SUCCESS\nSUCCESS\n5\n",
         "",
     )
+
+
+def test_memory_is_registered_again_beside_a_busy_program(start: Start, shared: Runner) -> None:
+    """Though the executor does not unregister it before nothing runs."""
+    other = start()
+    progress(other, 1)
+    text = """
+import mmap, ctypes
+from calls import *
+start()
+increment = done(driver.cuModuleGetFunction(done(driver.cuModuleLoadData(KERNELS)), b"increment"))
+memory = mmap.mmap(-1, 4 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+place = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+for part in [place, place + 8192] * 10:
+    done(driver.cuMemHostRegister(part, (4 << 20) - 8192, driver.CU_MEMHOSTREGISTER_DEVICEMAP))
+    done(launch(increment, 0, place + 8192))
+    done(driver.cuCtxSynchronize())
+    done(driver.cuMemHostUnregister(part))
+print(memory[8192])
+"""
+    assert shared(sys.executable, "-W", "ignore::DeprecationWarning", "-c", text) == (0, "20\n", "")
+    assert last_word(other) == "right"
 
 
 def test_an_executor_has_nothing_where_programs_map(shared: Runner, daemon: Served) -> None:

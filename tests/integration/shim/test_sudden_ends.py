@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,47 +17,10 @@ from fikit.unmodified import variables
 
 from tests.integration.conftest import Client
 from tests.integration.end_to_end.conftest import Served
-from tests.integration.shim.conftest import PROGRAMS
+from tests.integration.shim.conftest import PROGRAMS, Start, last_word, progress
 from tests.integration.shim.test_processes import executors
 
-Program = subprocess.Popen[str]
-Start = Callable[..., Program]
 SEEDS = range(3)
-
-
-@pytest.fixture
-def start(daemon: Served) -> Iterator[Start]:
-    """Start a program under the daemon."""
-    running: list[Program] = []
-
-    def begin(name: str = "busy", *arguments: str) -> Program:
-        running.append(
-            subprocess.Popen(
-                [sys.executable, str(PROGRAMS / f"{name}.py"), *arguments],
-                env={**os.environ, "PYTHONPATH": str(PROGRAMS), **variables(str(daemon.socket), os.environ)},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        )
-        return running[-1]
-
-    yield begin
-    for program in running:
-        program.kill()
-        program.communicate()
-
-
-def progress(program: Program, lines: int) -> None:
-    """Wait until it has got on."""
-    assert program.stdout is not None
-    for _ in range(lines):
-        assert program.stdout.readline().strip().isdigit()
-
-
-def last_word(program: Program) -> str:
-    """Let it end. Returns what it says at last."""
-    return program.communicate("", timeout=60)[0].splitlines()[-1]
 
 
 @pytest.mark.shares_daemon
