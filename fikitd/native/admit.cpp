@@ -11,8 +11,6 @@
 namespace fikit {
 namespace {
 
-constexpr Nanoseconds load_patience = 100'000'000;
-
 // What a call takes of the session's memory, at most; 0: nothing.
 uint64_t bytes_wanted(const Operation& operation) {
     const uint32_t call = operation.as<fikit_call_record>().call;
@@ -27,14 +25,37 @@ uint64_t bytes_wanted(const Operation& operation) {
     return is_possible(request.shape) ? memory_bytes(request.shape) : 0;
 }
 
+struct Range {
+    uint64_t first = 0, bytes = 0;
+    bool meets(const SharedMemory& memory) const {
+        const auto begin = reinterpret_cast<uintptr_t>(memory.data());
+        return begin < first + bytes && first < begin + memory.size();
+    }
+};
+
+// What a call is to pin, and at which address, if that is not ours to choose. No bytes: nothing.
+Range pinned_by(const Operation& operation) {
+    const uint32_t call = operation.as<fikit_call_record>().call;
+    if (call == fikit_call_host_register) {
+        fikit_request_host_register request;
+        std::memcpy(&request, operation.payload(), sizeof request);
+        return {request.own, request.size};
+    }
+    fikit_request_host_allocate request;
+    if (call != fikit_call_host_allocate) return {};
+    std::memcpy(&request, operation.payload(), sizeof request);
+    return {0, request.size};
+}
+
 }  // namespace
 
 // Code reaches the GPU only while no kernel runs: the driver waits for that, and holds every launch of the
 // process up meanwhile (57 ms behind a 60 ms kernel, measured on the H200). So gated work is held back until
 // what is in flight has ended, though not for ever, and while the code is loaded.
 bool Core::may_load(Session& session) {
+    constexpr Nanoseconds patience = 100'000'000;
     if (session.waits_since == 0) session.waits_since = now_;
-    if (in_flight_ > 0 && now_ - session.waits_since < load_patience) {
+    if (in_flight_ > 0 && now_ - session.waits_since < patience) {
         hold_gate_ = true;
         return false;
     }
@@ -42,38 +63,20 @@ bool Core::may_load(Session& session) {
     return true;
 }
 
-// What a program registers anew lies where the executor has it from before until it is unregistered, which is
-// put off (complete.cpp). So that is next, and gated work is held back for it as for code.
-bool Core::may_register(Session& session) {
-    fikit_request_host_register request;
-    std::memcpy(&request, session.head->payload(), sizeof request);
-    const auto meets = [&](uint64_t first, uint64_t bytes) {
-        return first < request.own + request.size && request.own < first + bytes;
-    };
-    bool in_the_way =
-        idle_running_.load(std::memory_order_acquire) && meets(idle_job_.first, idle_job_.bytes);
-    for (const PendingFree& pending : session.frees) {
-        const SharedMemory& memory = pending.host.memory;
-        in_the_way |= meets(reinterpret_cast<uintptr_t>(memory.data()), memory.size());
-    }
-    {
-        const std::lock_guard lock(idle_mutex_);
-        const auto first = idle_jobs_.begin(), end = idle_jobs_.end();
-        const auto job =
-            std::find_if(first, end, [&](const IdleJob& each) { return meets(each.first, each.bytes); });
-        if (job != end) std::rotate(first, job, job + 1);
-        in_the_way |= job != end;
-    }
-    if (!in_the_way) {
-        session.waits_since = 0;
-        return true;
-    }
+// Pinned memory on its way back: what a program registers anew lies where the executor still has it from
+// before; and there is not to be ever more of it, beside a session's limit either.
+bool Core::may_pin_more(Session& session) {
+    const Range wanted = pinned_by(*session.head);
+    const uint64_t limit = settings_.host_limit_bytes;
+    if (wanted.bytes == 0 || wanted.bytes > limit) return true;
+    bool returning = idle_jobs_.have_much() || idle_jobs_.has(wanted.first, wanted.bytes, now_);
+    const bool fits = session.host_bytes <= limit - wanted.bytes;
+    for (const PendingFree& pending : session.frees)
+        returning |= pending.host.registered && (!fits || wanted.meets(pending.host.memory));
     if (session.waits_since == 0) session.waits_since = now_;
-    if (now_ - session.waits_since < load_patience)
-        hold_gate_ = true;
-    else
-        idle_due_.store(now_);
-    return false;
+    if (returning && now_ - session.waits_since < IdleJobs::patience) return false;
+    session.waits_since = 0;
+    return true;
 }
 
 // What is on its way back counts against the quota until it is back. As behind cuMemFree, an allocation that

@@ -149,7 +149,9 @@ class CallHandler {
         const Descriptor file = memory.take_descriptor();  // the tenant's: nobody here needs it again
         result = core_.pin(session_, request.handle, std::move(memory), reply.device_address);
         if (result != CUDA_SUCCESS || send_descriptor(session_.lifeline.get(), file.get())) return result;
-        driver_.cuMemHostUnregister_(core_.unpin(session_, request.handle).memory.data());
+        const PinnedBuffer buffer = core_.unpin(session_, request.handle);
+        session_.host_bytes -= buffer.memory.size();
+        driver_.cuMemHostUnregister_(buffer.memory.data());
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
 
@@ -384,7 +386,7 @@ bool Core::start_call(Session& session) {
     const bool allocates = call.call == fikit_call_memory_allocate;
     // What was freed before the call is back, as far as nothing in flight uses it.
     release_frees(session);
-    if (!may_allocate(session)) return false;
+    if (!may_allocate(session) || !may_pin_more(session)) return false;
     if (allocates && allocate_at_once(session)) return true;
     // The session's work in flight may use an array.
     const bool destroys = call.call == fikit_call_array_destroy;
@@ -395,7 +397,6 @@ bool Core::start_call(Session& session) {
     const bool brings_file =
         compiles || call.call == fikit_call_graph_create || call.call == fikit_call_host_register;
     if (loads && !may_load(session)) return false;
-    if (call.call == fikit_call_host_register && !may_register(session)) return false;
     if (loads) loading_.fetch_add(1);
     if (brings_file && !take_offered(session)) return true;
     session.worker_busy.store(true, std::memory_order_release);

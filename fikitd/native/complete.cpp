@@ -14,7 +14,6 @@ constexpr Nanoseconds mark_delay = 2'000;  // a high-priority stream this long w
 constexpr uint32_t mark_every = 128;       // steps, at most, between marks of a busy session
 constexpr int frees_per_turn = 64;         // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
-constexpr Nanoseconds idle_patience = 10'000'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
 
 void copy_text(char* into, const std::string& text) {
@@ -88,7 +87,7 @@ bool Core::collect() {
         ending_ = std::any_of(sessions_.begin(), sessions_.end(),
                               [](const auto& session) { return session->state != Session::State::running; });
     }
-    if (idle_waiting_.load(std::memory_order_acquire)) run_idle_job(now);
+    if (idle_jobs_.any()) run_idle_job(now);
     if (in_flight_ == 0 && progress) busy_ns_ += now - busy_since_;
     if (progress) last_completion_ = now;
     return progress;
@@ -197,7 +196,9 @@ bool Core::release_frees(Session& session) {
     for (int budget = frees_per_turn; budget > 0 && pending != session.frees.end() && pending->fence < oldest;
          --budget, ++pending) {
         if (pending->address != 0) session.arena->release(pending->address, now_);
-        if (pending->host.registered) unregister_when_idle(std::move(pending->host.memory));
+        if (!pending->host.registered) continue;
+        session.host_bytes -= pending->host.memory.size();
+        unregister_when_idle(std::move(pending->host.memory));
     }
     if (pending == session.frees.begin()) return false;
     session.frees.erase(session.frees.begin(), pending);
@@ -224,19 +225,12 @@ bool Core::trim(Session& session, Nanoseconds now) {
     return true;
 }
 
-// What the driver does only after waiting for running kernels, holding up every launch meanwhile (measured on
-// the H200: unloading a module, unregistering host memory; registering costs 50 us for each MiB), is put off
-// until nothing is in flight, though not for ever. One at a time, so that work that comes waits for one only.
-void Core::when_idle(std::function<void()> run, const SharedMemory& takes) {
-    const std::lock_guard lock(idle_mutex_);
-    if (idle_jobs_.empty()) idle_due_.store(clock_.now() + idle_patience);
-    idle_jobs_.push_back({std::move(run), reinterpret_cast<uintptr_t>(takes.data()), takes.size()});
-    idle_waiting_.store(true, std::memory_order_release);
-}
+void Core::when_idle(std::function<void()> run) { idle_jobs_.add(std::move(run), clock_.now()); }
 
 void Core::unregister_when_idle(SharedMemory&& memory) {
     auto kept = std::make_shared<SharedMemory>(std::move(memory));
-    when_idle([this, kept] { driver_.cuMemHostUnregister_(kept->data()); }, *kept);
+    idle_jobs_.add([this, kept] { driver_.cuMemHostUnregister_(kept->data()); }, clock_.now(),
+                   reinterpret_cast<uintptr_t>(kept->data()), kept->size());
 }
 
 void Core::unload_when_idle(CUlibrary library) {
@@ -244,19 +238,11 @@ void Core::unload_when_idle(CUlibrary library) {
 }
 
 void Core::run_idle_job(Nanoseconds now) {
-    if (idle_running_.load(std::memory_order_acquire)) return;
-    if (in_flight_ > 0 && now < idle_due_.load()) return;
-    {
-        const std::lock_guard lock(idle_mutex_);
-        idle_job_ = std::move(idle_jobs_.front());
-        idle_jobs_.pop_front();
-        idle_due_.store(now + idle_patience);
-        idle_waiting_.store(!idle_jobs_.empty(), std::memory_order_release);
-    }
-    idle_running_.store(true, std::memory_order_release);
-    releases_.post([this] {
-        std::exchange(idle_job_.run, nullptr)();  // what it held is gone, too, before the job is
-        idle_running_.store(false, std::memory_order_release);
+    auto job = idle_jobs_.take(in_flight_ == 0, now);
+    if (job == nullptr) return;
+    releases_.post([this, job = std::move(job)]() mutable {
+        std::exchange(job, nullptr)();
+        idle_jobs_.done();
         kick();
     });
 }

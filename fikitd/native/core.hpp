@@ -32,6 +32,7 @@
 #include "board.hpp"
 #include "clock.hpp"
 #include "driver.hpp"
+#include "idle_jobs.hpp"
 #include "kernel_names.hpp"
 #include "lanes.hpp"
 #include "launch_traits.hpp"
@@ -195,7 +196,7 @@ class Core {
     bool take_head(Session& session);
     bool gate();
     bool may_load(Session& session);
-    bool may_register(Session& session);
+    bool may_pin_more(Session& session);
     bool may_allocate(Session& session);
     void publish_tails();
     void park(int64_t host_timeout);
@@ -295,7 +296,7 @@ class Core {
     void announce(Session& session);
     void account_memory(Session& session);
     uint64_t memory_limit_of(const Session& session) const;
-    void when_idle(std::function<void()> run, const SharedMemory& takes = {});
+    void when_idle(std::function<void()> run);
     void unregister_when_idle(SharedMemory&& memory);
     void unload_when_idle(CUlibrary library);
     void run_idle_job(Nanoseconds now);
@@ -387,7 +388,7 @@ class Core {
     uint32_t high_in_flight_ = 0, gated_in_flight_ = 0;
     uint32_t gated_issued_ = 0;  // moves on while gated work is on the GPU
     uint32_t blocked_ = 0;       // streams of all sessions
-    bool hold_gate_ = false;     // somebody waits to load code
+    bool hold_gate_ = false;     // something waits until nothing is in flight
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;
@@ -409,16 +410,9 @@ class Core {
     std::atomic<int> failure_{0};
     std::atomic<bool> suspected_{false};  // by a worker: the context is lost
 
-    struct IdleJob {
-        std::function<void()> run;
-        uint64_t first = 0, bytes = 0;  // of this process's addresses: what is mapped there goes with it
-    };
-    std::mutex idle_mutex_;
-    std::deque<IdleJob> idle_jobs_;
-    IdleJob idle_job_;                     // that runs
-    std::vector<Channel> spare_channels_;  // under idle_mutex_
-    std::atomic<bool> idle_waiting_{false}, idle_running_{false};
-    std::atomic<Nanoseconds> idle_due_{0};  // when the next one waits no longer
+    IdleJobs idle_jobs_;
+    std::mutex spare_mutex_;
+    std::vector<Channel> spare_channels_;
     std::string failure_text_;
 };
 

@@ -187,7 +187,8 @@ void Core::publish_tails() {
 bool Core::turn() {
     bool progress = posted_.load(std::memory_order_acquire) && run_posted();
     now_ = clock_.now();
-    hold_gate_ = memory_wanted_ = false;
+    hold_gate_ = idle_jobs_.due(now_);
+    memory_wanted_ = false;
     progress |= serve_high();
     for (const auto& session : sessions_)
         if (session->level != scheduling::highest_level && session->state == Session::State::running &&

@@ -50,7 +50,6 @@ PinnedBuffer Core::unpin(Session& session, uint32_t handle) const {
     const auto found = session.host_buffers.find(handle);
     if (found == session.host_buffers.end()) return {};
     PinnedBuffer buffer = std::move(found->second);
-    session.host_bytes -= buffer.memory.size();
     session.buffers.erase(buffer.device);
     session.host_buffers.erase(found);
     return buffer;

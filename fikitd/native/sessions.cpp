@@ -85,19 +85,19 @@ Core::Channel Core::make_channel() {
 Core::Channel Core::take_channel() {
     when_idle([this] {
         {
-            const std::lock_guard lock(idle_mutex_);
+            const std::lock_guard lock(spare_mutex_);
             if (spare_channels_.size() >= settings_.spare_channels) return;
         }
         try {
             Channel spare = make_channel();
-            const std::lock_guard lock(idle_mutex_);
+            const std::lock_guard lock(spare_mutex_);
             spare_channels_.push_back(std::move(spare));
         } catch (const std::runtime_error&) {
             // The next session makes its own, and says what is wrong.
         }
     });
     {
-        const std::lock_guard lock(idle_mutex_);
+        const std::lock_guard lock(spare_mutex_);
         if (!spare_channels_.empty()) {
             Channel channel = std::move(spare_channels_.back());
             spare_channels_.pop_back();

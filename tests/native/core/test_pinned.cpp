@@ -167,6 +167,52 @@ void pinned_memory_holds_no_descriptor() {
     CHECK_EQUAL(open_files(), before);
 }
 
+// Beside work without an end, which keeps the driver from giving anything back.
+void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
+    constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
+    Rig rig;
+    Tenant busy = rig.ready("busy", 5), tenant = rig.ready("a", 5);
+    hold_all(rig);
+    launch(busy);
+    rig.take(busy);
+    const auto before = null_driver::live().registrations;
+    for (int i = 0; i < 7; ++i) {
+        uint32_t handle = 0;
+        HostBuffer buffer{};
+        rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(bytes, handle, buffer), 0); });
+        CHECK(null_driver::live().registrations <= before + 5 + 1);
+        CHECK_EQUAL(tenant->host_free(handle), 0);
+        rig.take(tenant);
+    }
+    release_all(rig);
+    rig.turn_until([&] { return null_driver::live().registrations == before; });
+}
+
+// Also what work in flight may still use.
+void what_is_freed_counts_until_it_is_back() {
+    Settings settings = hand_turned();
+    settings.host_limit_bytes = 4 * FIKIT_PAGE;
+    Rig rig(settings);
+    Tenant tenant = rig.ready("a", 0);
+    uint32_t first = 0, second = 0;
+    HostBuffer buffer{};
+    rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(3 * FIKIT_PAGE, first, buffer), 0); });
+    hold_all(rig);
+    launch(tenant);
+    CHECK_EQUAL(tenant->host_free(first), 0);
+    rig.take(tenant);
+    std::atomic<bool> over{false};
+    std::thread thread([&] {
+        CHECK_EQUAL(tenant->host_allocate(2 * FIKIT_PAGE, second, buffer), 0);
+        over.store(true);
+    });
+    rig.turn(1000);
+    CHECK(!over.load());
+    release_all(rig);
+    rig.turn_until([&] { return over.load(); });
+    thread.join();
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -178,6 +224,8 @@ int main(int count, char** arguments) {
         CASE(of_several_descriptors_one_comes),
         CASE(a_session_registers_its_file),
         CASE(pinned_memory_holds_no_descriptor),
+        CASE(what_is_freed_and_allocated_in_turn_does_not_pile_up),
+        CASE(what_is_freed_counts_until_it_is_back),
     };
     return run_cases(cases, count, arguments);
 }
