@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "descriptors.hpp"
@@ -80,7 +81,7 @@ Status Producer::map_host_buffer(int descriptor, uint64_t bytes, uint64_t device
     // Where the GPU sees it, so that a pointer means the same to both; anywhere else if something is there.
     void* const wished = reinterpret_cast<void*>(device_address);
     void* const address = mmap(wished, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
-    if (address == MAP_FAILED) return status::operating_system;
+    if (address == MAP_FAILED) return errno == ENOMEM ? status::out_of_memory : status::operating_system;
     buffer = {.address = static_cast<uint8_t*>(address), .size = bytes, .device_address = device_address};
     return status::success;
 }
@@ -188,8 +189,11 @@ uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_
 // The image travels in the staging area, in one piece, where that is large enough.
 namespace {
 
-// A file in memory with all of an image; -1: there is no room, or no descriptor.
-int file_of(std::span<const Part> image) {
+// A file in memory with all of an image; -1: there is no room, or no descriptor. Who writes more than the process
+// may into a file is ended by SIGXFSZ.
+int file_of(std::span<const Part> image, uint64_t bytes) {
+    rlimit longest{};
+    if (getrlimit(RLIMIT_FSIZE, &longest) != 0 || longest.rlim_cur < bytes) return -1;
     const int file = beside_standard_streams(memfd_create("fikit-image", MFD_CLOEXEC));
     for (const Part& part : image) {
         const auto* from = static_cast<const uint8_t*>(part.data);
@@ -230,7 +234,7 @@ Status Producer::call_with_image(uint32_t number, Request request, Bytes behind,
     }
     request.offered = 1;
     const Uncancelled whole;
-    const int file = file_of(image);
+    const int file = file_of(image, request.size);
     if (file < 0) return status::out_of_memory;
     const Status status = channel_.call(number, bytes_of(request), behind, reply, nullptr, file);
     close(file);

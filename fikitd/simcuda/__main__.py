@@ -1,6 +1,7 @@
 """Runs a program on the simulated GPU: python -m fikitd.simcuda -- CMD [ARGUMENT...]."""
 
 import os
+import signal
 import sys
 
 from fikitd.simcuda import library_path
@@ -19,6 +20,8 @@ def main() -> None:
         sys.exit(f"fikitd.simcuda: {error}")
     before = os.environ.get("LD_LIBRARY_PATH")
     os.environ["LD_LIBRARY_PATH"] = f"{folder}:{before}" if before else folder
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, not by who started it
+        signal.signal(ignored, signal.SIG_DFL)
     try:
         os.execvp(command[0], command)
     except OSError as error:

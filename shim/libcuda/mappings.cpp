@@ -13,7 +13,7 @@ Mappings::~Mappings() {
     if (file_ != nullptr) fclose(file_);
 }
 
-// A line of /proc/self/maps (proc(5)).
+// A line of /proc/thread-self/maps (proc(5)).
 bool Mappings::next(Mapping& mapping) {
     if (file_ == nullptr || getline(&line_, &room_, file_) <= 0) return false;
     unsigned long begin, end, offset, inode;

@@ -1,4 +1,5 @@
-// What is mapped in this process, as the kernel tells it.
+// What is mapped in this process, as the kernel tells it of the calling thread: of a process whose first thread has
+// ended it tells nothing.
 #pragma once
 
 #include <stdio.h>
@@ -18,7 +19,7 @@ struct Mapping {
 
 class Mappings {
   public:
-    Mappings() : file_(fopen("/proc/self/maps", "re")) {}
+    Mappings() : file_(fopen("/proc/thread-self/maps", "re")) {}
     ~Mappings();
     Mappings(const Mappings&) = delete;
     Mappings& operator=(const Mappings&) = delete;

@@ -32,7 +32,7 @@ int open_file(const Mapping& mapping) {
         descriptor = open(mapping.path, O_RDWR | O_CLOEXEC);
     if (descriptor >= 0 && is_of(descriptor, mapping)) return descriptor;
     if (descriptor >= 0) close(descriptor);
-    DIR* const all = opendir("/proc/self/fd");
+    DIR* const all = opendir("/proc/thread-self/fd");
     if (all == nullptr) return -1;
     descriptor = -1;
     while (const dirent* const entry = readdir(all)) {

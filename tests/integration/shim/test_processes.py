@@ -109,6 +109,26 @@ print(driver.cuMemAllocHost(4096)[0].name, read(memory))
     assert code == 0
 
 
+def test_a_limit_that_a_process_has_is_an_error_and_no_end(shared: Runner) -> None:
+    """Of addresses, pinned memory finds none; of a file's size, that of a large image."""
+    code, output, errors = run(
+        shared,
+        """
+import resource, signal
+start()
+pages = int(open("/proc/self/statm").read().split()[0])
+resource.setrlimit(resource.RLIMIT_AS, (pages * 4096 + (128 << 20), resource.RLIM_INFINITY))
+names(driver.cuMemAllocHost(256 << 20), driver.cuMemAllocHost(4096))
+resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+names(driver.cuModuleLoadData(KERNELS + (b"//" + b"-" * 1021 + b"\\n") * (40 << 10)))
+names(driver.cuModuleLoadData(KERNELS))
+""",
+    )
+    assert (code, output) == (0, "OUT_OF_MEMORY SUCCESS\nOUT_OF_MEMORY\nSUCCESS\n"), errors
+
+
 def test_a_child_forked_before_has_a_session_of_its_own(shared: Runner) -> None:
     code, output, errors = run(
         shared,
