@@ -1,5 +1,6 @@
 // Graphs: making them, their nodes and their edges.
 #include <algorithm>
+#include <cstring>
 
 #include "graph_calls.hpp"
 
@@ -83,9 +84,10 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
                 second->graph != &graph || !is_edge_data(edge, *first)) {
                 return CUDA_ERROR_INVALID_VALUE;
             }
-            const bool exists =
-                std::any_of(first->dependents.begin(), first->dependents.end(),
-                            [&](const GraphNode::Edge& other) { return other.node == second; });
+            const bool exists = std::any_of(
+                first->dependents.begin(), first->dependents.end(), [&](const GraphNode::Edge& other) {
+                    return other.node == second && (add || std::memcmp(&other.data, &edge, sizeof edge) == 0);
+                });
             if (exists == add) return CUDA_ERROR_INVALID_VALUE;
             if (add)
                 connect(*first, *second, edge);
@@ -121,7 +123,7 @@ CUresult cuGraphDestroy(CUgraph handle) {
 CUresult cuGraphClone(CUgraph* clone, CUgraph handle) {
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
         if (clone == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        if (has_memory(graph)) return CUDA_ERROR_NOT_SUPPORTED;
+        if (!can_be_copied(graph)) return CUDA_ERROR_NOT_SUPPORTED;
         *clone = clone_graph(driver, graph, true)->handle;
         return CUDA_SUCCESS;
     });

@@ -70,6 +70,13 @@ bool has_memory(const Graph& graph) {
     });
 }
 
+bool can_be_copied(const Graph& graph) {
+    const bool decides = std::any_of(graph.nodes.begin(), graph.nodes.end(), [](const auto& node) {
+        return std::holds_alternative<ConditionalCommand>(node->command);
+    });
+    return graph.conditions.empty() && !decides && !has_memory(graph);
+}
+
 void connect(GraphNode& from, GraphNode& to, const CUgraphEdgeData& data) {
     to.dependencies.push_back({&from, data});
     from.dependents.push_back({&to, data});

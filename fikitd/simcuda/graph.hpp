@@ -100,6 +100,8 @@ void settle_graph_memory(Driver& driver);
 // Whether nodes of the graph, or inside them, allocate or free: it cannot be copied then, nor lose a node or
 // an edge, and has one executable at a time.
 bool has_memory(const Graph& graph);
+// Memory and conditions are one graph's.
+bool can_be_copied(const Graph& graph);
 
 CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned long long flags,
                      CUgraphInstantiateResult* problem, CUgraphExec* handle);

@@ -129,7 +129,7 @@ CUresult read_free(CUdeviceptr address, Command& command) {
 CUresult read_child(Driver& driver, CUgraph handle, Command& command) {
     const Graph* child = driver.graphs.find(handle);
     if (child == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (has_memory(*child)) return CUDA_ERROR_NOT_SUPPORTED;
+    if (!can_be_copied(*child)) return CUDA_ERROR_NOT_SUPPORTED;
     command = ChildCommand{clone_graph(driver, *child, true)};
     return CUDA_SUCCESS;
 }

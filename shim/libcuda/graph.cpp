@@ -327,6 +327,12 @@ bool Graph::has_memory() const {
     return any;
 }
 
+bool Graph::decides() const {
+    for (const Node* const node : nodes)
+        if (node->bodies.size() != 0) return true;
+    return conditions != nullptr;
+}
+
 bool Graph::keeps_objects() const {
     bool any = kept.size() != 0;
     for (const Node* const node : nodes)

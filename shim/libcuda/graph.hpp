@@ -146,6 +146,12 @@ struct Node {
     ~Node();
     bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none
     bool add_body(Graph* body);      // likewise
+    // By an edge with such data.
+    bool depends_on(const Node* node, const CUgraphEdgeData& data) const {
+        for (const Edge& edge : before)
+            if (edge.node == node) return memcmp(&edge.data, &data, sizeof data) == 0;
+        return false;
+    }
     // The graphs within it: its child, or its bodies.
     template <class Use>
     void each_inner(const Use& use) const {
@@ -180,7 +186,9 @@ struct Graph {
     // Whether nodes of it, or inside them, allocate or free.
     bool has_memory() const;
     // A copy would have its memory, or its conditions, twice.
-    bool can_be_copied() const { return conditions == nullptr && !has_memory(); }
+    bool can_be_copied() const { return !decides() && !has_memory(); }
+    // It has conditions, or, as a body, nodes that go by those of the outermost one.
+    bool decides() const;
     // The one that it is a part of, through children and bodies.
     const Graph& whole() const { return parent != nullptr ? parent->graph->whole() : *this; }
     Graph& outermost() { return within != nullptr ? within->graph->outermost() : *this; }

@@ -228,6 +228,16 @@ def test_what_is_refused(words: Words, cuda: Cuda, graph: Any) -> None:
     assert cuda.result("cuGraphConditionalHandleCreate", graph, current, 0, 2) == "ERROR_INVALID_VALUE"
 
 
+def test_a_graph_that_decides_is_not_copied(words: Words, cuda: Cuda, graph: Any) -> None:
+    _, body = words.node(graph, [], words.condition(graph), "IF")
+    words.node(body, [], words.condition(body), "IF")
+    other = cuda.cuGraphCreate(0)
+    for each in (graph, body):
+        assert cuda.result("cuGraphClone", each).startswith("ERROR")
+        assert cuda.result("cuGraphAddChildGraphNode", other, None, 0, each).startswith("ERROR")
+    cuda.cuGraphDestroy(other)
+
+
 def test_a_condition_without_a_node_is_refused(words: Words, cuda: Cuda, graph: Any) -> None:
     words.condition(graph)
     assert cuda.result("cuGraphInstantiate", graph, 0) == "ERROR_INVALID_VALUE"

@@ -116,6 +116,7 @@ def test_an_edge_may_let_a_kernel_begin_early(cuda: Cuda, graph: Any) -> None:
         assert change(add, one, two, port, kind) == "CUDA_SUCCESS"
         assert told(library.cuGraphNodeGetDependencies_v2, two) == (one, port, kind)
         assert told_less(two) == "CUDA_ERROR_LOSSY_QUERY"
+        assert change(remove, one, two, 0, 0) == "CUDA_ERROR_INVALID_VALUE"  # there is no such edge
         assert change(remove, one, two, port, kind) == "CUDA_SUCCESS"
     assert change(add, one, two, 1, programmatic) == "CUDA_SUCCESS"
     assert told(library.cuGraphNodeGetDependentNodes_v2, start) == (one, 0, 0)
