@@ -290,7 +290,7 @@ CUresult cuCtxSynchronize() { return fikit::shim::cuCtxSynchronize_v2(nullptr); 
 CUresult cuCtxSynchronize_v2(CUcontext handle) {
     const Context* const context = context_or_current(handle);
     if (context == nullptr) return no_context();
-    if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = captures.forbid_all(*context); result != CUDA_SUCCESS) return result;
     if (context->device->producer == nullptr) return CUDA_SUCCESS;
     return end_wait(synchronised(*context->device, context->device->producer->synchronize()));
 }

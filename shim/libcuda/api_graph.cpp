@@ -68,7 +68,7 @@ void draw(const Graph& graph, GraphPicture& picture) {
 CUresult cuStreamBeginCapture_v2(CUstream handle, CUstreamCaptureMode mode) {
     uint32_t stream = 0;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(stream, is_blocking(handle), mode, nullptr, nullptr, 0);
+    return captures.begin(handle, stream, mode, nullptr, nullptr, 0);
 }
 
 CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, const CUgraphNode* nodes,
@@ -78,7 +78,7 @@ CUresult cuStreamBeginCaptureToGraph(CUstream handle, CUgraph graph_handle, cons
     if (graph == nullptr || (nodes == nullptr && count != 0)) return CUDA_ERROR_INVALID_VALUE;
     if (!can_carry(nodes, edges, count)) return CUDA_ERROR_INVALID_VALUE;
     if (const CUresult result = find_stream(handle, stream); result != CUDA_SUCCESS) return result;
-    return captures.begin(stream, is_blocking(handle), mode, graph, nodes, count);
+    return captures.begin(handle, stream, mode, graph, nodes, count);
 }
 
 CUresult cuStreamEndCapture(CUstream handle, CUgraph* graph_handle) {

@@ -102,7 +102,7 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
             return true;
         });
     }
-    if (load_acquire(event->capture) != 0) return captures.join(name, is_blocking(handle), *event);
+    if (load_acquire(event->capture) != 0) return captures.join(handle, name, *event);
     if (!captures.capturing(name)) return wait_for_event(name, *event);
     // What is outside the capture would be a dependency that no launch could repeat.
     const bool outside = load_relaxed(event->recorded) != 0;
@@ -272,7 +272,7 @@ CUresult cuCtxRecordEvent(CUcontext handle, CUevent event_handle) {
     const Context* const context = process.find(handle);
     Event* const event = event_of(event_handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = captures.forbid_all(*context); result != CUDA_SUCCESS) return result;
     if (event == nullptr || event->device != context->device) return CUDA_ERROR_INVALID_HANDLE;
     if (event->opened) return CUDA_ERROR_NOT_SUPPORTED;
     store_release(event->capture, uint64_t{0});
@@ -285,7 +285,7 @@ CUresult cuCtxWaitEvent(CUcontext handle, CUevent event_handle) {
     const Context* const context = process.find(handle);
     const Event* const event = event_of(event_handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (const CUresult result = captures.forbid_all(); result != CUDA_SUCCESS) return result;
+    if (const CUresult result = captures.forbid_all(*context); result != CUDA_SUCCESS) return result;
     if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
     if (load_acquire(event->capture) != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     Device& device = *context->device;

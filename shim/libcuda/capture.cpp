@@ -6,7 +6,7 @@ namespace fikit::shim {
 
 constinit Captures captures;
 
-CUresult Captures::begin(uint32_t stream, bool blocking, CUstreamCaptureMode mode, Graph* into,
+CUresult Captures::begin(CUstream handle, uint32_t stream, CUstreamCaptureMode mode, Graph* into,
                          const CUgraphNode* nodes, size_t count) {
     if (mode < CU_STREAM_CAPTURE_MODE_GLOBAL || mode > CU_STREAM_CAPTURE_MODE_RELAXED)
         return CUDA_ERROR_INVALID_VALUE;
@@ -42,8 +42,7 @@ CUresult Captures::begin(uint32_t stream, bool blocking, CUstreamCaptureMode mod
     capture->thread = pthread_self();
     capture->given = into != nullptr;
     branch->capture = capture;
-    branch->blocking = blocking;
-    enter(stream, branch);
+    enter(handle, stream, branch);
     store_release(active_, active_ + 1);
     return CUDA_SUCCESS;
 }
@@ -74,17 +73,18 @@ CUresult Captures::end(uint32_t stream, Graph** graph) {
     return result;
 }
 
-void Captures::enter(uint32_t stream, Branch* branch) {
+void Captures::enter(CUstream handle, uint32_t stream, Branch* branch) {
+    const Context* const context = context_of(handle);
+    branch->context = context != nullptr ? context : &device_of(stream).primary();
+    branch->blocking = is_blocking(handle);
     store_release(of_[stream], branch);
-    uint32_t& blocking = blocking_[stream >> stream_bits];
-    if (branch->blocking) store_release(blocking, blocking + 1);
+    if (branch->blocking) store_release(blocking(*branch), blocking(*branch) + 1);
 }
 
 void Captures::leave(uint32_t stream) {
     Branch* const branch = of_[stream];
     store_release(of_[stream], static_cast<Branch*>(nullptr));
-    uint32_t& blocking = blocking_[stream >> stream_bits];
-    if (branch->blocking) store_release(blocking, blocking - 1);
+    if (branch->blocking) store_release(blocking(*branch), blocking(*branch) - 1);
     delete branch;
 }
 
@@ -182,7 +182,7 @@ CUresult Captures::record(uint32_t stream, Event& event, uint64_t& capture) {
     return CUDA_SUCCESS;
 }
 
-CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
+CUresult Captures::join(CUstream handle, uint32_t stream, const Event& event) {
     const Locked lock(mutex_);
     if (const CUresult result = may_enqueue(stream); result != CUDA_SUCCESS) return result;
     for (uint32_t other = 0; other < streams(); ++other) {
@@ -203,8 +203,7 @@ CUresult Captures::join(uint32_t stream, bool blocking, const Event& event) {
             branch = new (std::nothrow) Branch();
             if (branch == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
             branch->capture = each->capture;
-            branch->blocking = blocking;
-            enter(stream, branch);
+            enter(handle, stream, branch);
         }
         for (size_t i = 0; i < event.captured_count; ++i)
             if (!branch->last.contains(event.captured[i]) && !branch->last.add(event.captured[i]))
@@ -266,13 +265,14 @@ CUresult Captures::spoil(uint32_t stream, CUresult why) {
 CUresult Captures::may_enqueue(uint32_t stream) {
     if (of_[stream] != nullptr)
         return of_[stream]->capture->spoilt ? CUDA_ERROR_STREAM_CAPTURE_INVALIDATED : CUDA_SUCCESS;
-    return waits_for_captured(stream) ? spoil_blocking(stream) : CUDA_SUCCESS;
+    return waits_for_captured(stream) ? spoil_blocking() : CUDA_SUCCESS;
 }
 
-// The mutex is held: work for the legacy default stream of a device.
-CUresult Captures::spoil_blocking(uint32_t stream) {
-    for (uint32_t other = stream; other < stream + FIKIT_MAX_STREAMS; ++other)
-        if (of_[other] != nullptr && of_[other]->blocking) of_[other]->capture->spoilt = true;
+// The mutex is held: work for the legacy default stream of the current context.
+CUresult Captures::spoil_blocking() {
+    for (uint32_t other = 0; other < streams(); ++other)
+        if (of_[other] != nullptr && of_[other]->blocking && of_[other]->context == thread.current())
+            of_[other]->capture->spoilt = true;
     return CUDA_ERROR_STREAM_CAPTURE_IMPLICIT;
 }
 
@@ -295,12 +295,12 @@ CUresult Captures::refuse_unsafe() {
     return result;
 }
 
-CUresult Captures::refuse_all() {
+CUresult Captures::refuse_all(const Context& context) {
     const Locked lock(mutex_);
     CUresult result = CUDA_SUCCESS;
     for (uint32_t stream = 0; stream < streams(); ++stream) {
         const Branch* const branch = of_[stream];
-        if (branch == nullptr) continue;
+        if (branch == nullptr || branch->context != &context) continue;
         branch->capture->spoilt = true;
         result = CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     }

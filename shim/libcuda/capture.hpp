@@ -19,16 +19,16 @@ class Captures {
   public:
     // No capture is under way anywhere in the process: what most calls find, at the price of one load.
     bool none() const { return load_relaxed(active_) == 0; }
-    // Also of the legacy default stream, which no work may enter while a stream is captured that it waits
-    // for.
+    // Also of the current context's legacy default stream, which no work may enter while a stream is captured
+    // that it waits for.
     bool capturing(uint32_t stream) const {
         if (none()) return false;
         return load_acquire(of_[stream]) != nullptr || waits_for_captured(stream);
     }
 
-    // Into the given graph, behind the given nodes of it; without one into a new one. `blocking`: the legacy
-    // default stream waits for the stream.
-    CUresult begin(uint32_t stream, bool blocking, CUstreamCaptureMode mode, Graph* into,
+    // Into the given graph, behind the given nodes of it; without one into a new one. `stream` is the
+    // handle's name.
+    CUresult begin(CUstream handle, uint32_t stream, CUstreamCaptureMode mode, Graph* into,
                    const CUgraphNode* nodes, size_t count);
     CUresult end(uint32_t stream, Graph** graph);  // null: of who gave the graph
     CUresult information(uint32_t stream, CUstreamCaptureStatus& status, cuuint64_t& id, Graph*& graph,
@@ -42,7 +42,7 @@ class Captures {
     // An event recorded on a capturing stream stands for what the stream did so far; who waits for it joins.
     // `capture`: its number; 0: none.
     CUresult record(uint32_t stream, Event& event, uint64_t& capture);
-    CUresult join(uint32_t stream, bool blocking, const Event& event);
+    CUresult join(CUstream handle, uint32_t stream, const Event& event);
     // Adds to what the stream's next node depends on, or replaces it.
     CUresult depend(uint32_t stream, CUgraphNode* nodes, size_t count, bool replace);
     // What its captures have against a call that is given the stream, as a real driver asks before it looks
@@ -57,7 +57,8 @@ class Captures {
     // An event whose last record was captured tells of no work: who asks spoils the capture. Of one that is
     // over or has failed it tells nothing.
     CUresult refuse(const Event& event);
-    CUresult forbid_all() { return none() ? CUDA_SUCCESS : refuse_all(); }
+    // A call that is about all of a context's streams.
+    CUresult forbid_all(const Context& context) { return none() ? CUDA_SUCCESS : refuse_all(context); }
 
   private:
     struct Capture {
@@ -73,29 +74,32 @@ class Captures {
     // A stream in a capture: what its next node depends on.
     struct Branch {
         Capture* capture;
-        bool blocking;
+        const Context* context;
+        bool blocking;  // the context's legacy default stream waits for it
         List<Node*> last;
         List<CUgraphEdgeData> edges;  // to these, as the program may ask: all of full completion
     };
 
     bool waits_for_captured(uint32_t stream) const {
-        return stream_number(stream) == 0 && load_relaxed(blocking_[stream >> stream_bits]) != 0;
+        const Context* const context = stream_number(stream) == 0 ? thread.current() : nullptr;
+        return context != nullptr && load_relaxed(blocking_[process.number_of(*context)]) != 0;
     }
     Node* begin_node(uint32_t stream, CUgraphNodeType type);
     bool all_joined(const Branch& origin) const;
-    void enter(uint32_t stream, Branch* branch);
+    void enter(CUstream handle, uint32_t stream, Branch* branch);
+    uint32_t& blocking(const Branch& branch) { return blocking_[process.number_of(*branch.context)]; }
     void leave(uint32_t stream);
     void close(Capture* capture);
     CUresult look_at(uint32_t stream, InCapture in_capture);
     CUresult refuse_unsafe();
-    CUresult refuse_all();
-    CUresult spoil_blocking(uint32_t stream);
+    CUresult refuse_all(const Context& context);
+    CUresult spoil_blocking();
     CUresult may_enqueue(uint32_t stream);
     CUresult spoil(uint32_t stream, CUresult why);
 
     mutable pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
     uint32_t active_ = 0;
-    uint32_t blocking_[most_gpus] = {};  // branches, by device
+    uint32_t blocking_[most_gpus + Process::most_contexts] = {};  // branches, by context
     uint64_t ids_ = 0;
     uint32_t streams() const { return process.device_count() << stream_bits; }
 

@@ -178,10 +178,13 @@ inline CUresult find_stream(CUstream handle, uint32_t& name) {
     return CUDA_SUCCESS;
 }
 
-// Whether the stream, which there is, is the context's.
+// Of a stream that there is. nullptr: one of the runtime's objects of default streams.
+inline const Context* context_of(CUstream stream) {
+    return is_default(stream) ? thread.current() : stream_of(stream)->context;
+}
 inline bool is_of(const Context* home, CUstream stream) {
-    const Context* const context = is_default(stream) ? thread.current() : stream_of(stream)->context;
-    return context == nullptr || context == home;  // the runtime's objects of default streams
+    const Context* const context = context_of(stream);
+    return context == nullptr || context == home;
 }
 
 // Whether the kernel may run on the stream, which there is: a library's on any, a module's on its context's.

@@ -103,9 +103,9 @@ class Process {
     bool keep_away(uint64_t address, uint64_t bytes);
     void give_way(uint64_t address, uint64_t bytes);
 
-  private:
-    static constexpr unsigned most_contexts = 64;
+    static constexpr unsigned most_contexts = 64;  // beside the primary ones
 
+  private:
     CUresult look();
     CUresult attach(Device& device);
 

@@ -5,7 +5,7 @@ import threading
 from calls import KERNELS, done, launch, names, start
 from cuda.bindings import driver
 
-_, context = start()
+device, context = start()
 module = done(driver.cuModuleLoadData(KERNELS))
 nothing = done(driver.cuModuleGetFunction(module, b"nothing"))
 memory = done(driver.cuMemAlloc(64))
@@ -83,3 +83,19 @@ for legacy in (
 ):
     names(begin(blocking), legacy(), end(blocking))
     names(begin(stream), legacy(), end(stream))
+
+# Another context has streams of its own: whoever waits for these has nothing to do with the capture.
+second = done(driver.cuCtxCreate(None, 0, device))
+apart, elsewhere_recorded = done(driver.cuMemAlloc(64)), done(driver.cuEventCreate(0))
+for inside in (
+    driver.cuCtxSynchronize,
+    lambda: driver.cuMemsetD8Async(apart, 1, 64, 0),
+    lambda: driver.cuEventRecord(elsewhere_recorded, 1),
+    lambda: driver.cuCtxRecordEvent(second, elsewhere_recorded),
+    lambda: driver.cuCtxWaitEvent(second, elsewhere_recorded),
+    lambda: driver.cuCtxRecordEvent(context, event),
+):
+    names(begin(blocking, "RELAXED"), inside())
+    done(driver.cuCtxSetCurrent(context))
+    names(end(blocking))
+    done(driver.cuCtxSetCurrent(second))

@@ -48,6 +48,9 @@ for ordinal, context in enumerate(contexts):
     done(driver.cuStreamBeginCapture(stream, driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED))
     add(kernel, memory, stream, 3)
     done(driver.cuMemcpyDtoDAsync(int(memory) + 8, memory, 4, stream))
+    done(driver.cuCtxSetCurrent(contexts[1 - ordinal]))
+    print(driver.cuCtxSynchronize()[0].name)  # the other device's captures nothing
+    done(driver.cuCtxSetCurrent(context))
     graph = done(driver.cuStreamEndCapture(stream))
     executable = done(driver.cuGraphInstantiate(graph, 0))
     done(driver.cuGraphLaunch(executable, stream))
