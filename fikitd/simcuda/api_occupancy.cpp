@@ -91,7 +91,6 @@ CUresult cuOccupancyMaxPotentialBlockSizeWithFlags(int* grid, int* block, CUfunc
             }
             threads = (threads - 1) / model::warp_size * model::warp_size;
         }
-        if (best == 0) return CUDA_ERROR_INVALID_VALUE;
         *block = static_cast<int>(best);
         *grid = static_cast<int>(best_blocks * model::sm_count);
         return CUDA_SUCCESS;

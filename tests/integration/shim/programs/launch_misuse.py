@@ -114,6 +114,7 @@ for flags in (0, 1, 2, 3):
     print(flags, answer[0].name, answer[1])
 for limit in (-1, 0, 1, 100, 1024, 5000):
     print(limit, driver.cuOccupancyMaxPotentialBlockSize(nothing, None, 0, limit))
+print(driver.cuOccupancyMaxPotentialBlockSize(nothing, None, 1 << 30, 0))  # no block fits
 for count, threads in ((1, 256), (8, 256), (0, 256), (1, 0), (64, 1024), (1, 2000)):
     answer = driver.cuOccupancyAvailableDynamicSMemPerBlock(nothing, count, threads)
     print(count, threads, answer[0].name, answer[1])
