@@ -88,7 +88,13 @@ NAMES = [
 ]
 NEEDED = {"managed_gradient": ["cooperative_groups.h", "nv/target"], "dialogue": ["cuda/atomic"]}
 """Headers that a program includes, of which nvidia-cuda-cccl brings some."""
-LINKED = {"at_exit": "0 0 7\n4 4 4\n", "leaderless": "7\n", "plain": "9 9 3\n201\n", "threads": "66 " * 12 + "\n"}
+LINKED = {
+    "at_exit": "0 0 7\n4 4 4\n",
+    "ended_callback": "ended\n",
+    "leaderless": "7\n",
+    "plain": "9 9 3\n201\n",
+    "threads": "66 " * 12 + "\n",
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
