@@ -189,8 +189,8 @@ uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_
 // The image travels in the staging area, in one piece, where that is large enough.
 namespace {
 
-// A file in memory with all of an image; -1: there is no room, or no descriptor. Who writes more than the process
-// may into a file is ended by SIGXFSZ.
+// A file in memory with all of an image; -1: there is no room, or no descriptor. Who writes more than the
+// process may into a file is ended by SIGXFSZ.
 int file_of(std::span<const Part> image, uint64_t bytes) {
     rlimit longest{};
     if (getrlimit(RLIMIT_FSIZE, &longest) != 0 || longest.rlim_cur < bytes) return -1;

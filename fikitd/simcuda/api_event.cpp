@@ -28,9 +28,10 @@ CUresult record(CUevent handle, CUstream where, unsigned flags) {
                            if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
                            if (&home_of(*event->context) != &home_of(*stream.context))
                                return CUDA_ERROR_INVALID_HANDLE;
+                           if (flags != 0 && !stream.capture.capture)
+                               return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
                            if (const auto captured = capture_record(driver, stream, *event, flags))
                                return *captured;
-                           if (flags != 0) return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
                            driver.enqueue(stream, new_record(*event));
                            return CUDA_SUCCESS;
                        });

@@ -27,8 +27,8 @@ struct Wrapper {
 };
 constexpr std::uint32_t wrapper_magic = 0x466243b1;
 
-// Reads the process's own memory; fewer bytes than asked for where it ends, instead of a fault. By the calling
-// thread's number: under the process's there is nothing any more once the first thread has ended.
+// Reads the process's own memory; fewer bytes than asked for where it ends, instead of a fault. By the
+// calling thread's number: under the process's there is nothing any more once the first thread has ended.
 std::size_t read_own(const std::byte* from, std::byte* to, std::size_t bytes) {
     const iovec local{to, bytes};
     const iovec remote{const_cast<std::byte*>(from), bytes};

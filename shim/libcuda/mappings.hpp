@@ -1,5 +1,5 @@
-// What is mapped in this process, as the kernel tells it of the calling thread: of a process whose first thread has
-// ended it tells nothing.
+// What is mapped in this process, as the kernel tells it of the calling thread: of a process whose first
+// thread has ended it tells nothing.
 #pragma once
 
 #include <stdio.h>

@@ -71,6 +71,10 @@ names(begin(stream), begin(other), driver.cuEventRecord(event, stream))
 names(driver.cuStreamWaitEvent(other, event, 0), end(stream), end(other))
 names(begin(0), begin(1), begin(2), launch(nothing, 1), driver.cuStreamSynchronize(1), end(2))
 
+# A record that fails leaves the event what it stood for.
+names(begin(stream), driver.cuEventRecord(event, stream), driver.cuEventRecordWithFlags(event, other, 1))
+names(driver.cuStreamWaitEvent(other, event, 0), launch(nothing, other), end(other), end(stream))
+
 # The legacy default stream would have to wait for a blocking one.
 blocking = done(driver.cuStreamCreate(0))
 for legacy in (
