@@ -309,10 +309,15 @@ void Channel::send_doorbell(uint32_t parked) {
     const Uncancelled whole;
     store_relaxed(rung_, parked);
     const char byte = 0;
-    const int error = send(lifeline_, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0
-                          ? errno
-                          : 0;  // full: bytes enough are there
-    if (error == EPIPE || error == ECONNRESET) fail();
+    // Full: bytes enough are there.
+    if (send(lifeline_, &byte, 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) not_sent(errno);
+}
+
+// Whether that is because nobody is there any more.
+Status Channel::not_sent(int error) const {
+    if (error != EPIPE && error != ECONNRESET) return status::operating_system;
+    fail();
+    return failed();
 }
 
 Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor,
@@ -323,12 +328,16 @@ Status Channel::call(uint32_t number, Bytes request, Bytes behind, Reply& reply,
     const Uncancelled whole;
     const Locked lock(call_mutex_);
     if (const Status status = drop_answer()) return status;
-    if (offered >= 0)
-        if (!send_descriptor(lifeline_, offered)) return status::operating_system;
     const auto bytes = static_cast<uint32_t>((sizeof(fikit_call_record) + payload + FIKIT_RECORD_ALIGN - 1) /
                                              FIKIT_RECORD_ALIGN * FIKIT_RECORD_ALIGN);
     void* room = nullptr;
     if (const Status status = reserve(bytes, room)) return status;
+    // Not before there is room: a call that is interrupted until then would leave it to the next one.
+    if (offered >= 0 && !send_descriptor(lifeline_, offered)) {
+        const int error = errno;
+        lock_.unlock();
+        return not_sent(error);
+    }
     *static_cast<fikit_call_record*>(room) = {
         .record = {.bytes = bytes, .op = FIKIT_OP_CALL, .flags = 0, .stream = 0, .reserved = 0},
         .call = number,

@@ -90,7 +90,7 @@ class Channel {
     // One request and its answer; the only outstanding one, so other threads wait their turn. Returns the
     // call's own status, or why there was no answer (failed() tells which). With `descriptor`, a successful
     // call also receives the descriptor that follows on the lifeline, -1 where this process can have no more;
-    // `offered` is sent before.
+    // `offered` is sent before the record.
     Status call(uint32_t number, Bytes request, Bytes behind, Reply& reply, int* descriptor = nullptr,
                 int offered = -1);
     // Asked now and then during a wait without a deadline; true ends it with `interrupted`. The answer of a
@@ -160,6 +160,7 @@ class Channel {
     Status await_descriptor(int& descriptor);
     void send_doorbell(uint32_t parked);
     void fail() const;
+    Status not_sent(int error) const;
     Status map(int outbox, int inbox);
 
     alignas(64) SpinLock lock_;

@@ -15,11 +15,14 @@
 
 #include <atomic>
 #include <functional>
+#include <span>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "abi.h"
 #include "calls.h"
+#include "descriptors.hpp"
 #include "producer.hpp"
 
 #define CHECK(condition)                                                                  \
@@ -82,6 +85,14 @@ class Double {
         stop();
         close(lifeline_);
         lifeline_ = -1;
+    }
+    // Of one that was not started: was it sent a descriptor? What else it was sent is lost.
+    bool was_offered() const {
+        char bytes[64];
+        int descriptor = -1;
+        while (descriptor < 0 && receive_descriptor(lifeline_, bytes, sizeof bytes, descriptor) > 0) continue;
+        if (descriptor >= 0) close(descriptor);
+        return descriptor >= 0;
     }
     void end(int32_t error, const char* text) {
         inbox().error = error;
@@ -277,5 +288,25 @@ class Double {
     std::atomic<bool> stop_{false};
     std::thread thread_;
 };
+
+inline LaunchShape shape(uint32_t stream, uint32_t parameter_bytes, uint32_t function = 7) {
+    return {.function = function,
+            .stream = stream,
+            .grid = {1, 2, 3},
+            .block = {4, 5, 6},
+            .shared_bytes = 8,
+            .parameter_bytes = parameter_bytes,
+            .attributes = 0};
+}
+
+using Test = std::pair<const char*, void (*)()>;
+
+inline void run(std::span<const Test> tests) {
+    for (const auto& [name, test] : tests) {
+        test();
+        printf("ok  %s\n", name);
+        fflush(stdout);
+    }
+}
 
 }  // namespace fikit::test

@@ -1,6 +1,4 @@
-// The producer against the double: rings that wrap, many threads, waits, copies, calls, ends.
-#include <sys/wait.h>
-
+// The producer against the double: rings that wrap, many threads, waits, copies, calls.
 #include <chrono>
 #include <map>
 #include <memory>
@@ -13,16 +11,6 @@ using namespace fikit;
 using namespace fikit::test;
 
 namespace {
-
-LaunchShape shape(uint32_t stream, uint32_t parameter_bytes, uint32_t function = 7) {
-    return {.function = function,
-            .stream = stream,
-            .grid = {1, 2, 3},
-            .block = {4, 5, 6},
-            .shared_bytes = 8,
-            .parameter_bytes = parameter_bytes,
-            .attributes = 0};
-}
 
 void test_attach_refuses_what_is_no_channel() {
     for (int broken = 0; broken < 5; ++broken) {
@@ -377,62 +365,6 @@ void test_gates() {
     CHECK(stream == 1 && step == behind + 1 && wait_for(step) == status::success);
 }
 
-void test_errors() {
-    Double executor;
-    executor.start();
-    std::unique_ptr<Producer> producer(executor.attach());
-    executor.defer(status::invalid_value, "a bad launch");
-    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
-    CHECK(producer->stream_synchronize(0) == status::invalid_value);
-    CHECK(producer->stream_synchronize(0) == status::success);
-    executor.end(700, "an illegal address");
-    char text[FIKIT_ERROR_TEXT];
-    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == 700);
-    CHECK(producer->synchronize() == 700);
-    CHECK(producer->channel().failed(&text) == 700 && strcmp(text, "an illegal address") == 0);
-}
-
-void test_hang_up_ends_every_wait() {
-    Double executor;
-    executor.hold_marks = true;
-    executor.start();
-    std::unique_ptr<Producer> producer(executor.attach());
-    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
-    CHECK(producer->launch(shape(3, 0), nullptr, nullptr) == status::success);
-    std::vector<std::thread> waiters;
-    std::atomic<int> ended{0};
-    waiters.emplace_back([&] { ended += producer->stream_synchronize(0) == status::launch_failed; });
-    waiters.emplace_back([&] { ended += producer->synchronize() == status::launch_failed; });
-    CHECK(producer->stream_synchronize(3, now_ns() + 5'000'000) == status::not_ready);
-    executor.hang_up();
-    for (auto& waiter : waiters) waiter.join();
-    CHECK(ended == 2);
-    char text[FIKIT_ERROR_TEXT];
-    CHECK(producer->channel().failed(&text) == status::launch_failed &&
-          strcmp(text, "the executor is gone") == 0);
-    uint64_t address, charged;
-    CHECK(producer->memory_allocate(1, address, charged) == status::launch_failed);
-}
-
-void test_forked_child_has_no_session() {
-    Double executor;
-    executor.start();
-    std::unique_ptr<Producer> producer(executor.attach());
-    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
-    CHECK(producer->synchronize() == status::success);
-    const pid_t child = fork();
-    if (child == 0) {
-        const bool refused = producer->launch(shape(0, 0), nullptr, nullptr) == status::not_initialized &&
-                             producer->synchronize() == status::not_initialized;
-        producer.reset();
-        _exit(refused ? 0 : 1);
-    }
-    int result = 0;
-    CHECK(waitpid(child, &result, 0) == child && WIFEXITED(result) && WEXITSTATUS(result) == 0);
-    CHECK(producer->launch(shape(0, 0), nullptr, nullptr) == status::success);
-    CHECK(producer->synchronize() == status::success);
-}
-
 void test_a_wait_is_spent_like_those_before_it() {
     CHECK(patience_for(0).spin_ns == first_spin_ns && patience_for(0).spin_again_ns == 0);
     // A short one is spun through, with room behind it; of a long one only the end is.
@@ -470,7 +402,7 @@ void test_a_wait_is_spent_like_those_before_it() {
 }  // namespace
 
 int main() {
-    const std::pair<const char*, void (*)()> tests[] = {
+    static constexpr Test tests[] = {
         {"attach refuses what is no channel", test_attach_refuses_what_is_no_channel},
         {"threads and wraps", test_threads_and_wraps},
         {"attributes and limits", test_attributes_and_limits},
@@ -485,13 +417,6 @@ int main() {
         {"calls and pinned memory", test_calls_and_pinned_memory},
         {"host functions", test_host_functions},
         {"gates", test_gates},
-        {"errors", test_errors},
-        {"hang-up ends every wait", test_hang_up_ends_every_wait},
-        {"forked child has no session", test_forked_child_has_no_session},
     };
-    for (const auto& [name, test] : tests) {
-        test();
-        printf("ok  %s\n", name);
-        fflush(stdout);
-    }
+    run(tests);
 }
