@@ -368,13 +368,13 @@ Status Producer::event_record(uint32_t event, uint32_t stream, bool timing) {
 }
 
 template <Producer::Ordered ordered>
-Status Producer::enqueue_event(uint32_t op, uint32_t session, uint32_t event, uint32_t stream) {
+Status Producer::enqueue_event(uint32_t op, uint32_t session, uint32_t event, uint32_t stream, bool mark) {
     fikit_event* record;
     if (const Status status = begin(op, stream, record)) return status;
     record->event = event;
     record->flags = 0;
     record->session = session;
-    finish<ordered>(record->record, false);
+    finish<ordered>(record->record, mark);
     return status::success;
 }
 
@@ -388,8 +388,8 @@ Status Producer::event_record_other(uint32_t session, uint32_t event, uint32_t s
     return enqueue_event<Ordered::look>(FIKIT_OP_EVENT_RECORD, session, event, stream);
 }
 
-Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t stream) {
-    return enqueue_event<Ordered::wait>(FIKIT_OP_EVENT_WAIT, session, event, stream);
+Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t stream, bool mark) {
+    return enqueue_event<Ordered::wait>(FIKIT_OP_EVENT_WAIT, session, event, stream, mark);
 }
 
 Status Producer::event_query(uint32_t event) {

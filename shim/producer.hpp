@@ -107,7 +107,7 @@ class Producer {
     Status event_wait(uint32_t event, uint32_t stream);
     // For an event of another session of the executor's.
     Status event_record_other(uint32_t session, uint32_t event, uint32_t stream);
-    Status event_wait_other(uint32_t session, uint32_t event, uint32_t stream);
+    Status event_wait_other(uint32_t session, uint32_t event, uint32_t stream, bool mark = false);
     Status event_query(uint32_t event);
     // The step of its latest record.
     void event_step(uint32_t event, uint32_t& stream, uint64_t& step) const;
@@ -185,7 +185,7 @@ class Producer {
     template <Ordered ordered = Ordered::work>
     uint64_t finish(fikit_record& record, bool mark);
     template <Ordered ordered>
-    Status enqueue_event(uint32_t op, uint32_t session, uint32_t event, uint32_t stream);
+    Status enqueue_event(uint32_t op, uint32_t session, uint32_t event, uint32_t stream, bool mark = false);
     void tell_waited(fikit_record& record);
 
     bool idle(uint32_t stream) const;

@@ -236,7 +236,7 @@ class Core {
     CUresult issue_copy(Session& session, CUstream stream);
     CUresult issue_rows(Session& session, CUstream stream);
     CUresult issue_fill(Session& session, CUstream stream);
-    CUresult issue_event(Session& session, CUstream stream);
+    CUresult issue_event(Session& session, SessionStream& stream, CUstream lane);
     CUresult issue_values(Session& session, CUstream stream);
     CUresult issue_host_function(Session& session, SessionStream& stream, uint32_t handle);
     bool stream_exists(Session& session);

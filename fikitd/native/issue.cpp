@@ -394,7 +394,7 @@ CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lan
             return issue_fill(session, lane);
         case FIKIT_OP_EVENT_RECORD:
         case FIKIT_OP_EVENT_WAIT:
-            return issue_event(session, lane);
+            return issue_event(session, stream, lane);
         case FIKIT_OP_HOST_FUNCTION:
             return issue_host_function(session, stream, record.stream);
         case FIKIT_OP_VALUES:

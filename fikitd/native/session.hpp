@@ -347,11 +347,11 @@ struct Session {
     }
     fikit_inbox* inbox_header() { return reinterpret_cast<fikit_inbox*>(inbox.data()); }
     fikit_outbox* outbox_header() { return reinterpret_cast<fikit_outbox*>(outbox.data()); }
-    uint64_t mark(uint32_t stream) const {
-        return __atomic_load_n(reinterpret_cast<const uint64_t*>(inbox.data() + FIKIT_MARKS_OFFSET +
-                                                                 size_t{stream} * FIKIT_MARK_STRIDE),
-                               __ATOMIC_ACQUIRE);
+    uint64_t* mark_word(uint32_t stream) const {
+        return reinterpret_cast<uint64_t*>(inbox.data() + FIKIT_MARKS_OFFSET +
+                                           size_t{stream} * FIKIT_MARK_STRIDE);
     }
+    uint64_t mark(uint32_t stream) const { return __atomic_load_n(mark_word(stream), __ATOMIC_ACQUIRE); }
     CUdeviceptr mark_device(uint32_t stream) const {
         return inbox_device + FIKIT_MARKS_OFFSET + uint64_t{stream} * FIKIT_MARK_STRIDE;
     }

@@ -36,16 +36,22 @@ CUresult Core::issue_fill(Session& session, CUstream stream) {
     }
 }
 
-CUresult Core::issue_event(Session& session, CUstream stream) {
+CUresult Core::issue_event(Session& session, SessionStream& stream, CUstream lane) {
     const auto& record = session.head->as<fikit_event>();
     Session* const of = record.session == 0 ? &session : find(record.session);
     if (record.record.op == FIKIT_OP_EVENT_WAIT) {
-        if (of == nullptr || record.event >= of->events.size() || !of->events[record.event].recorded)
-            return CUDA_SUCCESS;  // waiting for an event never recorded waits for nothing
-        const CUevent event = of->events[record.event].event;
-        // Who asks whether another session's is over is told at once.
-        if (of != &session && driver_.cuEventQuery_(event) == CUDA_SUCCESS) return CUDA_SUCCESS;
-        return driver_.cuStreamWaitEvent_(stream, event, 0);
+        // Waiting for an event never recorded waits for nothing.
+        const bool recorded =
+            of != nullptr && record.event < of->events.size() && of->events[record.event].recorded;
+        const CUevent event = recorded ? of->events[record.event].event : nullptr;
+        if (recorded && (record.session == 0 || driver_.cuEventQuery_(event) != CUDA_SUCCESS))
+            return driver_.cuStreamWaitEvent_(lane, event, 0);
+        // Who asks whether a shared one is over is told at once, whatever the GPU and the lane are at.
+        if (!stream.blocking && session.mark(record.record.stream) == stream.issued) {
+            stream.marked = stream.issued + 1;
+            __atomic_store_n(session.mark_word(record.record.stream), stream.marked, __ATOMIC_RELEASE);
+        }
+        return CUDA_SUCCESS;
     }
     if (of == nullptr) return CUDA_SUCCESS;  // nobody will wait for it
     // Another session's is one that it has recorded, without timing, when it let others have it.
@@ -66,7 +72,7 @@ CUresult Core::issue_event(Session& session, CUstream stream) {
         event.timing = timing;
     }
     event.recorded = true;
-    return driver_.cuEventRecord_(event.event, stream);
+    return driver_.cuEventRecord_(event.event, lane);
 }
 
 // The step is marked when the function may run; what is behind it on the stream is not issued before the

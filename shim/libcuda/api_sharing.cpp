@@ -22,7 +22,7 @@ struct SharedEvent {
     uint8_t executor[FIKIT_IDENTITY];
 };
 constexpr uint32_t shared_event_magic = 0x46455653;
-constexpr int64_t look_ns = 2'000'000, first_look_ns = 200'000'000;
+constexpr int64_t look_ns = 2'000'000, first_look_ns = 1'000'000'000;
 static_assert(sizeof(SharedEvent) <= sizeof(CUipcEventHandle));
 
 CUresult share(Event& event, uint32_t session) {
@@ -129,17 +129,18 @@ CUresult cuIpcOpenEventHandle(CUevent* handle, CUipcEventHandle from) {
 [[gnu::noinline]] CUresult query_shared(Event& event) {
     Producer& producer = *event.device->producer;
     if (!event.asked) {
-        Status status = producer.event_wait_other(event.session, event.number, event.asking);
+        Status status = producer.event_wait_other(event.session, event.number, event.asking, true);
         if (status != status::success) return result_of(status);
-        // What is over is to be found so at the first query, also where the executor has to be woken for it,
-        // and is kept from running for a while.
-        const uint64_t written = producer.channel().written();
+        // What is over is to be found so at the first query, also where the executor is kept from running for
+        // a while: it marks that itself, before it says that it has read of it.
+        const Channel& channel = producer.channel();
+        const auto is_read = [&channel, written = channel.written()] { return channel.is_read(written); };
         const int64_t until = now_ns() + first_look_ns;
-        bool is_read = false;
         do {
-            is_read = producer.channel().is_read(written);
-            status = producer.stream_synchronize(event.asking, now_ns() + look_ns);
-        } while (status == status::not_ready && !is_read && now_ns() < until);
+            status = channel.wait_until(is_read, now_ns() + look_ns);  // reading wakes nobody
+        } while (status == status::not_ready && now_ns() < until);
+        if (status == status::success || status == status::not_ready)
+            status = producer.stream_query(event.asking);
         event.asked = status == status::not_ready;
         return result_of(status);
     }

@@ -188,6 +188,37 @@ void a_session_records_another_s_event() {
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
 }
 
+// Whatever its lane is at.
+void what_is_over_is_told_as_soon_as_it_is_asked_for() {
+    Rig rig(hand_turned(), 1);
+    Tenant tenant = rig.ready("a"), other = rig.ready("b");
+    const uint32_t owner = serial(rig, tenant);
+    uint32_t event = 0, asking = 0;
+    CHECK_EQUAL(tenant->event_create(event), 0);
+    CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
+    rig.take(tenant);
+    rig.settle();
+    hold_all(rig);
+    launch(tenant);
+    rig.take(tenant);
+    for (Tenant* const each : {&tenant, &other}) {  // also its maker
+        CHECK_EQUAL((*each)->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, asking), 0);
+        for (int time = 0; time < 2; ++time) {
+            CHECK_EQUAL((*each)->event_wait_other(owner, event, asking, true), 0);
+            rig.take(*each);
+            CHECK_EQUAL((*each)->stream_query(asking), 0);
+        }
+    }
+    CHECK_EQUAL(tenant->event_record(event, 0, false), 0);
+    rig.take(tenant);
+    CHECK_EQUAL(other->event_wait_other(owner, event, asking, true), 0);
+    rig.take(other);
+    rig.settle();
+    CHECK_EQUAL(other->stream_query(asking), status::not_ready);
+    release_all(rig);
+    rig.while_turning([&] { CHECK_EQUAL(other->stream_synchronize(asking), 0); });
+}
+
 // Nobody waits for what a session that is over would have recorded.
 void a_record_of_a_session_that_ends_is_waited_for_no_longer() {
     Rig rig(hand_turned(), 2);
@@ -216,6 +247,7 @@ int main(int count, char** arguments) {
         CASE(freed_memory_that_is_shared_is_not_used_again),
         CASE(a_session_waits_for_another_s_event),
         CASE(a_session_records_another_s_event),
+        CASE(what_is_over_is_told_as_soon_as_it_is_asked_for),
         CASE(a_record_of_a_session_that_ends_is_waited_for_no_longer),
     };
     return run_cases(cases, count, arguments);
