@@ -7,7 +7,8 @@ libcuda.so.1, and the device is that of a daemon (conftest.py).
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -232,6 +233,18 @@ class Cuda:
         words = np.ctypeslib.as_array((ctypes.c_uint32 * count).from_address(address))
         words[:] = 0
         return address, words
+
+    @contextmanager
+    def held(self, stream: Any) -> Iterator[None]:
+        """What the stream is given meanwhile begins at the end, however late this thread runs until then."""
+        address, words = self.pinned_words()
+        self.cuStreamWaitValue32(stream, address, 1, 0)
+        try:
+            yield
+        finally:
+            words[0] = 1
+        self.cuStreamSynchronize(stream)
+        self.cuMemFreeHost(address)
 
     def properties(self) -> Any:
         """Return what cuMemCreate needs for device memory."""

@@ -11,10 +11,11 @@ def test_an_event_stands_for_all_of_a_context(cuda: Cuda) -> None:
     event = cuda.cuEventCreate(0)
     cuda.cuCtxRecordEvent(cuda.context, event)
     cuda.cuEventSynchronize(event)
-    for index, stream in enumerate(streams[:2]):
-        cuda.launch("spin_store", 3_000_000, place + 4 * index, ctypes.c_uint32(1), stream=stream)
-    cuda.cuCtxRecordEvent(cuda.context, event)
-    assert cuda.result("cuEventQuery", event) == "ERROR_NOT_READY"
+    with cuda.held(streams[1]):
+        for index, stream in enumerate(streams[:2]):
+            cuda.launch("spin_store", 3_000_000, place + 4 * index, ctypes.c_uint32(1), stream=stream)
+        cuda.cuCtxRecordEvent(cuda.context, event)
+        assert cuda.result("cuEventQuery", event) == "ERROR_NOT_READY"
     cuda.cuEventSynchronize(event)
     assert seen[:2].tolist() == [1, 1]
     assert cuda.result("cuStreamQuery", streams[2]) == "SUCCESS"
