@@ -55,7 +55,8 @@ class Profiles:
         self._supervisor = supervisor
         self._log = structlog.get_logger()
         self._collecting = trio.Lock()
-        """Else a listing could miss what another has taken and not saved, or older figures replace newer."""
+        """Else a listing could miss what another has taken and not saved, older figures replace newer, or
+        what was cleared come back."""
 
     async def load_into(self, executor: Executor) -> None:
         """Give an executor what is known on its device model. Never raises: it can learn anew."""
@@ -113,10 +114,11 @@ class Profiles:
 
     async def clear(self) -> None:
         """Forget all, here and in the executors. Raises Unavailable."""
-        await self._store.write([("DELETE FROM profiles", ())])
-        for executor in list(self._supervisor.executors.values()):
-            if executor.state == "serving":
-                await executor.ask(ForgetProfiles(), Ok)
+        async with self._collecting:
+            await self._store.write([("DELETE FROM profiles", ())])
+            for executor in list(self._supervisor.executors.values()):
+                if executor.state == "serving":
+                    await executor.ask(ForgetProfiles(), Ok)
 
     async def share(self) -> None:
         """Give every executor what was imported."""

@@ -187,6 +187,31 @@ def test_jobs_that_come_at_once_are_no_more_than_a_user_may_have(stopped_daemon:
     assert {each.code for each in answers if isinstance(each, p.Failure)} == {"quota"}
 
 
+SLOW_PROFILES = """
+import trio
+from fikitd.profiles import Profiles
+save = Profiles.save
+async def slowly(self, records):
+    records = list(records)
+    self._store._path.with_name("saving").touch()
+    await trio.sleep(0.5)
+    await save(self, records)
+Profiles.save = slowly
+"""
+
+
+@pytest.mark.skipif(REAL, reason="the double knows at once what it has learnt")
+def test_profiles_that_are_cleared_while_they_are_saved_are_gone(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = f"exec({SLOW_PROFILES!r}); "
+    client = stopped_daemon.start().client()
+    session = client.ask(p.OpenSession(name="busy")).session
+    while not (stopped_daemon.place / "state" / "saving").exists():
+        pass
+    assert client.ask(p.Kill(target=session)) == p.Done()  # nothing is learnt any more
+    assert client.ask(p.ClearProfiles()) == p.Done()
+    assert client.ask(p.ListProfiles()).profiles == []
+
+
 DIES_INSTEAD = """
 import os, signal
 from fikitd.jobs import files
