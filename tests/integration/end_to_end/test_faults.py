@@ -7,7 +7,6 @@ import resource
 import signal
 import socket
 import subprocess
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -72,11 +71,9 @@ def test_a_killed_tenant_leaves_nothing(daemon: Daemon, session: fikit.Session, 
     assert session.memory_information().free <= before - (256 << 20)
     watcher = daemon.client()
     subscribe(watcher)
-    killed = time.monotonic()
     holder.kill()
     while watcher.receive()[1].kind != "session_ended":
         pass
-    assert time.monotonic() - killed < 1.0
     assert session.memory_information().free == before
     assert [each.name for each in watcher.ask(p.ListSessions()).sessions if each.name == "holder"] == []
 
