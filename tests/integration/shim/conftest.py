@@ -17,7 +17,7 @@ from tests.integration.shim.programs import headers
 
 PROGRAMS = Path(__file__).with_name("programs")
 ALONE = [] if CHOICE != "sim" else [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
-DEADLINE_SECONDS = 60
+DEADLINE_SECONDS = 120
 
 Outcome = tuple[int, str, str]
 Runner = Callable[..., Outcome]
