@@ -54,7 +54,8 @@ ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
 
 LOCK_SECONDS: Final = 5.0
 """Wait so long for another program, a backup's for instance, that holds the file."""
-DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
+"""The last: what we ask of every file is no mistake, but where a bit has flipped in this one's schema."""
 
 Row = tuple[Any, ...]
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -196,6 +197,8 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         if version > SCHEMA_VERSION:
             raise sqlite3.DatabaseError(f"written by a newer fikitd (schema {version})")
+        if version < 0:
+            raise damage(f"schema {version}")
         connection.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;")
         (found,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if found != "ok":

@@ -55,3 +55,16 @@ async def test_newer_state_is_refused(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(Unavailable, match="newer fikitd"):
         await Store.open(tmp_path / "state.db")
+
+
+@pytest.mark.parametrize("version", [-SCHEMA_VERSION, 1])
+async def test_a_schema_that_the_file_does_not_have_is_damage(version: int, tmp_path: Path) -> None:
+    """A bit has flipped in its number: below that of any, or that of one whose columns are there already."""
+    path = restore(SCHEMA_VERSION, tmp_path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"PRAGMA user_version={version}")
+    connection.close()
+    store = await Store.open(path)
+    assert store.aside is not None
+    assert await store.read("SELECT * FROM jobs") == []
+    await store.close()
