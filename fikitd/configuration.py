@@ -30,13 +30,13 @@ class DaemonSection(Section, frozen=True):
 
     socket: Annotated[Text, Meta(description="Path of the Unix socket; empty: the default place.")] = ""
     socket_group: Annotated[
-        str, Meta(description="Group that may connect, where it exists and the daemon runs as root.")
+        Text, Meta(description="Group that may connect, where it exists and the daemon runs as root.")
     ] = "fikit"
     socket_mode: Annotated[
         str, Meta(pattern="^0[0-7]{3}$", description="Permissions of the socket, in octal.")
     ] = "0660"
     administrator_group: Annotated[
-        str, Meta(description="Members of this group see and control everything, like root.")
+        Text, Meta(description="Members of this group see and control everything, like root.")
     ] = "fikit-admin"
     state_directory: Annotated[
         Text, Meta(description="Jobs, accounts, profiles, logs; empty: the default place.")

@@ -41,9 +41,14 @@ def test_no_time_at_all_is_wrong(fikitctl: Fikitctl, tmp_path: Path, key: str) -
 
 @pytest.mark.parametrize(
     ("section", "name", "value"),
-    [("daemon", "socket", '"a\\u0000b"'), ("executor", "command", '["a\\u0000b"]')],
+    [
+        ("daemon", "socket", '"a\\u0000b"'),
+        ("daemon", "socket_group", '"a\\u0000b"'),
+        ("daemon", "administrator_group", '"a\\u0000b"'),
+        ("executor", "command", '["a\\u0000b"]'),
+    ],
 )
-def test_what_no_path_can_be_is_wrong(
+def test_what_no_path_or_name_can_be_is_wrong(
     fikitctl: Fikitctl, tmp_path: Path, section: str, name: str, value: str
 ) -> None:
     """A daemon ended with it, in the middle of its work where a reload had brought it."""
