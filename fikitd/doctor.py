@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -55,10 +56,11 @@ def directory_checks(directory: Path, name: str) -> Iterator[Check]:
     probe = directory / ".doctor"
     try:
         probe.write_bytes(b"x" * 4096)
-        probe.unlink()
         yield Check(name=f"{name} writable", ok=True, detail=str(directory))
     except OSError as error:
         yield Check(name=f"{name} writable", ok=False, detail=f"{directory}: {error.strerror}")
+    with suppress(OSError):  # it may have been made, and only then have found no room
+        probe.unlink()
     if directory.is_dir():
         free = shutil.disk_usage(directory).free
         yield Check(name=f"{name} free", ok=free >= LEAST_FREE_BYTES, detail=f"{free >> 20} MiB")

@@ -21,8 +21,12 @@ def leave(directory: Path, ended: SessionEnded) -> None:
     """Let the file appear whole. Raises OSError."""
     path = place(directory, ended.session)
     part = path.with_suffix(".part")
-    part.write_bytes(msgspec.msgpack.encode(ended))
-    part.replace(path)
+    try:
+        part.write_bytes(msgspec.msgpack.encode(ended))
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def find(directory: Path, session: str) -> SessionEnded | None:

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <cerrno>
 #include <string>
 
 #include "shared_memory.hpp"
@@ -29,6 +30,8 @@ class SharedSlots {
     bool open(const std::string& path) {
         file_ = Descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
         if (!file_ || ftruncate(file_.get(), sizeof(Page)) != 0) return false;
+        // On a full file system the first look at a page that has no room there is a bus error.
+        if ((errno = posix_fallocate(file_.get(), 0, sizeof(Page))) != 0) return false;
         void* address = mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, MAP_SHARED, file_.get(), 0);
         if (address == MAP_FAILED) return false;
         page_ = static_cast<Page*>(address);

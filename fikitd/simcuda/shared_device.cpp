@@ -63,8 +63,10 @@ std::unique_ptr<SharedDevice> SharedDevice::open(const std::string& name, int or
     const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (descriptor < 0) return fail(std::strerror(errno));
     void* view = MAP_FAILED;
-    // One at a time from here; the lock goes with its holder.
-    if (flock(descriptor, LOCK_EX) == 0 && ftruncate(descriptor, sizeof(State)) == 0)
+    // One at a time from here; the lock goes with its holder. The room is taken: on a full file system the
+    // first look would be a bus error.
+    if (flock(descriptor, LOCK_EX) == 0 && ftruncate(descriptor, sizeof(State)) == 0 &&
+        (errno = posix_fallocate(descriptor, 0, sizeof(State))) == 0)
         view = mmap(nullptr, sizeof(State), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
     if (view == MAP_FAILED) {
         close(descriptor);

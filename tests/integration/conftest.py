@@ -241,19 +241,33 @@ def chosen_daemon(request: pytest.FixtureRequest) -> Daemon:
     return daemon
 
 
-@pytest.fixture
-def small_disk(stopped_daemon: Daemon) -> Iterator[Path]:
-    """The state directory, on a file system of its own of 1 MiB."""
-    state = stopped_daemon.place / "state"
-    state.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(state)]
+@contextmanager
+def small_file_system(daemon: Daemon, directory: str) -> Iterator[Path]:
+    """A directory of the daemon's, on a file system of its own of 1 MiB."""
+    place = daemon.place / directory
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode:
         pytest.skip(f"only root, where it may mount, has a small file system: {mounted.stderr.strip()}")
-    yield state
-    if stopped_daemon.process is not None:
-        stopped_daemon.stop()
-    subprocess.run(["umount", "--lazy", str(state)], check=True)
+    yield place
+    if daemon.process is not None:
+        daemon.stop()
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.fixture
+def small_disk(stopped_daemon: Daemon) -> Iterator[Path]:
+    """The state directory."""
+    with small_file_system(stopped_daemon, "state") as place:
+        yield place
+
+
+@pytest.fixture
+def small_runtime(stopped_daemon: Daemon) -> Iterator[Path]:
+    """The runtime directory."""
+    with small_file_system(stopped_daemon, "run") as place:
+        yield place
 
 
 def fill(disk: Path, *files: Path) -> Path:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import fikit
+import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Daemon, fill
@@ -27,3 +29,23 @@ def test_an_executor_whose_log_has_no_room_goes_on(
     (small_disk / "filler").unlink()
     (session,) = client.ask(p.ListSessions()).sessions
     assert session.name == "stays"
+
+
+def test_a_runtime_directory_without_room_is_named_and_keeps_nothing(
+    stopped_daemon: Daemon, small_runtime: Path, connect_to: Callable[..., fikit.Session]
+) -> None:
+    """What an executor shares is mapped: the first look at a page that has no room would be the end of it."""
+    client = stopped_daemon.start().client()
+    filler = fill(small_runtime)
+    with pytest.raises(fikit.RefusedError, match="No space left on device"):
+        connect_to(name="no room")
+    findings = {each.name: each.ok for each in client.ask(p.Doctor()).checks}
+    assert not findings["runtime directory writable"]
+    filler.unlink()
+    session = connect_to(name="room")
+    fill(small_runtime)
+    session.close()
+    while client.ask(p.ListSessions()).sessions:
+        pass
+    left = {path.name for path in small_runtime.iterdir() if path.suffix != ".sock"}
+    assert left == {"board-0", "daemon.lock", "filler", "machine.0", f"memory-0-{os.getuid()}"}
