@@ -69,7 +69,7 @@ def lock(directories: Directories, *, with_socket: bool) -> list[int]:
         places.append((beside_socket, "socket"))
     places.append((directories.runtime / "daemon.lock", "runtime directory"))
     for path, what in places:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -77,7 +77,10 @@ def lock(directories: Directories, *, with_socket: bool) -> list[int]:
             used = directories.socket if path == beside_socket else path.parent
             raise AlreadyRunningError(f"another fikitd (pid {owner}) uses the {what} {used}") from None
         pid = str(os.getpid()).encode()
-        os.pwrite(descriptor, pid, 0)  # over what is there: a full disk has room for that
-        os.ftruncate(descriptor, len(pid))
+        try:
+            os.pwrite(descriptor, pid, 0)  # over what is there: a full disk has room for that
+            os.ftruncate(descriptor, len(pid))
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(path)) from None
         held.append(descriptor)
     return held
