@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
+
+import structlog
 
 from fikitd.configuration import DeviceSection
 from fikitd.errors import DeviceUnavailableError
@@ -174,35 +176,45 @@ def text(value: str | bytes) -> str:
 
 
 def nvidia() -> list[DeviceSpec]:
-    """The GPUs of the NVIDIA driver; none where it does not answer."""
+    """The GPUs of the NVIDIA driver; none where it does not answer. Raises DeviceUnavailableError."""
     nvml = driver()
     if nvml is None:
         return []
-    found = []
-    handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
-    uuids = [text(nvml.nvmlDeviceGetUUID(handle)) for handle in handles]
-    # The driver's numbers are NVML's then: its own order puts the fastest first, and not all may be visible.
-    environment = {VISIBLE: ",".join(uuids)}
-    for index, handle in enumerate(handles):
-        major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
-        found.append(
-            DeviceSpec(
-                index=index,
-                name=text(nvml.nvmlDeviceGetName(handle)),
-                uuid=uuids[index],
-                memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
-                ordinal=index,
-                simulated=False,
-                library=None,
-                time_scale=1.0,
-                environment=environment,
-                pci=text(nvml.nvmlDeviceGetPciInfo(handle).busId),
-                compute_capability=10 * major + minor,
-                driver_version=text(nvml.nvmlSystemGetDriverVersion()),
-                has_mps=True,
-            )
-        )
+    found: list[DeviceSpec] = []
+    environment: dict[str, str] = {}
+    count, unreachable = nvml.nvmlDeviceGetCount(), ""
+    for index in range(count):
+        try:
+            found.append(nvidia_gpu(nvml, index, len(found), environment))
+        except nvml.NVMLError as error:  # it has fallen off the bus, say: the others are served all the same
+            unreachable = str(error)
+            structlog.get_logger().error("gpu_left_out", gpu=index, reason=unreachable)
+    if unreachable and not found:
+        raise DeviceUnavailableError(f"the NVIDIA driver reaches none of its {count} GPUs: {unreachable}")
+    # The driver's numbers are the ordinals then: its own order puts the fastest first, and shows all.
+    environment[VISIBLE] = ",".join(spec.uuid for spec in found)
     return found
+
+
+def nvidia_gpu(nvml: Any, index: int, ordinal: int, environment: dict[str, str]) -> DeviceSpec:
+    """One of them. Raises NVMLError."""
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
+    return DeviceSpec(
+        index=index,
+        name=text(nvml.nvmlDeviceGetName(handle)),
+        uuid=text(nvml.nvmlDeviceGetUUID(handle)),
+        memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+        ordinal=ordinal,
+        simulated=False,
+        library=None,
+        time_scale=1.0,
+        environment=environment,
+        pci=text(nvml.nvmlDeviceGetPciInfo(handle).busId),
+        compute_capability=10 * major + minor,
+        driver_version=text(nvml.nvmlSystemGetDriverVersion()),
+        has_mps=True,
+    )
 
 
 def reading(spec: DeviceSpec) -> Reading:
@@ -210,17 +222,16 @@ def reading(spec: DeviceSpec) -> Reading:
     if spec.simulated or (nvml := driver()) is None:
         return Reading()
 
-    def ask(question: Any) -> int | None:
+    def ask(question: Callable[[Any], Any]) -> int | None:
         try:
-            return int(question())
+            return int(question(nvml.nvmlDeviceGetHandleByIndex(spec.index)))
         except nvml.NVMLError:
             return None
 
-    handle = nvml.nvmlDeviceGetHandleByIndex(spec.index)
-    milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
+    milliwatts = ask(nvml.nvmlDeviceGetPowerUsage)
     return Reading(
-        utilization_percent=ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu),
-        temperature_celsius=ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+        utilization_percent=ask(lambda gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu),
+        temperature_celsius=ask(lambda gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU)),
         power_watts=None if milliwatts is None else milliwatts / 1000,
     )
 
