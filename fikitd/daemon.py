@@ -18,7 +18,7 @@ from fikitd.events import Events
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_launch import domain_owner
 from fikitd.executor.supervisor_state import Executor
-from fikitd.jobs.jobs import Jobs
+from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
 from fikitd.jobs.running import JobProcesses
 from fikitd.mps import Mps
@@ -87,7 +87,7 @@ class Daemon:
             processes,
             self.sessions,
             self.events,
-            self.place_job,
+            self.placing,
         )
         self.jobs.admits = lambda: self.refusing is None
         self.jobs.max_running = lambda: self.configuration.jobs.max_running
@@ -179,16 +179,17 @@ class Daemon:
                 claims += [Claim(gpu, job.uid, job.memory_limit_bytes, 0, coming) for gpu in job.gpus]
         return claims
 
-    def place_job(self, job: Job) -> DeviceSpec:
-        """The GPU that has room for a job now; of several, which all must have it, the first.
-
-        Raises QuotaReached, NotFound.
-        """
-        granted = allowance(self.configuration, job.tenant, str(job.uid))
-        asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
+    def placing(self) -> Placing:
+        """Finds the GPU that has room for a job now; of several, which all must have it, the first."""
         claims = self.claims()
-        placed = [place(ask, self.devices, claims, self.configuration.device) for ask in asks]
-        return placed[0]
+
+        def place_job(job: Job) -> DeviceSpec:
+            granted = allowance(self.configuration, job.tenant, str(job.uid))
+            asks = [Ask(job.uid, gpu, job.memory_limit_bytes, granted) for gpu in job.gpus or (None,)]
+            placed = [place(ask, self.devices, claims, self.configuration.device) for ask in asks]
+            return placed[0]
+
+        return place_job
 
     async def open_session(self, peer: Peer, request: OpenSession, pidfd: int) -> tuple[Session, list[int]]:
         """Authorise, place and attach a session. Raises RequestError."""

@@ -9,7 +9,7 @@ that wants the same GPU.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import trio
@@ -34,19 +34,25 @@ from fikitd.tenants.accounts import total
 
 RETRY_SECONDS: Final = 5.0
 CALLER_GRACE_MS: Final = 5000
-Place = Callable[[Job], DeviceSpec]
+Placing = Callable[[Job], DeviceSpec]
+"""Where a job is to run. Raises QuotaReached, NotFound."""
 
 
 class Jobs(JobRecords):
     """All jobs that are known."""
 
     def __init__(
-        self, store: Store, processes: JobProcesses, sessions: Sessions, events: Events, place: Place
+        self,
+        store: Store,
+        processes: JobProcesses,
+        sessions: Sessions,
+        events: Events,
+        placing: Callable[[], Placing],
     ) -> None:
         super().__init__(store, processes)
         self._sessions = sessions
         self._events = events
-        self._place = place
+        self._placing = placing
         self._nursery: trio.Nursery  # while run() runs, which is as long as jobs are asked for
         self._wake = trio.Event()
         self._followed: dict[int, Process] = {}
@@ -119,7 +125,8 @@ class Jobs(JobRecords):
             key=lambda job: (job.priority, job.number),
         )
         blocked: set[tuple[int, ...]] = set()
-        running = self._running()
+        refusals: dict[Hashable, str] = {}  # by what decides: the queue may be long
+        running, place = self._running(), self._placing()
         for number in [job.number for job in waiting]:
             job = self.known.get(number)  # as it is by now: those before it have been started meanwhile
             if job is None or job.state != "queued" or job.gpus in blocked or not self.admits():
@@ -127,11 +134,16 @@ class Jobs(JobRecords):
             if running >= self.max_running():
                 self._waits(job, f"{running} jobs run, the most that may")
                 continue
+            asks = (job.uid, job.tenant, job.gpus, job.memory_limit_bytes)
+            if asks in refusals:
+                self._waits(job, refusals[asks])
+                continue
             try:
-                device = self._place(job)
+                device = place(job)
             except (QuotaReached, NotFound) as refusal:  # its GPU may be gone since: it may come back
                 if isinstance(refusal, MachineFull):
                     blocked.add(job.gpus)
+                refusals[asks] = refusal.message
                 self._waits(job, refusal.message)
                 continue
             self.starting.add(job.number)
@@ -139,7 +151,7 @@ class Jobs(JobRecords):
                 await self._start(job, device)
             finally:
                 self.starting.discard(job.number)
-            running = self._running()
+            running, place = self._running(), self._placing()
 
     def _running(self) -> int:
         return sum(job.state in ("running", "paused") for job in self.known.values())

@@ -12,18 +12,24 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import trio
 from fikit import place as places
 from fikit.protocol import GateStatistics, Usage
+from trio.testing import wait_all_tasks_blocked
 
 from fikitd.configuration import Allowance, DeviceSection, allowance
 from fikitd.configuration_files import load
-from fikitd.device import VISIBLE, DeviceSpec, choose
+from fikitd.device import VISIBLE, DeviceSpec, Reading, choose, reading
+from fikitd.directories import Directories, lock
 from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
 from fikitd.jobs import files
+from fikitd.jobs.jobs import Jobs, Placing
+from fikitd.jobs.model import Job
+from fikitd.jobs.running import JobProcesses
 from fikitd.placement import Ask, Claim, MachineFull, memory_limit, place
 from fikitd.processes import Process
-from fikitd.sessions import SUM
+from fikitd.sessions import SUM, Sessions
 from fikitd.store import Store, pack
 from fikitd.tenants.accounts import Accounts
 
@@ -95,7 +101,12 @@ def test_device_choice_falls_back() -> None:
     assert (device.time_scale, device.environment["FIKIT_LIBCUDA"]) == (3.0, "/x.so")
 
 
+class NvmlError(Exception):
+    pass
+
+
 NVML = SimpleNamespace(
+    NVMLError=NvmlError,
     nvmlDeviceGetCount=lambda: 3,
     nvmlDeviceGetHandleByIndex=lambda index: index,
     nvmlDeviceGetUUID=lambda handle: ("GPU-a0", "GPU-b1", "GPU-b2")[handle],
@@ -141,6 +152,31 @@ def test_auto_takes_the_gpus_that_a_program_would_see(
     assert {spec.environment[VISIBLE] for spec in found} == {"GPU-a0,GPU-b1,GPU-b2"}
     assert [spec.ordinal for spec in found] == seen
     assert [spec.index for spec in choose("2", DeviceSection())] == [2]
+
+
+def lost(index: int) -> int:
+    raise NvmlError("GPU is lost")
+
+
+def test_a_gpu_that_is_lost_hinders_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def but_the_second(index: int) -> int:
+        return lost(index) if index == 1 else index
+
+    nvml = SimpleNamespace(**{**vars(NVML), "nvmlDeviceGetHandleByIndex": but_the_second})
+    monkeypatch.setattr("fikitd.device.driver", lambda: nvml)
+    monkeypatch.delenv(VISIBLE, raising=False)
+    found = choose("auto", DeviceSection())
+    assert [(spec.index, spec.ordinal) for spec in found] == [(0, 0), (2, 1)]
+    assert {spec.environment[VISIBLE] for spec in found} == {"GPU-a0,GPU-b2"}
+    nvml.nvmlDeviceGetHandleByIndex = lost
+    with pytest.raises(DeviceUnavailableError, match="none of its 3 GPUs: GPU is lost"):
+        choose("auto", DeviceSection())
+
+
+def test_of_a_gpu_that_is_lost_the_driver_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    nvml = SimpleNamespace(**{**vars(NVML), "nvmlDeviceGetHandleByIndex": lost}, nvmlDeviceGetPowerUsage=None)
+    monkeypatch.setattr("fikitd.device.driver", lambda: nvml)
+    assert reading(gpu(1)) == Reading()
 
 
 async def test_slow_subscriber_is_told_what_it_lost() -> None:
@@ -211,6 +247,55 @@ def test_place_of_the_socket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     shared.chmod(stat.S_IRWXU | stat.S_IWOTH)
     with pytest.raises(places.UnsafePlaceError):
         places.check_directory(shared)
+
+
+def test_a_lock_is_no_way_to_another_file(tmp_path: Path) -> None:
+    """The place of the socket may be one where others make files first."""
+    other = tmp_path / "other"
+    other.write_text("of somebody else")
+    (tmp_path / "sock.lock").symlink_to(other)
+    with pytest.raises(OSError, match=r"sock\.lock"):
+        lock(Directories(tmp_path / "sock", tmp_path, tmp_path), with_socket=True)
+    assert other.read_text() == "of somebody else"
+
+
+def test_a_lock_that_a_full_disk_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.pwrite", full)
+    with pytest.raises(OSError, match=str(tmp_path)):
+        lock(Directories(tmp_path / "sock", tmp_path, tmp_path), with_socket=False)
+
+
+async def test_a_long_queue_is_not_placed_job_by_job(tmp_path: Path) -> None:
+    """Else thousands that wait for a limit of their tenant's stop the daemon for seconds, each time."""
+    store, events = await Store.open(tmp_path / "state.db"), Events()
+    asked = []
+
+    def placing() -> Placing:
+        def refuse(job: Job) -> DeviceSpec:
+            asked.append(job.number)
+            raise QuotaReached("your limit")
+
+        return refuse
+
+    sessions = Sessions(store, Accounts({}), events, tmp_path)
+    jobs = Jobs(store, JobProcesses(tmp_path), sessions, events, placing)
+    for number in range(1, 1001):
+        jobs.keep(
+            Job(
+                number=number, tenant="x", uid=7, gid=7, groups=(), name="x", command=["x"], directory="/",
+                priority=5, gpu_asked=None, memory_limit_bytes=number // 1000,
+            )
+        )  # fmt: skip
+    async with trio.open_nursery() as nursery:
+        await nursery.start(jobs.run)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    assert asked == [1, 1000]
+    assert {job.reason for job in jobs.known.values()} == {"your limit"}
+    await store.close()
 
 
 def test_a_runner_that_listens_is_asked_though_the_disk_takes_nothing(
