@@ -221,7 +221,14 @@ def test_any_value_is_read_or_named(
 
 
 @pytest.mark.parametrize(
-    "content", [b"plain", gzip.compress(b"{}", mtime=0)[:-9], gzip.compress(b"{", mtime=0), b""]
+    "content",
+    [
+        b"plain",
+        gzip.compress(b"{}", mtime=0)[:-9],
+        gzip.compress(b"{", mtime=0),
+        b"",
+        b'{"x":' + b"[" * 100_000,
+    ],
 )
 def test_what_is_no_trace_file(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "traces"

@@ -116,7 +116,7 @@ def import_profiles(invocation: Invocation, file: IO[bytes]) -> None:
     """Take over profiles that 'export' wrote (default: standard input)."""
     try:
         profiles: list[ProfileRecord] = msgspec.json.decode(file.read(), type=Profiles).profiles
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:  # the latter: it is nested too deeply
         raise refused(
             f"{file.name}: no profiles: {error}", "it must be what 'profile export' wrote"
         ) from None

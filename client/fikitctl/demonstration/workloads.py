@@ -157,7 +157,7 @@ def load_workloads(names: Iterable[str], path: Path | None = None) -> list[Workl
             raise WorkloadError(f"no workload {name} in {path}", f"there are {', '.join(recordings)}")
         try:
             found.append(workload_of(name, msgspec.json.decode(recordings[name], type=Recording)))
-        except (msgspec.DecodeError, ValueError) as error:
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:  # the last: nested too deeply
             raise WorkloadError(f"workload {name} in {path} is malformed: {error}") from error
     return found
 
@@ -169,7 +169,7 @@ def _read(path: Path) -> _File:
         return msgspec.json.decode(gzip.decompress(content) if packed else content, type=_File)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise WorkloadError(f"cannot read the traces {path}: {error}") from error
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise WorkloadError(f"{path} is no trace file: {error}") from error
 
 

@@ -376,8 +376,10 @@ def test_profiles_travel(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> 
     assert fikitctl("profile", "export", str(file)).code == 0
     assert fikitctl("profile", "import", str(file)).code == 0
     assert daemon.of(protocol.ImportProfiles)[0].profiles == [record]
-    file.write_text("{}")
-    assert fikitctl("profile", "import", str(file)).code == 1
+    for text in ("{}", '{"x":' + "[" * 100_000):
+        file.write_text(text)
+        refused = fikitctl("profile", "import", str(file))
+        assert (refused.code, f"{file}: no profiles" in refused.err) == (1, True)
 
 
 def test_doctor(daemon: Daemon, fikitctl: Fikitctl) -> None:
