@@ -176,6 +176,10 @@ class Supervisor:
             return
         if description is None or description.gpu not in self._devices:
             await process.end(STOP_SECONDS)
+            process.close()
+            await trio.Path(path).unlink(missing_ok=True)
+            gone = f"GPU {description.gpu} is no longer served" if description else "it did not answer"
+            self._events.tell("executor_ended", executor=path.stem, reason=gone, warning=True)
             return
         executor = Executor(
             executor=description.executor,

@@ -312,6 +312,16 @@ def test_a_queued_job_whose_gpu_is_gone_waits_for_it(stopped_daemon: Daemon) -> 
     assert again.ask(p.Wait(job=waits)).job.state == "finished"
 
 
+def test_an_executor_whose_gpu_is_gone_is_told_of_and_leaves_nothing(stopped_daemon: Daemon) -> None:
+    client = stopped_daemon.start(FIKIT_SIM_DEVICES="2").client()
+    gone, kept = (client.ask(p.OpenSession(name="x", gpu=gpu)).session for gpu in (1, 0))
+    stopped_daemon.stop(signal.SIGKILL)
+    fewer = stopped_daemon.start().client()
+    assert [each.session for each in fewer.ask(p.ListSessions()).sessions] == [kept] != [gone]
+    assert "GPU 1 is no longer served" in stopped_daemon.log.read_text()
+    assert len(list((stopped_daemon.place / "run").glob("x-*.sock"))) == 1
+
+
 def test_the_doctor_names_a_directory_that_is_gone(stopped_daemon: Daemon) -> None:
     client = stopped_daemon.start().client()
     gone = stopped_daemon.place / "run"
