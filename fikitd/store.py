@@ -56,6 +56,11 @@ LOCK_SECONDS: Final = 5.0
 """Wait so long for another program, a backup's for instance, that holds the file."""
 DAMAGED: Final = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR}
 """The last: what we ask of every file is no mistake, but where a bit has flipped in this one's schema."""
+HINTS: Final = {
+    sqlite3.SQLITE_BUSY: "another program holds it: end that and try again",
+    sqlite3.SQLITE_FULL: "free disk space and try again",
+}
+LOOK: Final = "'fikitctl doctor' looks at the state directory"
 
 Row = tuple[Any, ...]
 Record = TypeVar("Record", bound=msgspec.Struct)
@@ -133,10 +138,8 @@ class Store:
         try:
             await trio.to_thread.run_sync(transact, limiter=self._owner)
         except sqlite3.Error as error:
-            busy = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
-            hint = "another program holds it: end that" if busy else "free disk space"
-            message = f"cannot write the state file {self._path}: {error}"
-            raise Unavailable(message, f"{hint} and try again") from None
+            hint = HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, LOOK)
+            raise Unavailable(f"cannot write the state file {self._path}: {error}", hint) from None
 
     async def read(self, statement: str, values: Sequence[Any] = ()) -> list[Row]:
         """The rows of a query."""

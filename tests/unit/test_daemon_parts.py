@@ -196,8 +196,9 @@ async def test_store_survives_a_torn_write_and_refuses_whole(tmp_path: Path) -> 
     store = await Store.open(tmp_path / "state.db")
     await store.remember("name", "kept")
     await store.write([(SUM, (1, 0, pack(Usage(launches=3))))])
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable) as refused:
         await store.write([("DELETE FROM settings", ()), ("INSERT INTO nowhere VALUES (1)", ())])
+    assert refused.value.hint == "'fikitctl doctor' looks at the state directory"  # it was not a full disk
     wal = tmp_path / "state.db-wal"
     image, torn = (tmp_path / "state.db").read_bytes(), wal.read_bytes()
     await store.remember("name", "torn")
