@@ -175,7 +175,7 @@ class Supervisor:
         if process is None:
             return
         if description is None or description.gpu not in self._devices:
-            await process.end(STOP_SECONDS)
+            await process.end(STOP_SECONDS if description else 0.0)  # nobody is served meanwhile
             process.close()
             await trio.Path(path).unlink(missing_ok=True)
             gone = f"GPU {description.gpu} is no longer served" if description else "it did not answer"
