@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -20,13 +19,15 @@ from prometheus_client.registry import Collector
 
 from fikitd.jobs.model import TRANSITIONS
 from fikitd.tenants.accounts import total, total_gate
-from fikitd.tenants.peer import user_name
+from fikitd.tenants.peer import tenant_name
 
 if TYPE_CHECKING:
     from fikitd.daemon import Daemon
 
 HOST: Final = "127.0.0.1"
 BACKLOG: Final = 64
+MOST_CONNECTIONS: Final = 32
+"""At a time. Of whatever users: anybody on the machine may connect."""
 NANOSECONDS: Final = 1e9
 USAGE_COUNTERS: Final = {
     "fikit_gpu_seconds": ("gpu_ns", NANOSECONDS, "Device time that operations took."),
@@ -79,14 +80,15 @@ Family = CounterMetricFamily | GaugeMetricFamily
 class State(Collector):
     """The daemon's state as metric families, as far as ``sees`` allows."""
 
-    def __init__(self, daemon: Daemon, sees: Callable[[int | None], bool]) -> None:
+    def __init__(self, daemon: Daemon, sees: Callable[[int | None], bool], names: dict[int, str]) -> None:
         self._daemon = daemon
         self._sees = sees
+        self._names = names
 
     def collect(self) -> Iterable[Metric]:
         """All families."""
         usage, counts = self._usage()
-        names = {uid: user_name(uid) for uid, _ in usage}
+        names = {uid: self._names.get(uid, str(uid)) for uid, _ in usage}
         for name, (attribute, unit, text) in USAGE_COUNTERS.items():
             family: Family = CounterMetricFamily(name, text, labels=["tenant", "gpu"])
             yield self._filled(
@@ -167,8 +169,10 @@ class State(Collector):
 
 async def render(daemon: Daemon, sees: Callable[[int | None], bool]) -> str:
     """The Prometheus text."""
+    uids = {uid for uid, _ in daemon.accounts.sums()} | {each.uid for each in daemon.sessions.living.values()}
+    names = {uid: await tenant_name(uid) for uid in uids if sees(uid)}
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(State(daemon, sees))
+    registry.register(State(daemon, sees, names))
     return generate_latest(registry).decode()
 
 
@@ -184,7 +188,19 @@ async def serve_http(daemon: Daemon, listening: socket.socket) -> None:
     """``GET /metrics``, one request a connection (HTTP/1.0: all a scraper needs)."""
     listening.setblocking(False)
     listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
-    await trio.serve_listeners(partial(answer_http, daemon), [listener])
+    room = trio.CapacityLimiter(MOST_CONNECTIONS)
+
+    async def answer(stream: trio.SocketStream) -> None:
+        try:
+            room.acquire_on_behalf_of_nowait(stream)
+        except trio.WouldBlock:
+            return  # hangs up: whoever may connect must not use up our descriptors
+        try:
+            await answer_http(daemon, stream)
+        finally:
+            room.release_on_behalf_of(stream)
+
+    await trio.serve_listeners(answer, [listener])
 
 
 async def answer_http(daemon: Daemon, stream: trio.SocketStream) -> None:

@@ -242,17 +242,50 @@ def test_stale_socket_of_an_executor_is_cleared(stopped_daemon: Daemon) -> None:
     assert list(run.glob("*.sock")) == []
 
 
-def test_metrics_over_http(stopped_daemon: Daemon) -> None:
+@pytest.fixture
+def metrics_port(stopped_daemon: Daemon) -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+        port: int = probe.getsockname()[1]
     text = stopped_daemon.config.read_text()
     stopped_daemon.configure(settings=f"{text}\n[metrics]\nport = {port}\n")
+    return port
+
+
+def test_metrics_over_http(stopped_daemon: Daemon, metrics_port: int) -> None:
     stopped_daemon.start().client().ask(p.OpenSession(name="seen"))
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/metrics", timeout=20) as answer:
         assert b'fikit_sessions{gpu="0"' in answer.read()
     with pytest.raises(urllib.error.HTTPError, match="404"):
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20)
+        urllib.request.urlopen(f"http://127.0.0.1:{metrics_port}/", timeout=20)
+
+
+def test_of_those_who_ask_for_metrics_and_say_nothing_few_are_held(
+    stopped_daemon: Daemon, metrics_port: int
+) -> None:
+    """Anybody may connect: descriptors are the tenants'."""
+    stopped_daemon.start()
+    asking = [socket.create_connection(("127.0.0.1", metrics_port), timeout=5) for _ in range(40)]
+    assert [each.recv(1) for each in asking[32:]] == [b""] * 8
+    asking[0].sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+    assert asking[0].recv(9) == b"HTTP/1.0 "
+    for each in asking:
+        each.close()
+
+
+def test_a_name_service_that_is_slow_holds_up_who_reads_metrics_alone(stopped_daemon: Daemon) -> None:
+    """It is never asked in the daemon's own thread."""
+    stopped_daemon.prologue = """
+import pwd, threading
+ask = pwd.getpwuid
+def getpwuid(uid):
+    assert threading.current_thread() is not threading.main_thread()
+    return ask(uid)
+pwd.getpwuid = getpwuid
+"""
+    client = stopped_daemon.start().client()
+    client.ask(p.OpenSession(name="seen"))
+    assert "fikit_sessions{" in client.ask(p.ReadMetrics()).text
 
 
 def test_a_port_that_is_taken_is_named(stopped_daemon: Daemon) -> None:
