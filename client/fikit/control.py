@@ -10,6 +10,7 @@ import errno
 import os
 import socket
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from types import EllipsisType, TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -22,6 +23,8 @@ _CHUNK: Final = 256 * 1024
 _MOST_DESCRIPTORS: Final = 16
 _GREETING_SECONDS: Final = 20.0
 """A daemon that is not stopped or hung greets at once, however long what is then asked may take."""
+_UNASKED: Final = 0
+"""The id under which a daemon says why it ends the connection, whatever it was asked."""
 
 ReplyType = TypeVar("ReplyType", bound=protocol.Reply)
 
@@ -82,13 +85,16 @@ class Connection:
         return reply
 
     def send(self, body: protocol.Request) -> int:
-        """Send a request whose replies ``receive`` will get; returns its id. Raises UsageError."""
+        """Send a request whose replies ``receive`` will get; its id. Raises UsageError, RefusedError."""
         self._last += 1
         try:
             self._socket.sendall(protocol.encode(self._last, body))
         except protocol.UnsendableError as error:
             raise UsageError(str(error)) from None
         except OSError as error:
+            if isinstance(error, BrokenPipeError | ConnectionResetError):
+                with suppress(OSError):
+                    self.receive(_UNASKED)  # raises RefusedError where it has said why
             raise self._lost(error) from error
         return self._last
 
@@ -144,7 +150,7 @@ class Connection:
     def _next(self, identifiers: Collection[int]) -> tuple[int, Any]:
         while True:
             for index, (number, _) in enumerate(self._ready):
-                if number in identifiers:
+                if number in identifiers or number == _UNASKED:
                     return self._ready.pop(index)
             self._read()
 

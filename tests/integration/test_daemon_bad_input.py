@@ -8,9 +8,11 @@ import os
 import socket
 from typing import Any
 
+import fikit
 import msgpack
 import pytest
 from fikit import protocol as p
+from fikit.control import Connection
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -41,6 +43,14 @@ def test_wrong_version(daemon: Daemon) -> None:
     client.send(p.Hello(version=99, client="future"))
     failure = last_words(client)
     assert (failure.code, "version 1, not 99" in failure.message) == ("protocol", True)
+
+
+def test_a_client_of_another_version_says_what_the_daemon_told_it(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fikit.protocol.PROTOCOL_VERSION", 99)
+    with pytest.raises(fikit.RefusedError, match="not 99: install the client that came with it"):
+        Connection(daemon.socket)
 
 
 @pytest.mark.parametrize(
@@ -125,6 +135,8 @@ def test_too_many_connections(stopped_daemon: Daemon) -> None:
     daemon = stopped_daemon.start()
     kept = [daemon.client(), daemon.client()]
     assert "2 connections" in last_words(raw(daemon)).message
+    with pytest.raises(fikit.RefusedError, match="has 2 connections, the most one may have"):
+        Connection(daemon.socket)
     kept[0].close()
     assert isinstance(kept[1].ask(p.GetStatus()), p.Status)
 

@@ -181,3 +181,29 @@ def test_an_executor_of_another_release_is_named(daemon: Callable[[Answer], Path
 
     with pytest.raises(fikit.FikitError, match="the daemon is of another release"):
         fikit.connect(socket=daemon(answer))
+
+
+def test_why_a_daemon_hung_up_before_it_was_asked_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hung_up, encode = threading.Event(), protocol.encode
+
+    def late(*arguments: Any) -> bytes:
+        assert hung_up.wait(20)
+        return encode(*arguments)
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+
+        def refuse() -> None:
+            with listener.accept()[0] as peer:
+                peer.sendall(encode(0, protocol.Failure(code="quota", message="you have 128 connections")))
+            hung_up.set()
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        monkeypatch.setattr("fikit.protocol.encode", late)
+        with pytest.raises(fikit.RefusedError, match="you have 128 connections"):
+            Connection(tmp_path / "s")
+        thread.join()
