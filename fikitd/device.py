@@ -24,6 +24,10 @@ CHOICES: Final = (
     "or the index of one GPU"
 )
 VISIBLE: Final = "CUDA_VISIBLE_DEVICES"
+PCI: Final = Path("/sys/bus/pci/devices")
+NVIDIA: Final = 0x10DE
+"""Its number as a vendor of PCI devices; DISPLAY: their class of those that have GPUs (pci.ids)."""
+DISPLAY: Final = 0x03
 SIMULATED_MEMORY_BYTES: Final = 4 << 30
 SIMULATED_COMPUTE_CAPABILITY: Final = 90
 SIMULATED_NAME: Final = "NVIDIA H200 (simulated)"
@@ -160,14 +164,36 @@ def simulated(settings: DeviceSection, runtime: Path | None) -> list[DeviceSpec]
 
 
 def driver() -> Any | None:
-    """pynvml, initialised; None where no NVIDIA driver answers."""
+    """pynvml, initialised; None where there is no NVIDIA driver. Raises DeviceUnavailableError.
+
+    One that is there and does not answer may do so soon: the machine has just started, or the driver was
+    renewed. Serving simulated GPUs instead would be nothing that anybody asked for.
+    """
     import pynvml
 
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
+    except pynvml.NVMLError_LibraryNotFound:
         return None
+    except pynvml.NVMLError as error:
+        if isinstance(error, pynvml.NVMLError_DriverNotLoaded) and not has_gpu():
+            return None
+        raise DeviceUnavailableError(
+            f"the NVIDIA driver does not answer: {error} ('sim' is always there)"
+        ) from None
     return pynvml
+
+
+def has_gpu() -> bool:
+    """Whether there is a GPU of NVIDIA's, whatever the driver says (Linux, ABI/testing/sysfs-bus-pci)."""
+    for device in PCI.glob("*"):
+        try:
+            vendor, kind = (int((device / name).read_text(), 16) for name in ("vendor", "class"))
+        except (OSError, ValueError):
+            continue
+        if vendor == NVIDIA and kind >> 16 == DISPLAY:
+            return True
+    return False
 
 
 def text(value: str | bytes) -> str:
@@ -176,7 +202,7 @@ def text(value: str | bytes) -> str:
 
 
 def nvidia() -> list[DeviceSpec]:
-    """The GPUs of the NVIDIA driver; none where it does not answer. Raises DeviceUnavailableError."""
+    """The GPUs of the NVIDIA driver; none where there is no driver. Raises DeviceUnavailableError."""
     nvml = driver()
     if nvml is None:
         return []
@@ -219,7 +245,11 @@ def nvidia_gpu(nvml: Any, index: int, ordinal: int, environment: dict[str, str])
 
 def reading(spec: DeviceSpec) -> Reading:
     """What the driver says of the GPU now. Blocking; never fails."""
-    if spec.simulated or (nvml := driver()) is None:
+    try:
+        nvml = None if spec.simulated else driver()
+    except DeviceUnavailableError:
+        nvml = None
+    if nvml is None:
         return Reading()
 
     def ask(question: Callable[[Any], Any]) -> int | None:
@@ -242,4 +272,7 @@ def library_finding(spec: DeviceSpec) -> tuple[bool, str]:
         return os.path.exists(spec.library), spec.library
     if spec.simulated:
         return False, "the simulated driver is not built: fikitd.simcuda has no library"
-    return driver() is not None, "libcuda.so.1 of the NVIDIA driver"
+    try:
+        return driver() is not None, "libcuda.so.1 of the NVIDIA driver"
+    except DeviceUnavailableError as error:
+        return False, str(error)

@@ -11,6 +11,7 @@ from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 
+import pynvml
 import pytest
 import trio
 from fikit import place as places
@@ -19,7 +20,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from fikitd.configuration import Allowance, DeviceSection, allowance
 from fikitd.configuration_files import load
-from fikitd.device import VISIBLE, DeviceSpec, Reading, choose, reading
+from fikitd.device import VISIBLE, DeviceSpec, Reading, choose, library_finding, reading
 from fikitd.directories import Directories, lock
 from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
@@ -177,6 +178,39 @@ def test_of_a_gpu_that_is_lost_the_driver_says_nothing(monkeypatch: pytest.Monke
     nvml = SimpleNamespace(**{**vars(NVML), "nvmlDeviceGetHandleByIndex": lost}, nvmlDeviceGetPowerUsage=None)
     monkeypatch.setattr("fikitd.device.driver", lambda: nvml)
     assert reading(gpu(1)) == Reading()
+
+
+@pytest.mark.parametrize(
+    ("error", "on_the_bus", "served"),
+    [
+        (pynvml.NVMLError_LibraryNotFound(), "0x10de 0x030200", "simulated"),  # in a container without GPUs
+        (pynvml.NVMLError_DriverNotLoaded(), "0x10de 0x068000", "simulated"),  # a switch, and no GPU
+        (pynvml.NVMLError_DriverNotLoaded(), "0x10de 0x030200", "refused"),
+        (pynvml.NVMLError_LibRmVersionMismatch(), "0x1af4 0x010000", "refused"),
+    ],
+)
+def test_a_driver_that_does_not_answer_is_no_reason_to_simulate(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, on_the_bus: str, served: str
+) -> None:
+    def init() -> None:
+        raise error
+
+    for name, text in zip(("vendor", "class"), on_the_bus.split(), strict=True):
+        (tmp_path / "0000:01:00.0").mkdir(exist_ok=True)
+        (tmp_path / "0000:01:00.0" / name).write_text(f"{text}\n")
+    (tmp_path / "0000:02:00.0").mkdir()  # one that tells nothing of itself
+    monkeypatch.setattr("fikitd.device.PCI", tmp_path)
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    if served == "simulated":
+        assert [spec.simulated for spec in choose("auto", DeviceSection())] == [True]
+        return
+    for choice in ("auto", "0"):
+        with pytest.raises(DeviceUnavailableError, match=f"the NVIDIA driver does not answer: {error}"):
+            choose(choice, DeviceSection())
+    assert reading(gpu(1)) == Reading()
+    found, words = library_finding(gpu(1))
+    assert not found
+    assert "does not answer" in words
 
 
 async def test_slow_subscriber_is_told_what_it_lost() -> None:
