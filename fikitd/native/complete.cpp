@@ -151,7 +151,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                                              timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && measured > 0)
+        if (entry.kernel != nullptr && entry.kernel->key == entry.work.key && measured > 0)
             profile_.measured(*entry.kernel, measured, entry.multiprocessors,
                               !entry.work.gated && entry.gated_before != gated_issued_);
     } else if (entry.traced) {

@@ -213,7 +213,7 @@ class Core {
         uint64_t hash = 0;
         uint32_t name = 0;  // index
     };
-    KernelEntry* kernel_of(const SessionFunction& function, const KernelShape& shape,
+    KernelEntry& kernel_of(const SessionFunction& function, const KernelShape& shape,
                            const KernelIdentity& identity);
     KernelIdentity variant_of(const SessionFunction& function, const LaunchTraits& traits);
     void prepare_copy(Session& session);

@@ -301,26 +301,23 @@ bool Core::prepare_graph(Session& session) {
     if (handle >= session.graphs.size() || session.graphs[handle].executable == nullptr)
         return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
                              "launch: graph " + std::to_string(handle) + " does not exist");
-    SessionGraph& graph = session.graphs[handle];
-    if (graph.kernel == nullptr) {
-        const KernelShape shape;
-        bool fresh = false;
-        KernelEntry* const entry = profile_.find(Profile::key_of(graph.hash, shape), fresh);
-        if (entry != nullptr && (fresh || entry->waves == 0)) {
-            entry->shape = shape;
-            entry->work.key = entry->key;
-            entry->work.blocks = entry->work.per_sm = 1;
-            entry->waves = 1;
-            entry->name = graph.name;
-            entry->tell();
-        }
-        graph.kernel = entry;
+    const SessionGraph& graph = session.graphs[handle];
+    const KernelShape shape;
+    bool fresh = false;
+    KernelEntry& entry = profile_.find(Profile::key_of(graph.hash, shape), fresh);
+    if (fresh || entry.waves == 0) {
+        entry.shape = shape;
+        entry.work.key = entry.key;
+        entry.work.blocks = entry.work.per_sm = 1;
+        entry.waves = 1;
+        entry.name = graph.name;
+        entry.tell();
     }
     scheduling::Work& work = session.head_work;
-    work = graph.kernel != nullptr ? graph.kernel->work : scheduling::Work{};
+    work = entry.work;
     work.whole = true;
     if (work.expected <= 0) work.expected = settings_.bounds.in_flight;
-    session.head_kernel = graph.kernel;
+    session.head_kernel = &entry;
     return true;
 }
 

@@ -74,8 +74,10 @@ bool Core::examine_launch(Session& session, SessionFunction& function) {
         return refuse_launch(session, CUDA_ERROR_INVALID_VALUE,
                              "launch of " + names_[function.name].function + ": " + wrong);
     }
-    std::memcpy(&function.last_shape, launch.grid, sizeof function.last_shape);
-    function.last_kernel = kernel_of(function, function.last_shape, {function.hash, function.name});
+    KernelShape shape;
+    std::memcpy(&shape, launch.grid, sizeof shape);
+    function.last_kernel = &kernel_of(function, shape, {function.hash, function.name});
+    function.last_key = function.last_kernel->key;
     return true;
 }
 
@@ -95,8 +97,8 @@ bool Core::examine_attributes(Session& session, const SessionFunction& function)
     if (traits.plain()) return true;
     KernelShape shape;
     std::memcpy(&shape, session.head->as<fikit_launch>().grid, sizeof shape);
-    session.head_kernel = kernel_of(function, shape, variant_of(function, traits));
-    session.head_work = session.head_kernel != nullptr ? session.head_kernel->work : scheduling::Work{};
+    session.head_kernel = &kernel_of(function, shape, variant_of(function, traits));
+    session.head_work = session.head_kernel->work;
     session.head_work.whole |= traits.cooperative;
     return true;
 }
@@ -122,13 +124,13 @@ bool Core::prepare_launch(Session& session) {
     if (launch.function >= session.functions.size() || session.functions[launch.function].function == nullptr)
         return refuse_function(session, launch.function);
     SessionFunction& function = session.functions[launch.function];
-    const bool repeated = function.last_kernel != nullptr && function.last_kernel->waves != 0 &&
-                          std::memcmp(&function.last_shape, launch.grid, sizeof(KernelShape)) == 0 &&
+    const KernelEntry* const last = function.last_kernel;
+    const bool repeated = last != nullptr && last->key == function.last_key && last->waves != 0 &&
+                          std::memcmp(&last->shape, launch.grid, sizeof(KernelShape)) == 0 &&
                           launch.parameter_bytes == function.parameter_bytes;
     if (!repeated && !examine_launch(session, function)) return false;
     scheduling::Work& work = session.head_work;
-    const KernelEntry* entry = function.last_kernel;
-    work = entry != nullptr ? entry->work : scheduling::Work{};
+    work = function.last_kernel->work;
     session.head_kernel = function.last_kernel;
     if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
     work.expected =
@@ -136,25 +138,25 @@ bool Core::prepare_launch(Session& session) {
     return true;
 }
 
-// The profile's entry for a launch, new or not; nullptr when the profile is full.
-KernelEntry* Core::kernel_of(const SessionFunction& function, const KernelShape& shape,
+// The profile's entry for a launch, new or not.
+KernelEntry& Core::kernel_of(const SessionFunction& function, const KernelShape& shape,
                              const KernelIdentity& identity) {
     bool fresh = false;
-    KernelEntry* entry = profile_.find(Profile::key_of(identity.hash, shape), fresh);
-    if (entry == nullptr || (!fresh && entry->waves != 0)) return entry;
+    KernelEntry& entry = profile_.find(Profile::key_of(identity.hash, shape), fresh);
+    if (!fresh && entry.waves != 0) return entry;
     const auto threads = static_cast<int>(shape.block[0] * shape.block[1] * shape.block[2]);
     int resident = 0;
     if (driver_.cuOccupancyMaxActiveBlocksPerMultiprocessor_(&resident, function.function, threads,
                                                              shape.shared_bytes) != CUDA_SUCCESS ||
         resident < 1)
         resident = 1;
-    entry->shape = shape;
-    entry->work.key = entry->key;
-    entry->work.blocks = static_cast<uint32_t>(std::min<uint64_t>(shape.blocks(), UINT32_MAX));
-    entry->work.per_sm = static_cast<uint16_t>(resident);
-    entry->waves = entry->waves_on(multiprocessors_);
-    entry->tell();
-    entry->name = identity.name;
+    entry.shape = shape;
+    entry.work.key = entry.key;
+    entry.work.blocks = static_cast<uint32_t>(std::min<uint64_t>(shape.blocks(), UINT32_MAX));
+    entry.work.per_sm = static_cast<uint16_t>(resident);
+    entry.waves = entry.waves_on(multiprocessors_);
+    entry.tell();
+    entry.name = identity.name;
     return entry;
 }
 
@@ -278,6 +280,8 @@ void Core::issue(Session& session, uint8_t where) {
     const fikit_record& record = session.head->record();
     SessionStream& stream = *session.streams[record.stream];
     const bool work = record.op <= FIKIT_OP_FILL, high = session.level == scheduling::highest_level;
+    if (session.head_kernel != nullptr && session.head_kernel->key != session.head_work.key) [[unlikely]]
+        session.head_kernel = nullptr;  // it has waited, and another kernel has its entry
     if ((record.flags & FIKIT_WAITED) != 0 && high)
         policy_->awaited(session.index, (record.flags & FIKIT_FOUND) != 0, now_);
     Lane* lane = stream.lane;

@@ -11,7 +11,8 @@ namespace fikit {
 namespace {
 
 constexpr size_t entries_per_turn = 16;   // of the profile, copied
-constexpr uint32_t slots_per_turn = 128;  // of the profile, half of them used at most, forgotten
+constexpr size_t most_taken = 8192;       // of those, for one answer
+constexpr uint32_t slots_per_turn = 128;  // of the profile, forgotten
 
 }  // namespace
 
@@ -65,10 +66,11 @@ MemoryLeft Core::memory_left(uint64_t most, uint64_t used) const {
     return left;
 }
 
+// Not all there are: a program whose kernels are new all the time brings more meanwhile.
 std::vector<KernelMeasurement> Core::take_profiles() {
     std::vector<KernelEntry> entries;
-    for (bool more = true; more;) {
-        entries.reserve(entries.size() + entries_per_turn);
+    entries.reserve(most_taken);
+    for (bool more = true; more && entries.size() < most_taken;) {
         on_dispatch([&] {
             more = profile_.visit_changed(entries_per_turn,
                                           [&](const KernelEntry& entry) { entries.push_back(entry); });
@@ -94,8 +96,9 @@ void Core::load_profiles(const std::vector<KernelMeasurement>& known) {
             if (indices[i] == KernelNames::unnamed) continue;
             const uint64_t function = KernelNames::hash_of(from.name);
             bool fresh = false;
-            KernelEntry* entry = profile_.find(Profile::key_of(function, from.shape), fresh);
-            if (entry == nullptr || entry->samples > 0 || from.median == 0) continue;
+            if (from.median == 0) continue;
+            KernelEntry* const entry = &profile_.find(Profile::key_of(function, from.shape), fresh);
+            if (entry->samples > 0) continue;
             entry->shape = from.shape;
             entry->name = indices[i];
             if (fresh) entry->waves = 0;  // computed when the kernel is seen

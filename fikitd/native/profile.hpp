@@ -1,6 +1,6 @@
 // What is known of each kernel key: durations measured on the device. Fixed size, open addressing, no
-// allocation after construction; the dispatch thread alone touches it. Entries never move, so in-flight work
-// may point at them.
+// allocation after construction; the dispatch thread alone touches it. Entries never move, but a new key may
+// take the place of one that was not launched lately: who points at an entry compares the key.
 //
 // A key is (module content, function, grid, block, dynamic shared bytes); the device model is the profile's
 // own (one executor, one device). A launch is measured (a timing event before and after, 4.75 us on the
@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "clock.hpp"
@@ -68,6 +69,7 @@ struct KernelEntry {
     uint32_t until_sample = 0, interval = 1;
     uint32_t wrong = 0, wrong_in_a_row = 0;  // durations less than half or more than twice of what was known
     bool changed = false;                    // listed in Profile
+    bool launched = false;                   // since its place was last wanted
     std::array<uint32_t, window> durations{};
     std::array<KernelGap, 2> gaps{};  // after the kernels that mostly come before this one
 
@@ -80,6 +82,7 @@ struct KernelEntry {
 
     // Should this launch be measured? Counts the launch.
     bool sample_now() {
+        launched = true;
         if (until_sample > 0) {
             --until_sample;
             return false;
@@ -98,27 +101,33 @@ struct KernelEntry {
 
 class Profile {
   public:
-    static constexpr uint32_t capacity = 1u << 15;  // slots; at most half of them are used
+    static constexpr uint32_t capacity = 1u << 15;
+    static constexpr uint32_t places = 16;  // where a key may be
 
-    Profile() : slots_(std::make_unique<KernelEntry[]>(capacity)) { changed_.reserve(capacity / 2); }
+    Profile() : slots_(std::make_unique<KernelEntry[]>(capacity)) { changed_.reserve(capacity); }
 
-    // The entry of the key, made when there is none; nullptr when the profile is full.
-    KernelEntry* find(uint64_t key, bool& fresh) {
-        uint32_t at = static_cast<uint32_t>(key) & (capacity - 1);
-        for (;; at = (at + 1) & (capacity - 1)) {
-            KernelEntry& entry = slots_[at];
-            if (entry.key == key) {
-                fresh = false;
-                return &entry;
-            }
+    // The entry of the key, made when there is none: in the first place that is free, or whose kernel was not
+    // launched since a place of these was last wanted.
+    KernelEntry& find(uint64_t key, bool& fresh) {
+        KernelEntry* free = nullptr;
+        for (uint32_t place = 0; place < places; ++place) {
+            KernelEntry& entry = at(key, place);
+            fresh = entry.key != key;
+            if (!fresh) return entry;
             if (entry.key == 0) {
-                if (used_ >= capacity / 2) return nullptr;
-                ++used_;
-                entry.key = key;
-                fresh = true;
-                return &entry;
+                free = &entry;
+                break;
             }
         }
+        for (uint32_t place = 0; free == nullptr; ++place) {
+            KernelEntry& entry = at(key, place % places);
+            if (!std::exchange(entry.launched, false)) free = &entry;
+        }
+        const bool listed = free->changed;
+        *free = {};
+        free->key = key;
+        free->changed = listed;
+        return *free;
     }
 
     // A launch of the entry's took so long; as KernelEntry::measured.
@@ -141,8 +150,7 @@ class Profile {
         }
         return !changed_.empty();
     }
-    // Forgets what was measured of the slots [from, from + count); keys stay, since in-flight work may point
-    // at them.
+    // Forgets what was measured of the slots [from, from + count); keys stay.
     void forget(uint32_t from, uint32_t count) {
         for (uint32_t at = from; at < std::min(from + count, capacity); ++at)
             if (slots_[at].key != 0) slots_[at].forget();
@@ -157,9 +165,12 @@ class Profile {
     }
 
   private:
+    KernelEntry& at(uint64_t key, uint32_t place) {
+        return slots_[(static_cast<uint32_t>(key) + place) & (capacity - 1)];
+    }
+
     std::unique_ptr<KernelEntry[]> slots_;
     std::vector<KernelEntry*> changed_;
-    uint32_t used_ = 0;
 };
 
 }  // namespace fikit

@@ -126,9 +126,9 @@ struct SessionEvent {
 
 struct alignas(64) SessionFunction {
     CUfunction function = nullptr;
-    // The shape of its last launch, found to be right, and what is known of it: most launches repeat one.
+    // What is known of the shape of its last launch, which was found to be right: most launches repeat one.
     KernelEntry* last_kernel = nullptr;
-    KernelShape last_shape;
+    uint64_t last_key = 0;
     uint32_t parameter_bytes = 0;
     uint64_t hash = 0;
     uint32_t name = 0;  // index of the kernel name
@@ -140,7 +140,6 @@ static_assert(sizeof(SessionFunction) == 64 && FIKIT_MAX_MODULES <= UINT16_MAX);
 // A graph that the session may launch (graphs.cpp).
 struct SessionGraph {
     CUgraphExec executable = nullptr;
-    KernelEntry* kernel = nullptr;  // what is known of its launches; found at the first of them
     uint64_t hash = 0;              // of its name, in which are its nodes: functions, shapes, bytes
     uint32_t name = 0;              // index into Core::names_
     std::vector<uint16_t> modules;  // of its kernels
