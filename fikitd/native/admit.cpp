@@ -63,12 +63,14 @@ bool Core::may_load(Session& session) {
     return true;
 }
 
-// Pinned memory on its way back: what a program registers anew lies where the executor still has it from
-// before; and there is not to be ever more of it, beside a session's limit either.
-bool Core::may_pin_more(Session& session) {
+// Pinned memory and code on their way back: what a program registers anew lies where the executor still has
+// it from before; and there is not to be ever more of them, beside a session's limit either.
+bool Core::may_bring_more(Session& session) {
     const Range wanted = pinned_by(*session.head);
     const uint64_t limit = settings_.host_limit_bytes;
-    if (wanted.bytes == 0 || wanted.bytes > limit) return true;
+    const bool loads = session.head->as<fikit_call_record>().call == fikit_call_module_load;
+    const bool begins = loads && session.compiled == nullptr;
+    if ((wanted.bytes == 0 && !begins) || wanted.bytes > limit) return true;
     bool returning = idle_jobs_.have_much() || idle_jobs_.has(wanted.first, wanted.bytes, now_);
     const bool fits = session.host_bytes <= limit - wanted.bytes;
     for (const PendingFree& pending : session.frees)

@@ -386,7 +386,7 @@ bool Core::start_call(Session& session) {
     const bool allocates = call.call == fikit_call_memory_allocate;
     // What was freed before the call is back, as far as nothing in flight uses it.
     release_frees(session);
-    if (!may_allocate(session) || !may_pin_more(session)) return false;
+    if (!may_allocate(session) || !may_bring_more(session)) return false;
     if (allocates && allocate_at_once(session)) return true;
     // The session's work in flight may use an array.
     const bool destroys = call.call == fikit_call_array_destroy;

@@ -196,7 +196,7 @@ class Core {
     bool take_head(Session& session);
     bool gate();
     bool may_load(Session& session);
-    bool may_pin_more(Session& session);
+    bool may_bring_more(Session& session);
     bool may_allocate(Session& session);
     void publish_tails();
     void park(int64_t host_timeout);

@@ -23,8 +23,10 @@ class IdleJobs {
   public:
     using Run = std::function<void()>;
     static constexpr Nanoseconds patience = 10'000'000'000, held = 100'000'000, between_forced = 400'000'000;
-    static constexpr uint64_t most_bytes = uint64_t{256}
-                                           << 20;  // that go away with them, before they are due
+    // So much pinned memory that goes away with them, and so many of them, may wait: then they are due, and
+    // who would add to them waits, too.
+    static constexpr uint64_t most_bytes = uint64_t{256} << 20;
+    static constexpr size_t most = 1024;
 
     // From any thread. `first`, `bytes`: pinned memory of this process's that goes away with it.
     void add(Run run, Nanoseconds now, uint64_t first = 0, uint64_t bytes = 0) {
@@ -32,6 +34,7 @@ class IdleJobs {
         jobs_.push_back({std::move(run), now + patience, first, bytes});
         waiting_bytes_ += bytes;
         bytes_ += bytes;
+        ++left_;
         set_due(now);
     }
 
@@ -68,12 +71,16 @@ class IdleJobs {
         return true;
     }
 
-    // Whether they hold so much pinned memory that there should not be more.
-    bool have_much() const { return bytes_.load(std::memory_order_relaxed) > most_bytes; }
+    // Whether there should not be more of them.
+    bool have_much() const {
+        return bytes_.load(std::memory_order_relaxed) > most_bytes ||
+               left_.load(std::memory_order_relaxed) > most;
+    }
 
     // From the thread that ran it.
     void done() {
         bytes_ -= job_.bytes;
+        --left_;
         running_.store(false, std::memory_order_release);
     }
 
@@ -89,7 +96,7 @@ class IdleJobs {
         Nanoseconds due = never;
         if (!jobs_.empty()) {
             Job& next = jobs_.front();
-            if (waiting_bytes_ > most_bytes) next.due = std::min(next.due, now);
+            if (waiting_bytes_ > most_bytes || jobs_.size() > most) next.due = std::min(next.due, now);
             due = std::max(next.due, forced_ + between_forced);
         }
         due_.store(due, std::memory_order_relaxed);
@@ -101,6 +108,7 @@ class IdleJobs {
     uint64_t waiting_bytes_ = 0;
     Nanoseconds forced_ = -between_forced;
     std::atomic<uint64_t> bytes_{0};  // of that one, too
+    std::atomic<size_t> left_{0};     // likewise
     std::atomic<Nanoseconds> due_{never};
     std::atomic<bool> running_{false};
 };

@@ -91,6 +91,16 @@ void much_pinned_memory_does_not_wait() {
     CHECK(!jobs.have_much() && !jobs.due(start + 2 * second));
 }
 
+void many_do_not_wait() {
+    Jobs jobs;
+    for (size_t i = 0; i < IdleJobs::most; ++i) jobs.put('a', start);
+    CHECK(!jobs.have_much() && !jobs.due(start + second));
+    jobs.put('b', start + second);
+    CHECK(jobs.have_much() && jobs.due(start + second));
+    CHECK(jobs.runs(false, start + second + IdleJobs::held));
+    CHECK(!jobs.have_much() && !jobs.due(start + 2 * second));
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -100,6 +110,7 @@ int main(int count, char** arguments) {
         CASE(what_never_ends_has_one_now_and_then_forced_upon_it),
         CASE(an_address_that_is_wanted_is_next),
         CASE(much_pinned_memory_does_not_wait),
+        CASE(many_do_not_wait),
     };
     return run_cases(cases, count, arguments);
 }

@@ -188,6 +188,30 @@ void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
     rig.turn_until([&] { return null_driver::live().registrations == before; });
 }
 
+// What would be put off in turn, as code that is unloaded is, waits until there is less.
+void code_waits_until_less_is_on_its_way_back() {
+    constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
+    Rig rig;
+    Tenant busy = rig.ready("busy", 5), tenant = rig.ready("a", 5);
+    hold_all(rig);
+    launch(busy);
+    rig.take(busy);
+    uint32_t handles[6] = {};
+    for (uint32_t& handle : handles) {
+        HostBuffer buffer{};
+        rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(bytes, handle, buffer), 0); });
+    }
+    const auto before = null_driver::live().registrations;
+    for (const uint32_t handle : handles) CHECK_EQUAL(tenant->host_free(handle), 0);
+    uint32_t module = 0;
+    static constexpr char ptx[] = ".version 7.0\n";
+    Reply log;
+    rig.while_turning([&] { CHECK_EQUAL(tenant->module_load(ptx, sizeof ptx, module, log), 0); });
+    CHECK(null_driver::live().registrations <= before - 2);
+    release_all(rig);
+    rig.settle();
+}
+
 // Also what work in flight may still use.
 void what_is_freed_counts_until_it_is_back() {
     Settings settings = hand_turned();
@@ -225,6 +249,7 @@ int main(int count, char** arguments) {
         CASE(a_session_registers_its_file),
         CASE(pinned_memory_holds_no_descriptor),
         CASE(what_is_freed_and_allocated_in_turn_does_not_pile_up),
+        CASE(code_waits_until_less_is_on_its_way_back),
         CASE(what_is_freed_counts_until_it_is_back),
     };
     return run_cases(cases, count, arguments);
