@@ -227,10 +227,15 @@ bool Core::trim(Session& session, Nanoseconds now) {
 
 void Core::when_idle(std::function<void()> run) { idle_jobs_.add(std::move(run), clock_.now()); }
 
-void Core::unregister_when_idle(SharedMemory&& memory) {
-    auto kept = std::make_shared<SharedMemory>(std::move(memory));
-    idle_jobs_.add([this, kept] { driver_.cuMemHostUnregister_(kept->data()); }, clock_.now(),
-                   reinterpret_cast<uintptr_t>(kept->data()), kept->size());
+// `with`: a small one that goes together with it.
+void Core::unregister_when_idle(SharedMemory&& memory, SharedMemory&& with) {
+    auto kept = std::make_shared<std::pair<SharedMemory, SharedMemory>>(std::move(memory), std::move(with));
+    const auto unregister = [this, kept] {
+        driver_.cuMemHostUnregister_(kept->first.data());
+        if (kept->second.data() != nullptr) driver_.cuMemHostUnregister_(kept->second.data());
+    };
+    idle_jobs_.add(unregister, clock_.now(), reinterpret_cast<uintptr_t>(kept->first.data()),
+                   kept->first.size());
 }
 
 void Core::unload_when_idle(CUlibrary library) {
@@ -341,8 +346,7 @@ void Core::advance_ending(Session& session) {
         announce(session);  // with what the policy knows of it
         policy_->closed(session.index, clock_.now());
         by_index_[session.index] = nullptr;
-        unregister_when_idle(std::move(session.outbox));
-        unregister_when_idle(std::move(session.inbox));
+        unregister_when_idle(std::move(session.outbox), std::move(session.inbox));
         session.state = Session::State::gone;
     }
 }

@@ -297,7 +297,7 @@ class Core {
     void account_memory(Session& session);
     uint64_t memory_limit_of(const Session& session) const;
     void when_idle(std::function<void()> run);
-    void unregister_when_idle(SharedMemory&& memory);
+    void unregister_when_idle(SharedMemory&& memory, SharedMemory&& with = {});
     void unload_when_idle(CUlibrary library);
     void run_idle_job(Nanoseconds now);
     void forget_descriptors(Session& session);
@@ -319,6 +319,7 @@ class Core {
     };
     Channel make_channel();
     Channel take_channel();
+    void make_spare();
     uint32_t name_index(const KernelName& name);
     uint64_t pinned_place(uint64_t size);
     // Whether the session may have such a buffer, under that number.
@@ -413,6 +414,7 @@ class Core {
     IdleJobs idle_jobs_;
     std::mutex spare_mutex_;
     std::vector<Channel> spare_channels_;
+    bool making_spares_ = false;  // one is asked for
     std::string failure_text_;
 };
 

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "core.hpp"
 #include "program_calls.hpp"
@@ -44,8 +45,7 @@ std::pair<int, int> Core::attach(AttachRequest request) {
     try {
         on_dispatch([&] { adopt(session); });
     } catch (...) {
-        unregister_when_idle(std::move(session->outbox));
-        unregister_when_idle(std::move(session->inbox));
+        unregister_when_idle(std::move(session->outbox), std::move(session->inbox));
         throw;
     }
     return {outbox.release(), inbox.release()};
@@ -83,21 +83,9 @@ Core::Channel Core::make_channel() {
 // One made while nothing ran, if there is any; and another is made when nothing runs. Never one that another
 // tenant's process still maps.
 Core::Channel Core::take_channel() {
-    when_idle([this] {
-        {
-            const std::lock_guard lock(spare_mutex_);
-            if (spare_channels_.size() >= settings_.spare_channels) return;
-        }
-        try {
-            Channel spare = make_channel();
-            const std::lock_guard lock(spare_mutex_);
-            spare_channels_.push_back(std::move(spare));
-        } catch (const std::runtime_error&) {
-            // The next session makes its own, and says what is wrong.
-        }
-    });
     {
         const std::lock_guard lock(spare_mutex_);
+        if (!std::exchange(making_spares_, true)) when_idle([this] { make_spare(); });
         if (!spare_channels_.empty()) {
             Channel channel = std::move(spare_channels_.back());
             spare_channels_.pop_back();
@@ -105,6 +93,26 @@ Core::Channel Core::take_channel() {
         }
     }
     return make_channel();
+}
+
+// One, if there are too few; then it is asked for again.
+void Core::make_spare() {
+    const auto too_few = [this] { return spare_channels_.size() < settings_.spare_channels; };
+    std::unique_lock lock(spare_mutex_);
+    making_spares_ = too_few();
+    if (!making_spares_) return;
+    lock.unlock();
+    try {
+        Channel spare = make_channel();
+        lock.lock();
+        spare_channels_.push_back(std::move(spare));
+        making_spares_ = too_few();
+        if (making_spares_) when_idle([this] { make_spare(); });
+    } catch (const std::runtime_error&) {
+        // The next session makes its own, and says what is wrong.
+        lock.lock();
+        making_spares_ = false;
+    }
 }
 
 // On the dispatch thread: gives the session an index and starts reading its ring.
