@@ -106,11 +106,11 @@ bool Core::collect(Session& session, Nanoseconds now) {
             session.in_flight -= steps;
             in_flight_ -= steps;
             // Of what is before the last one nobody knows whether it was over.
-            for (bool more = stream.queue.reaches(mark); more;) {
-                InFlight& over = stream.queue.front();
-                TraceRecord& trace = stream.queue.front_trace();
-                stream.queue.pop();
-                more = stream.queue.reaches(mark);
+            for (bool more = stream.queue->reaches(mark); more;) {
+                InFlight& over = stream.queue->front();
+                TraceRecord& trace = stream.queue->front_trace();
+                stream.queue->pop();
+                more = stream.queue->reaches(mark);
                 complete(session, over, trace, now, more ? 0 : session.looked_at);
             }
             progress = true;
@@ -129,12 +129,14 @@ bool Core::collect(Session& session, Nanoseconds now) {
     return progress;
 }
 
-// A destroyed stream gives its lanes back once nothing of it is in flight.
+// A destroyed stream gives its lanes back, and most of its memory, once nothing of it is in flight: a program
+// may go through all the handles there are.
 void Core::retire_stream(Session& session, uint32_t handle) {
     SessionStream& stream = *session.streams[handle];
     if (stream.active) return;
     for (Lane*& lane : stream.lanes) Lanes::give_back(lane);
     stream.lane = nullptr;
+    stream.queue.reset();
     std::erase(session.used, handle);
 }
 
@@ -190,7 +192,7 @@ bool Core::release_frees(Session& session) {
     if (session.worker_busy.load(std::memory_order_acquire) || session.frees.empty()) return false;
     uint64_t oldest = UINT64_MAX;
     for (const uint32_t handle : session.active)
-        if (InFlightQueue& queue = session.streams[handle]->queue; !queue.empty())
+        if (InFlightQueue& queue = *session.streams[handle]->queue; !queue.empty())
             oldest = std::min(oldest, queue.front().serial);
     auto pending = session.frees.begin();
     for (int budget = frees_per_turn; budget > 0 && pending != session.frees.end() && pending->fence < oldest;

@@ -312,7 +312,7 @@ void Core::issue(Session& session, uint8_t where) {
     now_ = clock_.now();
     count_step(session, stream, record.stream);
     if (work && (result == CUDA_SUCCESS || timer >= 0)) {
-        InFlight& entry = stream.queue.push();
+        InFlight& entry = stream.queue->push();
         entry.step = stream.issued;
         entry.serial = session.steps_issued;
         entry.work = session.head_work;
@@ -324,7 +324,7 @@ void Core::issue(Session& session, uint8_t where) {
         entry.multiprocessors = lane->multiprocessors;
         entry.traced = trace_.on();
         if (entry.traced) [[unlikely]]
-            begin_trace(session, entry, stream.queue.back_trace());
+            begin_trace(session, entry, stream.queue->back_trace());
         session.unmarked_work += entry.work.expected;
         enter(session, entry, now_);
     } else if (session.head_waits) {

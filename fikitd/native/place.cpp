@@ -18,7 +18,10 @@ int Core::cuda_priority(const Session& session, const SessionStream& stream) con
 // The lane for the stream's next step. Steps of a stream stay in order when it changes lanes.
 Lane* Core::place(Session& session, SessionStream& stream, uint32_t handle, uint8_t where) {
     Lane*& lane = stream.lanes[where];
-    if (stream.lane == nullptr) session.used.push_back(handle);
+    if (stream.lane == nullptr) {
+        session.used.push_back(handle);
+        stream.queue = std::make_unique<InFlightQueue>();
+    }
     if (lane == nullptr) {
         const uint32_t size = where == whole_gpu ? 0 : settings_.bounds.partitions[where - 1u];
         lane = lanes_.borrow(cuda_priority(session, stream), size);

@@ -104,7 +104,7 @@ struct alignas(64) SessionStream {
     uint64_t reads = 0;   // how often a word on the device was looked at
     // Steps that somebody in the tenant may wait for: the next one, and the last; 0: none.
     uint64_t awaited = 0, awaited_last = 0;
-    InFlightQueue queue;
+    std::unique_ptr<InFlightQueue> queue;  // large: there while the stream has a lane
 
     void await(uint64_t step) {
         awaited_last = step;

@@ -1,4 +1,6 @@
 // Sessions from attaching to their end: calls, memory, host functions, limits.
+#include <malloc.h>
+
 #include <cstring>
 #include <optional>
 
@@ -416,6 +418,23 @@ void spare_channels_stay_few() {
     CHECK_EQUAL(null_driver::live().registrations, wanted);
 }
 
+// A program that makes a stream for each of its requests goes through all the handles there are.
+void destroyed_streams_leave_little() {
+    constexpr size_t many = 1000;
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    const size_t before = mallinfo2().uordblks;
+    for (size_t i = 0; i < many; ++i) {
+        uint32_t stream = 0;
+        CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
+        launch(tenant, stream);
+        CHECK_EQUAL(tenant->stream_destroy(stream), 0);
+        if (i % 100 == 0) rig.settle();
+    }
+    rig.settle();
+    CHECK(mallinfo2().uordblks - before < many * 2048);
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
@@ -436,6 +455,7 @@ int main(int count, char** arguments) {
         CASE(more_sessions_than_lanes),
         CASE(sixty_four_sessions_and_no_more),
         CASE(spare_channels_stay_few),
+        CASE(destroyed_streams_leave_little),
     };
     return run_cases(cases, count, arguments);
 }
