@@ -282,7 +282,7 @@ class ExecutorProcess:
 
     async def _take_profiles(self, _: m.TakeProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
         if not self._learnt:  # else who asks until there are no more might do so for ever
-            self._learnt = await trio.to_thread.run_sync(self._core.take_profiles)
+            self._learnt += await trio.to_thread.run_sync(self._core.take_profiles)
         told = next(portions(self._learnt), [])
         del self._learnt[: len(told)]
         return m.ProfilesTaken(profiles=told, more=bool(self._learnt)), []

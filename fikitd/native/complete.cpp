@@ -106,11 +106,12 @@ bool Core::collect(Session& session, Nanoseconds now) {
             session.in_flight -= steps;
             in_flight_ -= steps;
             // Of what is before the last one nobody knows whether it was over.
-            for (bool more = stream.queue->reaches(mark); more;) {
-                InFlight& over = stream.queue->front();
-                TraceRecord& trace = stream.queue->front_trace();
-                stream.queue->pop();
-                more = stream.queue->reaches(mark);
+            InFlightQueue& queue = *stream.queue;
+            for (bool more = queue.reaches(mark); more;) {
+                InFlight& over = queue.front();
+                TraceRecord& trace = queue.front_trace();
+                queue.pop();
+                more = queue.reaches(mark);
                 complete(session, over, trace, now, more ? 0 : session.looked_at);
             }
             progress = true;
