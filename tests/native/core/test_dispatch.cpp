@@ -328,42 +328,6 @@ void durations_are_free_of_the_timers_share() {
     CHECK(profiles[0].median > 41'000 && profiles[0].median < 41'400);
 }
 
-// Others have taken the place in the profile of what is in flight, and of what waits at the gate: neither is
-// taken for one of them.
-void who_has_lost_its_place_is_found_anew() {
-    Rig rig;
-    Tenant high = rig.ready("high", 0), low = rig.ready("low");
-    const auto profiles = [&] {
-        std::vector<KernelMeasurement> taken;
-        rig.while_turning([&] { taken = rig.core().take_profiles(); });
-        return taken;
-    };
-    std::vector<KernelMeasurement> others(4 * Profile::capacity);
-    for (uint32_t i = 0; i < others.size(); ++i) {
-        others[i].name = {1, "other"};
-        others[i].shape.grid[0] = i + 1;
-        others[i].samples = others[i].median = others[i].p95 = 5;
-    }
-    hold_all(rig);
-    launch(high, 0, 2);
-    launch(low, 0, 3);
-    rig.turn(100);
-    rig.while_turning([&] { rig.core().load_profiles(others); });
-    release_all(rig);
-    rig.settle();
-    CHECK_EQUAL(profiles().size(), 0u);
-    launch(high, 0, 2);
-    rig.settle();
-    launch(low, 0, 3);
-    rig.settle();
-    const auto known = profiles();
-    CHECK_EQUAL(known.size(), 2u);
-    for (const KernelMeasurement& each : known) {
-        CHECK_EQUAL(each.name.function, "kernel");
-        CHECK_EQUAL(each.samples, 1u);
-    }
-}
-
 // Every launch of a measured session is, however many others use timers, and however long it has to wait for
 // one; a launch that waits holds nobody else up.
 void a_measured_session_waits_for_timers() {
@@ -441,28 +405,6 @@ void long_answers_are_given_in_pieces() {
     CHECK_EQUAL(taken.size(), 0u);
 }
 
-// A program whose kernels are new all the time does not keep who asks for them.
-void what_is_learnt_meanwhile_is_told_next_time() {
-    Rig rig;
-    Tenant tenant = rig.ready("a", 0);
-    uint32_t grid = 0;
-    const auto launch_new = [&] {
-        for (int i = 0; i < 512; ++i) launch(tenant, 0, ++grid);
-        rig.take(tenant);
-    };
-    launch_new();
-    std::vector<KernelMeasurement> taken;
-    std::atomic<bool> over{false};
-    std::thread asker([&] {
-        taken = rig.core().take_profiles();
-        over = true;
-    });
-    while (!over && grid < 200'000) launch_new();
-    CHECK(grid < 200'000);
-    asker.join();
-    CHECK(!taken.empty());
-}
-
 void a_flood_is_bounded() {
     Settings settings = hand_turned();
     settings.in_flight_limit = 32;
@@ -510,11 +452,9 @@ int main(int count, char** arguments) {
         CASE(bad_records_end_only_their_session),
         CASE(high_priority_is_not_kept_waiting_by_the_gate),
         CASE(durations_are_free_of_the_timers_share),
-        CASE(who_has_lost_its_place_is_found_anew),
         CASE(a_measured_session_waits_for_timers),
         CASE(a_trace_is_read_without_the_loop),
         CASE(long_answers_are_given_in_pieces),
-        CASE(what_is_learnt_meanwhile_is_told_next_time),
         CASE(a_flood_is_bounded),
         CASE(pause_holds_back_what_was_not_issued),
     };

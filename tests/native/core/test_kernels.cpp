@@ -1,6 +1,8 @@
-// What makes two launches the same kernel for the profile.
+// What makes two launches the same kernel for the profile, and how long it knows them.
+#include <atomic>
 #include <cstring>
 #include <set>
+#include <thread>
 
 #include "rig.hpp"
 
@@ -68,12 +70,72 @@ void what_a_partition_refuses_goes_to_the_whole_gpu() {
     }
 }
 
+// Others have taken the place in the profile of what is in flight, and of what waits at the gate: neither is
+// taken for one of them.
+void who_has_lost_its_place_is_found_anew() {
+    Rig rig;
+    Tenant high = rig.ready("high", 0), low = rig.ready("low");
+    const auto profiles = [&] {
+        std::vector<KernelMeasurement> taken;
+        rig.while_turning([&] { taken = rig.core().take_profiles(); });
+        return taken;
+    };
+    std::vector<KernelMeasurement> others(4 * Profile::capacity);
+    for (uint32_t i = 0; i < others.size(); ++i) {
+        others[i].name = {1, "other"};
+        others[i].shape.grid[0] = i + 1;
+        others[i].samples = others[i].median = others[i].p95 = 5;
+    }
+    hold_all(rig);
+    launch(high, 0, 2);
+    launch(low, 0, 3);
+    rig.turn(100);
+    rig.while_turning([&] { rig.core().load_profiles(others); });
+    release_all(rig);
+    rig.settle();
+    CHECK_EQUAL(profiles().size(), 0u);
+    launch(high, 0, 2);
+    rig.settle();
+    launch(low, 0, 3);
+    rig.settle();
+    const auto known = profiles();
+    CHECK_EQUAL(known.size(), 2u);
+    for (const KernelMeasurement& each : known) {
+        CHECK_EQUAL(each.name.function, "kernel");
+        CHECK_EQUAL(each.samples, 1u);
+    }
+}
+
+// A program whose kernels are new all the time does not keep who asks for them.
+void what_is_learnt_meanwhile_is_told_next_time() {
+    Rig rig;
+    Tenant tenant = rig.ready("a", 0);
+    uint32_t grid = 0;
+    const auto launch_new = [&] {
+        for (int i = 0; i < 512; ++i) launch(tenant, 0, ++grid);
+        rig.take(tenant);
+    };
+    launch_new();
+    std::vector<KernelMeasurement> taken;
+    std::atomic<bool> over{false};
+    std::thread asker([&] {
+        taken = rig.core().take_profiles();
+        over = true;
+    });
+    while (!over && grid < 200'000) launch_new();
+    CHECK(grid < 200'000);
+    asker.join();
+    CHECK(!taken.empty());
+}
+
 }  // namespace
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(attributes_tell_kernels_apart),
         CASE(what_a_partition_refuses_goes_to_the_whole_gpu),
+        CASE(who_has_lost_its_place_is_found_anew),
+        CASE(what_is_learnt_meanwhile_is_told_next_time),
     };
     return run_cases(cases, count, arguments);
 }
