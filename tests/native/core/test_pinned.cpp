@@ -167,19 +167,30 @@ void pinned_memory_holds_no_descriptor() {
     CHECK_EQUAL(open_files(), before);
 }
 
-// Beside work without an end, which keeps the driver from giving anything back.
-void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
-    constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
-    Rig rig;
-    Tenant busy = rig.ready("busy", 5), tenant = rig.ready("a", 5);
+uint32_t pinned(Rig& rig, Tenant& tenant, uint64_t bytes) {
+    uint32_t handle = 0;
+    HostBuffer buffer{};
+    rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(bytes, handle, buffer), 0); });
+    return handle;
+}
+
+// Work without an end, which keeps the driver from giving anything back.
+Tenant endless(Rig& rig) {
+    Tenant busy = rig.ready("busy", 5);
     hold_all(rig);
     launch(busy);
     rig.take(busy);
+    return busy;
+}
+
+void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
+    constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
+    Rig rig;
+    Tenant tenant = rig.ready("a", 5);
+    const Tenant busy = endless(rig);
     const auto before = null_driver::live().registrations;
     for (int i = 0; i < 7; ++i) {
-        uint32_t handle = 0;
-        HostBuffer buffer{};
-        rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(bytes, handle, buffer), 0); });
+        const uint32_t handle = pinned(rig, tenant, bytes);
         CHECK(null_driver::live().registrations <= before + 5 + 1);
         CHECK_EQUAL(tenant->host_free(handle), 0);
         rig.take(tenant);
@@ -192,15 +203,10 @@ void what_is_freed_and_allocated_in_turn_does_not_pile_up() {
 void code_waits_until_less_is_on_its_way_back() {
     constexpr uint64_t bytes = IdleJobs::most_bytes / 4;
     Rig rig;
-    Tenant busy = rig.ready("busy", 5), tenant = rig.ready("a", 5);
-    hold_all(rig);
-    launch(busy);
-    rig.take(busy);
+    Tenant tenant = rig.ready("a", 5);
+    const Tenant busy = endless(rig);
     uint32_t handles[6] = {};
-    for (uint32_t& handle : handles) {
-        HostBuffer buffer{};
-        rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(bytes, handle, buffer), 0); });
-    }
+    for (uint32_t& handle : handles) handle = pinned(rig, tenant, bytes);
     const auto before = null_driver::live().registrations;
     for (const uint32_t handle : handles) CHECK_EQUAL(tenant->host_free(handle), 0);
     uint32_t module = 0;
@@ -218,15 +224,15 @@ void what_is_freed_counts_until_it_is_back() {
     settings.host_limit_bytes = 4 * FIKIT_PAGE;
     Rig rig(settings);
     Tenant tenant = rig.ready("a", 0);
-    uint32_t first = 0, second = 0;
-    HostBuffer buffer{};
-    rig.while_turning([&] { CHECK_EQUAL(tenant->host_allocate(3 * FIKIT_PAGE, first, buffer), 0); });
+    const uint32_t first = pinned(rig, tenant, 3 * FIKIT_PAGE);
     hold_all(rig);
     launch(tenant);
     CHECK_EQUAL(tenant->host_free(first), 0);
     rig.take(tenant);
     std::atomic<bool> over{false};
     std::thread thread([&] {
+        uint32_t second = 0;
+        HostBuffer buffer{};
         CHECK_EQUAL(tenant->host_allocate(2 * FIKIT_PAGE, second, buffer), 0);
         over.store(true);
     });
