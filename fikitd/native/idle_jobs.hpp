@@ -3,9 +3,9 @@
 // put off until nothing is in flight, though not for ever. One at a time, so that work that comes waits for
 // one only.
 //
-// Under work without a pause the first one becomes due at some time: then gated work is held back, in what is
-// not much longer than that takes to end, and all that are due follow. High-priority work is not held back;
-// if it makes no pause either, one is forced upon it, and the next not before long.
+// Under work without a pause the first one becomes due at some time: then gated work is held back until
+// nothing is in flight, and all that are due follow one another. High-priority work is not held back; if it
+// makes no pause either, one is forced upon it, and the next some time later.
 #pragma once
 
 #include <algorithm>
