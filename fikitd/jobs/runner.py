@@ -157,7 +157,8 @@ class Runner:
     def _start(self) -> tuple[int, str]:
         """Fork; the child's pid, and what kept it from becoming the command.
 
-        Which it does once it is noted: whatever kills us, the daemon knows what is left to be ended.
+        Which it does once it is noted: whatever kills us, the daemon knows what is left to be ended. It is
+        noted once it leads its session: who sets a nice value or sends a signal means all of that.
         """
         told, tell = os.pipe2(os.O_CLOEXEC)
         noted, note = os.pipe2(os.O_CLOEXEC)
@@ -167,6 +168,7 @@ class Runner:
             become(self._spec, self._outputs, tell, noted)
         os.close(tell)
         os.close(noted)
+        os.read(told, 1)
         with suppress(OSError):  # a disk that is full just now: the pid is not shown then
             started = {"pid": pid, "began": start_time(pid), "unix": time.time()}
             files.write_whole(self._directory / files.STARTED, started)
@@ -182,6 +184,7 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
     code = 126
     try:
         os.setsid()
+        os.write(tell, b".")
         if not os.read(noted, 1):  # our parent is gone
             os._exit(code)
         null = os.open(os.devnull, os.O_RDONLY)

@@ -45,6 +45,20 @@ Supervisor._living = fails_next
 """
 SLOW_EXECUTOR = "command = ['/bin/sh', '-c', 'sleep 1; exec \"$@\"', 'sh', "
 
+SLOW_TO_LEAD = """
+import dataclasses
+from fikitd.jobs import running
+launch = running.launch
+runner = (
+    "import os, runpy, time; lead = os.setsid; os.setsid = lambda: (time.sleep(0.5), lead()); "
+    "runpy.run_module('fikitd.jobs.runner', run_name='__main__')"
+)
+async def slowly(what):
+    python, *_, place = what.command
+    return await launch(dataclasses.replace(what, command=[python, "-P", "-c", runner, place]))
+running.launch = slowly
+"""
+
 
 def submit(client: Client, script: str, **options: Any) -> str:
     request = p.Submit(
@@ -87,6 +101,17 @@ def test_what_is_asked_of_queued_jobs_while_one_is_started_holds(
     assert one_by_one.ask(p.Kill(target=second, signal=9)) == p.Done()
     assert one_by_one.ask(p.Wait(job=second)).job.state == "killed"
     assert one_by_one.ask(p.Wait(job=third)).job.reason == "killed while it was queued"
+
+
+def test_a_job_s_process_leads_its_session_once_it_is_known(stopped_daemon: Daemon) -> None:
+    """Else a nice value would be set for a group and an autogroup that it is about to leave."""
+    stopped_daemon.prologue = f"exec({SLOW_TO_LEAD!r}); "
+    client = stopped_daemon.start().client()
+    job = submit(client, "sleep 1000", priority=9)
+    while (pid := client.ask(p.Show(target=job)).job.pid) is None:
+        pass
+    assert os.getsid(pid) == os.getpgid(pid) == pid
+    assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
 
 
 def test_a_foreground_job_ends_while_its_start_is_written(one_by_one: Client) -> None:
