@@ -90,16 +90,18 @@ def test_the_priority_of_a_session_can_change_under_load(daemon: Daemon, connect
 
 def test_work_is_accounted(daemon: Daemon, connect: Connect) -> None:
     session = connect(name="counted", priority="low")
+    began = time.monotonic()
     with session.allocate(8 << 20) as memory:
         memory.copy_from(bytes(8 << 20))
         flood(session, 30, 1_000_000)
         session.synchronize()
+        took = time.monotonic() - began
         used = usage(daemon, "counted")
         while used.launches < 30:  # accounts are as old as the last heartbeat
             used = usage(daemon, "counted")
         assert used.bytes_copied >= 8 << 20
         assert used.memory_bytes >= 8 << 20
-        assert 25e6 < used.gpu_ns < 60e6
+        assert 25e6 < used.gpu_ns < took * 1e9
 
 
 def test_a_trace_shows_every_kernel_with_device_times(daemon: Daemon, connect: Connect) -> None:

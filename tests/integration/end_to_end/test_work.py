@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable
 from functools import partial
 
@@ -104,11 +105,12 @@ def test_a_non_blocking_stream_waits_for_an_event_only(connect: Connect) -> None
 def test_events_tell_the_time(session: fikit.Session) -> None:
     with session.load(PTX) as module:
         start, end = session.event(timing=True), session.event(timing=True)
+        began = time.monotonic()
         start.record()
         module.kernel("spin").launch(3_000_000, grid=1, block=1)
         end.record()
         end.synchronize()
-        assert 2.9e-3 < end.elapsed(start) < 4.5e-3
+        assert 2.9e-3 < end.elapsed(start) < time.monotonic() - began
 
 
 def test_host_functions_run_in_stream_order(session: fikit.Session) -> None:
