@@ -14,8 +14,6 @@ constexpr unsigned known_flags =
     CUDA_ARRAY3D_LAYERED | CUDA_ARRAY3D_SURFACE_LDST | CUDA_ARRAY3D_CUBEMAP | CUDA_ARRAY3D_TEXTURE_GATHER;
 
 Handles<FIKIT_MAX_ARRAYS> numbers;
-pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-ArrayMemory* all = nullptr;
 
 fikit_array_shape shape_of(const CUDA_ARRAY3D_DESCRIPTOR& wanted, uint32_t levels) {
     return {wanted.Width,       wanted.Height, wanted.Depth, static_cast<uint32_t>(wanted.Format),
@@ -26,6 +24,18 @@ CUresult check(const fikit_array_shape& shape) {
     if (shape.format > CU_AD_FORMAT_FLOAT) return CUDA_ERROR_NOT_SUPPORTED;
     if (element_bytes(shape) == 0 || !is_possible(shape)) return CUDA_ERROR_INVALID_VALUE;
     return (shape.flags & ~known_flags) != 0 ? CUDA_ERROR_NOT_SUPPORTED : CUDA_SUCCESS;
+}
+
+CUresult end(ArrayMemory& memory) {
+    const fikit_request_array_destroy request = {memory.number, 0};
+    Reply reply;
+    const Status status =
+        memory.device->producer->call(fikit_call_array_destroy, {&request, sizeof request}, reply);
+    if (status != status::interrupted) numbers.give_back(memory.number);
+    wipe(memory.whole.magic);
+    for (Array& level : memory.levels) wipe(level.magic);
+    delete &memory;
+    return result_of(status);
 }
 
 CUresult create(const fikit_array_shape& shape, ArrayMemory*& made) {
@@ -55,9 +65,7 @@ CUresult create(const fikit_array_shape& shape, ArrayMemory*& made) {
         delete memory;
         return result_of(status);
     }
-    const Locked lock(mutex);
-    memory->next = all;
-    all = memory;
+    memory->held.keep<end>(memory->context, *memory);
     made = memory;
     return CUDA_SUCCESS;
 }
@@ -70,31 +78,13 @@ CUresult create(CUarray* handle, const CUDA_ARRAY3D_DESCRIPTOR& wanted) {
     return result;
 }
 
-// Of the list. False: somebody else has done it.
-bool take(const ArrayMemory& memory) {
-    const Locked lock(mutex);
-    ArrayMemory** link = &all;
-    while (*link != nullptr && *link != &memory) link = &(*link)->next;
-    if (*link == nullptr) return false;
-    *link = memory.next;
-    return true;
-}
-
 // As natively, what was issued before ends first.
 CUresult destroy(ArrayMemory& memory) {
     Device& device = *memory.device;
     if (const CUresult result = captures.unsafe(); result != CUDA_SUCCESS) return result;
     if (const CUresult result = synchronised(device, device.producer->synchronize()); result != CUDA_SUCCESS)
         return result;
-    if (!take(memory)) return CUDA_ERROR_INVALID_HANDLE;
-    const fikit_request_array_destroy request = {memory.number, 0};
-    Reply reply;
-    const Status status = device.producer->call(fikit_call_array_destroy, {&request, sizeof request}, reply);
-    if (status != status::interrupted) numbers.give_back(memory.number);
-    wipe(memory.whole.magic);
-    for (Array& level : memory.levels) wipe(level.magic);
-    delete &memory;
-    return result_of(status);
+    return memory.held.let_go() ? end(memory) : CUDA_ERROR_INVALID_HANDLE;  // somebody else has done it
 }
 
 // What only planar arrays have, sparse ones, and those whose memory is mapped later: none is served.
@@ -103,18 +93,6 @@ CUresult has_none(const Array* array) {
 }
 
 }  // namespace
-
-void free_arrays_of(const Context& context) {
-    for (;;) {
-        ArrayMemory* own = nullptr;
-        {
-            const Locked lock(mutex);
-            for (ArrayMemory* each = all; each != nullptr; each = each->next)
-                if (each->context == &context) own = each;
-        }
-        if (own == nullptr || destroy(*own) != CUDA_SUCCESS) return;
-    }
-}
 
 CUresult cuArrayCreate_v2(CUarray* handle, const CUDA_ARRAY_DESCRIPTOR* wanted) {
     if (wanted == nullptr) return CUDA_ERROR_INVALID_VALUE;

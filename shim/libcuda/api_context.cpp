@@ -1,5 +1,4 @@
 // Contexts live here wholly: names for the session on their device, and each thread's stack of them.
-#include "arrays.hpp"
 #include "capture.hpp"
 #include "entry.hpp"
 #include "objects.hpp"
@@ -37,8 +36,9 @@ CUresult find_open(CUcontext handle, Context*& context) {
 void end(Context& context) {
     discard_storage(context.name);
     if (process.forked()) return;
-    free_textures_of(context);
-    free_arrays_of(context);
+    if (context.device->producer == nullptr) return;
+    context.device->producer->synchronize();  // kernels may use it
+    end_all_of(context);
     free_memory_of(context);
     if (context.primary) outdate_libraries(*context.device);
 }

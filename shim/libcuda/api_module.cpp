@@ -32,6 +32,9 @@ struct Wish {
     bool preserved = false;  // the program keeps the image as long as the library
 };
 
+CUresult unload(Module* module);
+CUresult end_module(Module& module);
+
 CUresult load_on(Device& device, Module*& module, const Image& image, const Wish& wish) {
     module = new (std::nothrow) Module();
     if (module == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
@@ -58,6 +61,7 @@ CUresult load_on(Device& device, Module*& module, const Image& image, const Wish
         delete module;
         module = nullptr;
     }
+    if (module != nullptr) module->held.keep<end_module>(module->context, *module);
     return result_of(status);
 }
 
@@ -79,9 +83,6 @@ bool keep_image(Module& library, const Image& image, const Wish& wish) {
     return true;
 }
 
-CUresult unload(Module* module);
-CUresult unload_one(Module* module);
-
 // Loads an image with managed variables. The module is nullptr where there are none, or they cannot be
 // served.
 CUresult load_placed(Device& device, Module*& module, Image& image, Wish& wish) {
@@ -99,7 +100,7 @@ CUresult load_placed(Device& device, Module*& module, Image& image, Wish& wish) 
         wish.preserved = true;
         return result;
     }
-    unload_one(module);
+    end_module(*module);
     module = nullptr;
     return CUDA_ERROR_NOT_FOUND;
 }
@@ -159,14 +160,14 @@ CUresult load_file(Module*& module, const char* path, const Wish& wish) {
     return load(module, file.data(), wish);
 }
 
-CUresult unload_one(Module* module) {
-    Producer& producer = *module->device->producer;
-    if (const CUresult result = synchronised(*module->device, producer.synchronize()); result != CUDA_SUCCESS)
+CUresult end_module(Module& module) {
+    Producer& producer = *module.device->producer;
+    if (const CUresult result = synchronised(*module.device, producer.synchronize()); result != CUDA_SUCCESS)
         return result;
     const Status status =
-        module->wrong == CUDA_SUCCESS ? producer.module_unload(module->number) : status::success;
+        module.wrong == CUDA_SUCCESS ? producer.module_unload(module.number) : status::success;
     if (status != status::success) return result_of(status);
-    for (Function* function = module->functions; function != nullptr;) {
+    for (Function* function = module.functions; function != nullptr;) {
         Function* const next = function->next;
         producer.function_forget(function->number);
         wipe(function->magic);
@@ -174,11 +175,11 @@ CUresult unload_one(Module* module) {
         free(function);
         function = next;
     }
-    module->forget_variables();
-    delete module->managed;
-    if (module->owns_image) free(const_cast<void*>(module->image));
-    wipe(module->magic);
-    delete module;
+    module.forget_variables();
+    delete module.managed;
+    if (module.owns_image) free(const_cast<void*>(module.image));
+    wipe(module.magic);
+    delete &module;
     return CUDA_SUCCESS;
 }
 
@@ -190,10 +191,10 @@ CUresult unload(Module* module) {
     CUresult result = CUDA_SUCCESS;
     for (Module*& twin : module->twins) {
         if (twin == nullptr || twin == module) continue;
-        if (const CUresult done = unload_one(twin); done != CUDA_SUCCESS) result = done;
+        if (const CUresult done = end_module(*twin); done != CUDA_SUCCESS) result = done;
         twin = nullptr;
     }
-    const CUresult done = unload_one(module);
+    const CUresult done = end_module(*module);
     return done != CUDA_SUCCESS ? done : result;
 }
 

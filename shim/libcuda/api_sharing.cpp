@@ -121,6 +121,7 @@ CUresult cuIpcOpenEventHandle(CUevent* handle, CUipcEventHandle from) {
         delete event;
         return result;
     }
+    event->held.keep<end_event>(event->context, *event);
     *handle = reinterpret_cast<CUevent>(event);
     return CUDA_SUCCESS;
 }

@@ -36,6 +36,14 @@ CUresult find_hints(CUstream handle, StreamHints*& hints) {
     return CUDA_SUCCESS;
 }
 
+CUresult end_stream(Stream& stream) {
+    captures.abandon(stream.name);
+    const Status status = producer_of(stream.name).stream_destroy(stream_number(stream.name));
+    wipe(stream.magic);
+    delete &stream;
+    return result_of(status);
+}
+
 }  // namespace
 
 CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int priority) {
@@ -55,6 +63,7 @@ CUresult cuStreamCreateWithPriority(CUstream* handle, unsigned int flags, int pr
         return result_of(status);
     }
     stream->name = device.stream(number);
+    stream->held.keep<end_stream>(stream->context, *stream);
     *handle = reinterpret_cast<CUstream>(stream);
     return CUDA_SUCCESS;
 }
@@ -65,12 +74,7 @@ CUresult cuStreamCreate(CUstream* handle, unsigned int flags) {
 
 CUresult cuStreamDestroy_v2(CUstream handle) {
     Stream* const stream = is_default(handle) ? nullptr : stream_of(handle);
-    if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    captures.abandon(stream->name);
-    const Status status = producer_of(stream->name).stream_destroy(stream_number(stream->name));
-    wipe(stream->magic);
-    delete stream;
-    return result_of(status);
+    return stream != nullptr ? end_stream(*stream) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuStreamQuery(CUstream handle) {
@@ -227,20 +231,24 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
         delete event;
         return result_of(status);
     }
+    event->held.keep<end_event>(event->context, *event);
     *handle = reinterpret_cast<CUevent>(event);
     return CUDA_SUCCESS;
 }
 
+CUresult end_event(Event& event) {
+    Producer& producer = *event.device->producer;
+    Status status = status::success;
+    if (event.session != 0) status = producer.stream_destroy(event.asking);
+    if (!event.opened && status == status::success) status = producer.event_destroy(event.number);
+    wipe(event.magic);
+    delete &event;
+    return result_of(status);
+}
+
 CUresult cuEventDestroy_v2(CUevent handle) {
     Event* const event = event_of(handle);
-    if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    Producer& producer = *event->device->producer;
-    Status status = status::success;
-    if (event->session != 0) status = producer.stream_destroy(event->asking);
-    if (!event->opened && status == status::success) status = producer.event_destroy(event->number);
-    wipe(event->magic);
-    delete event;
-    return result_of(status);
+    return event != nullptr ? end_event(*event) : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cuEventRecord(CUevent handle, CUstream stream) {

@@ -20,15 +20,16 @@ struct Texture {
     CUDA_TEXTURE_DESC manner = {};
     CUDA_RESOURCE_VIEW_DESC view = {};
     Texture* next = nullptr;
+    Held held = {};
 };
 pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 Texture* all = nullptr;
 
-// The link to the object on the current device; under the mutex. What it links to may be nullptr.
-Texture** find(uint64_t value, bool surface) {
+// The link to the object on the device; under the mutex. What it links to may be nullptr.
+Texture** find(const Device& device, uint64_t value, bool surface) {
     Texture** link = &all;
-    while (*link != nullptr && ((*link)->value != value || (*link)->surface != surface ||
-                                (*link)->context->device != &current_device()))
+    while (*link != nullptr &&
+           ((*link)->value != value || (*link)->surface != surface || (*link)->context->device != &device))
         link = &(*link)->next;
     return link;
 }
@@ -78,9 +79,22 @@ void take_line(CUDA_RESOURCE_DESC& resource) {
 }
 
 CUresult destroy(const Device& device, uint64_t value, bool surface) {
+    Texture* texture;
+    {
+        const Locked lock(mutex);
+        Texture** const link = find(device, value, surface);
+        texture = *link;
+        if (texture == nullptr) return CUDA_SUCCESS;  // it is gone, or never was
+        *link = texture->next;
+    }
+    delete texture;
     const fikit_request_texture_destroy request = {value, surface, 0};
     Reply reply;
     return result_of(device.producer->call(fikit_call_texture_destroy, {&request, sizeof request}, reply));
+}
+
+CUresult end(const Texture& texture) {
+    return destroy(*texture.context->device, texture.value, texture.surface);
 }
 
 CUresult create(unsigned long long* value, const Texture& wanted) {
@@ -104,52 +118,23 @@ CUresult create(unsigned long long* value, const Texture& wanted) {
     *value = texture->value = answer.value;
     texture->context = thread.current();
     take_line(texture->resource);
+    texture->held.keep<end>(texture->context, *texture);
     const Locked lock(mutex);
     texture->next = all;
     all = texture;
     return CUDA_SUCCESS;
 }
 
-CUresult destroy(uint64_t value, bool surface) {
-    Texture* texture;
-    {
-        const Locked lock(mutex);
-        Texture** const link = find(value, surface);
-        texture = *link;
-        if (texture == nullptr) return CUDA_SUCCESS;  // it is gone, or never was
-        *link = texture->next;
-    }
-    delete texture;
-    return destroy(current_device(), value, surface);
-}
-
 template <class Part>
 CUresult tell(uint64_t value, bool surface, Part* into, Part Texture::* part) {
     const Locked lock(mutex);
-    const Texture* const texture = *find(value, surface);
+    const Texture* const texture = *find(current_device(), value, surface);
     if (texture == nullptr || into == nullptr) return CUDA_ERROR_INVALID_VALUE;
     *into = texture->*part;
     return CUDA_SUCCESS;
 }
 
 }  // namespace
-
-void free_textures_of(const Context& context) {
-    for (;;) {
-        Texture* own;
-        {
-            const Locked lock(mutex);
-            Texture** link = &all;
-            while (*link != nullptr && (*link)->context != &context) link = &(*link)->next;
-            own = *link;
-            if (own == nullptr) return;
-            *link = own->next;
-        }
-        context.device->producer->synchronize();  // kernels may use it
-        destroy(*context.device, own->value, own->surface);
-        delete own;
-    }
-}
 
 CUresult cuTexObjectCreate(CUtexObject* value, const CUDA_RESOURCE_DESC* resource,
                            const CUDA_TEXTURE_DESC* manner, const CUDA_RESOURCE_VIEW_DESC* view) {
@@ -161,7 +146,7 @@ CUresult cuTexObjectCreate(CUtexObject* value, const CUDA_RESOURCE_DESC* resourc
     if (view != nullptr) wanted.view = *view;
     return create(value, wanted);
 }
-CUresult cuTexObjectDestroy(CUtexObject value) { return destroy(value, false); }
+CUresult cuTexObjectDestroy(CUtexObject value) { return destroy(current_device(), value, false); }
 CUresult cuTexObjectGetResourceDesc(CUDA_RESOURCE_DESC* into, CUtexObject value) {
     return tell(value, false, into, &Texture::resource);
 }
@@ -180,7 +165,7 @@ CUresult cuSurfObjectCreate(CUsurfObject* value, const CUDA_RESOURCE_DESC* resou
     wanted.surface = true;
     return create(value, wanted);
 }
-CUresult cuSurfObjectDestroy(CUsurfObject value) { return destroy(value, true); }
+CUresult cuSurfObjectDestroy(CUsurfObject value) { return destroy(current_device(), value, true); }
 CUresult cuSurfObjectGetResourceDesc(CUDA_RESOURCE_DESC* into, CUsurfObject value) {
     return tell(value, true, into, &Texture::resource);
 }

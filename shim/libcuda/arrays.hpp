@@ -29,7 +29,7 @@ struct ArrayMemory {
     fikit_array_shape shape = {};
     Array whole;
     Array levels[most_levels];  // of a mipmapped one
-    ArrayMemory* next = nullptr;
+    Held held = {};
 };
 
 inline fikit_array_shape Array::shape() const {
@@ -38,9 +38,5 @@ inline fikit_array_shape Array::shape() const {
 
 inline Array* array_of(CUarray handle) { return object_of<Array>(handle, array_magic); }
 inline Array* mipmap_of(CUmipmappedArray handle) { return object_of<Array>(handle, mipmap_magic); }
-
-// The arrays, textures and surfaces of a context that ends.
-void free_arrays_of(const Context& context);
-void free_textures_of(const Context& context);
 
 }  // namespace fikit::shim

@@ -8,6 +8,7 @@
 #include "../producer.hpp"
 #include "../stateful_launch.hpp"
 #include "cuda_interface.hpp"
+#include "holdings.hpp"
 #include "jit.hpp"
 #include "process.hpp"
 #include "thread.hpp"
@@ -24,6 +25,7 @@ struct Stream {
     int priority = 0;
     Context* context = nullptr;
     StreamHints hints;
+    Held held = {};
 };
 
 struct Node;
@@ -43,6 +45,7 @@ struct Event {
     uint64_t capture = 0;       // in which it was recorded last, instead of on the GPU; 0: none
     Node** captured = nullptr;  // what it stands for there
     size_t captured_count = 0;
+    Held held = {};
 
     ~Event() { free(captured); }
     bool timed() const { return (flags & CU_EVENT_DISABLE_TIMING) == 0; }
@@ -120,6 +123,7 @@ struct Module {
     Variable* variables = nullptr;
     PlacedVariables* managed = nullptr;  // of the first, or of a module
     bool prints = false;                 // its image names printf
+    Held held = {};
 
     void forget_variables();  // the mutex is held, or nobody else knows the module
 };
@@ -191,6 +195,9 @@ inline bool is_of(const Context* home, CUstream stream) {
 inline bool is_at_home(const Function& function, CUstream stream) {
     return function.context == nullptr || is_of(function.context, stream);
 }
+
+// As the program destroys it.
+CUresult end_event(Event& event);
 
 // A call that needs a current context has one, and that an open session.
 inline Device& current_device() { return *thread.current()->device; }
