@@ -171,6 +171,8 @@ class Supervisor:
             except Unavailable as refusal:
                 self._events.tell("executor_silent", socket=str(path), reason=refusal.message, warning=True)
             nursery.cancel_scope.cancel()
+        if description is None and not self._settings().kill_unresponsive:
+            return
         process = Process.by_pid(connection.listener_pid)
         if process is None:
             return

@@ -323,19 +323,28 @@ def test_an_executor_whose_gpu_is_gone_is_told_of_and_leaves_nothing(stopped_dae
     assert len(list((stopped_daemon.place / "run").glob("x-*.sock"))) == 1
 
 
+@pytest.mark.parametrize("killed", [True, False])
 def test_an_executor_that_hangs_holds_up_the_next_daemon_no_longer_than_it_is_asked(
-    stopped_daemon: Daemon,
+    stopped_daemon: Daemon, killed: bool
 ) -> None:
+    chosen = f"[executor]\nkill_unresponsive = {str(killed).lower()}"
+    stopped_daemon.configure(settings=stopped_daemon.config.read_text().replace("[executor]", chosen))
     client = stopped_daemon.start().client()
     assert isinstance(client.ask(p.OpenSession(name="hangs")), p.SessionOpened)
     started = next(line for line in stopped_daemon.log.read_text().splitlines() if "executor_started" in line)
-    os.kill(json.loads(started)["pid"], signal.SIGSTOP)
+    hanging = os.pidfd_open(json.loads(started)["pid"])
+    signal.pidfd_send_signal(hanging, signal.SIGSTOP)
     stopped_daemon.stop(signal.SIGKILL)
     module = "fikitd.executor.supervisor"
     stopped_daemon.prologue = f"import {module} as s; s.ADOPT_SECONDS, s.STOP_SECONDS = 0.2, 1000\n"
     again = stopped_daemon.start().client()
     assert again.ask(p.ListSessions()).sessions == []
     assert isinstance(again.ask(p.OpenSession(name="next")), p.SessionOpened)
+    ended, _, _ = select.select([hanging], [], [], 0)
+    assert bool(ended) == killed
+    if not killed:
+        signal.pidfd_send_signal(hanging, signal.SIGKILL)
+    os.close(hanging)
 
 
 def test_the_doctor_names_a_directory_that_is_gone(stopped_daemon: Daemon) -> None:
