@@ -24,19 +24,24 @@ def nice_of(cpu_weight: int) -> int:
 
 
 def set_nice(pid: int, nice: int) -> None:
-    """Of all threads of the process group that ``pid`` leads.
+    """Of all threads of the process group that ``pid`` leads. A child that is being forked may be missed.
 
-    Raises OSError; PermissionError to lower it; BlockingIOError where another autogroup, whosever, changed in
-    the last 100 ms: the kernel lets one at a time for who is not its administrator.
+    Raises OSError; PermissionError to lower it.
     """
-    if os.getpgid(pid) != pid:
-        os.setpriority(os.PRIO_PROCESS, pid, nice)
+    os.setpriority(os.PRIO_PGRP if os.getpgid(pid) == pid else os.PRIO_PROCESS, pid, nice)
+
+
+def set_autogroup_nice(pid: int, nice: int) -> None:
+    """Of the session that ``pid`` leads, where the kernel has autogroups.
+
+    Raises OSError; BlockingIOError where another autogroup, whosever, changed in the last 100 ms: the kernel
+    lets one at a time for who is not its administrator.
+    """
+    if os.getsid(pid) != pid:
         return
-    os.setpriority(os.PRIO_PGRP, pid, nice)
-    if os.getsid(pid) == pid:
-        try:
-            Path(f"/proc/{pid}/autogroup").write_text(str(nice))
-        except BlockingIOError:
-            raise
-        except OSError:  # no autogroups here
-            return
+    try:
+        Path(f"/proc/{pid}/autogroup").write_text(str(nice))
+    except BlockingIOError:
+        raise
+    except OSError:  # no autogroups here
+        return

@@ -27,13 +27,15 @@ from fikitd.file_watch import FileWatch
 from fikitd.jobs import files
 from fikitd.jobs.model import Job, job_number
 from fikitd.launch import USUAL_CPU_WEIGHT, Launch, launch, manager, set_cpu_weight
-from fikitd.niceness import nice_of, set_nice
+from fikitd.niceness import nice_of, set_autogroup_nice, set_nice
 from fikitd.process_times import start_time
 from fikitd.processes import Process
 from fikitd.quote import quoted
 from fikitd.scarcity import patiently
 
 NORMAL: Final = priority_level("normal")
+FORK_SECONDS: Final = 0.01
+"""After it a child that was being forked is there to be seen."""
 RUNNER_LOG: Final = "runner.log"
 LOST: Final = "its runner ended without an exit code"
 UNREPORTED: Final = "its process ended and nobody reported the exit code"
@@ -141,11 +143,15 @@ class JobProcesses:
             structlog.get_logger().warning("cpu_weight_unchanged", job=job.job, reason=str(error))
 
     async def _set_nice(self, pid: int, nice: int) -> None:
+        set_nice(pid, nice)
         for pause in (0.1,) * 10:
             with suppress(BlockingIOError):
-                set_nice(pid, nice)
-                return
+                set_autogroup_nice(pid, nice)
+                break
             await trio.sleep(pause)
+        else:
+            set_autogroup_nice(pid, nice)
+        await trio.sleep(FORK_SECONDS)
         set_nice(pid, nice)
 
     async def weigh_at_start(self, job: Job) -> None:
