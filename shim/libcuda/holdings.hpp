@@ -11,7 +11,10 @@ class Held {
     Held() = default;
     Held(const Held&) : Held() {}
     Held& operator=(const Held&) = delete;
-    ~Held() { let_go(); }
+    // Of one that was never kept nobody waits for the lock: a forked child's may be taken for ever.
+    ~Held() {
+        if (context_ != nullptr) let_go();
+    }
 
     // `end` destroys the object, as far as it can be. nullptr: it is no context's.
     template <auto end, class Object>

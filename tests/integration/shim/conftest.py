@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fikit import protocol as p
 from fikit.unmodified import variables
 
 from tests.integration.conftest import Daemon, lasting
@@ -86,9 +87,17 @@ def natively(kept: dict[str, str]) -> Runner:
 
 @pytest.fixture
 def shared(daemon: Served, kept: dict[str, str]) -> Runner:
-    """Run a command under the daemon."""
+    """Run a command under the daemon, and wait for the end of its sessions, which takes their memory."""
     found = {**variables(str(daemon.socket), os.environ), **kept}
-    return lambda *command, **more: outcome([*command], {**found, **more})
+    client = daemon.client()
+
+    def run(*command: str, **more: str) -> Outcome:
+        ended = outcome([*command], {**found, **more})
+        while any(not Path(f"/proc/{each.pid}").exists() for each in client.ask(p.ListSessions()).sessions):
+            pass
+        return ended
+
+    return run
 
 
 @pytest.fixture
