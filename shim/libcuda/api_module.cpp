@@ -167,6 +167,7 @@ CUresult end_module(Module& module) {
     const Status status =
         module.wrong == CUDA_SUCCESS ? producer.module_unload(module.number) : status::success;
     if (status != status::success) return result_of(status);
+    module.held.let_go();
     for (Function* function = module.functions; function != nullptr;) {
         Function* const next = function->next;
         producer.function_forget(function->number);

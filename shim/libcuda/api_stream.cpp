@@ -37,6 +37,7 @@ CUresult find_hints(CUstream handle, StreamHints*& hints) {
 }
 
 CUresult end_stream(Stream& stream) {
+    stream.held.let_go();
     captures.abandon(stream.name);
     const Status status = producer_of(stream.name).stream_destroy(stream_number(stream.name));
     wipe(stream.magic);
@@ -239,6 +240,7 @@ CUresult cuEventCreate(CUevent* handle, unsigned int flags) {
 CUresult end_event(Event& event) {
     Producer& producer = *event.device->producer;
     Status status = status::success;
+    event.held.let_go();
     if (event.session != 0) status = producer.stream_destroy(event.asking);
     if (!event.opened && status == status::success) status = producer.event_destroy(event.number);
     wipe(event.magic);

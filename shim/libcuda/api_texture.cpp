@@ -87,6 +87,7 @@ CUresult destroy(const Device& device, uint64_t value, bool surface) {
         if (texture == nullptr) return CUDA_SUCCESS;  // it is gone, or never was
         *link = texture->next;
     }
+    texture->held.let_go();
     delete texture;
     const fikit_request_texture_destroy request = {value, surface, 0};
     Reply reply;

@@ -5,17 +5,10 @@
 
 namespace fikit::shim {
 
-// A part of such an object, which is let go of when that is deleted.
+// A part of such an object, to be let go of before that is deleted. Not by a destructor: some streams are
+// static or a thread's, and destructors of those run in forked children too and ask for a newer C library.
 class Held {
   public:
-    Held() = default;
-    Held(const Held&) : Held() {}
-    Held& operator=(const Held&) = delete;
-    // Of one that was never kept nobody waits for the lock: a forked child's may be taken for ever.
-    ~Held() {
-        if (context_ != nullptr) let_go();
-    }
-
     // `end` destroys the object, as far as it can be. nullptr: it is no context's.
     template <auto end, class Object>
     void keep(const Context* context, Object& object) {
