@@ -209,6 +209,14 @@ def test_it_serves_who_may_use_it(machine: Machine) -> None:
     assert (refused.returncode, "not allowed to use /run/fikitd.sock" in refused.stderr) == (5, True)
 
 
+def test_a_foreground_job_of_low_priority_gets_less_processor_time(machine: Machine) -> None:
+    """Another user's process: the sandbox must let the daemon slow it down."""
+    machine.until_serving()
+    slowed = 'until [ "$(nice)" -gt 0 ]; do sleep 0.05; done'
+    command = ("timeout", "20", "sh", "-c", slowed)
+    machine.run("fikitctl", "run", "--priority", "low", "--", *command, user=USER)
+
+
 def test_a_killed_daemon_leaves_jobs_and_executors_to_its_successor(machine: Machine) -> None:
     before = machine.until_serving()
     job = machine.submit()
