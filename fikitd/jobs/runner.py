@@ -181,7 +181,7 @@ class Runner:
 
 def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -> NoReturn:
     """In the child: turn into the command, as its user; the directory is entered as that user, too."""
-    code = 126
+    code, subject = 126, f"user {spec['uid']}"
     try:
         os.setsid()
         os.write(tell, b".")
@@ -198,11 +198,13 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
         for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
-        os.chdir(spec["directory"])
-        os.execvpe(spec["command"][0], spec["command"], spec["environment"])
-    except FileNotFoundError as error:
-        code = 127
-        os.write(tell, f"{error.strerror}: {error.filename}".encode())
+        subject = spec["directory"]
+        os.chdir(subject)
+        subject = spec["command"][0]  # of the ways that PATH has to it, an error names the last
+        os.execvpe(subject, spec["command"], spec["environment"])
+    except OSError as error:
+        code = 127 if isinstance(error, FileNotFoundError) else code
+        os.write(tell, f"{error.strerror}: {subject}".encode())
     except Exception as error:
         os.write(tell, f"{type(error).__name__}: {error}".encode())
     finally:

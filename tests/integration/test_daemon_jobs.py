@@ -54,11 +54,20 @@ def test_job_runs_and_its_output_is_kept(daemon: Any, client: Any) -> None:
 
 
 @pytest.mark.shares_daemon
-def test_program_that_is_not_there(client: Any) -> None:
-    job = client.ask(p.Submit(command=["no-such-program"], environment={}, directory="/")).job
+@pytest.mark.parametrize(
+    ("program", "directory", "code", "reason"),
+    [
+        ("no-such-program", "/", 127, "No such file or directory: no-such-program"),
+        ("true", "/no/such/place", 127, "No such file or directory: /no/such/place"),
+        ("/dev", "/", 126, "Permission denied: /dev"),
+    ],
+)
+def test_what_kept_a_job_from_starting_is_told_as_it_was_named(
+    client: Any, program: str, directory: str, code: int, reason: str
+) -> None:
+    job = client.ask(p.Submit(command=[program], environment={}, directory=directory)).job
     done = wait_for(client, job.job)
-    assert (done.state, done.exit_code) == ("failed", 127)
-    assert "No such file" in done.reason
+    assert (done.state, done.exit_code, done.reason) == ("failed", code, reason)
 
 
 @pytest.mark.shares_daemon
