@@ -45,7 +45,9 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
     if os.geteuid() == 0:
         for name in (settings.socket_group, settings.administrator_group):
             there = group_number(name) is not None
-            detail = name if there else f"{name} does not exist: only root belongs to it"
+            missing = "does not exist: only root belongs to it"
+            remedy = f"sudo groupadd --system {name}, then start fikitd anew"
+            detail = name if there else f"{name} {missing}; {remedy}"
             yield Check(name=f"group {name}", ok=there, detail=detail)
     else:
         yield Check(name="user", ok=True, detail=f"runs as uid {os.geteuid()}: serves this user only")

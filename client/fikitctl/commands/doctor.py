@@ -43,8 +43,10 @@ def socket_check(path: str) -> Check:
         return Check(name="socket", ok=False, detail=f"{path} is no socket")
     group = _group_name(found.st_gid)
     if not os.access(path, os.W_OK):
-        detail = f"{path}: not allowed; join the group: sudo usermod -aG {group} $USER, then log in again"
-        return Check(name="socket", ok=False, detail=detail)
+        hint = f"join the group: sudo usermod -aG {group} $USER, then log in again"
+        if found.st_gid == 0 or not found.st_mode & stat.S_IWGRP:
+            hint = "it is open to no group of users: see socket_group and socket_mode of its settings"
+        return Check(name="socket", ok=False, detail=f"{path}: not allowed; {hint}")
     return Check(name="socket", ok=True, detail=f"{path} (group {group})")
 
 

@@ -391,6 +391,18 @@ def test_doctor(daemon: Daemon, fikitctl: Fikitctl) -> None:
     assert fikitctl("doctor", "-H", "/nonexistent/socket").code == 3
 
 
+def test_doctor_advises_no_group_that_would_not_help(
+    daemon: Daemon, fikitctl: Fikitctl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of root above all."""
+    daemon.script[protocol.Doctor] = protocol.Diagnosis(checks=[])
+    monkeypatch.setattr("os.access", lambda *_arguments: False)
+    daemon.path.chmod(0o600)
+    told = fikitctl("doctor").out.splitlines()[0]
+    assert "usermod" not in told
+    assert "not allowed; it is open to no group" in told
+
+
 def test_trace(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> None:
     operation = protocol.TraceOperation("session-2", 0, "launch", "gemm", 1000, 2000, 3000, 9000, 0, 8, 16)
     daemon.script |= {
