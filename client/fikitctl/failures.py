@@ -68,6 +68,12 @@ def refused(message: str, hint: str = "") -> CommandError:
     return CommandError(ExitCode.REFUSED, "invalid", message, hint)
 
 
+def of_file(error: OSError) -> CommandError:
+    """A file, or our output, that cannot be read or written."""
+    message = error.strerror or str(error)
+    return refused(message if error.filename is None else f"{error.filename}: {message}")
+
+
 def unreachable(path: str, error: Exception) -> CommandError:
     """Connecting to the daemon failed with ``error``, because of its cause."""
     cause = error.__cause__ or error

@@ -139,7 +139,7 @@ def call(arguments: Sequence[str]) -> int:
         return ExitCode.BROKEN_PIPE
     except OSError as error:
         _drop_output()
-        failures.report(failures.refused(str(error)), as_json=invocation.as_json)
+        failures.report(failures.of_file(error), as_json=invocation.as_json)
         return ExitCode.REFUSED
 
 

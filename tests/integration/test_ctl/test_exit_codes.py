@@ -183,7 +183,7 @@ def test_a_trace_that_could_not_be_written_is_not_recorded(
 ) -> None:
     result = fikitctl("trace", "--seconds", "1h", "--output", str(tmp_path / "nowhere" / "trace.json"))
     assert result.code == 1
-    assert "No such file or directory" in result.err
+    assert result.err == f"fikitctl: {tmp_path / 'nowhere'}: No such file or directory\n"
     assert daemon.received == []
 
 
