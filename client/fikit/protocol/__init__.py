@@ -229,6 +229,6 @@ REQUESTS: Final[tuple[type[Request], ...]] = get_args(AnyRequest)
 REPLIES: Final[tuple[type[Reply], ...]] = get_args(AnyReply)
 RECORDS: Final[tuple[type[Struct], ...]] = (
     Usage, GateStatistics, GpuRecord, SessionRecord, JobRecord, TenantRecord, KernelGap, ProfileRecord, Check,
-    Gated, TraceOperation,
+    Gated, TraceOperation, VisibleGpu, VisibleProcess,
 )  # fmt: skip
 """What replies carry that is no reply itself."""
