@@ -120,7 +120,7 @@ class LazyVerbs(click.Group):
         """The verbs by family."""
         for family, places in self.families.items():
             commands = {verb: self.get_command(ctx, verb) for verb in places}
-            rows = [(verb, command.get_short_help_str(70)) for verb, command in commands.items() if command]
+            rows = [(verb, command.get_short_help_str(90)) for verb, command in commands.items() if command]
             with formatter.section(family):
                 formatter.write_dl(rows)
 

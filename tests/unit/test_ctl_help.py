@@ -57,8 +57,9 @@ def test_every_verb_takes_the_shared_options(verb: tuple[str, ...]) -> None:
     assert {"-H", "--socket", "--timeout", "--json"} <= names
 
 
-def test_verbs_are_listed_unabridged(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.call(["--help"]) == 0
+@pytest.mark.parametrize("group", [[], ["profile"], ["config"]], ids=" ".join)
+def test_verbs_are_listed_unabridged(group: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.call([*group, "--help"]) == 0
     assert "..." not in capsys.readouterr().out.replace("[ARGS]...", "")
 
 

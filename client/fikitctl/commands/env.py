@@ -20,7 +20,7 @@ from fikitctl.verb import Verb
     examples=[
         'eval "$(fikitctl env)"',
         "fikitctl env --plain > /etc/notebook.env",
-        "docker run $(fikitctl env --plain | sed 's/^/-e /') -v /run:/run image",
+        "docker run --env-file <(fikitctl env --plain) -v /run:/run -v /opt/fikitd:/opt/fikitd image",
     ],
 )
 @click.option("-p", "--priority", type=PRIORITY, default="normal", show_default=True, help="Of its sessions.")

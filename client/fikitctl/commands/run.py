@@ -35,8 +35,8 @@ _ANSWER_SECONDS: Final = 5.0
 def run(invocation: Invocation, job: JobOptions) -> int:
     """Run a command as a job in the foreground; its exit code is ours.
 
-    125: fikitd refused it; 126, 127: the command could not be executed, or was not found.
-    Signals are passed on. --timeout limits the wait for a place, not the command.
+    125: fikitd refused it, or --timeout passed; 126, 127: the command could not be executed, or was not
+    found. Signals are passed on. --timeout limits the wait for a place, not the command.
     """
     try:
         return run_job(invocation, job.request(invocation, foreground=True))[0]

@@ -20,7 +20,7 @@ def _send(invocation: Invocation, request: Request) -> None:
         print_json(reply)
 
 
-@click.command(cls=Verb, examples=["fikitctl pause job-12", "fikitctl pause job-12 session-3"])
+@click.command(cls=Verb, examples=["fikitctl pause job-12", "fikitctl pause job-12 s-1f0e9c0a11"])
 @targets_argument
 @click.pass_obj
 def pause(invocation: Invocation, targets: tuple[str, ...]) -> int:
@@ -31,7 +31,7 @@ def pause(invocation: Invocation, targets: tuple[str, ...]) -> int:
     return each(targets, lambda target: _send(invocation, Pause(target=target)), as_json=invocation.as_json)
 
 
-@click.command(cls=Verb, examples=["fikitctl resume job-12", "fikitctl resume job-12 session-3"])
+@click.command(cls=Verb, examples=["fikitctl resume job-12", "fikitctl resume job-12 s-1f0e9c0a11"])
 @targets_argument
 @click.pass_obj
 def resume(invocation: Invocation, targets: tuple[str, ...]) -> int:
@@ -43,7 +43,7 @@ def resume(invocation: Invocation, targets: tuple[str, ...]) -> int:
     cls=Verb,
     examples=[
         "fikitctl priority low job-12",
-        "fikitctl priority 3 session-3",
+        "fikitctl priority 3 s-1f0e9c0a11",
         "fikitctl priority high job-1 job-2",
     ],
 )
@@ -69,7 +69,7 @@ def priority(invocation: Invocation, level: int, targets: tuple[str, ...]) -> in
     examples=[
         "fikitctl kill job-12",
         "fikitctl kill -s INT --grace 30s job-12",
-        "fikitctl kill --yes session-3",
+        "fikitctl kill --yes s-1f0e9c0a11",
     ],
 )
 @click.option(

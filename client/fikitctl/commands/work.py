@@ -193,7 +193,7 @@ def _waiting(session: SessionRecord) -> str:
     cls=Verb,
     examples=[
         "fikitctl show job-12",
-        "fikitctl show session-3 --json",
+        "fikitctl show s-1f0e9c0a11 --json",
         "fikitctl --json show job-12 | jq .usage.gpu_ns",
     ],
 )
