@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "conversation.hpp"
+#include "log.hpp"
 
 namespace fikit::shim {
 namespace {
@@ -16,7 +17,9 @@ uint64_t priority_level() {
     if (text == nullptr || strcmp(text, "normal") == 0) return 5;
     if (strcmp(text, "high") == 0) return 0;
     if (strcmp(text, "low") == 0) return 9;
-    return text[0] >= '0' && text[0] <= '9' && text[1] == '\0' ? static_cast<uint64_t>(text[0] - '0') : 5;
+    if (text[0] >= '0' && text[0] <= '9' && text[1] == '\0') return static_cast<uint64_t>(text[0] - '0');
+    if (*text != '\0') call_log.say("FIKIT_PRIORITY is '%s', not high, normal, low, 0 to 9: normal", text);
+    return 5;
 }
 
 void write_job(MessageWriter& request) {

@@ -158,6 +158,12 @@ def test_without_a_daemon_the_system_is_not_ready(shared: Runner) -> None:
     assert "no fikitd answers at /no/such/socket" in errors
 
 
+def test_a_priority_that_there_is_not_is_told_to_who_asks(shared: Runner) -> None:
+    variables = {"FIKIT_PRIORITY": "urgent", "FIKIT_SHIM_LOG": "-"}
+    code, _, errors = run(shared, "start()", **variables)
+    assert (code, "FIKIT_PRIORITY is 'urgent'" in errors) == (0, True), errors
+
+
 @pytest.mark.parametrize(
     ("visible", "answer"),
     [
