@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import click
+from click.shell_completion import CompletionItem
 from fikit import unmodified
 from fikit.protocol import PRIORITIES, Submit
 
@@ -90,6 +91,11 @@ def _given_environment() -> dict[str, str]:
     return environment
 
 
+def file_names(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """What a word of a command is completed to, by the shell itself."""
+    return [CompletionItem(incomplete, type="file")]
+
+
 def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command of click's the options and COMMAND; it gets them as ``job``."""
 
@@ -114,7 +120,9 @@ def takes_job_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--own-driver", is_flag=True, help="Let it load the driver's libcuda.so.1 instead of fikitd's."
         ),
-        click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED),
+        click.argument(
+            "command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=file_names
+        ),
     )  # fmt: skip
     taking: Callable[..., Any] = with_options
     for option in reversed(options):

@@ -89,18 +89,29 @@ def test_completion_scripts(shell: str, mark: str, capsys: pytest.CaptureFixture
     assert "_FIKITCTL_COMPLETE" in script
 
 
+def completed(line: str) -> list[str]:
+    """What bash is told of the last word."""
+    code = "from fikitctl.main import main; main()"
+    asked = {"_FIKITCTL_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(line.count(" "))}
+    ended = subprocess.run(
+        [sys.executable, "-c", code],
+        env=asked | {"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return ended.stdout.splitlines()
+
+
 def test_bash_takes_the_script_and_completes_a_verb() -> None:
     code = "from fikitctl.main import main; main()"
     script = subprocess.run(
         [sys.executable, "-c", code, "completion", "bash"], capture_output=True, text=True, check=True
     ).stdout
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
-    completed = subprocess.run(
-        [sys.executable, "-c", code],
-        env={"_FIKITCTL_COMPLETE": "bash_complete", "COMP_WORDS": "fikitctl und", "COMP_CWORD": "1"}
-        | {"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert completed.stdout.splitlines() == ["plain,undrain"]
+    assert completed("fikitctl und") == ["plain,undrain"]
+
+
+@pytest.mark.parametrize("verb", ["run", "submit", "profile measure", "doctor"])
+def test_the_words_of_a_command_are_completed_as_files(verb: str) -> None:
+    assert completed(f"fikitctl {verb} -- python tra") == ["file,tra"]

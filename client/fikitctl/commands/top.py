@@ -106,14 +106,14 @@ def _style(record: object) -> str:
 )
 @click.option("-i", "--interval", type=DURATION, default="1s", show_default=True)
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many looks.")
-@click.option("--once", is_flag=True, help="Print one look and stop; the default when not at a terminal.")
+@click.option("--once", is_flag=True, help="Print one look and stop; the default where there is no screen.")
 @click.pass_obj
 def top(invocation: Invocation, interval: float, count: int | None, once: bool) -> None:
     """Show who uses the GPUs, until Ctrl-C.
 
     gate%: how long operations waited for a gap in higher-priority work. With --json: one object per look.
     """
-    drawn = sys.stdout.isatty() and not invocation.as_json and not once
+    drawn = sys.stdout.isatty() and _has_screen() and not invocation.as_json and not once
     looks = 1 if once or (count is None and not drawn and not invocation.as_json) else count
     pause = threading.Event()
     with invocation.connected() as control:
@@ -129,6 +129,11 @@ def top(invocation: Invocation, interval: float, count: int | None, once: bool) 
             else:
                 click.echo(top_text(status, found), nl=False)
             looks = None if looks is None else looks - 1
+
+
+def _has_screen() -> bool:
+    """A terminal that can do no more than print a line after another has none: rich draws nothing there."""
+    return os.environ.get("TERM", "").lower() not in ("dumb", "unknown")
 
 
 def _rate_record(rate: Rate) -> dict[str, Any]:

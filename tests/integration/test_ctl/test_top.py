@@ -68,6 +68,16 @@ def test_a_screen(daemon: Daemon, on_terminal: Any, variables: dict[str, str]) -
     assert b"\x1b[38;" not in seen
 
 
+def test_a_terminal_without_a_screen_gets_one_look(daemon: Daemon, on_terminal: Any) -> None:
+    daemon.script |= {
+        protocol.GetStatus: STATUS,
+        protocol.ListSessions: protocol.Sessions(sessions=[SESSION]),
+    }
+    screen = on_terminal("top", "-i", "50ms", TERM="dumb", COLUMNS="150", LINES="40")
+    screen.read_until(b"session-1")
+    assert screen.process.wait(20) == 0
+
+
 def test_the_terminal_is_given_back_whatever_ends_it(daemon: Daemon, on_terminal: Any) -> None:
     daemon.script |= {
         protocol.GetStatus: STATUS,
