@@ -12,10 +12,11 @@ from fikit.protocol import JobFinished, JobStarted, ProtocolError, Request, Subm
 
 from fikitctl.failures import CommandError, ExitCode
 from fikitctl.foreground import Foreground
-from fikitctl.invocation import Invocation, lift_deadline, note
+from fikitctl.invocation import Invocation, is_terminal, lift_deadline, note
 from fikitctl.job_options import FROM_THE_COMMAND_ON, JobOptions, takes_job_options
 from fikitctl.verb import Verb
 
+_PATIENCE_SECONDS: Final = 1.0
 _ANSWER_SECONDS: Final = 5.0
 """How long the end of the command waits for the daemon to hear of it."""
 
@@ -49,7 +50,7 @@ def run(invocation: Invocation, job: JobOptions) -> int:
 def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
     """Run it to its end; its exit code and the job."""
     with invocation.connected() as control:
-        submitted: Submitted = control.request(request)
+        submitted = _admitted(control, request)
         lift_deadline()
         job = submitted.job.job
         with Foreground() as child:
@@ -69,6 +70,18 @@ def run_job(invocation: Invocation, request: Submit) -> tuple[int, str]:
         except (OSError, ProtocolError, RefusedError) as error:
             note(f"the daemon did not take the job's end: {error}")
     return exit_code, job
+
+
+def _admitted(control: Connection, request: Submit) -> Submitted:
+    """Once there is room for it; a person who waits for that is told."""
+    identifier = control.send(request)
+    try:
+        submitted: Submitted = control.receive(identifier, timeout=_PATIENCE_SECONDS)
+    except TimeoutError:
+        if is_terminal():
+            note("waiting for room; 'fikitctl ps --format id,name,reason' tells for what")
+        submitted = control.receive(identifier)
+    return submitted
 
 
 def _told(control: Connection, report: Request) -> int | None:

@@ -181,6 +181,11 @@ def test_the_end_is_seen_where_the_caller_ignores_the_ends_of_children() -> None
     assert ended.returncode == 3
 
 
+def test_a_person_is_told_that_there_is_no_room_yet(daemon: Daemon, on_terminal: Any) -> None:
+    daemon.script[Submit] = None
+    on_terminal("run", "true").read_until(b"fikitctl: waiting for room")
+
+
 @pytest.mark.usefixtures("admitting")
 def test_a_child_that_reads_the_terminal_gets_it(on_terminal: Any) -> None:
     screen = on_terminal("run", "sh", "-c", 'read line; echo "got $line"; exit 4')
