@@ -51,6 +51,8 @@ def struct_text(struct: type[msgspec.Struct]) -> list[str]:
     config = struct.__struct_config__
     title = f"`{config.tag}`" if config.tag else struct.__name__
     lines = [f"### {title}", "", inspect.cleandoc(struct.__doc__ or ""), ""]
+    if config.array_like:
+        lines += ["A list of these, in this order:", ""]
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         line = f"- `{field.name}`: {type_text(hints[field.name])}"
