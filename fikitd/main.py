@@ -59,8 +59,15 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
         scraped = metrics.listen_http(port) if port else None
         trio.run(serve, configuration, places, devices, listening, scraped, file)
     except START_FAILURES as error:
-        click.echo(f"fikitd: {error}", err=True)
+        click.echo(f"fikitd: {told(error)}", err=True)
         sys.exit(1)
+
+
+def told(error: Exception) -> str:
+    """What kept it from starting, without Python's number of it."""
+    if isinstance(error, OSError) and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"
+    return str(error)
 
 
 async def serve(
