@@ -74,9 +74,10 @@ def memory_limit(ask: Ask, device: DeviceSpec) -> int:
     """The limit that the session gets. Raises QuotaReached for what will never be granted."""
     most = min(ask.allowance.memory_limit_bytes or device.memory_bytes, device.memory_bytes)
     if ask.memory_bytes > most:
+        limited = most < device.memory_bytes
         raise QuotaReached(
             f"{ask.memory_bytes} bytes are more than the {most} you may have on GPU {device.index}",
-            "ask for less, or have the tenant's memory_limit_bytes raised",
+            "ask for less, or have the tenant's memory_limit_bytes raised" if limited else "ask for less",
         )
     return ask.memory_bytes or most
 

@@ -75,6 +75,10 @@ def test_memory_limit() -> None:
     assert memory_limit(ask(), gpu(0)) == 8 * GIB
     assert memory_limit(ask(allowed=quota), gpu(0)) == 2 * GIB
     assert memory_limit(ask(GIB, allowed=quota), gpu(0)) == GIB
+    for allowed, hint in ((quota, "memory_limit_bytes raised"), (ALLOWED, "ask for less")):
+        with pytest.raises(QuotaReached) as refused:
+            memory_limit(ask(9 * GIB, allowed=allowed), gpu(0))
+        assert refused.value.hint.endswith(hint)
     with pytest.raises(QuotaReached, match="reserved"):
         place(ask(2 * GIB, 0, quota), TWO, [Claim(0, 7, GIB, 0, 1)], LIMITS)
 
