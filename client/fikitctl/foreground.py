@@ -33,6 +33,13 @@ _PASSED_ON: Final = frozenset(
 _WATCHED: Final = _PASSED_ON | {signal.SIGCHLD}
 
 
+def _ways(name: str, environment: Mapping[str, str]) -> list[str]:
+    """Where a command may be, as its own PATH says (posix_spawnp(3) would go by ours)."""
+    if "/" in name:
+        return [name]
+    return [os.path.join(folder, name) for folder in os.get_exec_path(environment) if name]
+
+
 class Foreground:
     """A child and the signals between it and us. Use as a context manager around the child's life."""
 
@@ -58,24 +65,28 @@ class Foreground:
 
     def start(self, command: Sequence[str], environment: Mapping[str, str]) -> int:
         """Start the child; its process id. Raises CommandError as the shell's 126 and 127."""
-        try:
-            if not command[0]:
-                raise FileNotFoundError
-            self.pid = os.posix_spawnp(
-                command[0],
-                list(command),
-                dict(environment),
-                setpgroup=0,
-                setsigmask=self._mask,
-                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
-            )
-        except FileNotFoundError:
+        failure: OSError | None = None
+        for way in _ways(command[0], environment):
+            try:
+                self.pid = os.posix_spawn(
+                    way,
+                    list(command),
+                    dict(environment),
+                    setpgroup=0,
+                    setsigmask=self._mask,
+                    setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],
+                )
+            except (FileNotFoundError, NotADirectoryError):
+                continue
+            except OSError as error:
+                failure = failure or error
+                continue
+            return self.pid
+        if failure is None:
             message = f"{command[0] or repr(command[0])}: command not found"
-            raise CommandError(ExitCode.COMMAND_NOT_FOUND, "command_not_found", message) from None
-        except OSError as error:
-            message = f"{command[0]}: {error.strerror}"
-            raise CommandError(ExitCode.NOT_EXECUTABLE, "not_executable", message) from None
-        return self.pid
+            raise CommandError(ExitCode.COMMAND_NOT_FOUND, "command_not_found", message)
+        message = f"{command[0]}: {failure.strerror}"
+        raise CommandError(ExitCode.NOT_EXECUTABLE, "not_executable", message)
 
     def wait(self) -> int:
         """Pass signals on until the child has ended; its exit code, 128 + signal when one ended it."""

@@ -57,21 +57,21 @@ class JobOptions:
         )
 
     def _environment(self, invocation: Invocation) -> dict[str, str]:
-        """Our environment, fikitd's libcuda.so.1 in front, and ``variables``.
+        """Our environment with ``variables``, and fikitd's libcuda.so.1 in front.
 
         What is not text cannot travel and is left out, with a note.
         """
         environment = _given_environment()
-        if not self.own_driver:
-            try:
-                environment |= unmodified.variables(invocation.path, environment)
-            except FileNotFoundError as error:
-                raise refused(str(error), "or run it with --own-driver") from None
         for variable in self.variables:
             name, equals, value = variable.partition("=")
             if not equals or not name:
                 raise click.BadParameter(f"{variable!r} is not NAME=VALUE", param_hint="--env")
             environment[name] = value
+        if not self.own_driver:
+            try:
+                environment |= unmodified.variables(invocation.path, environment)
+            except FileNotFoundError as error:
+                raise refused(str(error), "or run it with --own-driver") from None
         unsendable = [name for name, value in environment.items() if not _is_text(name + value)]
         for name in unsendable:
             del environment[name]

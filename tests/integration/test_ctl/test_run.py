@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from fikit import protocol
+from fikit import protocol, unmodified
 from fikit.protocol import Done, Failure, JobFinished, JobStarted, Submit, Submitted
 
 Daemon = Any
@@ -117,6 +117,26 @@ def test_not_found_and_not_executable(admitting: Daemon, tmp_path: Path) -> None
     plain = tmp_path / "plain"
     plain.write_text("text")
     assert run(str(plain)).returncode == 126
+
+
+def test_the_command_is_looked_for_where_its_own_path_says(admitting: Daemon, tmp_path: Path) -> None:
+    tool = tmp_path / "ls"
+    tool.write_text("#!/bin/sh\necho mine\n")
+    tool.chmod(0o755)
+    assert run("-e", f"PATH={tmp_path}:/usr/bin", "ls").stdout == "mine\n"
+    assert run("-e", f"PATH={tmp_path}", "env").returncode == 127
+    tool.chmod(0o644)
+    assert run("-e", f"PATH=/no/such:{tool}:{tmp_path}:/usr/bin:/bin", "ls", "-d", "/").stdout == "/\n"
+    assert run("-e", f"PATH={tmp_path}", "ls").returncode == 126
+
+
+def test_fikitd_s_library_stays_in_front_of_a_search_path_that_is_set(admitting: Daemon) -> None:
+    """A program would use the driver past the daemon, and nobody would see it."""
+    folder = Path(unmodified.__file__).with_name("libcuda")
+    told = run("-e", "LD_LIBRARY_PATH=/opt/mine", "sh", "-c", "echo $LD_LIBRARY_PATH").stdout
+    assert told == f"{folder}:/opt/mine\n"
+    told = run("--own-driver", "-e", "LD_LIBRARY_PATH=/opt/mine", "sh", "-c", "echo $LD_LIBRARY_PATH").stdout
+    assert told == "/opt/mine\n"
 
 
 def test_our_own_failures_are_125(daemon: Daemon) -> None:
