@@ -204,11 +204,18 @@ def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -
         os.execvpe(subject, spec["command"], spec["environment"])
     except OSError as error:
         code = 127 if isinstance(error, FileNotFoundError) else code
-        os.write(tell, f"{error.strerror}: {subject}".encode())
+        say(f"{error.strerror}: {subject}", tell, outputs)
     except Exception as error:
-        os.write(tell, f"{type(error).__name__}: {error}".encode())
+        say(f"{type(error).__name__}: {error}", tell, outputs)
     finally:
         os._exit(code)
+
+
+def say(why: str, tell: int, outputs: list[Output]) -> None:
+    """For the job's record, and among its output, as a shell would; the pipes have room for as much."""
+    why = why[: files.MOST_WHY]
+    os.write(tell, why.encode())
+    os.write(outputs[1].writer, f"fikitd: {why}\n".encode())
 
 
 def leave_protection() -> None:

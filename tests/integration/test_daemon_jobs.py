@@ -68,12 +68,13 @@ def test_what_kept_a_job_from_starting_is_told_as_it_was_named(
     job = client.ask(p.Submit(command=[program], environment={}, directory=directory)).job
     done = wait_for(client, job.job)
     assert (done.state, done.exit_code, done.reason) == ("failed", code, reason)
+    assert client.ask(p.ReadLogs(job=job.job, stream="stderr")).data.decode() == f"fikitd: {reason}\n"
 
 
 @pytest.mark.shares_daemon
 @pytest.mark.parametrize("letter", ["x", "\u00e9", "\U0001f600", "\x01"])
 def test_a_command_that_cannot_be_has_an_end_whatever_its_name(client: Any, letter: str) -> None:
-    job = client.ask(p.Submit(command=["/" + letter * 4000], environment={}, directory="/")).job
+    job = client.ask(p.Submit(command=["/" + letter * 30_000], environment={}, directory="/")).job
     done = wait_for(client, job.job)
     assert (done.state, done.exit_code) == ("failed", 126)
     assert "too long" in done.reason
