@@ -97,6 +97,7 @@ void Captures::close(Capture* capture) {
 void Captures::abandon(uint32_t stream) {
     if (!capturing(stream)) return;
     const Locked lock(mutex_);
+    if (of_[stream] == nullptr) return;  // another thread has ended it
     Capture* const capture = of_[stream]->capture;
     if (capture->origin != stream) {
         const List<Node*>& last = of_[stream]->last;

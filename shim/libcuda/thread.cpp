@@ -1,5 +1,8 @@
 #include "thread.hpp"
 
+#include <utility>
+
+#include "capture.hpp"
 #include "process.hpp"
 
 namespace fikit::shim {
@@ -14,9 +17,13 @@ pthread_once_t once = PTHREAD_ONCE_INIT;
 void make_key() {
     pthread_key_create(&at_exit, [](void*) {
         if (process.forked()) return;
-        for (unsigned i = 0; i < process.device_count(); ++i)
-            if (thread.default_stream[i] != 0)
-                process.device(i).producer->stream_destroy(thread.default_stream[i]);
+        for (unsigned i = 0; i < process.device_count(); ++i) {
+            // What still runs in this thread, as other such functions do, gets another one.
+            const uint32_t number = std::exchange(thread.default_stream[i], 0);
+            if (number == 0) continue;
+            captures.abandon(process.device(i).stream(number));
+            process.device(i).producer->stream_destroy(number);
+        }
     });
 }
 

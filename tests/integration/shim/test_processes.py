@@ -54,6 +54,10 @@ def test_threads_that_are_cancelled_in_calls_hold_up_no_others(
     assert shared(build("cancelled")) == (0, "", "")
 
 
+def test_what_a_thread_leaves_at_its_end_is_nobody_s(shared: Runner, build: Callable[..., str]) -> None:
+    assert shared(build("thread_ends")) == (0, "4 0\n", "")
+
+
 def test_threads_with_small_stacks(shared: Runner, build: Callable[..., str]) -> None:
     assert shared(build("small_stacks")) == (0, "0 7\n", "")
 
