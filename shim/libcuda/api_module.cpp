@@ -164,6 +164,8 @@ CUresult end_module(Module& module) {
     Producer& producer = *module.device->producer;
     if (const CUresult result = synchronised(*module.device, producer.synchronize()); result != CUDA_SUCCESS)
         return result;
+    // Before another thread's module gets their addresses.
+    module.forget_variables();
     const Status status =
         module.wrong == CUDA_SUCCESS ? producer.module_unload(module.number) : status::success;
     if (status != status::success) return result_of(status);
@@ -176,7 +178,6 @@ CUresult end_module(Module& module) {
         free(function);
         function = next;
     }
-    module.forget_variables();
     delete module.managed;
     if (module.owns_image) free(const_cast<void*>(module.image));
     wipe(module.magic);
