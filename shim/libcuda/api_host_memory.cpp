@@ -101,6 +101,26 @@ bool find_pages(uint64_t address, Reached& reached) {
     return true;
 }
 
+// What is registered beside it on the same pages may have been shared since: then it is shared, too.
+bool join_neighbours(Range range) {
+    Reached reached = {.first = first_page(range), .bytes = bytes_of_pages(range)};
+    reached.device_address = reached.first;
+    for (unsigned i = 0; i < process.device_count() && reached.handle == 0; ++i) {
+        reached.device = &process.device(i);
+        const Producer* const producer = load_acquire(reached.device->producer);
+        uint64_t offset = 0;
+        if (producer != nullptr)
+            reached.handle = producer->find_host_buffer(reinterpret_cast<const void*>(reached.first),
+                                                        reached.bytes, offset);
+    }
+    if (reached.handle == 0) return false;
+    reached.tell(range);
+    return ranges.change(range);
+}
+
+// Of who makes private memory shared, or lets go of it.
+pthread_mutex_t sharing_mutex = PTHREAD_MUTEX_INITIALIZER;
+
 // The GPU does not reach it where the program has it.
 void note_unreached(const Range& range) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -125,12 +145,13 @@ bool is_unreached(uint64_t address) {
 // is first given its address; and only if the executor can have it there, too. Of what is copied alone
 // nothing need change.
 bool make_reachable(uint64_t address) {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const Uncancelled whole;
-    const Locked lock(mutex);
+    const Locked lock(sharing_mutex);
     Range range;
     Reached reached;
     if (!is_unreached(address)) return true;
+    if (ranges.find(address, range) && are_adopted(first_page(range), bytes_of_pages(range)))
+        return join_neighbours(range);
     if (!find_pages(address, reached)) return false;
     const int file = adopt_pages(reached.first, reached.bytes);
     if (file < 0) return false;
@@ -141,7 +162,7 @@ bool make_reachable(uint64_t address) {
     for (uint64_t from = reached.first; shared && from < end && ranges.meet(from, end - from, range);
          from = range.address + range.bytes) {
         reached.tell(range);
-        ranges.add(range);  // it is there
+        ranges.change(range);
     }
     if (shared) return true;
     if (result == CUDA_SUCCESS) reached.device->producer->host_free(reached.handle);
@@ -153,11 +174,17 @@ bool make_reachable(uint64_t address) {
 CUresult unregister(const Range& range) {
     if (range.handle == 0) return CUDA_SUCCESS;
     CUresult result = settle(range);
+    if (!range.alone) return result;
+    const Locked lock(sharing_mutex);
+    // Something may have been registered there meanwhile.
     if (ranges.any_has(Range::Kind::registered, range.device, range.handle)) return result;
     if (result == CUDA_SUCCESS) {
         Range reached;
         ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
-        result = result_of(process.device(range.device).producer->host_free(range.handle));
+        const Status freed = process.device(range.device).producer->host_free(range.handle);
+        if (freed == status::invalid_handle)
+            return CUDA_SUCCESS;  // what was has ended since, and this with it
+        result = result_of(freed);
     }
     give_back_pages(first_page(range));
     return result;
@@ -305,6 +332,7 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if (share_file(range) != CUDA_SUCCESS) range.device_address = at;
     if (range.handle == 0 || range.device_address != at) note_unreached(range);
     if (!ranges.add(range)) {
+        range.alone = true;
         unregister(range);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
