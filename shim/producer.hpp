@@ -120,7 +120,8 @@ class Producer {
     Status event_elapsed(uint32_t start, uint32_t end, double& milliseconds);
 
     Status memory_allocate(uint64_t bytes, uint64_t& address, uint64_t& charged);
-    Status memory_free(uint64_t address);
+    // With a stream, in its order alone; else once all work that was issued before has completed.
+    Status memory_free(uint64_t address, const uint32_t* stream = nullptr);
     Status host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer);
     Status host_free(uint32_t handle);
     // So many bytes at `own` that are a mapping of a file, from this offset (whole pages) on. `buffer` is

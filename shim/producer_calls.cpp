@@ -44,9 +44,10 @@ Status Producer::memory_allocate(uint64_t bytes, uint64_t& address, uint64_t& ch
     return status;
 }
 
-Status Producer::memory_free(uint64_t address) {
+Status Producer::memory_free(uint64_t address, const uint32_t* stream) {
     fikit_free* record;
-    if (const Status status = begin(FIKIT_OP_FREE, 0, record)) return status;
+    if (const Status status = begin(FIKIT_OP_FREE, stream != nullptr ? *stream : 0, record)) return status;
+    if (stream != nullptr) record->record.flags |= FIKIT_IN_ORDER;
     record->address = address;
     channel_.commit();
     return status::success;

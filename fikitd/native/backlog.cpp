@@ -25,21 +25,13 @@ bool is_blocking(const Session& session, uint32_t stream) {
     return stream != 0 && slot != nullptr && slot->blocking;
 }
 
-// Calls that end what others may use.
+// While a call is not answered, no other thread of the tenant's can make one, and it may be one of those that
+// ends the wait. So only what a launch surely needs is not taken from it.
 bool is_held(const PutOff& earlier, const Operation& call) {
+    if (call.as<fikit_call_record>().call != fikit_call_module_unload) return false;
     uint32_t handle = 0;
     std::memcpy(&handle, call.payload(), sizeof handle);
-    switch (call.as<fikit_call_record>().call) {
-        case fikit_call_module_unload:
-        case fikit_call_memory_unmap:
-        case fikit_call_array_destroy:
-            return earlier.any;
-        case fikit_call_graph_create:
-        case fikit_call_graph_destroy:
-            return handle < FIKIT_MAX_GRAPHS && earlier.to_launch[handle];
-        default:
-            return false;
-    }
+    return handle < FIKIT_MAX_MODULES && earlier.modules[handle];
 }
 
 bool is_wide(uint32_t operation) {
@@ -73,15 +65,16 @@ bool is_own(const Session& session, const fikit_event& event) {
     return event.session == 0 || event.session == session.serial;
 }
 
-// Has the record to wait for something that is put off? Memory, modules, arrays and graphs do not go before
-// what may use them.
+// Has the record to wait for something that is put off? Memory does not go before what may use it.
 bool is_held(const Session& session, const Operation& operation) {
     const PutOff& earlier = session.put_off;
     const fikit_record& record = operation.record();
     switch (record.op) {
         case FIKIT_OP_FREE:
         case FIKIT_OP_HOST_FREE:
-            return earlier.any;
+            return (record.flags & FIKIT_IN_ORDER) != 0
+                       ? earlier.holds(record.stream, is_blocking(session, record.stream))
+                       : earlier.any;
         case FIKIT_OP_CALL:
             return is_held(earlier, operation);
         case FIKIT_OP_EVENT_WAIT:
@@ -100,7 +93,7 @@ bool is_held(const Session& session, const Operation& operation) {
 }  // namespace
 
 // What comes behind may have to wait for the record.
-void Core::put_off(Session& session, const Operation& operation) {
+void Core::put_off(Session& session, const Operation& operation, const SessionGraph* graph) {
     PutOff& all = session.put_off;
     const fikit_record& record = operation.record();
     all.any = true;
@@ -108,29 +101,35 @@ void Core::put_off(Session& session, const Operation& operation) {
     if (const auto& event = operation.as<fikit_event>();
         (record.op == FIKIT_OP_EVENT_RECORD || record.op == FIKIT_OP_EVENT_WAIT) && is_own(session, event))
         (record.op == FIKIT_OP_EVENT_RECORD ? all.to_record : all.to_wait_for).set(event.event);
-    if (record.op == FIKIT_OP_GRAPH) all.to_launch.set(operation.as<fikit_graph>().graph);
+    if (graph != nullptr)
+        for (const uint16_t module : graph->modules) all.modules.set(module);
+    if (record.op != FIKIT_OP_LAUNCH) return;
+    const uint32_t function = operation.as<fikit_launch>().function;
+    if (function < session.functions.size()) all.modules.set(session.functions[function].module);
 }
 
 // Puts the record at the head off where it has to be. False: it may go now.
 bool Core::defer(Session& session) {
     if (!is_held(session, *session.head)) return false;
-    put_off(session, *session.head);
+    const auto& put =
+        session.backlog.emplace_back(KeptOperation(*session.head), graph_of(session, *session.head));
+    put_off(session, *session.head, put.graph.get());
     count_record(session, *session.head, true);
-    session.backlog.emplace_back(*session.head);
     return true;
 }
 
 // The first record that may go becomes the head. Those before it still cannot, so the next look begins there.
 bool Core::take_deferred(Session& session) {
     for (size_t& at = session.scanned; at < session.backlog.size(); ++at) {
-        const KeptOperation& kept = session.backlog[at];
+        const auto& [kept, graph] = session.backlog[at];
         const Operation& operation = kept.operation();
         if (is_held(session, operation)) {
-            put_off(session, operation);
+            put_off(session, operation, graph.get());
             continue;
         }
         std::memcpy(session.head->bytes, operation.bytes, kept.bytes());
         count_record(session, operation, false);
+        session.head_graph = graph;
         session.backlog.erase(session.backlog.begin() + static_cast<std::ptrdiff_t>(at));
         session.head_ready = true;
         return true;
@@ -147,7 +146,7 @@ void Core::block(Session& session, SessionStream& stream, uint32_t handle, const
     session.put_off.add_stream(handle, is_blocking(session, handle));
     ++blocked_;
     if (!behind) return;
-    session.backlog.emplace_front(*session.head);
+    session.backlog.push_front({KeptOperation(*session.head), nullptr});
     ++session.scanned;
 }
 
@@ -333,7 +332,7 @@ void Core::count_record(Session& session, const Operation& operation, bool put_o
 
 // The session is over.
 void Core::forget_backlog(Session& session) {
-    for (const KeptOperation& kept : session.backlog) count_record(session, kept.operation(), false);
+    for (const PutOffOperation& each : session.backlog) count_record(session, each.kept.operation(), false);
     session.backlog.clear();
     session.to_record.clear();
     blocked_ -= static_cast<uint32_t>(session.blocked.size());

@@ -218,6 +218,7 @@ class Core {
     KernelIdentity variant_of(const SessionFunction& function, const LaunchTraits& traits);
     void prepare_copy(Session& session);
     bool prepare_graph(Session& session);
+    static std::shared_ptr<const SessionGraph> graph_of(const Session& session, const Operation& operation);
     bool take_offered(Session& session);
     bool start_call(Session& session);
     bool resume_call(Session& session);
@@ -257,7 +258,7 @@ class Core {
     // backlog.cpp
     bool take_deferred(Session& session);
     bool defer(Session& session);
-    void put_off(Session& session, const Operation& operation);
+    void put_off(Session& session, const Operation& operation, const SessionGraph* graph);
     CUresult prepare_values(Session& session, std::vector<CUstreamBatchMemOpParams>& writes, uint32_t& upto);
     bool begin_values(Session& session);
     bool begin_event_wait(Session& session);

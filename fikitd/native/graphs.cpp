@@ -236,15 +236,20 @@ CUresult ProgramCalls::graph_create(const fikit_request_graph_create& request, f
     made.hash = KernelNames::hash_of(name);
     made.name = core_.name_index(name);
     if (request.handle >= session_.graphs.size()) session_.graphs.resize(request.handle + 1);
-    destroy_graph(session_.graphs[request.handle]);
-    session_.graphs[request.handle] = std::move(made);
+    // What was launched of it runs on: the driver destroys an executable graph when it has ended (CUDA driver
+    // API, cuGraphExecDestroy).
+    session_.graphs[request.handle] = {new SessionGraph(std::move(made)),
+                                       [&driver = driver_](SessionGraph* graph) {
+                                           driver.cuGraphExecDestroy_(graph->executable);
+                                           delete graph;
+                                       }};
     return CUDA_SUCCESS;
 }
 
 CUresult ProgramCalls::graph_destroy(const fikit_request_graph_destroy& request, fikit_reply_graph_destroy&) {
-    if (request.handle >= session_.graphs.size() || session_.graphs[request.handle].executable == nullptr)
+    if (request.handle >= session_.graphs.size() || session_.graphs[request.handle] == nullptr)
         return CUDA_ERROR_INVALID_HANDLE;
-    destroy_graph(session_.graphs[request.handle]);
+    session_.graphs[request.handle].reset();
     return CUDA_SUCCESS;
 }
 
@@ -277,31 +282,33 @@ CUresult ProgramCalls::conditions_destroy(const fikit_request_conditions_destroy
     return CUDA_SUCCESS;
 }
 
-// What was launched of it runs on: the driver destroys an executable graph when it has ended (CUDA driver
-// API, cuGraphExecDestroy).
-void ProgramCalls::destroy_graph(SessionGraph& graph) {
-    if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
-    graph = {};
-}
-
 void ProgramCalls::forget_graphs_of(uint16_t module) {
-    for (SessionGraph& graph : session_.graphs)
-        if (std::find(graph.modules.begin(), graph.modules.end(), module) != graph.modules.end())
-            destroy_graph(graph);
+    for (auto& graph : session_.graphs)
+        if (graph != nullptr &&
+            std::find(graph->modules.begin(), graph->modules.end(), module) != graph->modules.end())
+            graph.reset();
     for (auto& [number, conditions] : session_.conditions)
         if (std::find(conditions.made.modules.begin(), conditions.made.modules.end(), module) !=
             conditions.made.modules.end())
             keep_image(session_, conditions, {});  // to be made anew
 }
 
+// What a launch is of; nullptr: of no graph that there is, or it is no launch of one.
+std::shared_ptr<const SessionGraph> Core::graph_of(const Session& session, const Operation& operation) {
+    if (operation.record().op != FIKIT_OP_GRAPH) return nullptr;
+    const uint32_t handle = operation.as<fikit_graph>().graph;
+    return handle < session.graphs.size() ? session.graphs[handle] : nullptr;
+}
+
 // Fills head_work and head_kernel. False: there is no such graph. The policy sees one block that takes as
 // long as the whole.
 bool Core::prepare_graph(Session& session) {
     const uint32_t handle = session.head->as<fikit_graph>().graph;
-    if (handle >= session.graphs.size() || session.graphs[handle].executable == nullptr)
+    if (session.head_graph == nullptr) session.head_graph = graph_of(session, *session.head);
+    if (session.head_graph == nullptr)
         return refuse_launch(session, CUDA_ERROR_INVALID_HANDLE,
                              "launch: graph " + std::to_string(handle) + " does not exist");
-    const SessionGraph& graph = session.graphs[handle];
+    const SessionGraph& graph = *session.head_graph;
     const KernelShape shape;
     bool fresh = false;
     KernelEntry& entry = profile_.find(Profile::key_of(graph.hash, shape), fresh);
@@ -323,8 +330,9 @@ bool Core::prepare_graph(Session& session) {
 
 CUresult Core::issue_graph(Session& session, CUstream stream) {
     ++session.usage.launches;
-    const uint32_t handle = session.head->as<fikit_graph>().graph;
-    return driver_.cuGraphLaunch_(session.graphs[handle].executable, stream);
+    const CUresult result = driver_.cuGraphLaunch_(session.head_graph->executable, stream);
+    if (result == CUDA_SUCCESS) session.head_graph.reset();  // otherwise it may be tried again
+    return result;
 }
 
 }  // namespace fikit

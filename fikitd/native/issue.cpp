@@ -379,6 +379,7 @@ void Core::report(Session& session, CUresult result) {
     static constexpr const char* names[] = {
         "", "launch", "graph", "copy", "fill", "event record", "event wait", "synchronise", "host function"};
     const fikit_record& record = session.head->record();
+    session.head_graph.reset();
     std::string what = record.op == FIKIT_OP_VALUES ? "stream memory operation" : names[record.op];
     if (record.op == FIKIT_OP_LAUNCH) {
         const std::lock_guard lock(names_mutex_);

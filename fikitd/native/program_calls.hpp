@@ -27,8 +27,6 @@ class ProgramCalls {
     void forget_graphs_of(uint16_t module);
 
   private:
-    void destroy_graph(SessionGraph& graph);
-
     CUfunction function_of(uint32_t handle) const {
         return handle < session_.functions.size() ? session_.functions[handle].function : nullptr;
     }

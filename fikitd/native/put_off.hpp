@@ -15,7 +15,7 @@ struct PutOff {
     std::bitset<FIKIT_MAX_STREAMS> streams;     // that have something put off, or are blocked
     std::bitset<FIKIT_MAX_EVENTS> to_record;    // the session's own events,
     std::bitset<FIKIT_MAX_EVENTS> to_wait_for;  // likewise
-    std::bitset<FIKIT_MAX_GRAPHS> to_launch;
+    std::bitset<FIKIT_MAX_MODULES> modules;     // whose kernels are to be launched
 
     void add_stream(uint32_t stream, bool is_blocking) {
         any = true;

@@ -145,6 +145,12 @@ struct SessionGraph {
     std::vector<uint16_t> modules;  // of its kernels
 };
 
+// A record that is put off. What it launches is the graph that had the handle then.
+struct PutOffOperation {
+    KeptOperation kept;
+    std::shared_ptr<const SessionGraph> graph;
+};
+
 // A graph whose conditions the driver knows, and what was made of it last: the same again is not made anew.
 struct SessionConditions {
     CUgraph graph = nullptr;
@@ -280,7 +286,8 @@ struct Session {
     std::unique_ptr<Operation> head = std::make_unique<Operation>();
     scheduling::Work head_work;
     KernelEntry* head_kernel = nullptr;
-    int32_t head_timer = -1;  // kept for the launch at the head
+    std::shared_ptr<const SessionGraph> head_graph;  // of a launch that has begun, or was put off
+    int32_t head_timer = -1;                         // kept for the launch at the head
     bool head_ready = false, head_waits = false;
     bool paused = false;
     bool measured = false;  // every launch is
@@ -308,7 +315,7 @@ struct Session {
     uint64_t calls_answered = 0;            // (worker)
 
     // Records that are behind a block, in order, as they came (backlog.cpp).
-    std::deque<KeptOperation> backlog;
+    std::deque<PutOffOperation> backlog;
     std::vector<uint32_t> blocked;  // streams with a block
     size_t next_look = 0;           // at which of them
     bool rescan = false;  // one may be free to go; otherwise nothing is put off unless one is blocked
@@ -322,7 +329,7 @@ struct Session {
     std::vector<uint32_t> used;                                  // streams that have had a step
     std::vector<SessionEvent> events;                            // by handle, as far as used
     std::vector<SessionFunction> functions;                      // likewise (worker)
-    std::vector<SessionGraph> graphs;                            // likewise (worker)
+    std::vector<std::shared_ptr<SessionGraph>> graphs;           // likewise (worker)
     std::unordered_map<uint32_t, SessionConditions> conditions;  // (worker)
     std::unordered_map<uint32_t, SessionLink> links;             // (worker)
     uint64_t kept_image_bytes = 0;                               // of links and conditions (worker)

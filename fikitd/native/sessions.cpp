@@ -159,8 +159,7 @@ void Core::release(Session& session) {
     for (PendingFree& pending : session.frees)
         if (pending.host.registered) unregister_when_idle(std::move(pending.host.memory));
     session.frees.clear();
-    for (SessionGraph& graph : session.graphs)
-        if (graph.executable != nullptr) driver_.cuGraphExecDestroy_(graph.executable);
+    session.head_graph.reset();
     session.graphs.clear();
     for (const auto& [number, conditions] : session.conditions) driver_.cuGraphDestroy_(conditions.graph);
     session.conditions.clear();

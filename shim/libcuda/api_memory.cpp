@@ -80,7 +80,8 @@ CUresult allocate(Device& device, CUdeviceptr* address, size_t bytes, Pool* pool
     return CUDA_SUCCESS;
 }
 
-CUresult free_memory(CUdeviceptr address) {
+// `stream`: of this device's, in whose order; nullptr: after all work.
+CUresult free_memory(CUdeviceptr address, const uint32_t* stream = nullptr) {
     Range range;
     if (address == 0) return CUDA_SUCCESS;
     if (free_graph_memory(address)) return CUDA_SUCCESS;
@@ -99,7 +100,7 @@ CUresult free_memory(CUdeviceptr address) {
     if (ranges.take(address, Range::Kind::imported, range)) return close_imported(range);
     if (!ranges.take(address, Range::Kind::device, range)) return CUDA_ERROR_INVALID_VALUE;
     if (range.pool != nullptr) range.pool->take_back(range.place);
-    return result_of(process.device(range.device).producer->memory_free(address));
+    return result_of(process.device(range.device).producer->memory_free(address, stream));
 }
 
 // In a captured stream memory becomes the graph's; beside it such calls are unsafe.
@@ -203,14 +204,16 @@ CUresult cuMemFreeAsync(CUdeviceptr address, CUstream stream) {
     if (address == 0) return CUDA_SUCCESS;
     if (captures.capturing(name)) return capture_free(name, address);
     Range range;
+    const uint32_t number = stream_number(name);
     const bool known = ranges.find(address, range);
     if (known && range.kind == Range::Kind::managed && range.pool == nullptr) return CUDA_ERROR_INVALID_VALUE;
     // What other devices still do with it, their own order does not tell.
-    if (known && range.device != name >> stream_bits)
+    const bool elsewhere = known && range.device != name >> stream_bits;
+    if (elsewhere)
         if (const Status status = producer_of(name).stream_synchronize(stream_number(name)))
             return result_of(status);
     if (ranges.take(address, Range::Kind::imported, range)) return close_imported(range, name);
-    return free_memory(address);
+    return free_memory(address, elsewhere ? nullptr : &number);
 }
 
 namespace {

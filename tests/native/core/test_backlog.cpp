@@ -149,6 +149,41 @@ void impossible_waits_are_refused() {
     works(rig, tenant);
 }
 
+// The answer to a call that waited would keep the tenant's other threads from all calls, also those that lead
+// to the end of the wait.
+void code_that_nothing_put_off_needs_is_unloaded_at_once() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Words words(rig, tenant);
+    const uint32_t stream = new_stream(tenant);
+    const auto unload = [&] { CHECK_EQUAL(tenant->module_unload(1), 0); };
+    submit(tenant, stream, words.until(0, 1));
+    submit(tenant, stream, words.put(1, 1));
+    rig.while_turning(unload);
+    words.write(0, 1);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
+}
+
+void code_that_a_launch_put_off_needs_is_not_unloaded_before() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Words words(rig, tenant);
+    const uint32_t stream = new_stream(tenant);
+    submit(tenant, stream, words.until(0, 1));
+    launch(tenant, stream);
+    rig.settle();
+    rig.while_turning([&] {
+        std::thread later([&] {
+            std::this_thread::sleep_for(std::chrono::milliseconds(20));
+            words.write(0, 1);
+        });
+        CHECK_EQUAL(tenant->module_unload(1), 0);
+        CHECK_EQUAL(words[0], 1u);
+        later.join();
+    });
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
+}
+
 // Programs at random: fills on streams that host functions hold up, and that wait for each other through
 // events and the legacy default stream. Whatever returns when, all is issued, in the order that it has.
 void nothing_overtakes_what_it_is_behind() {
@@ -248,6 +283,8 @@ int main(int count, char** arguments) {
         CASE(what_waits_is_not_high_priority_work),
         CASE(the_end_of_a_session_ends_its_waits),
         CASE(impossible_waits_are_refused),
+        CASE(code_that_nothing_put_off_needs_is_unloaded_at_once),
+        CASE(code_that_a_launch_put_off_needs_is_not_unloaded_before),
         CASE(nothing_overtakes_what_it_is_behind),
     };
     return run_cases(cases, count, arguments);

@@ -96,6 +96,34 @@ void what_replaces_a_graph_is_launched() {
     CHECK_EQUAL(null_driver::live().graphs, before.graphs);
 }
 
+// A launch behind a host function is of the graph that had the number when it came.
+void a_launch_that_is_put_off_keeps_its_graph() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Image one, two;
+    one.launch(tenant.function);
+    two.launch(tenant.function).launch(tenant.function);
+    const auto before = null_driver::live();
+    const uint32_t graph = create(rig, tenant, one);
+    uint32_t stream = 0;
+    uint64_t gate = 0;
+    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
+    CHECK_EQUAL(tenant->close_gate(stream, gate), 0);
+    null_driver::record(true);
+    CHECK_EQUAL(tenant->graph_launch(graph, stream), 0);
+    create(rig, tenant, two, 0, graph);
+    CHECK_EQUAL(tenant->graph_launch(graph, stream), 0);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(graph), 0); });
+    CHECK_EQUAL(null_driver::live().graphs, before.graphs + 2);
+    tenant->open_gate(stream, gate);
+    rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+    std::vector<uint64_t> nodes;
+    for (const auto& call : null_driver::take_calls())
+        if (call.function == Function::cuGraphLaunch_) nodes.push_back(call.value);
+    CHECK((nodes == std::vector<uint64_t>{1, 2}));
+    CHECK_EQUAL(null_driver::live().graphs, before.graphs);
+}
+
 void a_graph_ends_with_its_module() {
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -183,6 +211,7 @@ int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(a_graph_is_one_operation),
         CASE(what_replaces_a_graph_is_launched),
+        CASE(a_launch_that_is_put_off_keeps_its_graph),
         CASE(a_graph_ends_with_its_module),
         CASE(images_are_not_believed),
         CASE(a_graph_decides_by_its_own_conditions),
