@@ -141,12 +141,11 @@ typedef enum {
 } fikit_op;
 
 enum {
-    FIKIT_MARK = 1u << 0,   /* record flags */
-    FIKIT_ROWS = 1u << 1,   /* the copy is a fikit_copy_rows */
-    FIKIT_WAITED = 1u << 2, /* before this step the program waited for all that its stream was asked for, */
-    FIKIT_FOUND = 1u << 3,  /* and found it over */
-    FIKIT_IN_ORDER = 1u
-        << 4 /* FREE: as soon as the stream's work has come so far, whatever others wait for */
+    FIKIT_MARK = 1u << 0,    /* record flags */
+    FIKIT_ROWS = 1u << 1,    /* the copy is a fikit_copy_rows */
+    FIKIT_WAITED = 1u << 2,  /* before this step the program waited for all that its stream was asked for, */
+    FIKIT_FOUND = 1u << 3,   /* and found it over */
+    FIKIT_IN_ORDER = 1u << 4 /* FREE: behind its own stream's work alone. HOST_FREE: behind none */
 };
 
 typedef struct {

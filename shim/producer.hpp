@@ -123,7 +123,8 @@ class Producer {
     // With a stream, in its order alone; else once all work that was issued before has completed.
     Status memory_free(uint64_t address, const uint32_t* stream = nullptr);
     Status host_allocate(uint64_t bytes, uint32_t& handle, HostBuffer& buffer);
-    Status host_free(uint32_t handle);
+    // Once all work that was issued before has completed, if that may use it.
+    Status host_free(uint32_t handle, bool may_be_used = false);
     // So many bytes at `own` that are a mapping of a file, from this offset (whole pages) on. `buffer` is
     // that, or where the GPU has them elsewhere another mapping of them, at its address.
     Status host_register(const uint8_t* own, uint64_t bytes, int file, uint64_t offset, uint32_t& handle,
@@ -215,7 +216,7 @@ class Producer {
     Status destroy(Handles& handles, uint32_t number, uint32_t handle);
     Status map_host_buffer(int descriptor, uint64_t bytes, uint64_t device_address, HostBuffer& buffer) const;
     void keep_host_buffer(uint32_t handle, const HostBuffer& buffer);
-    Status forget_host_buffer(uint32_t handle);
+    Status forget_host_buffer(uint32_t handle, bool may_be_used = false);
 
     Channel channel_;
     Staging staging_;

@@ -116,9 +116,10 @@ void Producer::keep_host_buffer(uint32_t handle, const HostBuffer& buffer) {
     if (handle >= host_buffers_used_) store_release(host_buffers_used_, handle + 1);
 }
 
-Status Producer::forget_host_buffer(uint32_t handle) {
+Status Producer::forget_host_buffer(uint32_t handle, bool may_be_used) {
     fikit_free* record;
     if (const Status status = begin(FIKIT_OP_HOST_FREE, 0, record)) return status;
+    if (!may_be_used) record->record.flags |= FIKIT_IN_ORDER;
     record->address = handle;
     channel_.commit();
     host_buffer_handles_.give_back(handle);
@@ -156,7 +157,7 @@ void HostBuffer::unmap() const {
     if (address != own) munmap(address, size);
 }
 
-Status Producer::host_free(uint32_t handle) {
+Status Producer::host_free(uint32_t handle, bool may_be_used) {
     if (handle == 0 || handle >= FIKIT_MAX_HOST_BUFFERS) return status::invalid_handle;
     HostBuffer buffer;
     {
@@ -166,7 +167,7 @@ Status Producer::host_free(uint32_t handle) {
     }
     if (buffer.address == nullptr) return status::invalid_handle;
     buffer.unmap();
-    return forget_host_buffer(handle);
+    return forget_host_buffer(handle, may_be_used);
 }
 
 uint32_t Producer::find_host_buffer(const void* address, uint64_t bytes, uint64_t& offset) const {

@@ -60,7 +60,7 @@ class PinnedMemory {
     void give_back() {
         if (const uint32_t handle = std::exchange(handle_, 0))
             // Refused only when the session is over, and then it is free.
-            waiting([&] { return producer_->host_free(handle); });
+            waiting([&] { return producer_->host_free(handle, true); });
     }
     static int get_buffer(PyObject* self, Py_buffer* view, int flags);
     static void release_buffer(PyObject* self, Py_buffer* view);

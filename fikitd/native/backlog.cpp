@@ -7,6 +7,7 @@
 // also what ends the wait.
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "core.hpp"
 
@@ -25,13 +26,52 @@ bool is_blocking(const Session& session, uint32_t stream) {
     return stream != 0 && slot != nullptr && slot->blocking;
 }
 
+// Whether a stream waits for a word that `lies` where memory is to go: words are looked at for as long.
+template <class Lies>
+bool waits_for_word(const Session& session, const Lies& lies) {
+    return std::any_of(session.blocked.begin(), session.blocked.end(), [&](uint32_t stream) {
+        const Block& block = session.streams[stream]->block;
+        return block.kind == Block::Kind::word &&
+               lies(block.host != nullptr ? reinterpret_cast<uintptr_t>(block.host) : block.device);
+    });
+}
+
+bool waits_for_word(const Session& session, uint64_t first, uint64_t bytes) {
+    return waits_for_word(session, [&](uint64_t word) { return word - first < bytes; });
+}
+
 // While a call is not answered, no other thread of the tenant's can make one, and it may be one of those that
 // ends the wait. So only what a launch surely needs is not taken from it.
-bool is_held(const PutOff& earlier, const Operation& call) {
-    if (call.as<fikit_call_record>().call != fikit_call_module_unload) return false;
-    uint32_t handle = 0;
-    std::memcpy(&handle, call.payload(), sizeof handle);
-    return handle < FIKIT_MAX_MODULES && earlier.modules[handle];
+bool is_held(const Session& session, const PutOff& earlier, const Operation& call) {
+    const uint32_t number = call.as<fikit_call_record>().call;
+    if (number == fikit_call_module_unload) {
+        fikit_request_module_unload request;
+        std::memcpy(&request, call.payload(), sizeof request);
+        return (request.handle < FIKIT_MAX_MODULES && earlier.modules[request.handle]) ||
+               waits_for_word(session, [&](uint64_t word) {
+                   const auto behind = session.buffers.upper_bound(word);
+                   return behind != session.buffers.begin() &&
+                          std::prev(behind)->second.module == request.handle;
+               });
+    }
+    if (number != fikit_call_memory_unmap) return false;
+    fikit_request_memory_unmap request;
+    std::memcpy(&request, call.payload(), sizeof request);
+    return waits_for_word(session, request.address, request.size);
+}
+
+// Memory that no work on the GPU uses any more, or that goes in the order of its stream.
+bool is_held(const Session& session, const PutOff& earlier, const fikit_free& free) {
+    const fikit_record& record = free.record;
+    if (record.op == FIKIT_OP_HOST_FREE) {
+        const auto buffer = session.host_buffers.find(static_cast<uint32_t>(free.address));
+        return buffer != session.host_buffers.end() &&
+               waits_for_word(session, reinterpret_cast<uintptr_t>(buffer->second.memory.data()),
+                              buffer->second.memory.size());
+    }
+    const auto buffer = session.buffers.find(free.address);
+    return earlier.holds(record.stream, is_blocking(session, record.stream)) ||
+           (buffer != session.buffers.end() && waits_for_word(session, free.address, buffer->second.size));
 }
 
 bool is_wide(uint32_t operation) {
@@ -73,10 +113,10 @@ bool is_held(const Session& session, const Operation& operation) {
         case FIKIT_OP_FREE:
         case FIKIT_OP_HOST_FREE:
             return (record.flags & FIKIT_IN_ORDER) != 0
-                       ? earlier.holds(record.stream, is_blocking(session, record.stream))
+                       ? is_held(session, earlier, operation.as<fikit_free>())
                        : earlier.any;
         case FIKIT_OP_CALL:
-            return is_held(earlier, operation);
+            return is_held(session, earlier, operation);
         case FIKIT_OP_EVENT_WAIT:
         case FIKIT_OP_EVENT_DESTROY: {
             const auto& event = operation.as<fikit_event>();

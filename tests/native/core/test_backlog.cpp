@@ -184,6 +184,47 @@ void code_that_a_launch_put_off_needs_is_not_unloaded_before() {
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
 }
 
+// Pinned memory that no work uses any more is given back whatever streams wait for, but for a word in it.
+void pinned_memory_is_freed_beside_a_wait() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    Words waited(rig, tenant), unused(rig, tenant);
+    const uint64_t before = null_driver::count(Function::cuMemHostUnregister_);
+    submit(tenant, new_stream(tenant), waited.until(0, 1));
+    CHECK_EQUAL(tenant->host_free(waited.handle), 0);
+    CHECK_EQUAL(tenant->host_free(unused.handle), 0);
+    rig.turn_until([&] { return null_driver::count(Function::cuMemHostUnregister_) != before; });
+    rig.settle();
+    CHECK_EQUAL(null_driver::count(Function::cuMemHostUnregister_), before + 1);
+}
+
+void memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it() {
+    constexpr uint64_t bytes = 4u << 20;
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    const uint32_t held = new_stream(tenant), free = new_stream(tenant);
+    const auto allocate = [&] {
+        uint64_t address = 0, charged = 0;
+        rig.while_turning([&] { CHECK_EQUAL(tenant->memory_allocate(bytes, address, charged), 0); });
+        return address;
+    };
+    const uint64_t word = allocate(), one = allocate(), two = allocate();
+    const auto before = null_driver::live().mapped_bytes;
+    const auto freed = [&] { return before - null_driver::live().mapped_bytes; };
+    uint64_t gate = 0;
+    const auto kind = static_cast<uint32_t>(CU_STREAM_MEM_OP_WAIT_VALUE_64);
+    submit(tenant, new_stream(tenant), {kind, CU_STREAM_WAIT_VALUE_EQ, 0, 0, word, 1});
+    CHECK_EQUAL(tenant->close_gate(held, gate), 0);
+    CHECK_EQUAL(tenant->memory_free(word, &free), 0);
+    CHECK_EQUAL(tenant->memory_free(one, &held), 0);
+    rig.settle();
+    CHECK_EQUAL(freed(), 0u);
+    CHECK_EQUAL(tenant->memory_free(two, &free), 0);
+    rig.turn_until([&] { return freed() == bytes; });
+    tenant->open_gate(held, gate);
+    rig.turn_until([&] { return freed() == 2 * bytes; });
+}
+
 // Programs at random: fills on streams that host functions hold up, and that wait for each other through
 // events and the legacy default stream. Whatever returns when, all is issued, in the order that it has.
 void nothing_overtakes_what_it_is_behind() {
@@ -285,6 +326,8 @@ int main(int count, char** arguments) {
         CASE(impossible_waits_are_refused),
         CASE(code_that_nothing_put_off_needs_is_unloaded_at_once),
         CASE(code_that_a_launch_put_off_needs_is_not_unloaded_before),
+        CASE(pinned_memory_is_freed_beside_a_wait),
+        CASE(memory_is_freed_in_its_stream_s_order_but_for_a_word_in_it),
         CASE(nothing_overtakes_what_it_is_behind),
     };
     return run_cases(cases, count, arguments);
