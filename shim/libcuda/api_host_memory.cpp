@@ -305,6 +305,23 @@ static CUresult check_neighbours(uint64_t at, uint64_t bytes, unsigned flags) {
     return CUDA_SUCCESS;
 }
 
+// Of threads that register the same at once, one does.
+static CUresult add_registered(Range& range) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    const Locked lock(mutex);
+    const CUresult result = check_neighbours(range.address, range.bytes, range.flags);
+    if (result != CUDA_SUCCESS) return result;
+    if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
+    // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
+    // agree.
+    if (share_file(range) != CUDA_SUCCESS) range.device_address = range.address;
+    if (range.handle == 0 || range.device_address != range.address) note_unreached(range);
+    if (ranges.add(range)) return CUDA_SUCCESS;
+    range.alone = true;
+    unregister(range);
+    return CUDA_ERROR_OUT_OF_MEMORY;
+}
+
 // Other pages of the program's than a file's the GPU does not see until a kernel is to: copies go through the
 // staging area as for any memory. A kernel that is given an address which cannot be shared is refused
 // (launches.hpp).
@@ -320,22 +337,12 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if ((ranges.find(at, range) && range.kind != Range::Kind::registered) ||
         find_reservation(at).device != nullptr)
         return CUDA_ERROR_INVALID_VALUE;
-    if (const CUresult result = check_neighbours(at, bytes, flags); result != CUDA_SUCCESS) return result;
     range = {.address = at,
              .bytes = bytes,
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
-    // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
-    // agree.
-    if (share_file(range) != CUDA_SUCCESS) range.device_address = at;
-    if (range.handle == 0 || range.device_address != at) note_unreached(range);
-    if (!ranges.add(range)) {
-        range.alone = true;
-        unregister(range);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
+    if (const CUresult result = add_registered(range); result != CUDA_SUCCESS) return result;
     // Kernels may find it in memory, where nobody sees it; and the fault of one that does not would end other
     // programs, too.
     if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0 || range.handle != 0 || make_reachable(at))
