@@ -191,12 +191,8 @@ class Daemon:
 
         return place_job
 
-    async def open_session(self, peer: Peer, request: OpenSession, pidfd: int) -> tuple[Session, list[int]]:
-        """Authorise, place and attach a session. Raises RequestError."""
-        opening = self._decide(peer, request)
-        return await self.sessions.open(opening, pidfd)
-
-    def _decide(self, peer: Peer, request: OpenSession) -> Opening:
+    def decide(self, peer: Peer, request: OpenSession) -> Opening:
+        """Authorise and place a session, which must be opened at once. Raises RequestError."""
         job = self.job_of(peer, request.job) if request.job else None
         granted = self.allowance(peer)
         if job is not None:

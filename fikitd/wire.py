@@ -18,7 +18,7 @@ import trio
 from fikit.protocol import Decoder, ProtocolError
 
 MAX_DESCRIPTORS: Final = 16
-RECEIVE_BYTES: Final = 256 * 1024
+RECEIVE_BYTES: Final = 64 * 1024
 
 
 class PeerClosedError(Exception):
@@ -36,11 +36,16 @@ class Wire:
 
     def __init__(self, stream: trio.socket.SocketType, union: Any) -> None:
         self.socket = stream
-        self._decoder = Decoder(union)
+        self.frames = Decoder(union)
         self._descriptors: deque[int] = deque()
 
     async def receive(self) -> list[tuple[int, Any]]:
         """The frames that the next bytes complete, perhaps none. Raises PeerClosedError, ProtocolError."""
+        await self.receive_bytes()
+        return self.frames.frames()
+
+    async def receive_bytes(self) -> None:
+        """Leave the next bytes with ``frames``. Raises PeerClosedError, ProtocolError."""
         try:
             data, ancillary, flags, _ = await self.socket.recvmsg(
                 RECEIVE_BYTES, socket.CMSG_SPACE(MAX_DESCRIPTORS * 4), socket.MSG_CMSG_CLOEXEC
@@ -56,8 +61,7 @@ class Wire:
             raise ProtocolError(f"more than {MAX_DESCRIPTORS} descriptors")
         if not data:
             raise PeerClosedError("end of stream")
-        self._decoder.feed(data)
-        return self._decoder.frames()
+        self.frames.feed(data)
 
     def take_descriptors(self, count: int) -> list[int]:
         """The next ``count`` received descriptors, now the caller's. Raises ProtocolError if too few came."""

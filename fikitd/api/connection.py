@@ -1,8 +1,9 @@
 """One client connection: frames in, each request served in a task of its own, replies out in one queue.
 
 Everything is bounded: requests outstanding, replies waiting, the time a peer may take to say Hello or to
-read. Who breaks a bound or the protocol is told why, where that is still possible, and disconnected; nobody
-else notices. Requests of one connection may overtake each other; a client that minds waits for the reply.
+read, and over all connections of a user what user.py counts. Who breaks a bound or the protocol is told why,
+where that is still possible, and disconnected; nobody else notices. Requests of one connection may overtake
+each other; a client that minds waits for the reply.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from fikit.protocol import (
 )
 
 from fikitd.api.registry import HANDLERS, Caller, Handed
+from fikitd.api.user import MOST_HELD_BYTES, MOST_OUTSTANDING, Turn, User
 from fikitd.daemon import Daemon
 from fikitd.errors import RequestError, Unavailable
 from fikitd.scarcity import SCARCE
@@ -55,12 +57,18 @@ class OverwhelmedError(Exception):
 class Connection:
     """Serves one client."""
 
-    def __init__(self, stream: trio.socket.SocketType, daemon: Daemon, peer: Peer) -> None:
+    def __init__(self, stream: trio.socket.SocketType, daemon: Daemon, peer: Peer, user: User) -> None:
         self._wire = Wire(stream, AnyRequest)
         self._daemon = daemon
-        self._caller = Caller(peer=peer, daemon=daemon, open_pidfd=lambda: peer_pidfd(stream, peer))
+        self._user = user
+        self._caller = Caller(
+            peer=peer, daemon=daemon, turn=Turn(user), open_pidfd=lambda: peer_pidfd(stream, peer)
+        )
         self._send_queue, self._to_send = trio.open_memory_channel[Outgoing](MAX_QUEUED_FRAMES)
         self._queued_bytes = 0
+        self._held_bytes = 0
+        """Its part of what its user's connections hold."""
+        self._unfinished = 0
         self._outstanding = 0
         self._all_sent = trio.Event()
         self._log = structlog.get_logger().bind(uid=peer.uid, pid=peer.pid)
@@ -81,6 +89,7 @@ class Connection:
         finally:
             self._wire.close()
             self._discard()
+            self._user.held_bytes -= self._held_bytes
             with trio.CancelScope(shield=True):
                 await self._leave()
 
@@ -96,16 +105,43 @@ class Connection:
         greeted = False
         with trio.CancelScope(deadline=trio.current_time() + HELLO_SECONDS) as patience:
             while True:
-                for identifier, body in await self._wire.receive():
-                    if not greeted:
-                        self._queue(identifier, self._greet(body))
-                        greeted, patience.deadline = True, float("inf")
-                    else:
-                        self._begin(requests, identifier, body)
+                await self._wire.receive_bytes()
+                async with self._user.reading:
+                    greeted = await self._take_frames(requests, greeted)
+                if greeted:
+                    patience.deadline = float("inf")
                 if self._wire.holds_descriptors:
                     raise ProtocolError("no request carries descriptors")
         if patience.cancelled_caught:
             raise ProtocolError(f"no hello within {HELLO_SECONDS:g} s")
+
+    async def _take_frames(self, requests: trio.Nursery, greeted: bool) -> bool:
+        """Begin what was asked; whether hello has been said. Raises ProtocolError, OverwhelmedError."""
+        decoder = self._wire.frames
+        frames = decoder.frames()
+        self._hold(decoder.unfinished + sum(decoder.sizes) - self._unfinished)
+        self._unfinished = decoder.unfinished
+        if self._user.held_bytes > MOST_HELD_BYTES:
+            raise OverwhelmedError(
+                f"{MOST_HELD_BYTES} bytes of this user's wait to be served or read, the most that may"
+            )
+        for (identifier, body), size in zip(frames, decoder.sizes, strict=True):
+            answer = self._refusal(body) if greeted else self._greet(body)
+            greeted = True
+            if answer is not None:
+                self._queue(identifier, answer)
+                self._hold(-size)
+                continue
+            turn = Turn(self._user)
+            await turn.take()
+            self._outstanding += 1
+            self._user.outstanding += 1
+            requests.start_soon(self._serve_one, requests.cancel_scope, turn, size, identifier, body)
+        return greeted
+
+    def _hold(self, more: int) -> None:
+        self._held_bytes += more
+        self._user.held_bytes += more
 
     def _greet(self, body: Any) -> Reply:
         if isinstance(body, InvalidBody):
@@ -127,29 +163,41 @@ class Connection:
             priority_ceiling=self._daemon.allowance(peer).priority_ceiling,
         )
 
-    def _begin(self, requests: trio.Nursery, identifier: int, body: Any) -> None:
+    def _refusal(self, body: Any) -> Failure | None:
+        """Why it is not served."""
         if isinstance(body, InvalidBody):
-            self._queue(identifier, Failure(code="invalid", message=body.message))
-        elif isinstance(body, Hello):
-            self._queue(identifier, Failure(code="invalid", message="hello was said already"))
-        elif self._outstanding >= MAX_OUTSTANDING:
-            message = f"{MAX_OUTSTANDING} requests of this connection are being served, the most that may be"
-            self._queue(identifier, Failure(code="quota", message=message, hint="wait for their replies"))
-        else:
-            self._outstanding += 1
-            requests.start_soon(self._serve_one, requests.cancel_scope, identifier, body)
+            return Failure(code="invalid", message=body.message)
+        if isinstance(body, Hello):
+            return Failure(code="invalid", message="hello was said already")
+        limits = (("connection", self._outstanding, MAX_OUTSTANDING),)
+        for whose, outstanding, most in (*limits, ("user", self._user.outstanding, MOST_OUTSTANDING)):
+            if outstanding >= most:
+                message = f"{most} requests of this {whose} are being served, the most that may be"
+                return Failure(code="quota", message=message, hint="wait for their replies")
+        return None
 
-    async def _serve_one(self, connection: trio.CancelScope, identifier: int, body: Any) -> None:
+    async def _serve_one(
+        self, connection: trio.CancelScope, turn: Turn, size: int, identifier: int, body: Any
+    ) -> None:
+        try:
+            await self._answer(connection, turn, identifier, body)
+        finally:
+            turn.give_back()
+            self._hold(-size)
+            self._outstanding -= 1
+            self._user.outstanding -= 1
+
+    async def _answer(self, connection: trio.CancelScope, turn: Turn, identifier: int, body: Any) -> None:
         async def send_event(event: Event) -> None:
             """Waits for room: a slow subscriber loses events in his own queue (events.py)."""
             outgoing = Outgoing(encode(identifier, event))
-            self._queued_bytes += len(outgoing.frame)
+            self._count_queued(len(outgoing.frame))
             try:
                 await self._send_queue.send(outgoing)
             except trio.ClosedResourceError:
                 raise OverwhelmedError("the connection is ending") from None
 
-        caller = replace(self._caller, send_event=send_event)
+        caller = replace(self._caller, turn=turn, send_event=send_event)
         try:
             answer = await HANDLERS[type(body)](caller, body)
         except RequestError as refusal:
@@ -163,8 +211,6 @@ class Connection:
             else:
                 self._log.exception("request_failed", request=type(body).__name__)
                 answer = Failure(code="internal", message="a defect of the daemon; its log says more")
-        finally:
-            self._outstanding -= 1
         try:
             self._queue(identifier, answer)
         except OverwhelmedError:
@@ -184,8 +230,10 @@ class Connection:
         try:
             if self._queued_bytes + len(frame) > MAX_QUEUED_BYTES:
                 raise trio.WouldBlock
+            if self._user.held_bytes + len(frame) > MOST_HELD_BYTES:
+                raise trio.WouldBlock
             self._send_queue.send_nowait(Outgoing(frame, descriptors))
-            self._queued_bytes += len(frame)
+            self._count_queued(len(frame))
         except (trio.WouldBlock, trio.BrokenResourceError, trio.ClosedResourceError):
             close_all(descriptors)
             raise OverwhelmedError("the client does not read its replies") from None
@@ -199,7 +247,7 @@ class Connection:
                 connection.cancel()
                 return
             finally:
-                self._queued_bytes -= len(outgoing.frame)
+                self._count_queued(-len(outgoing.frame))
                 close_all(outgoing.descriptors)
         self._all_sent.set()
 
@@ -212,6 +260,10 @@ class Connection:
         with trio.move_on_after(SEND_SECONDS):
             self._send_queue.close()
             await self._all_sent.wait()
+
+    def _count_queued(self, more: int) -> None:
+        self._queued_bytes += more
+        self._hold(more)
 
     def _discard(self) -> None:
         while True:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,11 +14,12 @@ import trio
 from fikit.protocol import Failure, encode
 
 from fikitd.api.connection import Connection
+from fikitd.api.user import User
 from fikitd.configuration import DaemonSection
 from fikitd.daemon import Daemon
 from fikitd.errors import AlreadyRunningError
 from fikitd.scarcity import PAUSE_SECONDS, SCARCE
-from fikitd.tenants.peer import group_number, identify
+from fikitd.tenants.peer import group_number, identify, peer_credentials
 
 FIRST_PASSED_DESCRIPTOR: Final = 3
 BACKLOG: Final = 512
@@ -69,7 +69,7 @@ class Listener:
 
     def __init__(self, daemon: Daemon) -> None:
         self._daemon = daemon
-        self._held: Counter[int] = Counter()
+        self._users: dict[int, User] = {}
         self._log = structlog.get_logger()
 
     async def run(self, listening: socket.socket) -> None:
@@ -91,24 +91,36 @@ class Listener:
     async def _serve(self, stream: trio.socket.SocketType) -> None:
         settings = self._daemon.configuration.daemon
         try:
-            peer = await identify(stream, settings.administrator_group)
+            pid, uid, _ = peer_credentials(stream)
         except OSError:
             stream.close()
             return
-        counted = peer.pid != os.getpid()  # the watchdog's is ours: no user's connections may keep it out
-        if counted and self._held[peer.uid] >= settings.max_connections_per_user:
-            limit = settings.max_connections_per_user
-            refuse(stream, f"user {peer.tenant} has {limit} connections, the most one may have")
+        if pid == os.getpid():  # the watchdog's is ours: no user's connections may keep it out
+            await self._converse(stream, User())
             return
-        self._held[peer.uid] += counted
+        user = self._users.setdefault(uid, User())
+        if user.connections >= settings.max_connections_per_user:
+            limit = settings.max_connections_per_user
+            refuse(stream, f"user {uid} has {limit} connections, the most one may have")
+            return
+        user.connections += 1
         try:
-            await Connection(stream, self._daemon, peer).serve()
+            await self._converse(stream, user)
+        finally:
+            user.connections -= 1
+            if not user.connections:
+                del self._users[uid]
+
+    async def _converse(self, stream: trio.socket.SocketType, user: User) -> None:
+        try:
+            peer = await identify(stream, self._daemon.configuration.daemon.administrator_group)
+        except OSError:
+            stream.close()
+            return
+        try:
+            await Connection(stream, self._daemon, peer, user).serve()
         except Exception:
             self._log.exception("connection_failed", uid=peer.uid)
-        finally:
-            self._held[peer.uid] -= counted
-            if not self._held[peer.uid]:
-                del self._held[peer.uid]
 
 
 def refuse(stream: trio.socket.SocketType, message: str) -> None:

@@ -23,8 +23,9 @@ Protocol version {version}. A frame has at most {limit} bytes.
 
 The first request of a connection is `hello`; any other request first, a wrong version or a broken frame ends
 the connection with an `error` under id 0. Requests of one connection may be answered out of order. At most 64
-of them are served at a time. A client that does not read its replies is disconnected. `subscribe` is answered
-by events under its id, the first of kind `subscribed`, and by nothing else.
+of them, and 1024 of one user's, are outstanding at a time; of those of one user that do not wait for
+something to happen, a few are served at a time. A client that does not read its replies is disconnected.
+`subscribe` is answered by events under its id, the first of kind `subscribed`, and by nothing else.
 
 ## Error codes
 

@@ -8,6 +8,7 @@ from typing import Any, Final, TypeVar
 
 from fikit.protocol import Event, Reply, Request
 
+from fikitd.api.user import Turn
 from fikitd.daemon import Daemon
 from fikitd.tenants.peer import Peer
 from fikitd.traces import Tracer
@@ -27,6 +28,7 @@ class Caller:
 
     peer: Peer
     daemon: Daemon
+    turn: Turn
     open_pidfd: Callable[[], int]
     """A new pidfd of the peer. Raises OSError when it has ended."""
     send_event: Callable[[Event], Awaitable[None]] | None = None

@@ -33,7 +33,7 @@ def write_whole(path: Path, content: dict[str, Any]) -> None:
     """Let a JSON file appear under its name only once it is complete and on the disk."""
     part = path.with_name(f"{path.name}.part")
     with part.open("w") as file:
-        json.dump(content, file)
+        file.write(json.dumps(content))  # at once: json.dump writes each word
         file.flush()
         os.fsync(file.fileno())
     part.replace(path)

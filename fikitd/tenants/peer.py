@@ -39,10 +39,15 @@ class Peer:
         return self.administrator or uid is None or uid == self.uid
 
 
+def peer_credentials(connection: trio.socket.SocketType) -> tuple[int, int, int]:
+    """Its pid, uid and gid. Raises OSError."""
+    pid, uid, gid = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return pid, uid, gid
+
+
 async def identify(connection: trio.socket.SocketType, administrator_group: str) -> Peer:
     """Ask the kernel."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid, gid = struct.unpack("iII", credentials)
+    pid, uid, gid = peer_credentials(connection)
     groups = await peer_groups(connection, uid, gid)
     administrators = await trio.to_thread.run_sync(group_number, administrator_group)
     return Peer(

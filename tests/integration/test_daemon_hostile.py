@@ -88,6 +88,25 @@ def test_a_follower_of_logs_that_does_not_read(daemon: Daemon) -> None:
 
 
 @pytest.mark.shares_daemon
+def test_who_waits_holds_up_none_of_his_own_requests(daemon: Daemon, client: Client) -> None:
+    command = ["/bin/sleep", "1000"]
+    fills = p.Submit(command=command, environment={}, directory="/", memory_limit_bytes=3 << 30)
+    job = client.ask(fills).job.job
+    waiting = [
+        p.Wait(job=job),
+        p.ReadLogs(job=job, follow=True),
+        p.Subscribe(),
+        p.Submit(command=command, environment={}, directory="/", memory_limit_bytes=3 << 30, foreground=True),
+    ]
+    for request in waiting:
+        asking = daemon.client()
+        for _ in range(3):
+            asking.send(request)
+        assert isinstance(client.ask(p.GetStatus()), p.Status)
+        assert isinstance(client.ask(p.Show(target=job)), p.Shown)
+
+
+@pytest.mark.shares_daemon
 def test_output_without_end_is_cut(daemon: Daemon, client: Client) -> None:
     flood = ["/bin/sh", "-c", "yes 'escape \033[31m' | head -c 30000000; exit 7"]
     submit = p.Submit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import tracemalloc
 
 import msgpack
 import pytest
@@ -53,11 +54,38 @@ def test_cut_anywhere(size: int, body: p.Request) -> None:
     assert frames == [(3, body)] * 3
 
 
-@pytest.mark.parametrize("bad", [b"\xc1", b"\x91" * 5000, b"\xdd\xff\xff\xff\xff"])
+@pytest.mark.parametrize("bad", [b"\xc1", b"\x91" * 5000, b"\xc1" + b"\xff" * 20])
 def test_what_is_no_frame_is_refused_with_a_reason(bad: bytes) -> None:
     decoder = p.Decoder(p.AnyRequest)
     decoder.feed(bad)
     with pytest.raises(p.ProtocolError, match=r"not a MessagePack frame: \w"):
+        decoder.frames()
+
+
+def test_nothing_is_made_of_what_is_no_request() -> None:
+    """Millions of lists in one frame would be a gigabyte, and take the daemon seconds to make."""
+    lists = msgpack.packb([[]] * (1 << 20)) * 15
+    frame = b"\x82" + msgpack.packb("id") + b"\x01" + msgpack.packb("body") + b"\x9f" + lists
+    decoder, frames = p.Decoder(p.AnyRequest), []
+    tracemalloc.start()
+    for start in range(0, len(frame), 1 << 18):
+        decoder.feed(frame[start : start + (1 << 18)])
+        frames += decoder.frames()
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [(identifier, type(body)) for identifier, body in frames] == [(1, p.InvalidBody)]
+    assert most < 4 * p.MAX_FRAME_BYTES
+
+
+@pytest.mark.parametrize("unfinished", [b"\xdb\xff\xff\xff\xff", b"\xdd\xff\xff\xff\xff"])
+def test_a_frame_without_an_end_is_refused_once_it_is_too_large(unfinished: bytes) -> None:
+    decoder = p.Decoder(p.AnyRequest)
+    decoder.feed(unfinished)
+    for _ in range(15):
+        decoder.feed(bytes(1 << 20))
+        assert decoder.frames() == []
+    decoder.feed(bytes(1 << 20))
+    with pytest.raises(p.ProtocolError, match="exceeds the limit"):
         decoder.frames()
 
 

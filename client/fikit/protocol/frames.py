@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import msgpack
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 PORTION_BYTES: Final = MAX_FRAME_BYTES // 4
@@ -54,56 +54,93 @@ def portions(records: Iterable[Record]) -> Iterator[list[Record]]:
         yield portion
 
 
+class Envelope(Struct, frozen=True, forbid_unknown_fields=True):
+    """What every frame is."""
+
+    id: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+    body: msgspec.Raw
+
+
 class Decoder:
-    """Bytes in, ``(id, body)`` out. ``union`` is what the bodies may be (``AnyRequest`` or ``AnyReply``)."""
+    """Bytes in, ``(id, body)`` out. ``union`` is what the bodies may be (``AnyRequest`` or ``AnyReply``).
+
+    Where a frame ends is found without making anything of it, and only what a body of the union has is made:
+    16 MiB that hold 15 million lists would take the reader seconds, and a gigabyte, before it saw that they
+    are no request.
+    """
 
     def __init__(self, union: Any) -> None:
-        self._union = union
-        self._unpacker = msgpack.Unpacker(
-            max_buffer_size=MAX_FRAME_BYTES,
-            max_str_len=MAX_FRAME_BYTES,
-            max_bin_len=MAX_FRAME_BYTES,
-            max_array_len=1 << 20,
-            max_map_len=1 << 16,
-            max_ext_len=0,
-            strict_map_key=True,
-        )
+        self._envelope = msgspec.msgpack.Decoder(Envelope)
+        self._body = msgspec.msgpack.Decoder(union)
+        self._ends = msgpack.Unpacker(max_buffer_size=0)
+        """Finds them; what it counts begins with the first byte that was fed."""
+        self._received = bytearray()
+        """Since the last frame's end, which was there."""
+        self._there = 0
+        self.sizes: list[int] = []
+        """Of the frames that were given last."""
 
     def feed(self, data: bytes) -> None:
-        """Add what was received. Raises ProtocolError when an unfinished frame grows too large."""
-        try:
-            self._unpacker.feed(data)
-        except msgpack.BufferFull:
-            raise ProtocolError(f"frame exceeds the limit of {MAX_FRAME_BYTES} bytes") from None
+        """Add what was received."""
+        self._received += data
+        self._ends.feed(data)
+
+    @property
+    def unfinished(self) -> int:
+        """Bytes that wait for the rest of their frame."""
+        return len(self._received)
 
     def frames(self) -> list[tuple[int, Any]]:
-        """The frames completed so far. Raises ProtocolError for the first that is not one.
+        """The frames completed so far. Raises ProtocolError for the first that is not one, or is too large.
 
         A frame whose envelope is right but whose body is not yields InvalidBody with its id, so that
         the peer can be told and the connection can go on.
         """
-        complete = []
-        while (frame := self._next()) is not None:
-            complete.append(frame)
+        complete, begin = [], 0
+        self.sizes = []
+        while (end := self._next_end()) is not None:
+            self.sizes.append(end - begin)
+            complete.append(self._decode(self._received[begin:end]))
+            begin = end
+        del self._received[:begin]
+        self._there += begin
+        self._check_size(len(self._received))
         return complete
 
-    def _next(self) -> tuple[int, Any] | None:
+    def _next_end(self) -> int | None:
         try:
-            raw = self._unpacker.unpack()
+            self._ends.skip()
         except msgpack.OutOfData:
             return None
-        except Exception as error:  # msgpack raises ValueError, its own classes and UnicodeDecodeError
-            reason = str(error) or type(error).__name__  # some of its own have no text
-            raise ProtocolError(f"not a MessagePack frame: {reason}") from None
-        if not isinstance(raw, dict) or raw.keys() != {"id", "body"}:
-            raise ProtocolError("a frame is a map of 'id' and 'body'")
-        identifier, body = raw["id"], raw["body"]
-        if not isinstance(identifier, int) or isinstance(identifier, bool) or not 0 <= identifier < 1 << 63:
-            raise ProtocolError("'id' is not an integer between 0 and 2^63")
+        except (
+            Exception
+        ) as error:  # msgpack raises ValueError and its own classes, of which some have no text
+            raise not_a_frame(str(error) or type(error).__name__) from None
+        return int(self._ends.tell()) - self._there
+
+    def _decode(self, frame: bytearray) -> tuple[int, Any]:
+        self._check_size(len(frame))
         try:
-            return identifier, msgspec.convert(body, self._union)
+            envelope = self._envelope.decode(frame)
         except msgspec.ValidationError as error:
-            return identifier, InvalidBody(str(error))
+            raise ProtocolError(f"a frame is a map of 'id', below 2^63, and 'body': {error}") from None
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise not_a_frame(str(error)) from None
+        try:
+            return envelope.id, self._body.decode(envelope.body)
+        except msgspec.ValidationError as error:
+            return envelope.id, InvalidBody(str(error))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise not_a_frame(str(error)) from None
+
+    def _check_size(self, size: int) -> None:
+        if size > MAX_FRAME_BYTES:
+            raise ProtocolError(f"frame exceeds the limit of {MAX_FRAME_BYTES} bytes")
+
+
+def not_a_frame(reason: str) -> ProtocolError:
+    """What is no frame ends the connection: nobody knows where the next one begins."""
+    return ProtocolError(f"not a MessagePack frame: {reason}")
 
 
 class InvalidBody(Struct, frozen=True):

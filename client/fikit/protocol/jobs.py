@@ -46,8 +46,8 @@ class Submit(Request, tag="submit", frozen=True):
     and the caller reports with ``JobStarted``; the job ends with the connection.
     """
 
-    command: Annotated[list[Annotated[str, Meta(max_length=131072)]], Meta(min_length=1)]
-    environment: dict[str, str]
+    command: Annotated[list[Annotated[str, Meta(max_length=131072)]], Meta(min_length=1, max_length=1 << 20)]
+    environment: Annotated[dict[str, str], Meta(max_length=1 << 16)]
     directory: str
     priority: Level = PRIORITIES["normal"]
     gpus: Annotated[list[Count], Meta(max_length=16)] | Literal["all"] = field(default_factory=list)

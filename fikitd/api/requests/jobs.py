@@ -49,7 +49,8 @@ async def submit(caller: Caller, request: Submit) -> Reply:
         return Submitted(job=job.record(job.usage), environment=surroundings)
     caller.foreground.add(job.number)
     while (now := daemon.jobs.known[job.number]).state == "queued":
-        await daemon.jobs.changes(now)
+        async with caller.turn.waiting():
+            await daemon.jobs.changes(now)
     if now.over:  # who is told of a job starts its process
         raise Unavailable(f"{now.job} was ended before it had begun: {now.reason or now.state}")
     return Submitted(job=now.record(now.usage), environment=surroundings)
@@ -179,7 +180,8 @@ async def wait(caller: Caller, request: Wait) -> Reply:
     job = caller.daemon.job_of(caller.peer, request.job)
     with trio.move_on_after(request.wait_ms / 1000):
         while not (job := jobs.known.get(job.number, job)).over:
-            await jobs.changes(job)
+            async with caller.turn.waiting():
+                await jobs.changes(job)
     return Waited(job=job.record(jobs.usage(job)))
 
 
@@ -196,7 +198,8 @@ async def read_logs(caller: Caller, request: ReadLogs) -> Reply:
             while request.follow and not jobs.known.get(job.number, job).over:
                 if await trio.to_thread.run_sync(size_of, path) > request.offset:
                     break
-                await either(watch, caller, job)
+                async with caller.turn.waiting():
+                    await either(watch, caller, job)
         over = jobs.known.get(job.number, job).over
         data, size = await trio.to_thread.run_sync(read_piece, path, request.offset)
     except OSError as error:

@@ -17,7 +17,9 @@ async def open_session(caller: Caller, request: OpenSession) -> Handed:
     except OSError as error:
         raise InvalidRequest(f"the process that asked has ended: {error.strerror}") from None
     try:
-        session, descriptors = await caller.daemon.open_session(caller.peer, request, pidfd)
+        opening = caller.daemon.decide(caller.peer, request)
+        caller.turn.give_back()  # an executor may have to be started, and its number is limited
+        session, descriptors = await caller.daemon.sessions.open(opening, pidfd)
     finally:
         close_all([pidfd])
     described = session.executor.description

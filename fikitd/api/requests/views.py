@@ -168,6 +168,7 @@ async def subscribe(caller: Caller, request: Subscribe) -> Reply:
     if caller.send_event is None:
         raise InvalidRequest("nobody to send events to")
     with caller.daemon.events.subscribed(caller.peer.sees) as subscription:
+        caller.turn.give_back()
         await caller.send_event(Event(kind="subscribed", unix=time.time()))
         while True:
             await caller.send_event(await subscription.receive.receive())

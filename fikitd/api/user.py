@@ -1,0 +1,57 @@
+"""What the connections of one user have together: their turns, their limits.
+
+The daemon has one loop, one thread for its store, and memory that is everybody's. So who asks for much waits
+for his own requests: a few of one user are served at a time, a piece of what he sends is read in each turn of
+the loop, and what he has sent and not read is counted over all his connections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import trio
+
+MOST_SERVED: Final = 2
+MOST_OUTSTANDING: Final = 1024
+MOST_HELD_BYTES: Final = 64 << 20
+"""Of requests, finished or not, and of replies that wait to be sent."""
+
+
+@dataclass(eq=False)
+class User:
+    """One user who is connected."""
+
+    connections: int = 0
+    outstanding: int = 0
+    held_bytes: int = 0
+    served: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(MOST_SERVED))
+    reading: trio.Lock = field(default_factory=trio.Lock)
+
+
+class Turn:
+    """One request's: taken before it is served, given back while it waits for something to happen."""
+
+    def __init__(self, user: User) -> None:
+        self._served = user.served
+        self._taken = False
+
+    async def take(self) -> None:
+        """Wait for it."""
+        await self._served.acquire()
+        self._taken = True
+
+    def give_back(self) -> None:
+        """Let others of the user be served; idempotent."""
+        if self._taken:
+            self._taken = False
+            self._served.release()
+
+    @asynccontextmanager
+    async def waiting(self) -> AsyncIterator[None]:
+        """What is waited for inside may take for ever; behind it the request is served again."""
+        self.give_back()
+        yield
+        await self.take()

@@ -1,0 +1,140 @@
+"""Connections of one user: a few of his requests are served at a time, and what he holds is limited."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trio
+import trio.lowlevel
+from fikit import protocol as p
+from trio.testing import wait_all_tasks_blocked
+
+from fikitd.api.connection import Connection
+from fikitd.api.registry import HANDLERS, Caller
+from fikitd.api.user import MOST_OUTSTANDING, MOST_SERVED, User
+from fikitd.tenants.peer import Peer
+from fikitd.wire import PeerClosedError, Wire
+
+DAEMON: Any = SimpleNamespace(version="", allowance=lambda peer: SimpleNamespace(priority_ceiling=0))
+
+
+class Tenant:
+    """A user with connections, which end with the test."""
+
+    def __init__(self, nursery: trio.Nursery, uid: int) -> None:
+        self.nursery = nursery
+        self.wires: list[Wire] = []
+        self.user = User()
+        self.peer = Peer(uid=uid, gid=uid, pid=1, groups=(), tenant=str(uid), administrator=False)
+
+    async def connect(self) -> Wire:
+        ours, theirs = trio.socket.socketpair()
+        self.nursery.start_soon(Connection(theirs, DAEMON, self.peer, self.user).serve)
+        wire = Wire(ours, p.AnyReply)
+        self.wires.append(wire)
+        await wire.send(p.encode(0, p.Hello(version=p.PROTOCOL_VERSION, client="test")))
+        while not await wire.receive():
+            pass
+        return wire
+
+    async def leave(self) -> None:
+        """With all connections."""
+        for wire in self.wires:
+            wire.close()
+        await wait_all_tasks_blocked()
+        assert (self.user.outstanding, self.user.held_bytes) == (0, 0)
+        for _ in range(MOST_SERVED):
+            self.user.served.acquire_nowait()
+
+
+async def answers(wire: Wire, count: int) -> list[Any]:
+    replies: list[Any] = []
+    while len(replies) < count:
+        replies += await wire.receive()
+    return [reply for _, reply in replies]
+
+
+async def test_who_asks_much_waits_for_himself_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    served: list[int] = []
+    most = 0
+
+    async def handler(caller: Caller, _: Any) -> p.Reply:
+        nonlocal most
+        served.append(caller.peer.uid)
+        before = len(served)
+        await trio.lowlevel.checkpoint()
+        most = max(most, len(served) - before)
+        return p.Done()
+
+    monkeypatch.setitem(HANDLERS, p.GetStatus, handler)
+    async with trio.open_nursery() as nursery:
+        many = Tenant(nursery, 1)
+        wires = [await many.connect() for _ in range(10)]
+        other = Tenant(nursery, 2)
+        one = await other.connect()
+        for wire in wires:
+            await wire.send(p.encode(1, p.GetStatus()) * 60)
+        await one.send(p.encode(1, p.GetStatus()))
+        await answers(one, 1)
+        assert served.count(1) < 100  # of 600, which came first
+        for wire in wires:
+            assert await answers(wire, 60) == [p.Done()] * 60
+        assert most <= 2 * MOST_SERVED
+        await many.leave()
+        await other.leave()
+
+
+async def test_who_waits_takes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def waits(caller: Caller, _: Any) -> p.Reply:
+        async with caller.turn.waiting():
+            await trio.sleep_forever()
+        raise AssertionError
+
+    async def answered(_: Caller, __: Any) -> p.Reply:
+        return p.Done()
+
+    monkeypatch.setitem(HANDLERS, p.Wait, waits)
+    monkeypatch.setitem(HANDLERS, p.GetStatus, answered)
+    async with trio.open_nursery() as nursery:
+        tenant = Tenant(nursery, 1)
+        for _ in range(MOST_OUTSTANDING // 64):
+            wire = await tenant.connect()
+            await wire.send(p.encode(1, p.Wait(job="job-1")) * 63 + p.encode(2, p.GetStatus()))
+            assert await answers(wire, 1) == [p.Done()]
+            await wire.send(p.encode(1, p.Wait(job="job-1")))
+        other = await tenant.connect()
+        await other.send(p.encode(1, p.GetStatus()))
+        (refusal,) = await answers(other, 1)
+        assert (refusal.code, "of this user" in refusal.message) == ("quota", True)
+        await tenant.leave()
+
+
+async def test_who_says_no_hello_keeps_no_turn() -> None:
+    async with trio.open_nursery() as nursery:
+        tenant = Tenant(nursery, 1)
+        ours, theirs = trio.socket.socketpair()
+        with ours:
+            await ours.send(p.encode(1, p.GetStatus()))
+            await Connection(theirs, DAEMON, tenant.peer, tenant.user).serve()
+        await tenant.leave()
+
+
+async def test_what_a_user_sends_by_halves_is_limited_over_his_connections() -> None:
+    half = b"\x82\xa2id\x01\xa4body\xdb\x00\xff\xff\xff" + bytes(15 << 20)
+    async with trio.open_nursery() as nursery:
+        tenant = Tenant(nursery, 1)
+        wires = [await tenant.connect() for _ in range(5)]
+        for wire in wires[:4]:
+            await wire.send(half)
+        with pytest.raises(PeerClosedError):
+            await wires[4].send(half)
+            while True:
+                for _, refusal in await wires[4].receive():
+                    assert "bytes of this user's" in refusal.message
+        wires[0].close()
+        await (await tenant.connect()).send(half)
+        await wait_all_tasks_blocked()
+        assert tenant.user.held_bytes == 4 * len(half)
+        await tenant.leave()
