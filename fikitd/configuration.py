@@ -95,7 +95,10 @@ class ExecutorSection(Section, frozen=True):
     ] = 10.0
     kill_unresponsive: Annotated[bool, Meta(description="And killed, so that a new one can serve.")] = True
     log_bytes: Annotated[Bytes, Meta(description="Keep at most this much of an executor's output.")] = 1 << 20
-    max_per_gpu: Annotated[Count, Meta(description="Executors that one GPU may have at a time.")] = 32
+    max_per_gpu: Annotated[
+        Count,
+        Meta(description="Executors that one GPU may have at a time; a quarter is for users without one."),
+    ] = 32
     mps: Annotated[
         Literal["auto", "off"],
         Meta(description="Run executors under NVIDIA's MPS where it can be had (auto). Read at start only."),

@@ -75,6 +75,7 @@ class Daemon:
             self.sessions,
             lambda: self.mps.environment,
             self._lasts,
+            self._owner,
         )
         self.profiles = Profiles(self.store, self.supervisor)
         self.sessions.supervisor = self.supervisor
@@ -236,6 +237,13 @@ class Daemon:
         """Whether a trust domain may have more sessions: a user's always, an isolated job's while it runs."""
         job = self.jobs.find(domain)
         return domain_owner(domain) is not None or (job is not None and job.state in ("running", "paused"))
+
+    def _owner(self, domain: str) -> int | None:
+        """Whose a trust domain is: a user's by its name, an isolated one by its job or its session."""
+        if (uid := domain_owner(domain)) is not None:
+            return uid
+        job = self.jobs.find(domain)
+        return job.uid if job is not None else self.sessions.noted_owner(domain.removeprefix("job-"))
 
     def _claims_besides(self, job: Job, gpu: int | None) -> list[Claim]:
         """What others than the job's own reservation take: the job's sessions live inside that."""

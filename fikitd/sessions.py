@@ -63,6 +63,11 @@ class Sessions:
         """Read what an earlier daemon noted."""
         self._notes = dict(await self._store.records("SELECT session, record FROM sessions", SessionNote))
 
+    def noted_owner(self, session: str) -> int | None:
+        """The user of a session that an earlier daemon opened."""
+        note = self._notes.get(session)
+        return note.uid if note is not None else None
+
     async def settle(self) -> None:
         """Store the accounts. Raises Unavailable when the disk refuses.
 

@@ -52,6 +52,8 @@ from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
 ADOPT_SECONDS: Final = 5.0
+KEPT_SHARE: Final = 4
+"""One in so many of a GPU's places is for users who have no executor there."""
 
 
 class Supervisor:
@@ -68,6 +70,7 @@ class Supervisor:
         listener: Listener,
         shared: Callable[[], Mapping[str, str]],
         lasts: Callable[[str], bool],
+        owner: Callable[[str], int | None],
     ) -> None:
         self._settings = settings
         self._scheduling = scheduling
@@ -78,6 +81,7 @@ class Supervisor:
         self._listener = listener
         self._shared = shared  # environment of an executor that shares its GPU with others' contexts
         self._lasts = lasts  # whether a trust domain may have more sessions
+        self._owner = owner  # whose a trust domain is
         self._nursery: trio.Nursery  # while run() runs, which is as long as executors are asked for
         self.executors: dict[str, Executor] = {}
 
@@ -132,10 +136,15 @@ class Supervisor:
     def _begin(self, device: DeviceSpec, domain: str, uid: int) -> Executor:
         limit = self._settings().max_per_gpu
         there = [each for each in self.executors.values() if each.device.index == device.index]
+        if any(each.uid == uid for each in there):
+            limit -= limit // KEPT_SHARE
         if sum(each.state != "stopping" for each in there) >= limit:
             idle = [each for each in there if each.idle]
             if not idle:
-                raise QuotaReached(f"GPU {device.index} already has {limit} executors, the most it may have")
+                raise QuotaReached(
+                    f"GPU {device.index} already has {limit} executors, the most that leave you another",
+                    "end isolated jobs or sessions, or wait until others end",
+                )
             longest = min(idle, key=lambda each: each.idle_since)
             longest.state = "stopping"
             self._nursery.start_soon(self._stop, longest, "idle, and another domain needs its place")
@@ -187,7 +196,7 @@ class Supervisor:
             executor=description.executor,
             device=self._devices[description.gpu],
             domain=description.domain,
-            uid=domain_owner(description.domain),
+            uid=self._owner(description.domain),
             socket=path,
             log=self._state / "logs" / f"{description.executor}.log",
             process=process,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import REAL, Daemon
+from tests.integration.conftest import REAL, Client, Daemon
 
 needs_double = pytest.mark.skipif(
     REAL, reason="asks the double for something that no executor does on request"
@@ -195,6 +196,36 @@ def test_a_full_gpu_gives_the_place_of_an_idle_executor(stopped_daemon: Any) -> 
     assert client.ask(p.OpenSession(name="third", isolated=True)).code == "quota"
     living = {each.session for each in client.ask(p.ListSessions()).sessions}
     assert living == {first.session, second.session}
+
+
+def test_isolated_sessions_of_one_user_leave_room_for_others(stopped_daemon: Any, as_user: Any) -> None:
+    settings = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=settings.replace("[executor]", "[executor]\nmax_per_gpu = 4"))
+    client = stopped_daemon.start().client()
+    isolated = [client.ask(p.OpenSession(name="alone", isolated=True)) for _ in range(4)]
+    assert [isinstance(each, p.SessionOpened) for each in isolated] == [True, True, True, False]
+    assert (isolated[3].code, "3 executors" in isolated[3].message) == ("quota", True)
+
+    def other() -> str:
+        return type(Client(stopped_daemon.socket).ask(p.OpenSession(name="other"))).__name__
+
+    assert as_user(65534, other) == "SessionOpened"
+
+
+def test_an_isolated_session_that_is_taken_over_is_still_its_user_s(
+    stopped_daemon: Any, as_user: Any
+) -> None:
+    daemon = stopped_daemon.start()
+    session = daemon.client().ask(p.OpenSession(name="alone", isolated=True)).session
+    daemon.stop(signal.SIGKILL)
+    own = daemon.start().client()
+    executor = own.ask(p.Show(target=session)).session.executor
+
+    def executors(client: Client) -> str:
+        return " ".join(re.findall(r'executor="(.+?)"', client.ask(p.ReadMetrics()).text))
+
+    assert executors(own) == executor
+    assert as_user(65534, lambda: executors(Client(daemon.socket))) == ""
 
 
 @pytest.mark.shares_daemon
