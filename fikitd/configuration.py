@@ -129,7 +129,9 @@ DEFAULT_TENANT = TenantSection(
 class JobsSection(Section, frozen=True):
     """Submitted commands."""
 
-    max_running: Annotated[Count, Meta(description="Jobs that run at a time; others wait.")] = 64
+    max_running: Annotated[
+        Count, Meta(description="Jobs that run at a time; a quarter is for users of whom none runs.")
+    ] = 64
     output_bytes: Annotated[
         Bytes, Meta(description="Keep this much of each output of a job, unless it asks for less.")
     ] = 64 << 20

@@ -34,6 +34,8 @@ from fikitd.tenants.accounts import total
 
 RETRY_SECONDS: Final = 5.0
 CALLER_GRACE_MS: Final = 5000
+KEPT_SHARE: Final = 4
+"""One in so many of the places is for users of whom no job runs."""
 Placing = Callable[[Job], DeviceSpec]
 """Where a job is to run. Raises QuotaReached, NotFound."""
 
@@ -131,8 +133,10 @@ class Jobs(JobRecords):
             job = self.known.get(number)  # as it is by now: those before it have been started meanwhile
             if job is None or job.state != "queued" or job.gpus in blocked or not self.admits():
                 continue
-            if running >= self.max_running():
-                self._waits(job, f"{running} jobs run, the most that may")
+            has_one, most = job.uid in running, self.max_running()
+            if len(running) >= most - (most // KEPT_SHARE if has_one else 0):
+                most_that = "leave you another" if has_one else "may"
+                self._waits(job, f"{len(running)} jobs run, the most that {most_that}")
                 continue
             asks = (job.uid, job.tenant, job.gpus, job.memory_limit_bytes)
             if asks in refusals:
@@ -153,8 +157,9 @@ class Jobs(JobRecords):
                 self.starting.discard(job.number)
             running, place = self._running(), self._placing()
 
-    def _running(self) -> int:
-        return sum(job.state in ("running", "paused") for job in self.known.values())
+    def _running(self) -> list[int]:
+        """The users of the jobs that run."""
+        return [job.uid for job in self.known.values() if job.state in ("running", "paused")]
 
     def _waits(self, job: Job, reason: str) -> None:
         if job.reason != reason:

@@ -6,7 +6,7 @@ and written by ``settle`` later; until then the runner's exit file says the same
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -73,7 +73,7 @@ class JobRecords:
             self._changed.pop(job.number, trio.Event()).set()
 
     async def settle(self) -> None:
-        """Write what is unsaved, forget the oldest that are over. Never raises: it will be tried again."""
+        """Write what is unsaved, forget some that are over. Never raises: it will be tried again."""
         async with self._settling:
             await self._settle()
 
@@ -87,12 +87,20 @@ class JobRecords:
                 ):  # else it has changed meanwhile, and must be written again
                     self.unsaved.discard(job.number)
             over = [job for job in self.known.values() if job.over and job.number not in self.starting]
-            for job in over[: max(0, len(over) - self.keep_ended())]:
+            for job in surplus(over, self.keep_ended()):
                 await self._store.write([("DELETE FROM jobs WHERE number=?", (job.number,))])
                 await self._processes.remove(job)
                 self.known.pop(job.number, None)
         except Unavailable as refusal:
             self._log.error("jobs_unsaved", reason=refusal.message, jobs=len(jobs))
+
+
+def surplus(over: list[Job], most: int) -> list[Job]:
+    """Of jobs that are over, those to be forgotten: the oldest of whoever has most of them."""
+    by_user: dict[int, deque[Job]] = defaultdict(deque)
+    for job in over:
+        by_user[job.uid].append(job)
+    return [max(by_user.values(), key=len).popleft() for _ in range(len(over) - most)]
 
 
 def saving(job: Job) -> list[tuple[str, tuple[Any, ...]]]:

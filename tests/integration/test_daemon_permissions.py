@@ -154,3 +154,34 @@ def test_a_place_that_is_somebody_else_s_is_named(as_user: AsUser) -> None:
     finally:
         place.rmdir()
     assert said.startswith(f"1 fikitd: {place} is not a directory that only user {uid} may write to"), said
+
+
+def test_jobs_of_one_user_leave_others_places_and_their_output(
+    stopped_daemon: Daemon, as_user: AsUser
+) -> None:
+    stopped_daemon.configure("[jobs]\nmax_running = 4\nkeep_ended = 3\n")
+    daemon = stopped_daemon.start()
+    client = daemon.client()
+
+    def submit(client: Client, *command: str) -> str:
+        return str(client.ask(p.Submit(command=list(command), environment={}, directory="/")).job.job)
+
+    jobs = [submit(client, "/bin/sleep", "1000") for _ in range(4)]
+    while not (reason := client.ask(p.Show(target=jobs[3])).job.reason):
+        pass
+    assert reason == "3 jobs run, the most that leave you another"
+
+    def other() -> str:
+        mine = Client(daemon.socket)
+        mine.ask(p.Wait(job=submit(mine, "/bin/echo", "his")))
+        return str(mine.ask(p.ListJobs()).jobs[0].job)
+
+    his = as_user(NOBODY, other)
+    for job in jobs[:2]:
+        client.ask(p.Kill(target=job))
+    for _ in range(5):
+        client.ask(p.Wait(job=submit(client, "/bin/true")))
+    while len(kept := [each for each in client.ask(p.ListJobs()).jobs if each.ended_unix]) > 3:
+        pass
+    assert [each.uid for each in kept] == [NOBODY, 0, 0]
+    assert client.ask(p.ReadLogs(job=his)).data == b"his\n"
