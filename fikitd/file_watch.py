@@ -1,7 +1,8 @@
 """Waiting for a file to grow or to appear, by inotify: an event, so that nobody looks again and again.
 
-inotify is not in Python's library; three calls of libc are all it takes. A user may have few of its instances
-(fs.inotify.max_user_instances): where there is none left, this does look again and again.
+inotify is not in Python's library; a few calls of libc are all it takes. A user may have few of its instances
+(fs.inotify.max_user_instances), and root's are those of all services: so a daemon has one, whoever waits.
+Where there is none left, this does look again and again.
 """
 
 from __future__ import annotations
@@ -9,54 +10,117 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import struct
+from collections import defaultdict
 from pathlib import Path
 from typing import Final
 
 import trio
+import trio.lowlevel
 
 from fikitd.scarcity import SCARCE
 
 IN_MODIFY: Final = 0x2
 IN_MOVED_TO: Final = 0x80
+EVENT: Final = struct.Struct("iIII")
+"""struct inotify_event: watch, mask, cookie, bytes of the name behind it."""
 NONE_LEFT: Final = SCARCE | {errno.ENOSPC}
 LOOK_SECONDS: Final = 0.1
 _libc = ctypes.CDLL(None, use_errno=True)
+_instance: trio.lowlevel.RunVar[Inotify] = trio.lowlevel.RunVar("inotify")
+
+
+def failed(what: object) -> OSError:
+    """Why the last call of libc was refused."""
+    error = ctypes.get_errno()
+    return OSError(error, os.strerror(error), str(what))
+
+
+class Inotify:
+    """The instance of this run of trio."""
+
+    def __init__(self) -> None:
+        """Raises OSError."""
+        self._descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._descriptor < 0:
+            raise failed("inotify")
+        self._watches: defaultdict[int, list[FileWatch]] = defaultdict(list)
+
+    @classmethod
+    def shared(cls) -> Inotify:
+        """It, made when it is first wanted. Raises OSError."""
+        try:
+            return _instance.get()
+        except LookupError:
+            made = cls()
+        _instance.set(made)
+        trio.lowlevel.spawn_system_task(made._run)
+        return made
+
+    def add(self, watch: FileWatch, directory: Path) -> int:
+        """Tell the watch of changes there from now on; the number to remove it by. Raises OSError."""
+        number = _libc.inotify_add_watch(self._descriptor, os.fsencode(directory), IN_MODIFY | IN_MOVED_TO)
+        if number < 0:
+            raise failed(directory)
+        self._watches[number].append(watch)
+        return int(number)
+
+    def remove(self, watch: FileWatch, number: int) -> None:
+        """Tell it no more."""
+        self._watches[number].remove(watch)
+        if not self._watches[number]:
+            del self._watches[number]
+            _libc.inotify_rm_watch(self._descriptor, number)
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                await trio.lowlevel.wait_readable(self._descriptor)
+                try:
+                    data = os.read(self._descriptor, 65536)
+                except BlockingIOError:
+                    continue
+                while data:
+                    number, _, _, size = EVENT.unpack_from(data)
+                    data = data[EVENT.size + size :]
+                    told = [number] if number in self._watches else list(self._watches) if number < 0 else []
+                    for watch in [each for one in told for each in self._watches[one]]:
+                        watch.tell()
+        finally:
+            os.close(self._descriptor)
 
 
 class FileWatch:
     """Changes of the files in one directory, since the watch was made."""
 
     def __init__(self, directory: Path) -> None:
-        self._descriptor: int | None = None
-        """None: there is no instance for us."""
         directory.stat()  # raises OSError where there is none
-        descriptor = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
-        watched = descriptor >= 0 and _libc.inotify_add_watch(
-            descriptor, os.fsencode(directory), IN_MODIFY | IN_MOVED_TO
-        )
-        if descriptor >= 0 and watched >= 0:
-            self._descriptor = descriptor
-            return
-        error = ctypes.get_errno()
-        if descriptor >= 0:
-            os.close(descriptor)
-        if error not in NONE_LEFT:
-            raise OSError(error, os.strerror(error), str(directory))
+        self._changed = trio.Event()
+        self._place: tuple[Inotify, int] | None = None
+        """None: there is no instance for us."""
+        try:
+            instance = Inotify.shared()
+            self._place = instance, instance.add(self, directory)
+        except OSError as error:
+            if error.errno not in NONE_LEFT:
+                raise
+
+    def tell(self) -> None:
+        """Something has changed."""
+        self._changed.set()
 
     async def changed(self) -> None:
         """Return once something has changed since the last call, or may have."""
-        if self._descriptor is None:
+        if self._place is None:
             await trio.sleep(LOOK_SECONDS)
             return
-        await trio.lowlevel.wait_readable(self._descriptor)
-        try:
-            os.read(self._descriptor, 65536)
-        except BlockingIOError:
-            return
+        await self._changed.wait()
+        self._changed = trio.Event()
 
     def __enter__(self) -> FileWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
+        if self._place is not None:
+            instance, number = self._place
+            instance.remove(self, number)

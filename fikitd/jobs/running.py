@@ -189,7 +189,7 @@ class JobProcesses:
     async def started(self, job: Job) -> tuple[int, int | None]:
         """The pid of the command, once it runs, and when it began. Raises OSError."""
         path = self.place(job) / files.STARTED
-        with await patiently(lambda: FileWatch(self.place(job))) as watch:
+        with FileWatch(self.place(job)) as watch:
             while (found := await patiently(lambda: files.read(path))) is None:
                 await watch.changed()
         if not isinstance(pid := found.get("pid"), int):

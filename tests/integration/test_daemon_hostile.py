@@ -107,6 +107,23 @@ def test_who_waits_holds_up_none_of_his_own_requests(daemon: Daemon, client: Cli
 
 
 @pytest.mark.shares_daemon
+def test_followers_of_logs_share_one_instance_of_inotify(daemon: Daemon, client: Client) -> None:
+    """A user may have 128 of them, and root's are those of all the machine's services."""
+    wait = ["/bin/sh", "-c", "until [ -e word ]; do sleep 0.1; done; echo said"]
+    job = client.ask(p.Submit(command=wait, environment={}, directory=str(daemon.place))).job.job
+    for _ in range(20):
+        client.send(p.ReadLogs(job=job, follow=True))
+    other = daemon.client()
+    for _ in range(2):
+        other.ask(p.ReadLogs(job=job, follow=True, wait_ms=50))
+    assert daemon.process is not None
+    place = f"/proc/{daemon.process.pid}/fd"
+    assert [os.readlink(f"{place}/{each}") for each in os.listdir(place)].count("anon_inode:inotify") == 1
+    (daemon.place / "word").touch()
+    assert {client.receive()[1].data for _ in range(20)} == {b"said\n"}
+
+
+@pytest.mark.shares_daemon
 def test_output_without_end_is_cut(daemon: Daemon, client: Client) -> None:
     flood = ["/bin/sh", "-c", "yes 'escape \033[31m' | head -c 30000000; exit 7"]
     submit = p.Submit(
