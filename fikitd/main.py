@@ -7,6 +7,7 @@ polite one, which ends jobs and sessions first.
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from pathlib import Path
@@ -49,6 +50,7 @@ def main(device: str | None, socket_path: Path | None, file: Path | None) -> Non
     try:
         configuration = configuration_files.load(file)
         set_up(configuration.daemon.log_level)
+        os.umask(0o077)  # what it keeps is nobody else's to read, whoever made the directories
         places = directories.choose(configuration.daemon, socket_path)
         devices = choose(device or configuration.device.choice, configuration.device, places.runtime)
         places.make()

@@ -156,6 +156,21 @@ def test_a_place_that_is_somebody_else_s_is_named(as_user: AsUser) -> None:
     assert said.startswith(f"1 fikitd: {place} is not a directory that only user {uid} may write to"), said
 
 
+def test_what_the_daemon_keeps_is_nobody_else_s_to_read(stopped_daemon: Daemon) -> None:
+    """In directories that the operator has made for everybody."""
+    earlier = os.umask(0o022)
+    places = [stopped_daemon.place / name for name in ("state", "run")]
+    for place in places:
+        place.mkdir()
+    client = stopped_daemon.start().client()
+    os.umask(earlier)
+    session_text(client)
+    client.ask(p.Wait(job=client.ask(p.Submit(command=["true"], environment={}, directory="/")).job.job))
+    kept = [each for place in places for each in place.rglob("*") if not each.is_socket()]
+    assert {each.name for each in kept} >= {"state.db", "stdout"}
+    assert [each for each in kept if each.stat().st_mode & 0o077] == []
+
+
 def test_jobs_of_one_user_leave_others_places_and_their_output(
     stopped_daemon: Daemon, as_user: AsUser
 ) -> None:
