@@ -9,6 +9,7 @@ import array
 import errno
 import os
 import socket
+import struct
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
@@ -52,8 +53,12 @@ class Connection:
         self._last = 0
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self._socket.settimeout(_GREETING_SECONDS if timeout is None else timeout)
+            patience = _GREETING_SECONDS if timeout is None else timeout
+            # The kernel waits: with a timeout of Python's, a queue that is full just now is an error at once.
+            self._limit_sending(patience)
             self._socket.connect(os.fspath(self.path))
+            self._limit_sending(0)
+            self._socket.settimeout(patience)
             self.welcome = self.expect(
                 protocol.Welcome, protocol.Hello(version=protocol.PROTOCOL_VERSION, client=client)
             )
@@ -174,6 +179,10 @@ class Connection:
             raise UnreachableError(f"fikitd at {self.path} closed the connection")
         self._decoder.feed(data)
         self._ready.extend(self._decoder.frames())
+
+    def _limit_sending(self, seconds: float) -> None:
+        limit = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 
     def _lost(self, error: OSError) -> UnreachableError:
         return UnreachableError(

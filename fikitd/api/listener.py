@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import socket
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,8 @@ from fikitd.tenants.peer import group_number, identify, peer_credentials
 
 FIRST_PASSED_DESCRIPTOR: Final = 3
 BACKLOG: Final = 512
+MOST_ACCEPTED: Final = 8
+"""In one turn of the loop: who is connected is served meanwhile."""
 
 
 def passed_sockets() -> list[socket.socket]:
@@ -80,13 +83,14 @@ class Listener:
             while True:
                 try:
                     stream, _ = await source.accept()
+                    connections.start_soon(self._serve, stream)
+                    for more in waiting(listening):
+                        connections.start_soon(self._serve, trio.socket.from_stdlib_socket(more))
                 except OSError as error:
                     if error.errno not in SCARCE:
                         continue  # the peer left before we came
                     self._log.error("accept_failed", reason=str(error))
                     await trio.sleep(PAUSE_SECONDS)
-                    continue
-                connections.start_soon(self._serve, stream)
 
     async def _serve(self, stream: trio.socket.SocketType) -> None:
         settings = self._daemon.configuration.daemon
@@ -113,7 +117,8 @@ class Listener:
 
     async def _converse(self, stream: trio.socket.SocketType, user: User) -> None:
         try:
-            peer = await identify(stream, self._daemon.configuration.daemon.administrator_group)
+            async with user.arriving:
+                peer = await identify(stream, self._daemon.configuration.daemon.administrator_group)
         except OSError:
             stream.close()
             return
@@ -121,6 +126,17 @@ class Listener:
             await Connection(stream, self._daemon, peer, user).serve()
         except Exception:
             self._log.exception("connection_failed", uid=peer.uid)
+
+
+def waiting(listening: socket.socket) -> Iterator[socket.socket]:
+    """Those who wait to be accepted, up to as many as may: one in a turn of the loop would be too few beside
+    somebody who connects without pause, and others could not even connect. Raises OSError.
+    """
+    for _ in range(MOST_ACCEPTED - 1):
+        try:
+            yield listening.accept()[0]
+        except BlockingIOError:
+            return
 
 
 def refuse(stream: trio.socket.SocketType, message: str) -> None:

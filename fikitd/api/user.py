@@ -27,6 +27,7 @@ class User:
     connections: int = 0
     outstanding: int = 0
     held_bytes: int = 0
+    arriving: trio.Lock = field(default_factory=trio.Lock)
     served: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(MOST_SERVED))
     reading: trio.Lock = field(default_factory=trio.Lock)
 

@@ -51,6 +51,37 @@ def daemon(tmp_path: Path) -> Iterator[Callable[[Answer], Path]]:
         thread.join()
 
 
+def test_a_daemon_with_a_queue_of_those_who_connect_is_waited_for(tmp_path: Path) -> None:
+    place = str(tmp_path / "s")
+
+    def leave_one_in_the_queue() -> bool:
+        with socket.socket(socket.AF_UNIX) as other:
+            other.setblocking(False)
+            return other.connect_ex(place) == 0
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(place)
+        listener.listen(0)
+        while leave_one_in_the_queue():
+            pass
+        with pytest.raises(fikit.UnreachableError, match="no fikitd answers"):
+            Connection(place, timeout=0.05)
+
+        def serve() -> None:
+            listener.settimeout(10)
+            greeted = False
+            while not greeted:
+                with listener.accept()[0] as peer:
+                    if greeted := bool(peer.recv(65536)):
+                        peer.sendall(protocol.encode(1, WELCOME))
+
+        server = threading.Timer(0.2, serve)
+        server.start()
+        with Connection(place, timeout=10) as connection:
+            assert connection.welcome == WELCOME
+        server.join()
+
+
 def test_requests_and_refusals(daemon: Callable[[Answer], Path]) -> None:
     def answer(peer: socket.socket, number: int, request: Any) -> None:
         failure = protocol.Failure(code="permission", message="not yours", hint="ask")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +14,7 @@ from fikit import protocol as p
 from trio.testing import wait_all_tasks_blocked
 
 from fikitd.api.connection import Connection
+from fikitd.api.listener import MOST_ACCEPTED, waiting
 from fikitd.api.registry import HANDLERS, Caller
 from fikitd.api.user import MOST_OUTSTANDING, MOST_SERVED, User
 from fikitd.tenants.peer import Peer
@@ -119,6 +122,21 @@ async def test_who_says_no_hello_keeps_no_turn() -> None:
             await ours.send(p.encode(1, p.GetStatus()))
             await Connection(theirs, DAEMON, tenant.peer, tenant.user).serve()
         await tenant.leave()
+
+
+async def test_some_of_those_who_wait_are_accepted_at_a_time(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "s"))
+        listening.listen()
+        listening.setblocking(False)
+        for _ in range(MOST_ACCEPTED + 1):
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.connect(str(tmp_path / "s"))
+        for count in (MOST_ACCEPTED - 1, 2, 0):
+            accepted = list(waiting(listening))
+            assert len(accepted) == count
+            for each in accepted:
+                each.close()
 
 
 async def test_what_a_user_sends_by_halves_is_limited_over_his_connections() -> None:
