@@ -15,6 +15,8 @@ from typing import Final
 import trio
 
 MOST_SERVED: Final = 2
+LONGEST_SECONDS: Final = 0.1
+"""That a turn may keep others of the same user waiting."""
 MOST_OUTSTANDING: Final = 1024
 MOST_HELD_BYTES: Final = 64 << 20
 """Of requests, finished or not, and of replies that wait to be sent."""
@@ -29,6 +31,8 @@ class User:
     held_bytes: int = 0
     arriving: trio.Lock = field(default_factory=trio.Lock)
     served: trio.Semaphore = field(default_factory=lambda: trio.Semaphore(MOST_SERVED))
+    turns: dict[Turn, None] = field(default_factory=dict)
+    """Those that are taken, the longest first."""
     reading: trio.Lock = field(default_factory=trio.Lock)
 
 
@@ -36,19 +40,25 @@ class Turn:
     """One request's: taken before it is served, given back while it waits for something to happen."""
 
     def __init__(self, user: User) -> None:
-        self._served = user.served
-        self._taken = False
+        self._user = user
 
     async def take(self) -> None:
-        """Wait for it."""
-        await self._served.acquire()
-        self._taken = True
+        """Wait for it. A request that has had one for long waits for a disk, say, or for an executor that
+        hangs: its turn is given back.
+        """
+        while True:
+            with trio.move_on_after(LONGEST_SECONDS):
+                await self._user.served.acquire()
+                self._user.turns[self] = None
+                return
+            for longest in list(self._user.turns)[:1]:
+                longest.give_back()
 
     def give_back(self) -> None:
         """Let others of the user be served; idempotent."""
-        if self._taken:
-            self._taken = False
-            self._served.release()
+        if self in self._user.turns:
+            del self._user.turns[self]
+            self._user.served.release()
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:

@@ -136,13 +136,14 @@ class Supervisor:
     def _begin(self, device: DeviceSpec, domain: str, uid: int) -> Executor:
         limit = self._settings().max_per_gpu
         there = [each for each in self.executors.values() if each.device.index == device.index]
-        if any(each.uid == uid for each in there):
-            limit -= limit // KEPT_SHARE
+        has_one = any(each.uid == uid for each in there)
+        limit -= limit // KEPT_SHARE if has_one else 0
         if sum(each.state != "stopping" for each in there) >= limit:
             idle = [each for each in there if each.idle]
             if not idle:
+                the_most = "the most beside one of yours" if has_one else "the most it may have"
                 raise QuotaReached(
-                    f"GPU {device.index} already has {limit} executors, the most that leave you another",
+                    f"GPU {device.index} already has {limit} executors, {the_most}",
                     "end isolated jobs or sessions, or wait until others end",
                 )
             longest = min(idle, key=lambda each: each.idle_since)

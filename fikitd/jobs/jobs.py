@@ -135,8 +135,8 @@ class Jobs(JobRecords):
                 continue
             has_one, most = job.uid in running, self.max_running()
             if len(running) >= most - (most // KEPT_SHARE if has_one else 0):
-                most_that = "leave you another" if has_one else "may"
-                self._waits(job, f"{len(running)} jobs run, the most that {most_that}")
+                the_most = "the most beside one of yours" if has_one else "the most that may"
+                self._waits(job, f"{len(running)} jobs run, {the_most}")
                 continue
             asks = (job.uid, job.tenant, job.gpus, job.memory_limit_bytes)
             if asks in refusals:

@@ -114,6 +114,32 @@ async def test_who_waits_takes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
         await tenant.leave()
 
 
+async def test_what_takes_long_keeps_others_for_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk or an executor that hangs, say."""
+    begun = 0
+
+    async def hangs(_: Caller, __: Any) -> p.Reply:
+        nonlocal begun
+        begun += 1
+        await trio.sleep_forever()
+
+    async def answered(_: Caller, __: Any) -> p.Reply:
+        return p.Done()
+
+    monkeypatch.setitem(HANDLERS, p.Explain, hangs)
+    monkeypatch.setitem(HANDLERS, p.GetStatus, answered)
+    async with trio.open_nursery() as nursery:
+        tenant = Tenant(nursery, 1)
+        hanging = await tenant.connect()
+        await hanging.send(p.encode(1, p.Explain(session="s-1")) * 3 * MOST_SERVED)
+        other = await tenant.connect()
+        for _ in range(3):
+            await other.send(p.encode(1, p.GetStatus()))
+            assert await answers(other, 1) == [p.Done()]
+        assert begun == 3 * MOST_SERVED
+        await tenant.leave()
+
+
 async def test_who_says_no_hello_keeps_no_turn() -> None:
     async with trio.open_nursery() as nursery:
         tenant = Tenant(nursery, 1)
