@@ -118,7 +118,7 @@ bool join_neighbours(Range range) {
     return ranges.change(range);
 }
 
-// Of who makes private memory shared, or lets go of it.
+// Of who registers memory, makes private memory shared, or lets go of it: what it is stays so meanwhile.
 pthread_mutex_t sharing_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 // The GPU does not reach it where the program has it.
@@ -170,22 +170,25 @@ bool make_reachable(uint64_t address) {
     return false;
 }
 
+// Of what nobody uses any more; under the mutex.
+CUresult end_sharing(const Range& range) {
+    Range reached;
+    ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
+    const Status freed = process.device(range.device).producer->host_free(range.handle);
+    if (freed == status::invalid_handle) return CUDA_SUCCESS;  // what was has ended since, and this with it
+    give_back_pages(first_page(range));
+    return result_of(freed);
+}
+
 // What is registered beside it on the same pages remains.
 CUresult unregister(const Range& range) {
     if (range.handle == 0) return CUDA_SUCCESS;
-    CUresult result = settle(range);
+    const CUresult result = settle(range);
     if (!range.alone) return result;
     const Locked lock(sharing_mutex);
     // Something may have been registered there meanwhile.
     if (ranges.any_has(Range::Kind::registered, range.device, range.handle)) return result;
-    if (result == CUDA_SUCCESS) {
-        Range reached;
-        ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
-        const Status freed = process.device(range.device).producer->host_free(range.handle);
-        if (freed == status::invalid_handle)
-            return CUDA_SUCCESS;  // what was has ended since, and this with it
-        result = result_of(freed);
-    }
+    if (result == CUDA_SUCCESS) return end_sharing(range);
     give_back_pages(first_page(range));
     return result;
 }
@@ -307,8 +310,7 @@ static CUresult check_neighbours(uint64_t at, uint64_t bytes, unsigned flags) {
 
 // Of threads that register the same at once, one does.
 static CUresult add_registered(Range& range) {
-    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    const Locked lock(mutex);
+    const Locked lock(sharing_mutex);
     const CUresult result = check_neighbours(range.address, range.bytes, range.flags);
     if (result != CUDA_SUCCESS) return result;
     if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
@@ -317,8 +319,7 @@ static CUresult add_registered(Range& range) {
     if (share_file(range) != CUDA_SUCCESS) range.device_address = range.address;
     if (range.handle == 0 || range.device_address != range.address) note_unreached(range);
     if (ranges.add(range)) return CUDA_SUCCESS;
-    range.alone = true;
-    unregister(range);
+    if (range.handle != 0) end_sharing(range);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
