@@ -151,9 +151,8 @@ void Core::put_off(Session& session, const Operation& operation, const SessionGr
 // Puts the record at the head off where it has to be. False: it may go now.
 bool Core::defer(Session& session) {
     if (!is_held(session, *session.head)) return false;
-    const auto& put =
-        session.backlog.emplace_back(KeptOperation(*session.head), graph_of(session, *session.head));
-    put_off(session, *session.head, put.graph.get());
+    session.backlog.push_back({KeptOperation(*session.head), graph_of(session, *session.head)});
+    put_off(session, *session.head, session.backlog.back().graph.get());
     count_record(session, *session.head, true);
     return true;
 }

@@ -1,22 +1,13 @@
 /* Children forked while threads launch, load, allocate and initialise: each finds CUDA not initialised,
  * whatever its parent's threads were doing, and ends, with and without handlers at exit; the parent notices
  * nothing. */
-#include <cuda.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
+
 enum { THREADS = 5, CHILDREN = 120, PATIENCE_SECONDS = 20 };
-#define CHECK(call)                                                    \
-    do {                                                               \
-        const CUresult result = (call);                                \
-        if (result != CUDA_SUCCESS) {                                  \
-            printf("line %d: %s: %d\n", __LINE__, #call, (int)result); \
-            exit(1);                                                   \
-        }                                                              \
-    } while (0)
 static const char* ptx =
     ".version 7.8\n.target sm_80\n.address_size 64\n"
     ".visible .entry increment(.param .u64 address)\n{\n.reg .b64 %rd<2>; .reg .b32 %r<3>;\n"

@@ -1,20 +1,10 @@
 /* While a stream waits for a function of the program's, what the function may wait for goes on: graphs that are
  * launched behind it are changed and destroyed, memory is freed in the order of another stream, and a thread that
  * unloads modules keeps no other one from a call. */
-#include <cuda.h>
 #include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#define CHECK(call)                                               \
-    do {                                                          \
-        const CUresult result = (call);                           \
-        if (result != CUDA_SUCCESS) {                             \
-            printf("%d: %s: %d\n", __LINE__, #call, (int)result); \
-            exit(1);                                              \
-        }                                                         \
-    } while (0)
+#include "check.h"
 
 enum { ROUNDS = 40, FREES = 1100 };
 static const char* ptx =

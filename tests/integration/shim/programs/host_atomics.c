@@ -1,17 +1,6 @@
 // The host and a kernel add to one word of managed memory at the same time, atomically for the system: how many
 // additions were lost?
-#include <cuda.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#define CHECK(call)                                                \
-    do {                                                           \
-        const CUresult result = (call);                            \
-        if (result != CUDA_SUCCESS) {                              \
-            printf("line %d: error %d\n", __LINE__, (int)result);  \
-            exit(1);                                               \
-        }                                                          \
-    } while (0)
+#include "check.h"
 
 static const char text[] =
     ".version 7.8\n.target sm_80\n.address_size 64\n"

@@ -1,19 +1,11 @@
 /* A program whose first thread ends before it uses the GPU: the kernel tells nothing of the process by its number. */
 #define _GNU_SOURCE
-#include <cuda.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
-#define CHECK(call)                                               \
-    do {                                                          \
-        const CUresult result = (call);                           \
-        if (result != CUDA_SUCCESS) {                             \
-            printf("%d: %s: %d\n", __LINE__, #call, (int)result); \
-            exit(1);                                              \
-        }                                                         \
-    } while (0)
+
+#include "check.h"
+
 static const char* ptx =
     ".version 7.8\n.target sm_80\n.address_size 64\n"
     ".visible .entry store(.param .u64 address)\n{\n.reg .b64 %rd<2>;\n"

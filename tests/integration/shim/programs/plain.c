@@ -1,17 +1,7 @@
 /* A program linked against libcuda, the per-thread default stream among its symbols. */
-#include <cuda.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-#define CHECK(call)                                                    \
-    do {                                                               \
-        const CUresult result = (call);                                \
-        if (result != CUDA_SUCCESS) {                                  \
-            printf("%d: %s: %d\n", __LINE__, #call, (int)result);      \
-            return 1;                                                  \
-        }                                                              \
-    } while (0)
+#include "check.h"
 
 int main(void) {
     CUdevice device;

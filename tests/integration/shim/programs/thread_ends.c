@@ -1,18 +1,8 @@
 /* Threads that end with work on their own default stream: some begin a capture there, some launch once more from
  * a destructor of thread-specific data. None of it is anybody else's affair. */
-#include <cuda.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 
-#define CHECK(call)                                               \
-    do {                                                          \
-        const CUresult result = (call);                           \
-        if (result != CUDA_SUCCESS) {                             \
-            printf("%d: %s: %d\n", __LINE__, #call, (int)result); \
-            exit(1);                                              \
-        }                                                         \
-    } while (0)
+#include "check.h"
 
 enum { STREAMS = 4096 }; /* more than there are numbers for under fikitd */
 static CUcontext context;

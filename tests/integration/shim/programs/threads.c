@@ -1,18 +1,10 @@
 /* Threads that launch on streams of their own and on the per-thread default stream, with copies, events and
  * allocations between them; modules that one thread unloads while others use their own. */
-#include <cuda.h>
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#define CHECK(call)                                               \
-    do {                                                          \
-        const CUresult result = (call);                           \
-        if (result != CUDA_SUCCESS) {                             \
-            printf("%d: %s: %d\n", __LINE__, #call, (int)result); \
-            exit(1);                                              \
-        }                                                         \
-    } while (0)
+
+#include "check.h"
+
 enum { THREADS = 12, ROUNDS = 60 };
 static const char* ptx =
     ".version 7.8\n.target sm_80\n.address_size 64\n"
