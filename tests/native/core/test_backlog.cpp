@@ -178,7 +178,7 @@ void code_that_a_launch_put_off_needs_is_not_unloaded_before() {
             words.write(0, 1);
         });
         CHECK_EQUAL(tenant->module_unload(1), 0);
-        CHECK_EQUAL(words[0], 1u);
+        CHECK_EQUAL(__atomic_load_n(&words[0], __ATOMIC_ACQUIRE), 1u);
         later.join();
     });
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(now_ns() + 5'000'000'000), 0); });
