@@ -101,26 +101,6 @@ bool find_pages(uint64_t address, Reached& reached) {
     return true;
 }
 
-// What is registered beside it on the same pages may have been shared since: then it is shared, too.
-bool join_neighbours(Range range) {
-    Reached reached = {.first = first_page(range), .bytes = bytes_of_pages(range)};
-    reached.device_address = reached.first;
-    for (unsigned i = 0; i < process.device_count() && reached.handle == 0; ++i) {
-        reached.device = &process.device(i);
-        const Producer* const producer = load_acquire(reached.device->producer);
-        uint64_t offset = 0;
-        if (producer != nullptr)
-            reached.handle = producer->find_host_buffer(reinterpret_cast<const void*>(reached.first),
-                                                        reached.bytes, offset);
-    }
-    if (reached.handle == 0) return false;
-    reached.tell(range);
-    return ranges.change(range);
-}
-
-// Of who registers memory, makes private memory shared, or lets go of it: what it is stays so meanwhile.
-pthread_mutex_t sharing_mutex = PTHREAD_MUTEX_INITIALIZER;
-
 // The GPU does not reach it where the program has it.
 void note_unreached(const Range& range) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -145,13 +125,12 @@ bool is_unreached(uint64_t address) {
 // is first given its address; and only if the executor can have it there, too. Of what is copied alone
 // nothing need change.
 bool make_reachable(uint64_t address) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     const Uncancelled whole;
-    const Locked lock(sharing_mutex);
+    const Locked lock(mutex);
     Range range;
     Reached reached;
     if (!is_unreached(address)) return true;
-    if (ranges.find(address, range) && are_adopted(first_page(range), bytes_of_pages(range)))
-        return join_neighbours(range);
     if (!find_pages(address, reached)) return false;
     const int file = adopt_pages(reached.first, reached.bytes);
     if (file < 0) return false;
@@ -162,7 +141,7 @@ bool make_reachable(uint64_t address) {
     for (uint64_t from = reached.first; shared && from < end && ranges.meet(from, end - from, range);
          from = range.address + range.bytes) {
         reached.tell(range);
-        ranges.change(range);
+        ranges.add(range);  // it is there
     }
     if (shared) return true;
     if (result == CUDA_SUCCESS) reached.device->producer->host_free(reached.handle);
@@ -170,25 +149,16 @@ bool make_reachable(uint64_t address) {
     return false;
 }
 
-// Of what nobody uses any more; under the mutex.
-CUresult end_sharing(const Range& range) {
-    Range reached;
-    ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
-    const Status freed = process.device(range.device).producer->host_free(range.handle);
-    if (freed == status::invalid_handle) return CUDA_SUCCESS;  // what was has ended since, and this with it
-    give_back_pages(first_page(range));
-    return result_of(freed);
-}
-
 // What is registered beside it on the same pages remains.
 CUresult unregister(const Range& range) {
     if (range.handle == 0) return CUDA_SUCCESS;
-    const CUresult result = settle(range);
-    if (!range.alone) return result;
-    const Locked lock(sharing_mutex);
-    // Something may have been registered there meanwhile.
+    CUresult result = settle(range);
     if (ranges.any_has(Range::Kind::registered, range.device, range.handle)) return result;
-    if (result == CUDA_SUCCESS) return end_sharing(range);
+    if (result == CUDA_SUCCESS) {
+        Range reached;
+        ranges.take(range.device_address / FIKIT_PAGE * FIKIT_PAGE, Range::Kind::pinned, reached);
+        result = result_of(process.device(range.device).producer->host_free(range.handle));
+    }
     give_back_pages(first_page(range));
     return result;
 }
@@ -308,21 +278,6 @@ static CUresult check_neighbours(uint64_t at, uint64_t bytes, unsigned flags) {
     return CUDA_SUCCESS;
 }
 
-// Of threads that register the same at once, one does.
-static CUresult add_registered(Range& range) {
-    const Locked lock(sharing_mutex);
-    const CUresult result = check_neighbours(range.address, range.bytes, range.flags);
-    if (result != CUDA_SUCCESS) return result;
-    if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
-    // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
-    // agree.
-    if (share_file(range) != CUDA_SUCCESS) range.device_address = range.address;
-    if (range.handle == 0 || range.device_address != range.address) note_unreached(range);
-    if (ranges.add(range)) return CUDA_SUCCESS;
-    if (range.handle != 0) end_sharing(range);
-    return CUDA_ERROR_OUT_OF_MEMORY;
-}
-
 // Other pages of the program's than a file's the GPU does not see until a kernel is to: copies go through the
 // staging area as for any memory. A kernel that is given an address which cannot be shared is refused
 // (launches.hpp).
@@ -338,12 +293,21 @@ CUresult cuMemHostRegister_v2(void* address, size_t bytes, unsigned int flags) {
     if ((ranges.find(at, range) && range.kind != Range::Kind::registered) ||
         find_reservation(at).device != nullptr)
         return CUDA_ERROR_INVALID_VALUE;
+    if (const CUresult result = check_neighbours(at, bytes, flags); result != CUDA_SUCCESS) return result;
     range = {.address = at,
              .bytes = bytes,
              .flags = flags,
              .kind = Range::Kind::registered,
              .context = thread.current()};
-    if (const CUresult result = add_registered(range); result != CUDA_SUCCESS) return result;
+    if (!is_mapped(range)) return CUDA_ERROR_INVALID_VALUE;
+    // The GPU's address of what it does not reach is the host's, as natively, so copies and the program
+    // agree.
+    if (share_file(range) != CUDA_SUCCESS) range.device_address = at;
+    if (range.handle == 0 || range.device_address != at) note_unreached(range);
+    if (!ranges.add(range)) {
+        unregister(range);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
     // Kernels may find it in memory, where nobody sees it; and the fault of one that does not would end other
     // programs, too.
     if ((flags & CU_MEMHOSTREGISTER_DEVICEMAP) == 0 || range.handle != 0 || make_reachable(at))

@@ -41,7 +41,6 @@ void Ranges::remove(uint32_t at, Range& range) {
     range = ranges_[at];
     --count_;
     memmove(static_cast<void*>(ranges_ + at), ranges_ + at + 1, (count_ - at) * sizeof(Range));
-    range.alone = range.kind == Range::Kind::registered && !one_has(range.kind, range.device, range.handle);
 }
 
 bool Ranges::add(Range range) {
@@ -63,14 +62,6 @@ bool Ranges::add(Range range) {
     memmove(static_cast<void*>(ranges_ + at + 1), ranges_ + at, (count_ - at) * sizeof(Range));
     ranges_[at] = range;
     ++count_;
-    return true;
-}
-
-bool Ranges::change(const Range& range) {
-    const Writing lock(lock_);
-    const uint32_t at = after(range.address);
-    if (at == 0 || ranges_[at - 1].id != range.id) return false;
-    ranges_[at - 1] = range;
     return true;
 }
 
@@ -117,10 +108,6 @@ Ranges::Held Ranges::find(uint64_t address, uint64_t bytes, Range& range) const 
 
 bool Ranges::any_has(Range::Kind kind, uint8_t device, uint32_t handle) const {
     const Reading lock(lock_);
-    return one_has(kind, device, handle);
-}
-
-bool Ranges::one_has(Range::Kind kind, uint8_t device, uint32_t handle) const {
     for (uint32_t at = 0; at < count_; ++at)
         if (ranges_[at].kind == kind && ranges_[at].device == device && ranges_[at].handle == handle)
             return true;

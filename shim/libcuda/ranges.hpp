@@ -29,7 +29,6 @@ struct Range {
     Kind kind = Kind::device;
     uint8_t device = 0;               // whose session has it
     bool synchronous = false;         // CU_POINTER_ATTRIBUTE_SYNC_MEMOPS, which is heeded in any case
-    bool alone = false;               // of registered memory that was forgotten: none else has its handle
     uint32_t place = 0;               // in the pool's room, or among PinnedChunks, in units of these
     Pool* pool = nullptr;             // that device memory came from, here or there; nullptr: none
     GraphMemory* graph = nullptr;     // that it is; nullptr: no graph's
@@ -48,8 +47,6 @@ class Ranges {
   public:
     // False: no memory for it. A range at the same address is replaced.
     bool add(Range range);
-    // The same range, of which more is known by now; false: it has been forgotten meanwhile.
-    bool change(const Range& range);
     // The range that begins at `address`, which is forgotten; false when there is none of the kind.
     bool take(uint64_t address, Range::Kind kind, Range& range);
     // The first of the kind that begins in [begin, end), likewise.
@@ -67,7 +64,6 @@ class Ranges {
 
   private:
     void remove(uint32_t at, Range& range);
-    bool one_has(Range::Kind kind, uint8_t device, uint32_t handle) const;
     uint32_t after(uint64_t address) const;  // index of the first range that begins beyond
     bool mapped(uint32_t at, uint64_t address, uint64_t bytes) const;  // from that range on
 

@@ -94,7 +94,6 @@ LINKED = {
     "held_up": "2 1\nwent on\n",
     "leaderless": "7\n",
     "plain": "9 9 3\n201\n",
-    "registering": "200\n",
     "threads": "66 " * 12 + "\n",
 }
 

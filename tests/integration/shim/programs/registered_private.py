@@ -65,33 +65,7 @@ names(*(launch(store, stream, part + 8, ctypes.c_uint32(part - first + 9)) for p
 names(driver.cuStreamSynchronize(stream), driver.cuMemHostUnregister(parts[0]))
 names(launch(increment, stream, parts[1] + 8), driver.cuStreamSynchronize(stream))
 print(*(word(part + 8) for part in parts), whole.raw.count(0))
-names(driver.cuMemHostRegister(parts[0], 500, driver.CU_MEMHOSTREGISTER_DEVICEMAP))
-names(launch(increment, stream, parts[0] + 8), driver.cuStreamSynchronize(stream))
-print(word(parts[0] + 8))
-names(driver.cuMemHostUnregister(parts[0]))
 names(driver.cuMemHostUnregister(parts[2]), driver.cuMemHostUnregister(parts[1]))
-
-# By threads that share a page.
-
-
-def use(part):
-    done(driver.cuCtxSetCurrent(context))
-    own = done(driver.cuStreamCreate(1))
-    for _ in range(30):
-        done(driver.cuMemHostRegister(part, 500, 0))
-        done(launch(increment, own, part + 8))
-        done(driver.cuStreamSynchronize(own))
-        done(driver.cuMemHostUnregister(part))
-
-
-context = done(driver.cuCtxGetCurrent())
-before = [word(part + 8) for part in parts[:2]]
-threads = [threading.Thread(target=use, args=(part,)) for part in parts[:2]]
-for thread in threads:
-    thread.start()
-for thread in threads:
-    thread.join()
-print(*(word(part + 8) - value for part, value in zip(parts, before, strict=False)))
 
 # What a thread writes meanwhile is there afterwards.
 written, over = [0], threading.Event()
