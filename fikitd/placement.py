@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from fikitd.configuration import Allowance
 from fikitd.device import DeviceSpec
 from fikitd.errors import NotFound, QuotaReached
+
+KEPT_SHARE: Final = 4
+"""One in so many of the places that all users share is for those who have none yet."""
 
 
 class MachineFull(QuotaReached):
@@ -68,6 +71,11 @@ def no_such_gpu(gpu: int | str, devices: Iterable[int]) -> NotFound:
     """The refusal of a GPU that this daemon does not serve."""
     known = ", ".join(str(index) for index in devices)
     return NotFound(f"there is no GPU {gpu}", f"the daemon serves GPU {known}")
+
+
+def places_for(has_one: bool, places: int) -> int:
+    """How many of the places may be taken before a user, who has one already or none, gets no other."""
+    return places - (places // KEPT_SHARE if has_one else 0)
 
 
 def memory_limit(ask: Ask, device: DeviceSpec) -> int:

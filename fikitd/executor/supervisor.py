@@ -46,14 +46,13 @@ from fikitd.executor.supervisor_launch import (
     trim,
 )
 from fikitd.executor.supervisor_state import Executor, Listener
+from fikitd.placement import places_for
 from fikitd.processes import Process
 from fikitd.quote import quoted
 from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
 ADOPT_SECONDS: Final = 5.0
-KEPT_SHARE: Final = 4
-"""One in so many of a GPU's places is for users who have no executor there."""
 
 
 class Supervisor:
@@ -134,10 +133,9 @@ class Supervisor:
         return None
 
     def _begin(self, device: DeviceSpec, domain: str, uid: int) -> Executor:
-        limit = self._settings().max_per_gpu
         there = [each for each in self.executors.values() if each.device.index == device.index]
         has_one = any(each.uid == uid for each in there)
-        limit -= limit // KEPT_SHARE if has_one else 0
+        limit = places_for(has_one, self._settings().max_per_gpu)
         if sum(each.state != "stopping" for each in there) >= limit:
             idle = [each for each in there if each.idle]
             if not idle:

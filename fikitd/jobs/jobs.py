@@ -23,7 +23,7 @@ from fikitd.jobs.model import Job, State
 from fikitd.jobs.records import LAST_JOB, JobRecords, saving
 from fikitd.jobs.running import UNREPORTED, Ending, JobProcesses, end_group, process_of
 from fikitd.launch import EndedAtOnce
-from fikitd.placement import MachineFull
+from fikitd.placement import MachineFull, places_for
 from fikitd.process_times import start_time
 from fikitd.processes import Process
 from fikitd.scarcity import patiently
@@ -34,8 +34,6 @@ from fikitd.tenants.accounts import total
 
 RETRY_SECONDS: Final = 5.0
 CALLER_GRACE_MS: Final = 5000
-KEPT_SHARE: Final = 4
-"""One in so many of the places is for users of whom no job runs."""
 Placing = Callable[[Job], DeviceSpec]
 """Where a job is to run. Raises QuotaReached, NotFound."""
 
@@ -133,8 +131,8 @@ class Jobs(JobRecords):
             job = self.known.get(number)  # as it is by now: those before it have been started meanwhile
             if job is None or job.state != "queued" or job.gpus in blocked or not self.admits():
                 continue
-            has_one, most = job.uid in running, self.max_running()
-            if len(running) >= most - (most // KEPT_SHARE if has_one else 0):
+            has_one = job.uid in running
+            if len(running) >= places_for(has_one, self.max_running()):
                 the_most = "the most beside one of yours" if has_one else "the most that may"
                 self._waits(job, f"{len(running)} jobs run, {the_most}")
                 continue

@@ -52,6 +52,10 @@ class Tenant:
             self.user.served.acquire_nowait()
 
 
+async def answered(_: Caller, __: Any) -> p.Reply:
+    return p.Done()
+
+
 async def answers(wire: Wire, count: int) -> list[Any]:
     replies: list[Any] = []
     while len(replies) < count:
@@ -95,9 +99,6 @@ async def test_who_waits_takes_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
             await trio.sleep_forever()
         raise AssertionError
 
-    async def answered(_: Caller, __: Any) -> p.Reply:
-        return p.Done()
-
     monkeypatch.setitem(HANDLERS, p.Wait, waits)
     monkeypatch.setitem(HANDLERS, p.GetStatus, answered)
     async with trio.open_nursery() as nursery:
@@ -122,9 +123,6 @@ async def test_what_takes_long_keeps_others_for_a_moment(monkeypatch: pytest.Mon
         nonlocal begun
         begun += 1
         await trio.sleep_forever()
-
-    async def answered(_: Caller, __: Any) -> p.Reply:
-        return p.Done()
 
     monkeypatch.setitem(HANDLERS, p.Explain, hangs)
     monkeypatch.setitem(HANDLERS, p.GetStatus, answered)

@@ -75,6 +75,14 @@ void a_graph_is_one_operation() {
     rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(graph), 0); });
 }
 
+// Of each graph launched since record(true).
+std::vector<uint64_t> launched_nodes() {
+    std::vector<uint64_t> nodes;
+    for (const auto& call : null_driver::take_calls())
+        if (call.function == Function::cuGraphLaunch_) nodes.push_back(call.value);
+    return nodes;
+}
+
 void what_replaces_a_graph_is_launched() {
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -88,10 +96,7 @@ void what_replaces_a_graph_is_launched() {
     null_driver::record(true);
     CHECK_EQUAL(tenant->graph_launch(graph, 0), 0);
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
-    uint64_t nodes = 0;
-    for (const auto& call : null_driver::take_calls())
-        if (call.function == Function::cuGraphLaunch_) nodes = call.value;
-    CHECK_EQUAL(nodes, 2u);
+    CHECK((launched_nodes() == std::vector<uint64_t>{2}));
     rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(graph), 0); });
     CHECK_EQUAL(null_driver::live().graphs, before.graphs);
 }
@@ -117,10 +122,7 @@ void a_launch_that_is_put_off_keeps_its_graph() {
     CHECK_EQUAL(null_driver::live().graphs, before.graphs + 2);
     tenant->open_gate(stream, gate);
     rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
-    std::vector<uint64_t> nodes;
-    for (const auto& call : null_driver::take_calls())
-        if (call.function == Function::cuGraphLaunch_) nodes.push_back(call.value);
-    CHECK((nodes == std::vector<uint64_t>{1, 2}));
+    CHECK((launched_nodes() == std::vector<uint64_t>{1, 2}));
     CHECK_EQUAL(null_driver::live().graphs, before.graphs);
 }
 
