@@ -160,6 +160,7 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
 
 // A stream that has a mark under way gets the next when that is seen, unless it is forced.
 inline Nanoseconds Gate::mark(Session& session, bool force) {
+    const bool awaited = session.awaited;
     Nanoseconds cost = 0;
     bool left = false;
     for (Stream& stream : session.streams) {
@@ -170,8 +171,9 @@ inline Nanoseconds Gate::mark(Session& session, bool force) {
         }
         stream.marks.push(std::exchange(stream.unmarked, 0));
         ++session.marks;
-        gpu_.submit(stream.on_gpu, {&host::mark, mark_tag, stream.multiprocessors, 0});
-        cost += host::write_value;
+        gpu_.submit(stream.on_gpu,
+                    {awaited ? &host::written : &host::recorded, mark_tag, stream.multiprocessors, 0});
+        cost += awaited ? host::write_value : host::record_event;
     }
     session.held = left;
     if (left) return cost + look;
@@ -188,7 +190,7 @@ Nanoseconds Gate::synchronise(Session& session) {
     Stream& stream = session.streams.front();
     stream.marks.push(0);
     ++session.marks;
-    gpu_.submit(stream.on_gpu, {&host::mark, mark_tag, stream.multiprocessors, 0});
+    gpu_.submit(stream.on_gpu, {&host::written, mark_tag, stream.multiprocessors, 0});
     return host::write_value;
 }
 

@@ -84,12 +84,12 @@ void Threads::launch(unsigned number, Nanoseconds now) {
         thread.marked[thread.next] = bounded && thread.since_mark > settings_.in_flight / 3;
         if (thread.marked[thread.next]) {
             thread.since_mark = 0;
-            thread.free_at += host::write_value;
+            thread.free_at += host::record_event;
         }
         const uint16_t stream = thread.streams[operation.stream];
         gpu_.submit(stream, entry);
         if (thread.marked[thread.next])
-            gpu_.submit(stream, {&host::mark, UINT32_MAX, entry.multiprocessors, 0});
+            gpu_.submit(stream, {&host::recorded, UINT32_MAX, entry.multiprocessors, 0});
         ++thread.next;
     }
 }

@@ -10,9 +10,10 @@
 namespace fikit {
 namespace {
 
-constexpr Nanoseconds mark_delay = 2'000;  // a high-priority stream this long without new work is marked
-constexpr uint32_t mark_every = 128;       // steps, at most, between marks of a busy session
-constexpr int frees_per_turn = 64;         // of one session
+constexpr Nanoseconds mark_delay = 2'000;     // a high-priority stream this long without new work is marked
+constexpr uint32_t mark_every = 128;          // steps, at most, between marks of a busy session
+constexpr Nanoseconds look_interval = 1'000;  // at an event that had not been reached
+constexpr int frees_per_turn = 64;            // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
 
@@ -24,7 +25,9 @@ void copy_text(char* into, const std::string& text) {
 
 }  // namespace
 
-// After everything issued on the stream so far, the GPU writes the number of steps into the inbox.
+// Marks tell how far a stream has come. Most are events: on an H100 one behind each kernel of 10 us took the
+// GPU nothing and the dispatch thread 0.23 us, each look 0.25 us. Where somebody waits, the GPU writes the
+// number of steps into the inbox, which the tenant sees at once: about 2 us of the GPU's, and 1.15 us.
 void Core::write_mark(Session& session, SessionStream& stream, uint32_t handle) {
     if (stream.marked == stream.issued || stream.lane == nullptr) return;
     const CUresult result = driver_.cuStreamWriteValue64_(stream.lane->stream, session.mark_device(handle),
@@ -39,10 +42,27 @@ void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t 
     write_mark(session, stream, handle);
 }
 
+// An event, of which the GPU takes no notice; the dispatch thread asks whether it has been reached
+// (reached()). False: the stream has enough of them under way.
+bool Core::mark(Session& session, SessionStream& stream, uint32_t handle) {
+    if (free_marks_.empty()) {
+        write_mark(session, stream, handle);
+        return true;
+    }
+    if (stream.marks.full()) return false;
+    const CUevent event = free_marks_.back();
+    free_marks_.pop_back();
+    stream.marks.push({event, stream.issued});
+    stream.marked = stream.issued;
+    if (const CUresult result = driver_.cuEventRecord_(event, stream.lane->stream); result != CUDA_SUCCESS)
+        fail(result, "marking a stream's progress");
+    return true;
+}
+
 // Nothing stays unmarked while its session has nothing more to issue: otherwise nobody would learn of its
-// completion. But a mark holds the stream up for about as long as a short kernel takes, so a stream that has
-// one under way gets the next when that is reached, and a session that launches without pause is not marked
-// after each launch either if it is of high priority, or if no such one has worked lately.
+// completion. But a mark takes the dispatch thread time, and each look at it, so a stream that has one under
+// way gets the next when that is reached, and a session that launches without pause is not marked after each
+// launch either if it is of high priority, or if no such one has worked lately.
 bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     if (session.unmarked_steps == 0) return false;
     force = force || session.unmarked_steps >= mark_every || session.state != Session::State::running ||
@@ -55,13 +75,11 @@ bool Core::flush_marks(Session& session, Nanoseconds now, bool force) {
     bool wrote = false, left = false;
     for (const uint32_t handle : session.active) {
         SessionStream& stream = *session.streams[handle];
-        if (stream.marked == stream.issued) continue;
-        if (!force && stream.marked > stream.completed) {
+        if (stream.marked == stream.issued || stream.lane == nullptr) continue;
+        if ((!force && stream.marked > stream.completed) || !mark(session, stream, handle))
             left = true;
-            continue;
-        }
-        write_mark(session, stream, handle);
-        wrote = true;
+        else
+            wrote = true;
     }
     if (!left) session.unmarked_steps = 0;
     if (!left) session.unmarked_work = 0;
@@ -93,12 +111,37 @@ bool Core::collect() {
     return progress;
 }
 
+// How far the stream has come by what the GPU wrote and by the events. The tenant looks at the word alone: it
+// is told of what an event says, unless the GPU has just written more.
+uint64_t Core::reached(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now) {
+    uint64_t written = session.mark(handle), step = std::min(written, stream.marked);
+    const uint64_t known = step;
+    while (!stream.marks.empty()) {
+        const Marks::Mark& next = stream.marks.front();
+        if (next.step > step) {
+            if (now < stream.next_look) break;
+            if (driver_.cuEventQuery_(next.event) != CUDA_SUCCESS) {  // if it failed: check_health() tells
+                stream.next_look = now + look_interval;
+                break;
+            }
+            step = next.step;
+        }
+        free_marks_.push_back(next.event);
+        stream.marks.pop();
+    }
+    while (step > known && written < step)
+        if (__atomic_compare_exchange_n(session.mark_word(handle), &written, step, false, __ATOMIC_RELEASE,
+                                        __ATOMIC_RELAXED))
+            break;
+    return step;
+}
+
 bool Core::collect(Session& session, Nanoseconds now) {
     bool progress = false, awaited = false;
     for (size_t i = 0; i < session.active.size();) {
         const uint32_t handle = session.active[i];
         SessionStream& stream = *session.streams[handle];
-        const uint64_t mark = std::min(session.mark(handle), stream.marked);
+        const uint64_t mark = reached(session, stream, handle, now);
         awaited |= stream.reaches_awaited(mark);
         if (mark > stream.completed) {
             const auto steps = static_cast<uint32_t>(mark - stream.completed);

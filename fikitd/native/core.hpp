@@ -279,7 +279,9 @@ class Core {
                   Nanoseconds unfinished);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
     void write_awaited_mark(Session& session, SessionStream& stream, uint32_t handle);
+    bool mark(Session& session, SessionStream& stream, uint32_t handle);
     bool flush_marks(Session& session, Nanoseconds now, bool force);
+    uint64_t reached(Session& session, SessionStream& stream, uint32_t handle, Nanoseconds now);
     void retire_stream(Session& session, uint32_t handle);
     bool release_frees(Session& session);
     bool trim(Session& session, Nanoseconds now);
@@ -363,6 +365,7 @@ class Core {
 
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
+    std::vector<CUevent> free_marks_;
     Nanoseconds launch_cost_ = 0;                  // of a launch, to whoever makes it
     std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 

@@ -87,6 +87,26 @@ struct Block {
     Nanoseconds next_look = 0, pause = 0;
 };
 
+// Events behind steps of a stream, the oldest first.
+class Marks {
+  public:
+    static constexpr uint32_t most = 8;
+    struct Mark {
+        CUevent event;
+        uint64_t step;
+    };
+
+    bool empty() const { return first_ == last_; }
+    bool full() const { return last_ - first_ == most; }
+    const Mark& front() const { return marks_[first_ % most]; }
+    void push(const Mark& mark) { marks_[last_++ % most] = mark; }
+    void pop() { ++first_; }
+
+  private:
+    uint32_t first_ = 0, last_ = 0;
+    std::array<Mark, most> marks_{};
+};
+
 struct alignas(64) SessionStream {
     bool blocking = true;
     bool created = false;
@@ -97,8 +117,10 @@ struct alignas(64) SessionStream {
     Lane* lane = nullptr;  // where its last step went
     CUevent hop = nullptr;
     uint64_t issued = 0, marked = 0, completed = 0;
-    uint64_t legacy_seen = 0;  // steps of the legacy stream this one has been ordered behind
-    uint64_t by_legacy = 0;    // steps of this one the legacy stream has been ordered behind
+    Marks marks;
+    Nanoseconds next_look = 0;  // at the first of them
+    uint64_t legacy_seen = 0;   // steps of the legacy stream this one has been ordered behind
+    uint64_t by_legacy = 0;     // steps of this one the legacy stream has been ordered behind
     Block block;
     uint64_t fences = 0;  // how often its HostGate was to be passed
     uint64_t reads = 0;   // how often a word on the device was looked at

@@ -15,6 +15,7 @@ namespace fikit {
 namespace {
 
 constexpr unsigned timers = 512;
+constexpr unsigned marks = 512;  // events, of all streams
 
 }  // namespace
 
@@ -61,6 +62,9 @@ Core::Core(const Settings& settings, CUcontext context)
         require(driver_, driver_.cuEventCreate_(&timer.after, CU_EVENT_DEFAULT), "cuEventCreate");
         free_timers_.push_back(i);
     }
+    free_marks_.resize(marks);
+    for (CUevent& event : free_marks_)
+        require(driver_, driver_.cuEventCreate_(&event, CU_EVENT_DISABLE_TIMING), "cuEventCreate");
     for (CUevent& event : trace_base_)
         require(driver_, driver_.cuEventCreate_(&event, CU_EVENT_DEFAULT), "cuEventCreate");
     sessions_.reserve(scheduling::max_sessions);

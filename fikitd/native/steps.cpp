@@ -1,4 +1,5 @@
 // The driver calls of copies, fills, events, host functions and words.
+#include <algorithm>
 #include <cstring>
 
 #include "core.hpp"
@@ -47,7 +48,8 @@ CUresult Core::issue_event(Session& session, SessionStream& stream, CUstream lan
         if (recorded && (record.session == 0 || driver_.cuEventQuery_(event) != CUDA_SUCCESS))
             return driver_.cuStreamWaitEvent_(lane, event, 0);
         // Who asks whether a shared one is over is told at once, whatever the GPU and the lane are at.
-        if (!stream.blocking && session.mark(record.record.stream) == stream.issued) {
+        const uint64_t known = std::max(stream.completed, session.mark(record.record.stream));
+        if (!stream.blocking && known == stream.issued) {
             stream.marked = stream.issued + 1;
             __atomic_store_n(session.mark_word(record.record.stream), stream.marked, __ATOMIC_RELEASE);
         }

@@ -226,13 +226,16 @@ void only_marks_that_were_asked_for_wake_the_tenant() {
     waiting.join();
 }
 
-// A mark holds the stream up on the GPU: while one is under way, what follows is not marked one by one.
+// A mark takes the dispatch thread time: while one is under way, what follows is not marked one by one. The
+// GPU writes none that nobody asked for, and the tenant is told all the same.
 void a_stream_has_one_mark_under_way() {
     Rig rig;
     for (const int level : {0, 9}) {
         Tenant tenant = rig.ready(std::to_string(level), level);
-        launch(tenant);
-        rig.settle();
+        for (int i = 0; i < 40; ++i) {  // until it is known, so that no timer's event is counted
+            launch(tenant);
+            rig.settle();
+        }
         hold_all(rig);
         null_driver::record(true);
         for (int i = 0; i < 5; ++i) {
@@ -241,12 +244,40 @@ void a_stream_has_one_mark_under_way() {
         }
         const auto calls = null_driver::take_calls();
         CHECK_EQUAL(number_of(calls, Function::cuLaunchKernel_), 5u);
-        CHECK_EQUAL(number_of(calls, Function::cuStreamWriteValue64_), 1u);
+        CHECK_EQUAL(number_of(calls, Function::cuEventRecord_), 1u);
         release_all(rig);
         rig.settle();  // the first mark is there: now the other four launches get theirs
-        CHECK_EQUAL(number_of(null_driver::take_calls(), Function::cuStreamWriteValue64_), 1u);
-        CHECK_EQUAL(tenant->channel().mark(0), 6u);
+        const auto later = null_driver::take_calls();
+        CHECK_EQUAL(number_of(later, Function::cuEventRecord_), 1u);
+        CHECK_EQUAL(number_of(calls, Function::cuStreamWriteValue64_) +
+                        number_of(later, Function::cuStreamWriteValue64_),
+                    0u);
+        CHECK_EQUAL(tenant->channel().mark(0), 45u);
         null_driver::record(false);
+    }
+}
+
+// More streams than there are events: the GPU writes what those without are at.
+void marks_without_an_event_are_written() {
+    Rig rig;
+    hold_all(rig);
+    null_driver::record(true);
+    std::vector<Tenant> tenants;
+    for (const char* name : {"a", "b", "c"}) {
+        tenants.push_back(rig.ready(name, 0));
+        for (int i = 0; i < 240; ++i) {
+            uint32_t stream = 0;
+            CHECK_EQUAL(tenants.back()->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
+            launch(tenants.back(), stream);
+        }
+        rig.settle();
+    }
+    CHECK_EQUAL(number_of(null_driver::take_calls(), Function::cuStreamWriteValue64_), 3 * 240u - 512u);
+    null_driver::record(false);
+    release_all(rig);
+    for (int again = 0; again < 2; ++again) {  // the events are there again
+        for (Tenant& tenant : tenants) rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
+        for (Tenant& tenant : tenants) launch(tenant, 1);
     }
 }
 
@@ -448,6 +479,7 @@ int main(int count, char** arguments) {
         CASE(unknown_streams_end_the_session),
         CASE(only_marks_that_were_asked_for_wake_the_tenant),
         CASE(a_stream_has_one_mark_under_way),
+        CASE(marks_without_an_event_are_written),
         CASE(destroyed_streams_can_still_be_waited_for),
         CASE(bad_records_end_only_their_session),
         CASE(high_priority_is_not_kept_waiting_by_the_gate),
