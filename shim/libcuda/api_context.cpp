@@ -295,14 +295,11 @@ CUresult cuCtxSynchronize_v2(CUcontext handle) {
     return end_wait(synchronised(*context->device, context->device->producer->synchronize()));
 }
 
-// --- the memory of other devices: no kernel can reach it ---
+// --- the memory of other devices: no kernel can reach it; nor is a context its own device's peer ---
 
 CUresult cuCtxEnablePeerAccess(CUcontext peer, unsigned int flags) {
-    const Context* const context = process.find(peer);
     if (flags != 0) return CUDA_ERROR_INVALID_VALUE;
-    if (context == nullptr || context == thread.current()) return CUDA_ERROR_INVALID_CONTEXT;
-    return context->device == &current_device() ? CUDA_ERROR_INVALID_DEVICE
-                                                : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
+    return process.find(peer) == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_ERROR_PEER_ACCESS_UNSUPPORTED;
 }
 
 CUresult cuCtxDisablePeerAccess(CUcontext peer) {

@@ -249,8 +249,14 @@ def test_how_two_gpus_are_linked(cuda: Cuda, fails: Check) -> None:
             assert cuda.cuDeviceGetP2PAttribute(kind, 0, 1) in (0, 1)
 
 
-def test_a_context_is_no_peer_of_itself(cuda: Cuda, fails: Check) -> None:
-    fails("INVALID_CONTEXT", cuda.cuCtxEnablePeerAccess, cuda.context, 0)
+def test_no_context_is_a_peer_of_one_of_its_device(cuda: Cuda, fails: Check) -> None:
+    other = cuda.cuCtxCreate(None, 0, cuda.device)
+    cuda.cuCtxSetCurrent(cuda.context)
+    for peer in (cuda.context, other):
+        fails("PEER_ACCESS_UNSUPPORTED", cuda.cuCtxEnablePeerAccess, peer, 0)
+        fails("INVALID_VALUE", cuda.cuCtxEnablePeerAccess, peer, 1)
+        fails("PEER_ACCESS_NOT_ENABLED", cuda.cuCtxDisablePeerAccess, peer)
+    cuda.cuCtxDestroy(other)
 
 
 def fork_after_use(cuda: Cuda) -> None:
