@@ -1,6 +1,5 @@
 // Graphs: making them, their nodes and their edges.
 #include <algorithm>
-#include <cstring>
 
 #include "graph_calls.hpp"
 
@@ -70,7 +69,8 @@ CUresult all_edges(CUgraph handle, CUgraphNode* from, CUgraphNode* to, CUgraphEd
     });
 }
 
-// One after the other: those before one that cannot be are there, or gone (as on an H200).
+// One after the other: those before one that cannot be are there, or gone (as on an H200). Edges are removed
+// whatever their data (so does an H100's driver, though cuda.h says otherwise).
 CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
                       const CUgraphEdgeData* data, std::size_t count, bool add) {
     return with_graph(handle, [&](Driver& driver, Graph& graph) -> CUresult {
@@ -79,15 +79,14 @@ CUresult change_edges(CUgraph handle, const CUgraphNode* from, const CUgraphNode
         for (std::size_t index = 0; index < count; ++index) {
             GraphNode* first = driver.nodes.find(from[index]);
             GraphNode* second = driver.nodes.find(to[index]);
-            const CUgraphEdgeData edge = data != nullptr ? data[index] : CUgraphEdgeData{};
+            const CUgraphEdgeData edge = add && data != nullptr ? data[index] : CUgraphEdgeData{};
             if (first == nullptr || second == nullptr || first == second || first->graph != &graph ||
                 second->graph != &graph || !is_edge_data(edge, *first)) {
                 return CUDA_ERROR_INVALID_VALUE;
             }
-            const bool exists = std::any_of(
-                first->dependents.begin(), first->dependents.end(), [&](const GraphNode::Edge& other) {
-                    return other.node == second && (add || std::memcmp(&other.data, &edge, sizeof edge) == 0);
-                });
+            const bool exists =
+                std::any_of(first->dependents.begin(), first->dependents.end(),
+                            [&](const GraphNode::Edge& other) { return other.node == second; });
             if (exists == add) return CUDA_ERROR_INVALID_VALUE;
             if (add)
                 connect(*first, *second, edge);

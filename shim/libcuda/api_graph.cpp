@@ -290,13 +290,8 @@ CUresult cuGraphAddDependencies_v2(CUgraph handle, const CUgraphNode* from, cons
     return CUDA_SUCCESS;
 }
 
-CUresult cuGraphRemoveDependencies(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+CUresult cuGraphRemoveDependencies(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
                                    size_t count) {
-    return fikit::shim::cuGraphRemoveDependencies_v2(graph, from, to, nullptr, count);
-}
-
-CUresult cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNode* from, const CUgraphNode* to,
-                                      const CUgraphEdgeData* edges, size_t count) {
     const Graph* const graph = graph_of(handle);
     if (graph == nullptr || (count != 0 && (from == nullptr || to == nullptr)))
         return CUDA_ERROR_INVALID_VALUE;
@@ -304,12 +299,17 @@ CUresult cuGraphRemoveDependencies_v2(CUgraph handle, const CUgraphNode* from, c
     for (size_t i = 0; i < count; ++i) {
         Node* const before = node_of(from[i]);
         Node* const after = node_of(to[i]);
-        if (before == nullptr || after == nullptr || after->graph != graph ||
-            !after->depends_on(before, edges != nullptr ? edges[i] : CUgraphEdgeData{}))
+        if (before == nullptr || after == nullptr || after->graph != graph || !after->before.contains(before))
             return CUDA_ERROR_INVALID_VALUE;
         after->before.remove(before);
     }
     return CUDA_SUCCESS;
+}
+
+// Whatever data is given, and whatever the edge has: so does an H100's driver, though cuda.h says otherwise.
+CUresult cuGraphRemoveDependencies_v2(CUgraph graph, const CUgraphNode* from, const CUgraphNode* to,
+                                      const CUgraphEdgeData*, size_t count) {
+    return fikit::shim::cuGraphRemoveDependencies(graph, from, to, count);
 }
 
 CUresult cuGraphDestroyNode(CUgraphNode handle) {

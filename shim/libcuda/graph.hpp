@@ -146,12 +146,6 @@ struct Node {
     ~Node();
     bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none
     bool add_body(Graph* body);      // likewise
-    // By an edge with such data.
-    bool depends_on(const Node* node, const CUgraphEdgeData& data) const {
-        for (const Edge& edge : before)
-            if (edge.node == node) return memcmp(&edge.data, &data, sizeof data) == 0;
-        return false;
-    }
     // The graphs within it: its child, or its bodies.
     template <class Use>
     void each_inner(const Use& use) const {

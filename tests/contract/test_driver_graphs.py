@@ -112,12 +112,21 @@ def test_an_edge_may_let_a_kernel_begin_early(cuda: Cuda, graph: Any) -> None:
     assert change(add, start, one, 0, 0) == "CUDA_SUCCESS"
     for port, kind in ((0, programmatic), (1, 0)):
         assert change(add, one, two, port, kind) == "CUDA_ERROR_INVALID_VALUE"
-    for port, kind in ((2, 0), (2, programmatic), (1, programmatic)):
+    # Whatever data is given removes an edge, also such as no edge can have.
+    for port, kind, data in (
+        (2, 0, (2, 0)),
+        (2, programmatic, (0, 0)),
+        (1, programmatic, (2, 0)),
+        (2, 0, (9, 9)),
+    ):
         assert change(add, one, two, port, kind) == "CUDA_SUCCESS"
         assert told(library.cuGraphNodeGetDependencies_v2, two) == (one, port, kind)
         assert told_less(two) == "CUDA_ERROR_LOSSY_QUERY"
-        assert change(remove, one, two, 0, 0) == "CUDA_ERROR_INVALID_VALUE"  # there is no such edge
-        assert change(remove, one, two, port, kind) == "CUDA_SUCCESS"
+        assert change(remove, one, two, *data) == "CUDA_SUCCESS"
+        assert change(remove, one, two, *data) == "CUDA_ERROR_INVALID_VALUE"  # no more
+    assert change(add, one, two, 1, programmatic) == "CUDA_SUCCESS"
+    ends = [ctypes.byref(ctypes.c_void_p(node)) for node in (one, two)]
+    assert library.cuGraphRemoveDependencies(of, *ends, ctypes.c_size_t(1)) == 0
     assert change(add, one, two, 1, programmatic) == "CUDA_SUCCESS"
     assert told(library.cuGraphNodeGetDependentNodes_v2, start) == (one, 0, 0)
     run(cuda, cuda.cuGraphClone(graph))
