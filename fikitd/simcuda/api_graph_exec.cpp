@@ -30,14 +30,13 @@ CUresult update(CUgraphExec exec_handle, CUgraph handle, CUgraphExecUpdateResult
     info.result = CU_GRAPH_EXEC_UPDATE_ERROR;
     return with_exec(exec_handle, [&](Driver& driver, GraphExec& exec) -> CUresult {
         const Graph* graph = driver.graphs.find(handle);
-        GraphNode* culprit = nullptr;
-        GraphNode* from = nullptr;
         if (graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
         // Memory that another instance owns.
         const GraphExec* owner = has_memory(*graph) ? driver.graph_execs.find(graph->instance) : nullptr;
         if (owner != nullptr && owner != &exec) return CUDA_ERROR_NOT_SUPPORTED;
-        info.result = update_graph(*exec.graph, *graph, &culprit, &from);
-        info.errorNode = culprit != nullptr ? culprit->handle : nullptr;
+        const auto [result, node, from] = update_graph(*exec.graph, *graph);
+        info.result = result;
+        info.errorNode = node != nullptr ? node->handle : nullptr;
         info.errorFromNode = from != nullptr ? from->handle : nullptr;
         return info.result == CU_GRAPH_EXEC_UPDATE_SUCCESS ? CUDA_SUCCESS
                                                            : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;

@@ -272,10 +272,8 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
     return with_exec_node(exec, node, [&](Driver& driver, GraphExec&, GraphNode& found) -> CUresult {
         auto* child = std::get_if<ChildCommand>(&found.command);
         const Graph* graph = driver.graphs.find(handle);
-        GraphNode* culprit = nullptr;
-        GraphNode* from = nullptr;
         if (child == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return update_graph(*child->graph, *graph, &culprit, &from) == CU_GRAPH_EXEC_UPDATE_SUCCESS
+        return update_graph(*child->graph, *graph).result == CU_GRAPH_EXEC_UPDATE_SUCCESS
                    ? CUDA_SUCCESS
                    : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     });

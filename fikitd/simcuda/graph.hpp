@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "command.hpp"
+#include "graph_pairs.hpp"
 
 namespace fikit::sim {
 
@@ -26,6 +27,7 @@ struct GraphNode {
     std::vector<Edge> dependencies;
     std::vector<Edge> dependents;
     bool enabled = true;
+    GraphNode* partner = nullptr;  // in the graph that its own is compared with (graph_pairs.hpp)
 
     CUgraphNodeType type() const;
 };
@@ -106,8 +108,7 @@ bool can_be_copied(const Graph& graph);
 CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned long long flags,
                      CUgraphInstantiateResult* problem, CUgraphExec* handle);
 CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream);
-// Takes over the commands of a graph with the same nodes and edges.
-CUgraphExecUpdateResult update_graph(Graph& target, const Graph& source, GraphNode** culprit,
-                                     GraphNode** culprit_from);
+// Takes over the commands of a graph with the same nodes and edges; or tells where it has not.
+Difference<GraphNode> update_graph(Graph& target, const Graph& source);
 
 }  // namespace fikit::sim

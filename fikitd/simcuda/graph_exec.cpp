@@ -193,33 +193,6 @@ class Submission : public std::enable_shared_from_this<Submission> {
     std::optional<Nanoseconds> decided_at_;  // while a decision submits
 };
 
-// If not, the node of `source` is told, and which of its dependencies does not match if it has as many
-// (cuda.h).
-bool same_edges(const Graph& target, const Graph& source, GraphNode** culprit, GraphNode** culprit_from) {
-    const auto numbers = [](const Graph& graph) {
-        std::unordered_map<const GraphNode*, std::size_t> number;
-        for (const auto& node : graph.nodes) number.emplace(node.get(), number.size());
-        return number;
-    };
-    const auto was = numbers(target), is = numbers(source);
-    for (std::size_t index = 0; index < source.nodes.size(); ++index) {
-        const std::vector<GraphNode::Edge>& wanted = target.nodes[index]->dependencies;
-        const std::vector<GraphNode::Edge>& given = source.nodes[index]->dependencies;
-        *culprit = source.nodes[index].get();
-        if (wanted.size() != given.size()) return false;
-        for (const GraphNode::Edge& edge : given) {
-            const auto matches = [&](const GraphNode::Edge& other) {
-                return was.at(other.node) == is.at(edge.node);
-            };
-            if (std::ranges::any_of(wanted, matches)) continue;
-            *culprit_from = edge.node;
-            return false;
-        }
-    }
-    *culprit = nullptr;
-    return true;
-}
-
 }  // namespace
 
 bool may_become(const Command& was, const Command& given) {
@@ -232,50 +205,51 @@ bool may_become(const Command& was, const Command& given) {
 
 namespace {
 
-CUgraphExecUpdateResult compare(Graph& target, const Graph& source, GraphNode** culprit,
-                                GraphNode** culprit_from) {
-    if (target.nodes.size() != source.nodes.size() || !same_edges(target, source, culprit, culprit_from))
-        return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (std::size_t index = 0; index < source.nodes.size(); ++index) {
-        const GraphNode& from = *source.nodes[index];
-        GraphNode& to = *target.nodes[index];
-        *culprit = source.nodes[index].get();
-        *culprit_from = nullptr;
-        if (from.command.index() != to.command.index()) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-        if (const auto* launch = std::get_if<LaunchCommand>(&from.command)) {
-            if (launch->image->context != std::get<LaunchCommand>(to.command).image->context)
-                return CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED;
-        } else if (!may_become(to.command, from.command)) {
-            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-        } else if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
-            const auto& known = std::get<ConditionalCommand>(to.command);
-            if (conditional->condition.handle != known.condition.handle || conditional->kind != known.kind ||
-                conditional->bodies.size() != known.bodies.size())
-                return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-        } else if (const auto* allocation = std::get_if<AllocateCommand>(&from.command)) {
-            if (allocation->memory != std::get<AllocateCommand>(to.command).memory)
-                return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
-        }
-        const auto inner = inner_graphs(to.command);
-        const auto inner_from = inner_graphs(std::as_const(from.command));
-        for (std::size_t part = 0; part < inner.size(); ++part) {
-            const CUgraphExecUpdateResult result =
-                compare(**inner[part], *inner_from[part], culprit, culprit_from);
-            if (result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return result;
-        }
+Difference<GraphNode> compare(const Graph& target, const Graph& source);
+
+// May the one have the command of the other?
+Difference<GraphNode> compare(const GraphNode& to, GraphNode& from) {
+    if (from.command.index() != to.command.index())
+        return {CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, &from};
+    if (const auto* launch = std::get_if<LaunchCommand>(&from.command)) {
+        if (launch->image->context != std::get<LaunchCommand>(to.command).image->context)
+            return {CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED, &from};
+    } else if (!may_become(to.command, from.command)) {
+        return {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, &from};
+    } else if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
+        const auto& known = std::get<ConditionalCommand>(to.command);
+        if (conditional->condition.handle != known.condition.handle || conditional->kind != known.kind ||
+            conditional->bodies.size() != known.bodies.size())
+            return {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, &from};
+    } else if (const auto* allocation = std::get_if<AllocateCommand>(&from.command)) {
+        if (allocation->memory != std::get<AllocateCommand>(to.command).memory)
+            return {CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, &from};
     }
-    *culprit = nullptr;
-    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+    const auto inner = inner_graphs(to.command);
+    const auto inner_from = inner_graphs(std::as_const(from.command));
+    Difference<GraphNode> difference;
+    for (std::size_t part = 0; part < inner.size(); ++part) {
+        difference = compare(*inner[part], *inner_from[part]);
+        if (difference.result != CU_GRAPH_EXEC_UPDATE_SUCCESS) break;
+    }
+    return difference;
 }
 
+Difference<GraphNode> compare(const Graph& target, const Graph& source) {
+    std::vector<GraphNode*> queue(target.nodes.size());
+    return pair_nodes(target.nodes, source.nodes, &GraphNode::dependencies, queue.data(),
+                      [](const GraphNode& to, GraphNode& from) { return compare(to, from); });
+}
+
+// From the partners that compare() has given.
 void take_over(Graph& target, const Graph& source) {
-    for (std::size_t index = 0; index < source.nodes.size(); ++index) {
-        GraphNode& node = *target.nodes[index];
-        const auto inner = inner_graphs(node.command);
-        const auto inner_from = inner_graphs(std::as_const(source.nodes[index]->command));
+    for (const auto& node : target.nodes) {
+        const Command& command = node->partner->command;
+        const auto inner = inner_graphs(node->command);
+        const auto inner_from = inner_graphs(command);
         for (std::size_t part = 0; part < inner.size(); ++part)
             take_over(*inner[part]->get(), *inner_from[part]);
-        if (inner.empty()) node.command = source.nodes[index]->command;
+        if (inner.empty()) node->command = command;
     }
     target.conditions = source.conditions;
 }
@@ -397,12 +371,10 @@ CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream) {
     return result;
 }
 
-CUgraphExecUpdateResult update_graph(Graph& target, const Graph& source, GraphNode** culprit,
-                                     GraphNode** culprit_from) {
-    *culprit = *culprit_from = nullptr;
-    const CUgraphExecUpdateResult result = compare(target, source, culprit, culprit_from);
-    if (result == CU_GRAPH_EXEC_UPDATE_SUCCESS) take_over(target, source);
-    return result;
+Difference<GraphNode> update_graph(Graph& target, const Graph& source) {
+    const Difference<GraphNode> difference = compare(target, source);
+    if (difference.result == CU_GRAPH_EXEC_UPDATE_SUCCESS) take_over(target, source);
+    return difference;
 }
 
 }  // namespace fikit::sim

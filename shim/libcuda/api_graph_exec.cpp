@@ -6,6 +6,7 @@
 #include "copies.hpp"
 #include "entry.hpp"
 #include "graph_copies.hpp"
+#include "graph_pairs.hpp"
 #include "served.hpp"
 #include "sharing.hpp"
 #include "stream_values.hpp"
@@ -103,52 +104,39 @@ CUresult issue_whole(const Executable& executable, Relay& relay) {
     return result_of(executable.device->producer->graph_launch(executable.number, stream_number(stream)));
 }
 
-// Where a graph is not what an instantiated one may become: a node, and which of its edges there was not.
-struct Difference {
-    const Node *node = nullptr, *from = nullptr;
-};
+using Change = Difference<Node>;
 
-const Node* other_edge(const Node& one, const Node& other) {
-    for (const auto& given : other.before) {
-        bool there = false;
-        for (const auto& known : one.before) there = there || known.node->last == given.node->last;
-        if (!there) return given.node;
-    }
-    return nullptr;
+Change compare(const Graph& old, const Graph& graph);
+
+// May the one become the other?
+Change compare(Node& one, Node& other) {
+    if (one.type != other.type) return {CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, &other};
+    if (one.memory != other.memory) return {CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, &other};
+    if ((one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy)) ||
+        (one.type == CU_GRAPH_NODE_TYPE_MEMSET && !may_become(one.fill, other.fill)) ||
+        one.condition != other.condition || one.decision != other.decision ||
+        one.bodies.size() != other.bodies.size())
+        return {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, &other};
+    Change change;
+    if (one.child != nullptr) change = compare(*one.child, *other.child);
+    for (size_t i = 0; i < one.bodies.size() && change.result == CU_GRAPH_EXEC_UPDATE_SUCCESS; ++i)
+        change =
+            compare(*reinterpret_cast<Graph*>(one.bodies[i]), *reinterpret_cast<Graph*>(other.bodies[i]));
+    return change;
 }
 
-// The same kinds of nodes after the same ones?
-CUgraphExecUpdateResult compare(const Graph& old, const Graph& graph, Difference& where) {
-    where = {};
-    if (old.nodes.size() != graph.nodes.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-    for (uint32_t i = 0; i < old.nodes.size(); ++i) old.nodes[i]->last = graph.nodes[i]->last = i;
-    for (uint32_t i = 0; i < old.nodes.size(); ++i) {
-        const Node& one = *old.nodes[i];
-        const Node& other = *graph.nodes[i];
-        where.node = &other;
-        if (one.type != other.type) return CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED;
-        if (one.memory != other.memory) return CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED;
-        if ((one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy)) ||
-            (one.type == CU_GRAPH_NODE_TYPE_MEMSET && !may_become(one.fill, other.fill)))
-            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-        if (one.before.size() != other.before.size()) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        where.from = other_edge(one, other);
-        if (where.from != nullptr) return CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED;
-        if (one.child != nullptr)
-            if (const auto result = compare(*one.child, *other.child, where);
-                result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-                return result;
-        if (one.condition != other.condition || one.decision != other.decision ||
-            one.bodies.size() != other.bodies.size())
-            return CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED;
-        for (size_t k = 0; k < one.bodies.size(); ++k)
-            if (const auto result = compare(*reinterpret_cast<Graph*>(one.bodies[k]),
-                                            *reinterpret_cast<Graph*>(other.bodies[k]), where);
-                result != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-                return result;
-    }
-    where = {};
-    return CU_GRAPH_EXEC_UPDATE_SUCCESS;
+Change compare(const Graph& old, const Graph& graph) {
+    List<Node*> queue;
+    if (!queue.grow(old.nodes.size())) return {CU_GRAPH_EXEC_UPDATE_ERROR};
+    return pair_nodes(old.nodes, graph.nodes, &Node::before, queue.begin(),
+                      [](Node& one, Node& other) { return compare(one, other); });
+}
+
+// What the calls say of it.
+CUresult result_of(const Change& change) {
+    if (change.result == CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_SUCCESS;
+    return change.result == CU_GRAPH_EXEC_UPDATE_ERROR ? CUDA_ERROR_OUT_OF_MEMORY
+                                                       : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
 // The node of an instantiated graph that can be switched off: kernels, copies and fills.
@@ -221,15 +209,15 @@ CUresult cuGraphExecUpdate_v2(CUgraphExec handle, CUgraph graph_handle, CUgraphE
     Executable* const executable = executable_of(handle);
     const Graph* const graph = graph_of(graph_handle);
     if (executable == nullptr || graph == nullptr || answer == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    Difference where;
     *answer = {};
     answer->result = CU_GRAPH_EXEC_UPDATE_ERROR;
     if (executable->lacks_memory_of(*graph)) return CUDA_ERROR_NOT_SUPPORTED;
-    answer->result = compare(*executable->graph, *graph, where);
-    answer->errorNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where.node));
-    answer->errorFromNode = reinterpret_cast<CUgraphNode>(const_cast<Node*>(where.from));
-    if (answer->result != CU_GRAPH_EXEC_UPDATE_SUCCESS) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    return executable->take(*graph);
+    const Change change = compare(*executable->graph, *graph);
+    answer->result = change.result;
+    answer->errorNode = reinterpret_cast<CUgraphNode>(change.node);
+    answer->errorFromNode = reinterpret_cast<CUgraphNode>(change.from);
+    const CUresult result = result_of(change);
+    return result == CUDA_SUCCESS ? executable->take(*graph) : result;
 }
 
 CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode original, CUgraph graph_handle) {
@@ -238,11 +226,9 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode orig
     const Node* const origin = node_of(original);
     if (executable == nullptr || graph == nullptr || origin == nullptr) return CUDA_ERROR_INVALID_VALUE;
     Node* const node = executable->graph->copy_of(origin);
-    Difference where;
     if (node == nullptr || node->child == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (compare(*node->child, *graph, where) != CU_GRAPH_EXEC_UPDATE_SUCCESS)
-        return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
-    return executable->take(*node, *graph);
+    const CUresult result = result_of(compare(*node->child, *graph));
+    return result == CUDA_SUCCESS ? executable->take(*node, *graph) : result;
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* where,

@@ -1,6 +1,7 @@
 #include "graph.hpp"
 
 #include <new>
+#include <utility>
 
 #include "../records.hpp"
 #include "copies.hpp"
@@ -181,16 +182,22 @@ bool write_nodes(const List<Node*>& order, Image& image) {
     return true;
 }
 
-// The nodes of a new copy take the place of those of the old one, of the same shape.
+// The nodes of a new copy take the place of those whose partners they are copies of, also in the order in
+// which they are issued. clone() has left each partner its index.
 void stand_for(const Graph& copy, const Graph& old) {
     for (uint32_t i = 0; i < old.nodes.size(); ++i) {
-        copy.nodes[i]->origin = old.nodes[i]->origin;
-        copy.nodes[i]->enabled = old.nodes[i]->enabled;
-        if (old.nodes[i]->child != nullptr) stand_for(*copy.nodes[i]->child, *old.nodes[i]->child);
-        for (size_t body = 0; body < old.nodes[i]->bodies.size(); ++body)
-            stand_for(*reinterpret_cast<Graph*>(copy.nodes[i]->bodies[body]),
-                      *reinterpret_cast<Graph*>(old.nodes[i]->bodies[body]));
+        const Node& was = *old.nodes[i];
+        Node& node = *copy.nodes[was.partner->last];
+        node.last = i;
+        node.origin = was.origin;
+        node.enabled = was.enabled;
+        if (was.child != nullptr) stand_for(*node.child, *was.child);
+        for (size_t body = 0; body < was.bodies.size(); ++body)
+            stand_for(*reinterpret_cast<Graph*>(node.bodies[body]),
+                      *reinterpret_cast<Graph*>(was.bodies[body]));
     }
+    for (uint32_t i = 0; i < copy.nodes.size(); ++i)
+        while (copy.nodes[i]->last != i) std::swap(copy.nodes[i], copy.nodes[copy.nodes[i]->last]);
 }
 
 }  // namespace

@@ -138,10 +138,11 @@ struct Node {
     CUdeviceptr freed = 0;
     bool enabled = true;
     // While the graph is looked at as a whole.
-    bool joined = false;  // before what a capture ends with
-    List<Node*> after;    // what depends on it
-    size_t missing = 0;   // of what it depends on, how much has no place in the order yet
-    uint32_t last = 0;    // index of its last record in an image, or of itself in a picture
+    bool joined = false;      // before what a capture ends with
+    List<Node*> after;        // what depends on it
+    size_t missing = 0;       // of what it depends on, how much has no place in the order yet
+    uint32_t last = 0;        // index of its last record in an image, or of itself in a picture or a copy
+    Node* partner = nullptr;  // in the graph that its own is compared with (graph_pairs.hpp)
 
     ~Node();
     bool adopt(Graph* graph_given);  // as its child, in place of one that it has; false: there is none
@@ -206,7 +207,8 @@ struct Executable {
     bool occupy();
     // Is any memory of the graph's another executable's?
     bool lacks_memory_of(const Graph& other) const;
-    // Becomes a copy of the graph, whose nodes stand for the same ones as before if there were any.
+    // Becomes a copy of the graph. If it was one before, its nodes have partners there (pair_nodes), and what
+    // they become stands for the same ones as before.
     CUresult take(const Graph& graph);
     // The same for the child of one of its nodes.
     CUresult take(Node& node, const Graph& child);

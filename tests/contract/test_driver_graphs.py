@@ -372,31 +372,6 @@ def test_an_executable_graph_is_updated_as_a_whole(cuda: Cuda, graph: Any, fails
     cuda.cuGraphExecDestroy(executable)
 
 
-def test_what_keeps_an_executable_graph_from_its_update_is_told(cuda: Cuda, graph: Any) -> None:
-    place = cuda.device_words(3)
-
-    def words(into: Any, *edges: tuple[int, int]) -> list[Any]:
-        fills = [fill(cuda, place + 4 * word, 1) for word in range(3)]
-        nodes = [cuda.cuGraphAddMemsetNode(into, None, 0, each, cuda.context) for each in fills]
-        ends = [[nodes[edge[end]] for edge in edges] for end in (0, 1)]
-        cuda.cuGraphAddDependencies(into, *ends, None, len(edges))
-        return nodes
-
-    words(graph, (0, 2))
-    executable = cuda.cuGraphInstantiate(graph, 0)
-    changed = cuda.CUgraphExecUpdateResult.CU_GRAPH_EXEC_UPDATE_ERROR_TOPOLOGY_CHANGED
-    for edges, origin in (((0, 2), (1, 2)), None), (((1, 2),), 1):
-        other = cuda.cuGraphCreate(0)
-        nodes = words(other, *edges)
-        info = (ctypes.c_uint64 * 3)()  # a result, a node, the beginning of its edge
-        given = [ctypes.c_void_p(int(each)) for each in (executable, other)]
-        result = ctypes.CDLL("libcuda.so.1").cuGraphExecUpdate_v2(*given, info)
-        assert result == cuda.errors.CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE
-        assert list(info) == [changed, int(nodes[2]), 0 if origin is None else int(nodes[origin])]
-        cuda.cuGraphDestroy(other)
-    cuda.cuGraphExecDestroy(executable)
-
-
 def test_why_a_graph_is_not_instantiated_is_told(cuda: Cuda, graph: Any) -> None:
     nodes = [cuda.cuGraphAddEmptyNode(graph, None, 0) for _ in range(2)]
     cuda.cuGraphAddDependencies(graph, nodes, nodes[::-1], None, 2)
