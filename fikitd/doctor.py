@@ -36,7 +36,11 @@ def blocking_checks(daemon: Daemon) -> Iterator[Check]:
         ok, detail = library_finding(device)
         yield Check(name=f"driver library of gpu {device.index}", ok=ok, detail=detail)
     yield from directory_checks(daemon.directories.state, "state directory")
-    wrong = [f"set aside: {each}" for each in daemon.directories.state.glob("state.db.damaged-*")]
+    try:
+        names = sorted(os.listdir(daemon.directories.state))
+        wrong = [f"set aside: {each}" for each in names if each.startswith("state.db.damaged-")]
+    except OSError as error:
+        wrong = [f"{daemon.directories.state}: {error.strerror}"]
     if not daemon.store.there:
         wrong.append("it is gone, or another: what is noted from now on is lost with this daemon")
     yield Check(name="state file", ok=not wrong, detail=", ".join(wrong) or "none was ever damaged")

@@ -242,6 +242,12 @@ def test_a_program_that_is_linked_prints_the_same(
         assert shared(program) == alone
 
 
+def test_a_thread_that_unloads_modules_keeps_no_other_from_a_call(
+    shared: Runner, build: Callable[..., str]
+) -> None:
+    assert shared(build("held_up"), "unload") == (0, LINKED["held_up"], "")
+
+
 def test_many_threads_make_and_destroy_what_they_use(
     natively: Runner, shared: Runner, build: Callable[..., str]
 ) -> None:

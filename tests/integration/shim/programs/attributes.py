@@ -55,10 +55,10 @@ asked = driver.CUpointer_attribute
 for name in ("MEMORY_TYPE", "IS_MANAGED", "DEVICE_ORDINAL", "RANGE_SIZE", "MAPPED", "SYNC_MEMOPS"):
     kind = getattr(asked, "CU_POINTER_ATTRIBUTE_" + name)
     print(name, [driver.cuPointerGetAttribute(kind, at) for at in (memory + 3, pinned + 3, memory + 4096)])
-packed = asked.CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE
-print([done(driver.cuPointerGetAttribute(packed, at)) for at in (memory, pinned)])
-unknown, told = ctypes.c_int(99), ctypes.c_uint64()
-print(ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute(ctypes.byref(told), unknown, ctypes.c_uint64(memory)))
+packed, unknown, told = int(asked.CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE), 99, ctypes.c_uint64()
+ask = ctypes.CDLL("libcuda.so.1").cuPointerGetAttribute  # not every cuda.bindings asks for these
+for kind, at in (packed, memory), (packed, pinned), (unknown, memory):
+    print(ask(ctypes.byref(told), ctypes.c_int(kind), ctypes.c_uint64(at)), told.value)
 capable = asked.CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE
 print([done(driver.cuPointerGetAttribute(capable, at)) for at in (memory, pinned, pooled)])
 
