@@ -70,4 +70,12 @@ Difference<Node> pair_nodes(const Nodes& nodes, const Nodes& given, Edges Node::
     return {};  // all have partners: what is instantiated has no circles
 }
 
+// Were partners made in the same order? Where one node's child graph is given, an H100's driver wants that.
+template <class Nodes>
+bool in_same_order(const Nodes& nodes, const Nodes& given) {
+    bool same = true;
+    for (std::size_t i = 0; i < nodes.size(); ++i) same = same && nodes[i]->partner == &*given[i];
+    return same;
+}
+
 }  // namespace fikit

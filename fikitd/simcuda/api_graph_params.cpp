@@ -273,9 +273,7 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec exec, CUgraphNode node, 
         auto* child = std::get_if<ChildCommand>(&found.command);
         const Graph* graph = driver.graphs.find(handle);
         if (child == nullptr || graph == nullptr) return CUDA_ERROR_INVALID_VALUE;
-        return update_graph(*child->graph, *graph).result == CU_GRAPH_EXEC_UPDATE_SUCCESS
-                   ? CUDA_SUCCESS
-                   : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
+        return update_child(*child->graph, *graph) ? CUDA_SUCCESS : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     });
 }
 

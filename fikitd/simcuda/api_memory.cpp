@@ -169,6 +169,7 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
             return put(block->managed() ? 1 : 0);
         case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
             return put(block->device);
+        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE:
         case CU_POINTER_ATTRIBUTE_IS_GPU_DIRECT_RDMA_CAPABLE:
             return put(block->kind == Block::Kind::device ? 1 : 0);
@@ -178,8 +179,6 @@ CUresult pointer_attribute(Driver& driver, void* out, CUpointer_attribute attrib
             return put(range_of(driver, *block).second);
         case CU_POINTER_ATTRIBUTE_MAPPED:
             return put(1);
-        case CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE:
-            return put(0);
         case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
             return put(handle_types(*block));
         case CU_POINTER_ATTRIBUTE_ACCESS_FLAGS:

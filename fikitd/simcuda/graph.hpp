@@ -110,5 +110,7 @@ CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned lo
 CUresult launch_graph(Driver& driver, GraphExec& exec, Stream& stream);
 // Takes over the commands of a graph with the same nodes and edges; or tells where it has not.
 Difference<GraphNode> update_graph(Graph& target, const Graph& source);
+// Likewise, of nodes made in the same order; or false.
+bool update_child(Graph& target, const Graph& source);
 
 }  // namespace fikit::sim

@@ -377,4 +377,12 @@ Difference<GraphNode> update_graph(Graph& target, const Graph& source) {
     return difference;
 }
 
+bool update_child(Graph& target, const Graph& source) {
+    if (compare(target, source).result != CU_GRAPH_EXEC_UPDATE_SUCCESS ||
+        !in_same_order(target.nodes, source.nodes))
+        return false;
+    take_over(target, source);
+    return true;
+}
+
 }  // namespace fikit::sim

@@ -228,7 +228,9 @@ CUresult cuGraphExecChildGraphNodeSetParams(CUgraphExec handle, CUgraphNode orig
     Node* const node = executable->graph->copy_of(origin);
     if (node == nullptr || node->child == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const CUresult result = result_of(compare(*node->child, *graph));
-    return result == CUDA_SUCCESS ? executable->take(*node, *graph) : result;
+    if (result != CUDA_SUCCESS) return result;
+    return in_same_order(node->child->nodes, graph->nodes) ? executable->take(*node, *graph)
+                                                           : CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
 }
 
 CUresult cuGraphExecUpdate(CUgraphExec handle, CUgraph graph, CUgraphNode* where,

@@ -10,7 +10,8 @@ import fikit
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import REAL, Daemon, fill
+from tests.integration.conftest import Daemon, fill
+from tests.integration.end_to_end.conftest import REAL
 
 
 def test_an_executor_whose_log_has_no_room_goes_on(
