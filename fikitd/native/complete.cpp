@@ -12,7 +12,7 @@ namespace {
 
 constexpr Nanoseconds mark_delay = 2'000;     // a high-priority stream this long without new work is marked
 constexpr uint32_t mark_every = 128;          // steps, at most, between marks of a busy session
-constexpr Nanoseconds look_interval = 1'000;  // at an event that had not been reached
+constexpr Nanoseconds look_interval = 1'000;  // at an event, or two, not reached before
 constexpr int frees_per_turn = 64;            // of one session
 constexpr Nanoseconds health_interval = 2'000'000;
 constexpr Nanoseconds rebase_interval = 100'000'000;
@@ -52,6 +52,7 @@ bool Core::mark(Session& session, SessionStream& stream, uint32_t handle) {
     if (stream.marks.full()) return false;
     const CUevent event = free_marks_.back();
     free_marks_.pop_back();
+    if (stream.marks.empty()) ++watched_;
     stream.marks.push({event, stream.issued});
     stream.marked = stream.issued;
     if (const CUresult result = driver_.cuEventRecord_(event, stream.lane->stream); result != CUDA_SUCCESS)
@@ -121,13 +122,14 @@ uint64_t Core::reached(Session& session, SessionStream& stream, uint32_t handle,
         if (next.step > step) {
             if (now < stream.next_look) break;
             if (driver_.cuEventQuery_(next.event) != CUDA_SUCCESS) {  // if it failed: check_health() tells
-                stream.next_look = now + look_interval;
+                stream.next_look = now + look_interval * std::max(watched_ / 2, 1u);
                 break;
             }
             step = next.step;
         }
         free_marks_.push_back(next.event);
         stream.marks.pop();
+        if (stream.marks.empty()) --watched_;
     }
     while (step > known && written < step)
         if (__atomic_compare_exchange_n(session.mark_word(handle), &written, step, false, __ATOMIC_RELEASE,

@@ -366,6 +366,7 @@ class Core {
     std::vector<Timer> timers_;
     std::vector<int32_t> free_timers_;
     std::vector<CUevent> free_marks_;
+    uint32_t watched_ = 0;                         // streams that have events under way
     Nanoseconds launch_cost_ = 0;                  // of a launch, to whoever makes it
     std::array<Nanoseconds, 2> timer_overhead_{};  // on an idle stream; behind other work
 

@@ -224,6 +224,18 @@ inline void release_all(Rig& rig) {
     for (const CUstream stream : rig.streams()) null_driver::release(stream);
 }
 
+inline size_t number_of(const std::vector<null_driver::Call>& calls, Function function) {
+    return static_cast<size_t>(std::count_if(calls.begin(), calls.end(),
+                                             [&](const auto& call) { return call.function == function; }));
+}
+
+inline std::vector<CUstream> launch_streams(const std::vector<null_driver::Call>& calls) {
+    std::vector<CUstream> streams;
+    for (const auto& call : calls)
+        if (call.function == Function::cuLaunchKernel_) streams.push_back(call.stream);
+    return streams;
+}
+
 inline uint64_t launches() { return null_driver::count(Function::cuLaunchKernel_); }
 
 }  // namespace fikit::test

@@ -16,18 +16,6 @@ size_t position(const std::vector<null_driver::Call>& calls, Function function, 
     return calls.size();
 }
 
-size_t number_of(const std::vector<null_driver::Call>& calls, Function function) {
-    return static_cast<size_t>(std::count_if(calls.begin(), calls.end(),
-                                             [&](const auto& call) { return call.function == function; }));
-}
-
-std::vector<CUstream> launch_streams(const std::vector<null_driver::Call>& calls) {
-    std::vector<CUstream> streams;
-    for (const auto& call : calls)
-        if (call.function == Function::cuLaunchKernel_) streams.push_back(call.stream);
-    return streams;
-}
-
 void launch_and_synchronize() {
     Rig rig;
     Tenant tenant = rig.ready("a", 0);
@@ -198,87 +186,6 @@ void unknown_streams_end_the_session() {
     CHECK_STARTS(text, "stream 17 does not exist");
     launch(other);
     rig.while_turning([&] { CHECK_EQUAL(other->synchronize(), 0); });
-}
-
-// Waking a sleeper costs as much as several launches: only a step that somebody may wait for does it.
-void only_marks_that_were_asked_for_wake_the_tenant() {
-    Rig rig;
-    Tenant tenant = rig.ready("a", 0);
-    uint32_t slow = 0, quick = 0;
-    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, slow), 0);
-    CHECK_EQUAL(tenant->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, quick), 0);
-    null_driver::record(true);
-    launch(tenant, slow);
-    rig.settle();
-    const CUstream lane = launch_streams(null_driver::take_calls()).at(0);
-    null_driver::record(false);
-    null_driver::hold(lane);
-    launch(tenant, slow);
-    std::thread waiting([&] { CHECK_EQUAL(tenant->stream_synchronize(slow), 0); });
-    rig.turn_until([&] { return __atomic_load_n(&tenant.outbox->waiters, __ATOMIC_ACQUIRE) == 1; });
-    const auto wakes = [&] { return __atomic_load_n(&tenant.inbox->wakes, __ATOMIC_ACQUIRE); };
-    const uint32_t before = wakes();
-    for (int i = 0; i < 500; ++i) launch(tenant, quick);
-    rig.settle();
-    CHECK_EQUAL(wakes(), before);
-    null_driver::release(lane);
-    rig.turn_until([&] { return wakes() == before + 1; });
-    waiting.join();
-}
-
-// A mark takes the dispatch thread time: while one is under way, what follows is not marked one by one. The
-// GPU writes none that nobody asked for, and the tenant is told all the same.
-void a_stream_has_one_mark_under_way() {
-    Rig rig;
-    for (const int level : {0, 9}) {
-        Tenant tenant = rig.ready(std::to_string(level), level);
-        for (int i = 0; i < 40; ++i) {  // until it is known, so that no timer's event is counted
-            launch(tenant);
-            rig.settle();
-        }
-        hold_all(rig);
-        null_driver::record(true);
-        for (int i = 0; i < 5; ++i) {
-            launch(tenant);
-            rig.settle();
-        }
-        const auto calls = null_driver::take_calls();
-        CHECK_EQUAL(number_of(calls, Function::cuLaunchKernel_), 5u);
-        CHECK_EQUAL(number_of(calls, Function::cuEventRecord_), 1u);
-        release_all(rig);
-        rig.settle();  // the first mark is there: now the other four launches get theirs
-        const auto later = null_driver::take_calls();
-        CHECK_EQUAL(number_of(later, Function::cuEventRecord_), 1u);
-        CHECK_EQUAL(number_of(calls, Function::cuStreamWriteValue64_) +
-                        number_of(later, Function::cuStreamWriteValue64_),
-                    0u);
-        CHECK_EQUAL(tenant->channel().mark(0), 45u);
-        null_driver::record(false);
-    }
-}
-
-// More streams than there are events: the GPU writes what those without are at.
-void marks_without_an_event_are_written() {
-    Rig rig;
-    hold_all(rig);
-    null_driver::record(true);
-    std::vector<Tenant> tenants;
-    for (const char* name : {"a", "b", "c"}) {
-        tenants.push_back(rig.ready(name, 0));
-        for (int i = 0; i < 240; ++i) {
-            uint32_t stream = 0;
-            CHECK_EQUAL(tenants.back()->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, stream), 0);
-            launch(tenants.back(), stream);
-        }
-        rig.settle();
-    }
-    CHECK_EQUAL(number_of(null_driver::take_calls(), Function::cuStreamWriteValue64_), 3 * 240u - 512u);
-    null_driver::record(false);
-    release_all(rig);
-    for (int again = 0; again < 2; ++again) {  // the events are there again
-        for (Tenant& tenant : tenants) rig.while_turning([&] { CHECK_EQUAL(tenant->synchronize(), 0); });
-        for (Tenant& tenant : tenants) launch(tenant, 1);
-    }
 }
 
 // One thread destroys a stream while another synchronises all: the record that asks for the mark comes late.
@@ -477,9 +384,6 @@ int main(int count, char** arguments) {
         CASE(impossible_launches_are_refused_by_name),
         CASE(allowed_attributes_are_passed_on),
         CASE(unknown_streams_end_the_session),
-        CASE(only_marks_that_were_asked_for_wake_the_tenant),
-        CASE(a_stream_has_one_mark_under_way),
-        CASE(marks_without_an_event_are_written),
         CASE(destroyed_streams_can_still_be_waited_for),
         CASE(bad_records_end_only_their_session),
         CASE(high_priority_is_not_kept_waiting_by_the_gate),
