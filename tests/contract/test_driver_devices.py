@@ -251,7 +251,7 @@ def test_how_two_gpus_are_linked(cuda: Cuda, fails: Check) -> None:
 
 def test_no_context_is_a_peer_of_one_of_its_device(cuda: Cuda, fails: Check) -> None:
     other = cuda.cuCtxCreate(None, 0, cuda.device)
-    cuda.cuCtxSetCurrent(cuda.context)
+    cuda.cuCtxPopCurrent()
     for peer in (cuda.context, other):
         fails("PEER_ACCESS_UNSUPPORTED", cuda.cuCtxEnablePeerAccess, peer, 0)
         fails("INVALID_VALUE", cuda.cuCtxEnablePeerAccess, peer, 1)
