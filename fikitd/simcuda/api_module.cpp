@@ -65,7 +65,10 @@ CUresult cuModuleUnload(CUmodule handle) {
         if (given == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         if (given->library != nullptr) return CUDA_ERROR_NOT_PERMITTED;  // it goes with that
         if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-        if (const CUresult result = driver.stand_still(lock); result != CUDA_SUCCESS) return result;
+        // A launch may be under way to the device still, or behind something that is no kernel.
+        CUresult result = driver.synchronize(lock, *given->context);
+        if (result == CUDA_SUCCESS) result = driver.stand_still(lock);
+        if (result != CUDA_SUCCESS) return result;
         Image* image = driver.images.find(handle);
         if (image == nullptr) return CUDA_ERROR_INVALID_HANDLE;
         driver.release_image(*image);

@@ -3,6 +3,7 @@
 import ctypes
 import mmap
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -33,6 +34,19 @@ def test_loading_and_unloading_a_module_wait_for_running_kernels(cuda: Cuda) -> 
     loaded: list[Any] = []
     assert waits_for_a_kernel(cuda, lambda: loaded.append(cuda.cuModuleLoadData(KERNELS)))
     assert waits_for_a_kernel(cuda, lambda: cuda.cuModuleUnload(loaded.pop()))
+
+
+def test_unloading_a_module_waits_for_what_a_function_of_the_host_holds_up(cuda: Cuda) -> None:
+    module, stream = cuda.cuModuleLoadData(KERNELS), cuda.stream()
+    place, words = cuda.pinned_words()
+    words[0] = 0
+    sleep = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda _: time.sleep(0.05))
+    cuda.cuLaunchHostFunc(stream, cuda.CUhostFn(ctypes.cast(sleep, ctypes.c_void_p).value), 0)
+    cuda.launch("spin_store", 1000, place, ctypes.c_uint32(1), stream=stream)
+    cuda.cuModuleUnload(module)
+    assert words[0] == 1
+    cuda.cuStreamDestroy(stream)
+    cuda.cuMemFreeHost(place)
 
 
 def test_freeing_memory_waits_for_running_kernels(cuda: Cuda) -> None:
