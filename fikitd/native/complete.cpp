@@ -25,9 +25,8 @@ void copy_text(char* into, const std::string& text) {
 
 }  // namespace
 
-// Marks tell how far a stream has come. Most are events: on an H100 one behind each kernel of 10 us took the
-// GPU nothing and the dispatch thread 0.23 us, each look 0.25 us. Where somebody waits, the GPU writes the
-// number of steps into the inbox, which the tenant sees at once: about 2 us of the GPU's, and 1.15 us.
+// The GPU writes the number of steps so far into the inbox, which costs it time: for who waits (DESIGN.md,
+// Marks).
 void Core::write_mark(Session& session, SessionStream& stream, uint32_t handle) {
     if (stream.marked == stream.issued || stream.lane == nullptr) return;
     const CUresult result = driver_.cuStreamWriteValue64_(stream.lane->stream, session.mark_device(handle),
@@ -42,8 +41,8 @@ void Core::write_awaited_mark(Session& session, SessionStream& stream, uint32_t 
     write_mark(session, stream, handle);
 }
 
-// An event, of which the GPU takes no notice; the dispatch thread asks whether it has been reached
-// (reached()). False: the stream has enough of them under way.
+// An event, which costs the GPU nothing; the dispatch thread asks whether it is over (reached()). False: the
+// stream has enough of them under way.
 bool Core::mark(Session& session, SessionStream& stream, uint32_t handle) {
     if (free_marks_.empty()) {
         write_mark(session, stream, handle);
