@@ -37,15 +37,18 @@ std::string uuid_text(unsigned index) {
     return text;
 }
 
-// Those of the machine's that the program is to see.
-std::vector<unsigned> visible_devices(unsigned count) {
+// Those of the machine's that the program is to see. False: it names one twice.
+bool visible_devices(unsigned count, std::vector<unsigned>& chosen) {
     std::vector<std::string> texts;
     std::vector<const char*> uuids;
     for (unsigned index = 0; index < count; ++index) texts.push_back(uuid_text(index));
     for (const std::string& text : texts) uuids.push_back(text.c_str());
-    std::vector<unsigned> chosen(count);
-    chosen.resize(shim::visible(std::getenv("CUDA_VISIBLE_DEVICES"), uuids.data(), count, chosen.data()));
-    return chosen;
+    chosen.resize(count);
+    unsigned number = 0;
+    const shim::VisibleDevices all{uuids.data(), count};
+    const bool once = all.choose(std::getenv("CUDA_VISIBLE_DEVICES"), chosen.data(), number);
+    chosen.resize(number);
+    return once;
 }
 
 }  // namespace
@@ -110,10 +113,12 @@ CUresult Driver::initialise() {
         std::fprintf(stderr, "fikit simulated driver: %s\n", problem.c_str());
         return CUDA_ERROR_INVALID_VALUE;
     }
+    std::vector<unsigned> chosen;
+    if (!visible_devices(read.devices, chosen)) return CUDA_ERROR_INVALID_DEVICE;
     settings = read;
     clock.start(settings.scale, settings.virtual_clock);
     const Nanoseconds base = settings.virtual_clock ? virtual_epoch : unix_now();
-    for (const unsigned index : visible_devices(settings.devices)) {
+    for (const unsigned index : chosen) {
         std::unique_ptr<SharedDevice> shared;
         if (!settings.machine.empty()) {
             shared = SharedDevice::open(settings.machine, static_cast<int>(index), settings.memory,

@@ -196,6 +196,8 @@ class Submission : public std::enable_shared_from_this<Submission> {
 }  // namespace
 
 bool may_become(const Command& was, const Command& given) {
+    if (const auto* launch = std::get_if<LaunchCommand>(&was))
+        return launch->image->context == std::get<LaunchCommand>(given).image->context;
     if (const auto* copy = std::get_if<CopyCommand>(&was))
         return fikit::may_become(copy->shape, std::get<CopyCommand>(given).shape);
     if (const auto* fill = std::get_if<FillCommand>(&was))
@@ -211,12 +213,13 @@ Difference<GraphNode> compare(const Graph& target, const Graph& source);
 Difference<GraphNode> compare(const GraphNode& to, GraphNode& from) {
     if (from.command.index() != to.command.index())
         return {CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, &from};
-    if (const auto* launch = std::get_if<LaunchCommand>(&from.command)) {
-        if (launch->image->context != std::get<LaunchCommand>(to.command).image->context)
-            return {CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED, &from};
-    } else if (!may_become(to.command, from.command)) {
-        return {CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED, &from};
-    } else if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
+    if (!may_become(to.command, from.command)) {
+        const bool kernel = std::holds_alternative<LaunchCommand>(from.command);
+        return {kernel ? CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED
+                       : CU_GRAPH_EXEC_UPDATE_ERROR_PARAMETERS_CHANGED,
+                &from};
+    }
+    if (const auto* conditional = std::get_if<ConditionalCommand>(&from.command)) {
         const auto& known = std::get<ConditionalCommand>(to.command);
         if (conditional->condition.handle != known.condition.handle || conditional->kind != known.kind ||
             conditional->bodies.size() != known.bodies.size())

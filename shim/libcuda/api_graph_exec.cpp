@@ -112,6 +112,9 @@ Change compare(const Graph& old, const Graph& graph);
 Change compare(Node& one, Node& other) {
     if (one.type != other.type) return {CU_GRAPH_EXEC_UPDATE_ERROR_NODE_TYPE_CHANGED, &other};
     if (one.memory != other.memory) return {CU_GRAPH_EXEC_UPDATE_ERROR_NOT_SUPPORTED, &other};
+    if (one.type == CU_GRAPH_NODE_TYPE_KERNEL &&
+        &device_of(one.shape.stream) != &device_of(other.shape.stream))
+        return {CU_GRAPH_EXEC_UPDATE_ERROR_FUNCTION_CHANGED, &other};
     if ((one.type == CU_GRAPH_NODE_TYPE_MEMCPY && !may_become(one.copy, other.copy)) ||
         (one.type == CU_GRAPH_NODE_TYPE_MEMSET && !may_become(one.fill, other.fill)) ||
         one.condition != other.condition || one.decision != other.decision ||

@@ -20,7 +20,16 @@ Node* node_in(CUgraphExec handle, CUgraphNode original, CUgraphNodeType type) {
     return copy;
 }
 
-// Whether a node of an instantiated graph can become that.
+const Function* function_of(const CUDA_KERNEL_NODE_PARAMS& given) {
+    return given.func != nullptr ? shim::function_of(given.func) : shim::function_of(given.kern);
+}
+
+// Whether a node of an instantiated graph can become that: a kernel only one of the same device.
+bool may_become(const Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
+    if (node == nullptr || given == nullptr) return false;
+    const Function* const function = function_of(*given);
+    return function == nullptr || &process.device(function->device) == &device_of(node->shape.stream);
+}
 bool may_become(const Node* node, const CUDA_MEMCPY3D* given) {
     return node != nullptr && given != nullptr && fikit::may_become(node->copy, *given);
 }
@@ -31,8 +40,7 @@ bool may_become(const Node* node, const CUDA_MEMSET_NODE_PARAMS* given) {
 CUresult set(Node* node, const CUDA_KERNEL_NODE_PARAMS* given) {
     if (node == nullptr || given == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (given->func == nullptr && given->kern == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-    const Function* const function =
-        given->func != nullptr ? function_of(given->func) : function_of(given->kern);
+    const Function* const function = function_of(*given);
     if (function == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const uint32_t attributes = node->shape.attributes;
     List<fikit_attribute> kept;
@@ -265,7 +273,8 @@ CUresult cuGraphKernelNodeSetParams_v2(CUgraphNode node, const CUDA_KERNEL_NODE_
 
 CUresult cuGraphExecKernelNodeSetParams_v2(CUgraphExec executable, CUgraphNode node,
                                            const CUDA_KERNEL_NODE_PARAMS* parameters) {
-    return set(node_in(executable, node, CU_GRAPH_NODE_TYPE_KERNEL), parameters);
+    Node* const kernel = node_in(executable, node, CU_GRAPH_NODE_TYPE_KERNEL);
+    return may_become(kernel, parameters) ? set(kernel, parameters) : CUDA_ERROR_INVALID_VALUE;
 }
 
 // --- copies, fills, functions, children, nothing ---

@@ -62,7 +62,8 @@ CUresult Process::look() {
     }
     const char* uuids[most_gpus];
     for (unsigned i = 0; i < there; ++i) uuids[i] = gpus[i].uuid;
-    count = visible(getenv("CUDA_VISIBLE_DEVICES"), uuids, there, chosen);
+    if (!VisibleDevices{uuids, there}.choose(getenv("CUDA_VISIBLE_DEVICES"), chosen, count))
+        return CUDA_ERROR_INVALID_DEVICE;
     if (count == 0) return CUDA_ERROR_NO_DEVICE;
     void* const page = mmap(nullptr, FIKIT_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (page == MAP_FAILED) return CUDA_ERROR_OUT_OF_MEMORY;

@@ -64,7 +64,7 @@ def test_a_job_whose_executor_was_killed_holds_no_memory(daemon: Daemon, client:
     watcher.send(p.Subscribe())
     command = [sys.executable, "-P", "-c", HOLDER]
     job = client.ask(p.Submit(command=command, environment=dict(os.environ), directory="/")).job.job
-    assert client.ask(p.ReadLogs(job=job, follow=True)).data == b"ready"
+    assert client.ask(p.ReadLogs(job=job, follow=True)).data == b"ready", client.ask(p.Show(target=job))
     while client.ask(p.Show(target=job)).job.usage.memory_bytes != 2 << 20:  # until its executor has told
         threading.Event().wait(0.05)
     os.kill(listener(next((daemon.place / "run").glob("x-*.sock"))), signal.SIGKILL)

@@ -140,7 +140,8 @@ def naming(uuids: list[str]) -> str:
         ("1,0", [1, 0]),
         ("1", [1]),
         ("0,{beyond},1", [0]),
-        ("{second},0", [1, 0]),
+        ("{second},{first}", [1, 0]),
+        ("{second},0", [1]),
         ("{every},1", []),
         ("0,0", []),
     ],
@@ -149,7 +150,7 @@ def test_the_program_says_which_devices_it_sees(
     natively: Runner, shared: Runner, uuids: list[str], visible: str, seen: list[int]
 ) -> None:
     every = uuids[0][: next(at for at in range(50) if uuids[0][at] != uuids[1][at])]
-    wished = visible.format(second=uuids[1], every=every, beyond=len(uuids))
+    wished = visible.format(first=uuids[0], second=uuids[1], every=every, beyond=len(uuids))
     for runner in (natively, shared):
         visible = {"CUDA_VISIBLE_DEVICES": wished, "FIKIT_SIM_DEVICES": str(len(uuids))}
         assert answers(runner, naming(uuids), **visible) == [str(seen)]

@@ -179,6 +179,8 @@ def test_a_priority_that_there_is_not_is_told_to_who_asks(shared: Runner) -> Non
         ("0", "SUCCESS"),
         ("0,1", "SUCCESS"),
         ("0,-1", "SUCCESS"),
+        ("+0x1", "SUCCESS"),
+        ("0,0", "INVALID_DEVICE"),
         ("GPU-fedcba98", "NO_DEVICE"),
         ("GPU-{uuid}", "SUCCESS"),
         ("GPU-{uuid:.4},7", "SUCCESS"),

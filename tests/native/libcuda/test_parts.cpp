@@ -197,31 +197,50 @@ void test_only_mappings_go_on_behind_their_end() {
     CHECK(held(2500, 1) == Held::nowhere && held(999, 2) == Held::nowhere);
 }
 
+// "!": it is an error.
 std::string chosen_of(const char* wished) {
     const char* const uuids[] = {"GPU-aa01", "GPU-aa02", "GPU-bb01"};
-    unsigned chosen[3];
+    unsigned chosen[3], count = 0;
+    if (!VisibleDevices{uuids, 3}.choose(wished, chosen, count)) return "!";
     std::string text;
-    for (unsigned i = 0, count = visible(wished, uuids, 3, chosen); i < count; ++i)
-        text += std::to_string(chosen[i]);
+    for (unsigned i = 0; i < count; ++i) text += std::to_string(chosen[i]);
     return text;
 }
 
 void test_programs_say_which_gpus_they_see() {
-    CHECK(chosen_of(nullptr) == "012" && chosen_of("").empty());
+    CHECK(chosen_of(nullptr) == "012" && chosen_of("").empty() && chosen_of(" ").empty());
     CHECK(chosen_of("2,0") == "20" && chosen_of("1") == "1" && chosen_of("0,1,2") == "012");
     CHECK(chosen_of("1,3,0") == "1" && chosen_of("1,-1,0") == "1" && chosen_of("-1").empty());
-    CHECK(chosen_of("GPU-b,GPU-aa02") == "21" && chosen_of("GPU-BB,0") == "20");
+    CHECK(chosen_of("0,") == "0" && chosen_of(",0").empty() && chosen_of("0,,1") == "0");
+    CHECK(chosen_of("1,0,7") == "10" && chosen_of("1,zz,0") == "1" && chosen_of("1,a0") == "1");
+    CHECK(chosen_of("0,0") == "!" && chosen_of("1,0,0") == "!");
+}
+
+// What stands behind a number is no matter, and the number itself is an int.
+void test_numbers_of_gpus_are_read_as_the_driver_does() {
+    for (const char* first : {"1", " 1", "+1", "01", "1 ", "1\t", "1abc", "1.0", "1;2", "1:2", "4294967297"})
+        CHECK(chosen_of((std::string(first) + ",0").c_str()) == "10");
+    CHECK(chosen_of("0x1") == "0" && chosen_of("-0") == "0" && chosen_of("1, 0") == "10");
+    for (const char* none : {"none", "all", "MIG-GPU-aa01", "99999999999999999999"})
+        CHECK(chosen_of(none).empty());
+}
+
+void test_uuids_of_gpus_are_read_as_the_driver_does() {
+    CHECK(chosen_of("GPU-b,GPU-aa02") == "21" && chosen_of("GPU-BB") == "2");
     CHECK(chosen_of("GPU-aa,0").empty());  // two begin so
-    CHECK(chosen_of("GPU-").empty() && chosen_of("GPU-aa011").empty());
-    CHECK(chosen_of("0,0").empty() && chosen_of("1,GPU-aa02").empty());
-    CHECK(chosen_of("0,").compare("0") == 0 && chosen_of(",0").empty() && chosen_of("0x1").empty());
-    CHECK(chosen_of("4294967296").empty() && chosen_of("1 ,0").empty());
+    CHECK(chosen_of("GPU-").empty() && chosen_of("gpu-bb01").empty() && chosen_of(" GPU-bb01").empty());
+    for (const char* first : {"GPU-bb01", "GPU-bb01 ", "GPU-bb01x", "GPU-bb01;GPU-aa01", "GPU-bb01:0"})
+        CHECK(chosen_of((std::string(first) + ",GPU-aa01").c_str()) == "20");
+    CHECK(chosen_of("GPU-bb01, GPU-aa01") == "2" && chosen_of("GPU-bb01,GPU-bb01") == "!");
+    CHECK(chosen_of("GPU-bb01,0") == "2" && chosen_of("1,GPU-aa01") == "1");  // one kind or the other
 }
 
 }  // namespace
 
 int main() {
     test_programs_say_which_gpus_they_see();
+    test_numbers_of_gpus_are_read_as_the_driver_does();
+    test_uuids_of_gpus_are_read_as_the_driver_does();
     test_a_message_is_read_as_it_was_written();
     test_a_message_that_nests_too_deep_is_broken();
     test_images_are_as_long_as_their_headers_say();

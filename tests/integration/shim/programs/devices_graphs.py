@@ -75,12 +75,14 @@ longer = done(driver.cuGraphInstantiate(graph, 0))
 run(longer, 2)
 print(driver.cuEventQuery(events[1])[0].name)
 
-# Changed: a kernel's other memory; switched off.
-done(driver.cuGraphExecKernelNodeSetParams(executable, last, kernel(1, 4)))
+# Changed: a kernel's other memory, but to none of the other device's; switched off.
+print(driver.cuGraphExecKernelNodeSetParams(executable, last, kernel(1, 4))[0].name)
+run(executable)
+done(driver.cuGraphExecKernelNodeSetParams(executable, last, kernel(0, 4)))
 run(executable)
 done(driver.cuGraphNodeSetEnabled(executable, last, 0))
 run(executable)
-print(memoryview(read(memories[1], 64)).cast("I").tolist()[1])
+print(memoryview(read(memories[0], 64)).cast("I").tolist()[1])
 
 # Of one device, launched by the other's stream too.
 alone = done(driver.cuGraphCreate(0))
