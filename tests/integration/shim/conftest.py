@@ -80,9 +80,15 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.fixture
-def natively(kept: dict[str, str]) -> Runner:
+def shown() -> dict[str, str]:
+    """What shows a program that runs natively the GPUs that the daemon serves."""
+    return {} if CHOICE == "sim" else {"CUDA_VISIBLE_DEVICES": CHOICE}
+
+
+@pytest.fixture
+def natively(kept: dict[str, str], shown: dict[str, str]) -> Runner:
     """Run a command on the driver itself."""
-    return lambda *command, **more: outcome([*ALONE, *command], {**kept, **more})
+    return lambda *command, **more: outcome([*ALONE, *command], {**kept, **shown, **more})
 
 
 @pytest.fixture

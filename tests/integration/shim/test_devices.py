@@ -47,6 +47,11 @@ def lasting_daemon() -> Iterator[Daemon]:
 
 
 @pytest.fixture
+def shown() -> dict[str, str]:
+    return {}  # all
+
+
+@pytest.fixture
 def uuids(daemon: Served) -> list[str]:
     """Those of the daemon's GPUs, two at least, in its order."""
     found = [gpu.uuid for gpu in gpus(daemon)]
