@@ -6,7 +6,7 @@ holds the shipped file to it. Unknown keys are refused. A setting that a reload 
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from fikit.protocol import Bytes, Count, priority_level
 from msgspec import Meta, Struct, field
@@ -18,6 +18,8 @@ Weight = Annotated[float, Meta(gt=0, le=1000)]
 Interval = Annotated[float, Meta(ge=0.01, le=86_400)]
 Text = Annotated[str, Meta(pattern=r"^[^\0]*\Z")]
 """For the system, to which a zero is the end."""
+AT_START: Final = Meta(extra={"read": "at start only"})
+"""Of a setting that a reload does not take over."""
 PriorityText = Annotated[str, Meta(pattern=r"^(high|normal|low|[0-9])$")]
 
 
@@ -26,24 +28,29 @@ class Section(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
 
 
 class DaemonSection(Section, frozen=True):
-    """The process itself. Paths and the socket are read at start only."""
+    """The process itself."""
 
-    socket: Annotated[Text, Meta(description="Path of the Unix socket; empty: the default place.")] = ""
+    socket: Annotated[
+        Text, Meta(description="Path of the Unix socket; empty: the default place."), AT_START
+    ] = ""
     socket_group: Annotated[
-        Text, Meta(description="Group that may connect, where it exists and the daemon runs as root.")
+        Text,
+        Meta(description="Group that may connect, where it exists and the daemon runs as root."),
+        AT_START,
     ] = "fikit"
     socket_mode: Annotated[
-        str, Meta(pattern="^0[0-7]{3}$", description="Permissions of the socket, in octal.")
+        str, Meta(pattern="^0[0-7]{3}$", description="Permissions of the socket, in octal."), AT_START
     ] = "0660"
     administrator_group: Annotated[
         Text, Meta(description="Members of this group see and control everything, like root.")
     ] = "fikit-admin"
     state_directory: Annotated[
-        Text, Meta(description="Jobs, accounts, profiles, logs; empty: the default place.")
+        Text, Meta(description="Jobs, accounts, profiles, logs; empty: the default place."), AT_START
     ] = ""
     runtime_directory: Annotated[
         Text,
         Meta(description="Sockets of the executors, on a file system that a boot empties; empty: default."),
+        AT_START,
     ] = ""
     drain_seconds: Annotated[
         Seconds, Meta(description="After SIGTERM, wait this long for sessions and jobs to end by themselves.")
@@ -57,19 +64,22 @@ class DaemonSection(Section, frozen=True):
 
 
 class DeviceSection(Section, frozen=True):
-    """The GPUs. Read at start only, but for the limits."""
+    """The GPUs."""
 
     choice: Annotated[
-        str, Meta(pattern="^(auto|sim|[0-9]+)$", description="auto, sim or the index of one GPU.")
+        str, Meta(pattern="^(auto|sim|[0-9]+)$", description="auto, sim or the index of one GPU."), AT_START
     ] = "auto"
     library: Annotated[
-        Text, Meta(description="Path of the driver library the executors load; empty: the device's own.")
+        Text,
+        Meta(description="Path of the driver library the executors load; empty: the device's own."),
+        AT_START,
     ] = ""
     time_scale: Annotated[
         float,
         Meta(
             gt=0, le=1e6, description="Host seconds per device second, for a device whose time is modelled."
         ),
+        AT_START,
     ] = 8.0
     max_sessions: Annotated[Count, Meta(description="Sessions that one GPU may have at a time.")] = 256
     memory_overcommit: Annotated[
@@ -101,7 +111,8 @@ class ExecutorSection(Section, frozen=True):
     ] = 32
     mps: Annotated[
         Literal["auto", "off"],
-        Meta(description="Run executors under NVIDIA's MPS where it can be had (auto). Read at start only."),
+        Meta(description="Run executors under NVIDIA's MPS where it can be had (auto)."),
+        AT_START,
     ] = "off"
 
 
@@ -158,9 +169,11 @@ class ProfilesSection(Section, frozen=True):
 
 
 class MetricsSection(Section, frozen=True):
-    """Prometheus. Read at start only."""
+    """Prometheus."""
 
-    port: Annotated[int, Meta(ge=0, le=65535, description="Serve /metrics on 127.0.0.1 here; 0: do not.")] = 0
+    port: Annotated[
+        int, Meta(ge=0, le=65535, description="Serve /metrics on 127.0.0.1 here; 0: do not."), AT_START
+    ] = 0
 
 
 class Configuration(Section, frozen=True):

@@ -14,7 +14,7 @@ from typing import Any, Final, get_args, get_type_hints
 import msgspec
 from msgspec import Meta
 
-from fikitd.configuration import Configuration
+from fikitd.configuration import AT_START, Configuration
 from fikitd.errors import ConfigurationError
 
 DEFAULT_FILE: Final = Path("/etc/fikitd/fikitd.toml")
@@ -78,11 +78,30 @@ def merge(older: dict[str, Any], newer: dict[str, Any]) -> dict[str, Any]:
     return result
 
 
+def taken_over(current: Configuration, loaded: Configuration) -> tuple[Configuration, list[str]]:
+    """``loaded`` as far as a reload takes it over, and the settings that need the daemon started anew."""
+    sections, left = {}, []
+    for name in Configuration.__struct_fields__:
+        old, new = getattr(current, name), getattr(loaded, name)
+        if not isinstance(new, msgspec.Struct):
+            continue
+        keys = [key for key in new.__struct_fields__ if AT_START in declared(type(new), key)]
+        kept = {key: getattr(old, key) for key in keys if getattr(old, key) != getattr(new, key)}
+        sections[name] = msgspec.structs.replace(new, **kept)
+        left += [f"{name}.{key}" for key in kept]
+    return msgspec.structs.replace(loaded, **sections), left
+
+
+def declared(section: type[msgspec.Struct], name: str) -> tuple[Any, ...]:
+    """What a field is declared with, besides its type."""
+    return get_args(get_type_hints(section, include_extras=True)[name])[1:]
+
+
 def help_of(section: type[msgspec.Struct], name: str) -> str:
     """The help beside a field's declaration."""
-    hint = get_type_hints(section, include_extras=True)[name]
-    texts = [meta.description for meta in get_args(hint)[1:] if isinstance(meta, Meta)]
-    return next((text for text in texts if text), "")
+    extra = declared(section, name)
+    text = next((meta.description for meta in extra if isinstance(meta, Meta) and meta.description), "")
+    return f"{text} Read at start only." if AT_START in extra else text
 
 
 def default_text() -> str:

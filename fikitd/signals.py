@@ -45,9 +45,9 @@ async def reload(daemon: Daemon, file: Path | None) -> None:
     except ConfigurationError as error:
         daemon.events.tell("reload_refused", reason=str(error), warning=True)
     else:
-        daemon.configuration = loaded
+        daemon.configuration, left = configuration_files.taken_over(daemon.configuration, loaded)
         log.set_up(loaded.daemon.log_level)
-        daemon.events.tell("reloaded")
+        daemon.events.tell("reloaded", warning=bool(left), needs_restart=left)
         daemon.jobs.wake()
     notify("READY=1")
 

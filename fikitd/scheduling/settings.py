@@ -10,7 +10,7 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 class SchedulingSection(Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
-    """The gate. Times in microseconds of device time."""
+    """The gate. Times in microseconds of device time. An executor reads it when it starts."""
 
     policy: Annotated[
         Literal["fikit", "strict"],
