@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import structlog
 import trio
-from fikit.protocol import Event
+from fikit.protocol import Event, EventKind
 
 QUEUE_EVENTS: Final = 1000
 Sees = Callable[[int | None], bool]
@@ -48,7 +48,7 @@ class Events:
 
     def tell(
         self,
-        kind: str,
+        kind: EventKind,
         *,
         uid: int | None = None,
         tenant: str | None = None,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import trio
-from fikit.protocol import GateStatistics, Usage
+from fikit.protocol import EventKind, GateStatistics, Usage
 from msgspec.structs import replace
 
 from fikitd.errors import Unavailable
@@ -252,7 +252,7 @@ class Sessions:
         self._tell("session_ended", session, reason=reason, error=error, warning=not as_usual)
         self.on_closed(session.session, session.job, session.usage)
 
-    def _tell(self, kind: str, session: Session, **detail: Any) -> None:
+    def _tell(self, kind: EventKind, session: Session, **detail: Any) -> None:
         self._events.tell(
             kind,
             uid=session.uid,

@@ -30,6 +30,10 @@ something to happen, a few are served at a time. A client that does not read its
 ## Error codes
 
 `error.code` is one of: {codes}. `message` names what was wrong, `hint` what to do next.
+
+## Kinds of events
+
+{kinds}.
 """
 
 
@@ -63,15 +67,20 @@ def struct_text(struct: type[msgspec.Struct]) -> list[str]:
     return [*lines, ""] if lines[-1] else lines
 
 
+def names(words: Any) -> str:
+    """Those of a ``Literal``."""
+    return ", ".join(f"`{word}`" for word in get_args(words))
+
+
 def render() -> str:
     """The whole page."""
     introduction = inspect.cleandoc(protocol.__doc__ or "").partition("\n\n")[2].partition("\n\nNo I/O")[0]
-    codes = ", ".join(f"`{code}`" for code in get_args(protocol.ErrorCode))
     text = HEAD.format(
         introduction=introduction,
         version=protocol.PROTOCOL_VERSION,
         limit=protocol.MAX_FRAME_BYTES,
-        codes=codes,
+        codes=names(protocol.ErrorCode),
+        kinds=names(protocol.EventKind),
     )
     parts = [text]
     for title, structs in (

@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 import trio
-from fikit.protocol import Usage
+from fikit.protocol import EventKind, Usage
 from msgspec.structs import replace
 
 from fikitd.device import DeviceSpec
@@ -387,5 +387,5 @@ class Jobs(JobRecords):
             self.unsaved.add(job.number)
         self.wake()
 
-    def _tell(self, kind: str, job: Job, **detail: Any) -> None:
+    def _tell(self, kind: EventKind, job: Job, **detail: Any) -> None:
         self._events.tell(kind, uid=job.uid, tenant=job.tenant, job=job.job, gpu=job.gpu, **detail)

@@ -20,6 +20,40 @@ ErrorCode = Literal[
 ]
 
 
+EventKind = Literal[
+    "subscribed",
+    "events_lost",
+    "job_submitted",
+    "job_started",
+    "job_taken_over",
+    "job_paused",
+    "job_resumed",
+    "job_priority",
+    "job_ended",
+    "session_opened",
+    "session_taken_over",
+    "session_paused",
+    "session_resumed",
+    "session_priority",
+    "session_ended",
+    "executor_started",
+    "executor_silent",
+    "executor_unresponsive",
+    "executor_ended",
+    "device_failed",
+    "mps_started",
+    "mps_unavailable",
+    "mps_ended",
+    "drain_started",
+    "drain_ended",
+    "reloaded",
+    "reload_refused",
+    "state_set_aside",
+    "daemon_ending",
+]
+"""What a daemon of this version tells; a newer one may tell more."""
+
+
 class Hello(Request, tag="hello", frozen=True):
     """The first request: who speaks, and which protocol version."""
 

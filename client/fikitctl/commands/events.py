@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import time
+from typing import get_args
 
 import click
-from fikit.protocol import Event, Subscribe
+from fikit.protocol import Event, EventKind, Subscribe
 
 from fikitctl.invocation import Invocation
 from fikitctl.output import print_json
@@ -37,7 +38,15 @@ def event_text(event: Event) -> str:
 )
 @click.option("-f", "--follow", is_flag=True, help="The default: there is no past to print.")
 @click.option("-n", "--count", type=click.IntRange(min=1), help="Stop after this many.")
-@click.option("-k", "--kind", "kinds", multiple=True, help="Only this kind; may be repeated.")
+@click.option(
+    "-k",
+    "--kind",
+    "kinds",
+    multiple=True,
+    type=click.Choice(get_args(EventKind)),
+    metavar="KIND",
+    help="Only this kind; may be repeated.",
+)
 @click.pass_obj
 def events(invocation: Invocation, follow: bool, count: int | None, kinds: tuple[str, ...]) -> None:
     """Print events as they happen, until Ctrl-C.

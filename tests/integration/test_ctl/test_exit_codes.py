@@ -93,6 +93,7 @@ def test_refused_hello(daemon: Daemon, fikitctl: Fikitctl) -> None:
     [
         ["nonsense"],
         ["ps", "--nonsense"],
+        ["events", "--kind", "job_endde"],
         ["show"],
         ["show", "NOT AN ID"],
         ["priority", "urgent", "job-1"],
