@@ -16,7 +16,7 @@ from fikitd.directories import Directories
 from fikitd.errors import Draining, InvalidRequest, NotFound, NotPermitted
 from fikitd.events import Events
 from fikitd.executor.supervisor import Supervisor
-from fikitd.executor.supervisor_launch import domain_owner
+from fikitd.executor.supervisor_launch import domain_owner, users_domain
 from fikitd.executor.supervisor_state import Executor
 from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
@@ -91,6 +91,7 @@ class Daemon:
             self.placing,
         )
         self.jobs.admits = lambda: self.refusing is None
+        self.jobs.on_started = self._expect
         self.jobs.max_running = lambda: self.configuration.jobs.max_running
         self.jobs.keep_ended = lambda: self.configuration.jobs.keep_ended
 
@@ -220,18 +221,22 @@ class Daemon:
         others = self.claims() if job is None else self._claims_besides(job, gpu)
         device = place(ask, self.devices, others, self.configuration.device)
         session = new_identifier()
-        isolated = job.job if job else f"job-{session}"
+        alone = job.job if job else f"job-{session}"
         return Opening(
             request=request,
             peer=peer,
             device=device,
-            domain=isolated if request.isolated else f"uid-{peer.uid}",
+            domain=alone if request.isolated else users_domain(peer.uid),
             allowance=granted,
             memory_limit_bytes=memory_limit(ask, device),
             reserved_bytes=request.memory_limit_bytes,
             measured=job is not None and job.measured,
             session=session,
         )
+
+    def _expect(self, job: Job, device: DeviceSpec) -> None:
+        """Most of a program's start is its own: the executor's goes on beside it."""
+        self.supervisor.expect(device, job.job if job.isolated else users_domain(job.uid), job.uid)
 
     def _lasts(self, domain: str) -> bool:
         """Whether a trust domain may have more sessions: a user's always, an isolated job's while it runs."""

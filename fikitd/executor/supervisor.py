@@ -1,4 +1,4 @@
-"""Executors: found or started when a session needs one, watched while they live, stopped when idle.
+"""Executors: found or started when a session needs one or will, watched while they live, stopped when idle.
 
 An idle one is stopped after a while; at once when its trust domain can have no more sessions (that of an
 isolated session or job which is over), or when a GPU full of executors needs its place for another domain.
@@ -112,6 +112,12 @@ class Supervisor:
         finally:
             executor.attaching -= 1
             executor.idle_since = trio.current_time()
+
+    def expect(self, device: DeviceSpec, domain: str, uid: int) -> None:
+        """A session will come soon: start its executor meanwhile. What is in the way, the session is told."""
+        if self._living(device, domain) is None:
+            with suppress(QuotaReached):
+                self._begin(device, domain, uid)
 
     def on(self, gpu: int) -> list[Executor]:
         """The serving executors of a GPU."""

@@ -41,6 +41,11 @@ def new_executor(device: DeviceSpec, domain: str, uid: int, runtime: Path, logs:
     )
 
 
+def users_domain(uid: int) -> str:
+    """The trust domain of a user's sessions that are not isolated."""
+    return f"uid-{uid}"
+
+
 def domain_owner(domain: str) -> int | None:
     """The uid in the name of a trust domain, where it has one."""
     found = re.fullmatch(r"uid-(\d+)", domain)

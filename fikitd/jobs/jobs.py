@@ -60,6 +60,7 @@ class Jobs(JobRecords):
         """Foreground jobs whose caller is gone: nobody will report their exit code."""
         self.admits: Callable[[], bool] = lambda: True
         self.max_running: Callable[[], int] = lambda: 64
+        self.on_started: Callable[[Job, DeviceSpec], None] = lambda job, device: None
         sessions.on_opened = self._session_opened
         sessions.on_closed = self._session_closed
         sessions.conform = self._conform_new
@@ -183,6 +184,7 @@ class Jobs(JobRecords):
         running = started(now)
         self.keep(running)
         self._tell("job_started", running)
+        self.on_started(running, device)
         if not job.foreground:
             await self._start_runner(running)
 

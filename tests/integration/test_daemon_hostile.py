@@ -224,13 +224,13 @@ def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_dae
     text = stopped_daemon.config.read_text()
     stopped_daemon.configure(settings=text.replace("command = [", late))
     daemon = stopped_daemon.start()
-    first, watcher = daemon.client(), daemon.client()
+    first, watcher, owner = daemon.client(), daemon.client(), daemon.client()
+    watcher.send(p.Subscribe())
     word = daemon.place / "word"
     awaiting = ["/bin/sh", "-c", f"until [ -e {word} ]; do sleep 0.05; done; exit 7"]
-    job = watcher.ask(p.Submit(command=awaiting, environment=dict(os.environ), directory="/")).job.job
-    while watcher.ask(p.Show(target=job)).job.pid is None:
+    job = owner.ask(p.Submit(command=awaiting, environment=dict(os.environ), directory="/")).job.job
+    while owner.ask(p.Show(target=job)).job.pid is None:
         pass
-    watcher.send(p.Subscribe())
     first.send(p.OpenSession(name="first"))
     while watcher.receive()[1].kind != "executor_started":
         pass

@@ -160,6 +160,29 @@ def test_an_isolated_session_s_executor_ends_with_it(client: Any, daemon: Any) -
     assert [each.session for each in client.ask(p.ListSessions()).sessions] == [kept.session]
 
 
+@pytest.mark.parametrize("isolated", [False, True])
+def test_an_executor_starts_with_the_job_whose_session_will_come(
+    client: Any, daemon: Any, isolated: bool
+) -> None:
+    events = daemon.client()
+    events.send(p.Subscribe())
+    sleep = p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/", isolated=isolated)
+    jobs = [client.ask(sleep).job.job for _ in range(2)]
+    domains = []
+    while len(domains) < 1 + isolated:
+        if (event := events.receive()[1]).kind == "executor_started":
+            domains.append(event.detail["domain"])
+    assert sorted(domains) == (jobs if isolated else [f"uid-{os.getuid()}"])
+    while client.ask(p.Show(target=jobs[1])).job.state != "running":
+        pass
+    opened = client.ask(p.OpenSession(name="one", job=jobs[1]))
+    assert isinstance(opened, p.SessionOpened)
+    client.ask(p.Kill(target=jobs[0]))
+    while isolated and events.receive()[1].kind != "executor_ended":
+        pass
+    assert client.ask(p.GetStatus()).gpus[0].executors == 1
+
+
 def test_of_the_logs_of_executors_that_have_ended_the_latest_are_kept(stopped_daemon: Any) -> None:
     stopped_daemon.prologue = "import fikitd.executor.supervisor_launch as launch; launch.KEPT_LOGS = 2; "
     client, events = stopped_daemon.start().client(), stopped_daemon.client()
