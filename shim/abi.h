@@ -107,8 +107,7 @@ typedef struct {
      */
     uint64_t deferred_count; /* atomic, release: number of deferred errors so far */
     int32_t deferred_error;
-    uint32_t deferred_stream;
-    uint8_t reserved2[FIKIT_RECORD_ALIGN - 16];
+    uint8_t reserved2[FIKIT_RECORD_ALIGN - 12];
     char deferred_text[FIKIT_ERROR_TEXT];
     char error_text[FIKIT_ERROR_TEXT];
 } fikit_inbox;

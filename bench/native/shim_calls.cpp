@@ -36,7 +36,6 @@ namespace {
     X(cuEventQuery)               \
     X(cuModuleLoadData)           \
     X(cuModuleGetFunction)        \
-    X(cuKernelGetAttribute)       \
     X(cuFuncGetAttribute)         \
     X(cuLaunchKernel)             \
     X(cuLaunchKernelEx)           \

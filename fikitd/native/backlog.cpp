@@ -257,7 +257,7 @@ bool Core::begin_values(Session& session) {
         result = driver_.cuStreamWriteValue64_(stream.lane->stream, gate + offsetof(HostGate, passed),
                                                ++stream.fences, CU_STREAM_WRITE_VALUE_DEFAULT);
     if (result != CUDA_SUCCESS) {
-        check(session, handle, result, "stream memory operation");
+        check(session, result, "stream memory operation");
         record.count = 0;
         return true;
     }
@@ -344,7 +344,7 @@ bool Core::look_at_word(Session& session, SessionStream& stream, uint32_t handle
         return false;
     }
     // Memory that the session has and may not use yet: it is refused like any other step of the stream's.
-    check(session, handle, result, "stream memory operation");
+    check(session, result, "stream memory operation");
     return true;
 }
 

@@ -300,19 +300,18 @@ void Core::run_idle_job(Nanoseconds now) {
 }
 
 // Something of the session was wrong; it goes on.
-void Core::refuse(Session& session, uint32_t stream, CUresult error, const std::string& text) {
+void Core::refuse(Session& session, CUresult error, const std::string& text) {
     fikit_inbox* inbox = session.inbox_header();
     inbox->deferred_error = static_cast<int32_t>(error);
-    inbox->deferred_stream = stream;
     copy_text(inbox->deferred_text, text);
     __atomic_fetch_add(&inbox->deferred_count, 1, __ATOMIC_RELEASE);
 }
 
-void Core::check(Session& session, uint32_t stream, CUresult result, const char* what) {
+void Core::check(Session& session, CUresult result, const char* what) {
     if (is_sticky(result) && lost() != CUDA_SUCCESS)
         fail(result, what);
     else
-        refuse(session, stream, result, std::string(what) + ": " + driver_.describe(result));
+        refuse(session, result, std::string(what) + ": " + driver_.describe(result));
 }
 
 // The error that the context was lost with. A call's own error does not tell: seen on the H200, the linker

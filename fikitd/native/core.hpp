@@ -13,7 +13,8 @@
 //   start.cpp      the core's beginning and end
 //   sessions.cpp   sessions attached, changed, ended from other threads; observe.cpp: what those may see
 //   admit.cpp      calls that have to wait first
-//   calls.cpp      answers to calls, on the workers; program_calls.cpp: to those of unmodified programs
+//   calls.cpp      answers to calls, on the workers; program_calls.cpp, links.cpp: to those of unmodified
+//   programs
 #pragma once
 
 #include <atomic>
@@ -292,8 +293,8 @@ class Core {
     void calibrate();
     Nanoseconds time_launches(CUfunction function);
     Nanoseconds read_empty(CUfunction function, bool behind);
-    void refuse(Session& session, uint32_t stream, CUresult error, const std::string& text);
-    void check(Session& session, uint32_t stream, CUresult result, const char* what);
+    void refuse(Session& session, CUresult error, const std::string& text);
+    void check(Session& session, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);
     void end_session(Session& session, int error, const std::string& reason);
     void announce(Session& session);

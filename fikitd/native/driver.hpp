@@ -11,11 +11,9 @@ namespace fikit {
 // Names as cuda.h spells them; its macros turn them into the current ABI's symbols (_v2, ...).
 #define FIKIT_DRIVER_FUNCTIONS(X)                           \
     X(cuGetErrorName)                                       \
-    X(cuGetErrorString)                                     \
     X(cuDriverGetVersion)                                   \
     X(cuCtxSetCurrent)                                      \
     X(cuCtxGetDevice)                                       \
-    X(cuCtxSynchronize)                                     \
     X(cuCtxGetLimit)                                        \
     X(cuCtxSetLimit)                                        \
     X(cuStreamSynchronize)                                  \
@@ -70,8 +68,6 @@ namespace fikit {
     X(cuGraphInstantiateWithFlags)                          \
     X(cuGraphExecDestroy)                                   \
     X(cuGraphLaunch)                                        \
-    X(cuStreamCreateWithPriority)                           \
-    X(cuStreamDestroy)                                      \
     X(cuStreamQuery)                                        \
     X(cuStreamWaitEvent)                                    \
     X(cuStreamWriteValue64)                                 \

@@ -56,7 +56,7 @@ bool Core::refuse_launch(Session& session, CUresult error, const std::string& te
     session.head_ready = false;
     if (stream.lane == nullptr) place(session, stream, handle, whole_gpu);
     count_step(session, stream, handle);
-    refuse(session, handle, error, text);
+    refuse(session, error, text);
     write_awaited_mark(session, stream, handle);
     return false;
 }
@@ -385,7 +385,7 @@ void Core::report(Session& session, CUresult result) {
         const std::lock_guard lock(names_mutex_);
         what += " of " + names_[session.functions[session.head->as<fikit_launch>().function].name].function;
     }
-    check(session, record.stream, result, what.c_str());
+    check(session, result, what.c_str());
 }
 
 CUresult Core::issue_other(Session& session, SessionStream& stream, CUstream lane) {

@@ -34,7 +34,7 @@ void Core::manage(Session& session) {
             const CUdeviceptr address = session.head->as<fikit_free>().address;
             auto buffer = session.buffers.find(address);
             if (buffer == session.buffers.end() || buffer->second.module != Buffer::no_module) {
-                refuse(session, 0, CUDA_ERROR_INVALID_VALUE, "free: not the address of an allocation");
+                refuse(session, CUDA_ERROR_INVALID_VALUE, "free: not the address of an allocation");
                 break;
             }
             session.buffers.erase(buffer);
@@ -47,7 +47,7 @@ void Core::manage(Session& session) {
             if (buffer.registered)
                 session.frees.push_back({0, std::move(buffer), session.steps_issued});
             else
-                refuse(session, 0, CUDA_ERROR_INVALID_VALUE, "free: no such host buffer");
+                refuse(session, CUDA_ERROR_INVALID_VALUE, "free: no such host buffer");
             break;
         }
         default:
