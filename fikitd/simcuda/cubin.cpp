@@ -28,7 +28,6 @@ constexpr std::uint64_t variable_bytes_most = std::uint64_t{1} << 40;
 enum class Attribute : std::uint8_t {
     max_threads = 0x05,
     required_threads = 0x10,
-    frame_size = 0x11,
     parameter = 0x17,
     parameters_size = 0x19,
     registers = 0x2f,

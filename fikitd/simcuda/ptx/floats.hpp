@@ -111,8 +111,7 @@ inline float odd_single(double value) {
 class RoundingScope {
   public:
     explicit RoundingScope(Rounding rounding) : before_(std::fegetround()) {
-        constexpr int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD,
-                                 FE_UPWARD,    FE_TONEAREST,  FE_TONEAREST};
+        constexpr int modes[] = {FE_TONEAREST, FE_TOWARDZERO, FE_DOWNWARD, FE_UPWARD, FE_TONEAREST};
         std::fesetround(modes[static_cast<std::size_t>(rounding)]);
     }
     ~RoundingScope() { std::fesetround(before_); }

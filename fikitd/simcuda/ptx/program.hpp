@@ -50,7 +50,7 @@ enum class Kind : std::uint8_t {
     sleep,
 };
 
-enum class Rounding : std::uint8_t { nearest, zero, down, up, away, stochastic };
+enum class Rounding : std::uint8_t { nearest, zero, down, up, away };
 
 struct Op {
     Handler run = nullptr;
