@@ -44,7 +44,7 @@ def chrome_trace(trace: Trace, sessions: Iterable[SessionRecord], gpu: int) -> d
             *_session_names(operations, numbers, known),
             *_operations(operations, numbers, origin),
             *_gaps(operations, numbers, known, origin),
-            *_partitions(operations, numbers, known, origin, gpu),
+            *_partitions(operations, known, origin, gpu),
         ],
     }
 
@@ -189,7 +189,6 @@ class _Covered:
 
 def _partitions(
     operations: Sequence[TraceOperation],
-    numbers: Mapping[str, int],
     known: Mapping[str, SessionRecord],
     origin: int,
     gpu: int,

@@ -8,7 +8,6 @@ each other; a client that minds waits for the reply.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -271,6 +270,3 @@ class Connection:
                 close_all(self._to_send.receive_nowait().descriptors)
             except (trio.WouldBlock, trio.EndOfChannel):
                 return
-
-
-ConnectionFactory = Callable[[trio.socket.SocketType, Peer], Connection]

@@ -7,7 +7,7 @@ id 0. All times are nanoseconds of device time.
 
 from __future__ import annotations
 
-from typing import Final, get_args
+from typing import Final
 
 from fikit.protocol import (
     Bytes,
@@ -230,5 +230,3 @@ AnyAnswer = (
     Description | Attached | AttachedSessions | MemoryLeft | Tracing | Traced | ProfilesTaken | Ok
     | SessionEnded | DeviceFailed | Failure
 )  # fmt: skip
-
-ASKS: tuple[type[Ask], ...] = get_args(AnyAsk)

@@ -349,11 +349,11 @@ def _load(name: str, which: str, kind: str) -> list[str]:
     return [*lines, f"ld.global.b{WIDTH[kind]} {which}, [%addr];"]
 
 
-def _store(name: str, register: str, kind: str, offset: int = 0) -> list[str]:
+def _store(name: str, register: str, kind: str) -> list[str]:
     lines = [f"ld.param.u64 %base, [{name}_out];", "add.u64 %addr, %base, %slot;"]
     if kind == "pred":
-        return [*lines, f"selp.u32 %bit, 1, 0, {register};", f"st.global.b32 [%addr+{offset}], %bit;"]
-    return [*lines, f"st.global.b{WIDTH[kind]} [%addr+{offset}], {register};"]
+        return [*lines, f"selp.u32 %bit, 1, 0, {register};", "st.global.b32 [%addr], %bit;"]
+    return [*lines, f"st.global.b{WIDTH[kind]} [%addr], {register};"]
 
 
 def form_kernel(number: int, form: str) -> tuple[str, list[str], str]:

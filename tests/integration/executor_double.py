@@ -73,7 +73,6 @@ class Double:
         self.beats = 0
         self.tracing = False
         self.deaf = False
-        self.loaded: list[KernelProfile] = []
 
     def run(self) -> None:
         while True:
@@ -152,11 +151,7 @@ class Double:
                 self.send(identifier, m.Traced(operations=self.traced(), cursor=0, dropped=0))
             case m.TakeProfiles():
                 self.send(identifier, m.ProfilesTaken(profiles=self.learnt()))
-            case m.LoadProfiles():
-                self.loaded = ask.profiles
-                self.send(identifier, m.Ok())
-            case m.ForgetProfiles():
-                self.loaded = []
+            case m.LoadProfiles() | m.ForgetProfiles():
                 self.send(identifier, m.Ok())
             case m.Stop():
                 self.send(identifier, m.Ok())

@@ -14,7 +14,7 @@ from fikit import protocol as p
 from tests.integration.conftest import Client
 
 LAUNCH, CALL = 1, 14
-MEMORY_ALLOCATE, MODULE_LOAD, FUNCTION_GET = 2, 5, 8
+MODULE_LOAD, FUNCTION_GET = 5, 8
 NOTES_OFFSET: Final = 4096 + 4096 * 8
 REPLY_OFFSET: Final = 4096 + 4096 * 64
 ANSWER_SECONDS: Final = 20.0
@@ -23,8 +23,8 @@ ANSWER_SECONDS: Final = 20.0
 class RawChannel:
     """A session's memories and lifeline. Handles are the caller's, and nothing is looked at."""
 
-    def __init__(self, client: Client, name: str = "hostile") -> None:
-        opened = client.ask(p.OpenSession(name=name))
+    def __init__(self, client: Client) -> None:
+        opened = client.ask(p.OpenSession(name="hostile"))
         assert isinstance(opened, p.SessionOpened), opened
         self.session = opened.session
         outbox, inbox, lifeline = client.descriptors[-3:]

@@ -71,7 +71,7 @@ class Array:
     """One that is there: its handle, its extents in bytes and rows, and what its elements are."""
 
     def __init__(self, handle, extents, flags, kind, channels):
-        self.handle, self.flags, self.kind, self.channels = handle, flags, kind, channels
+        self.handle, self.flags, self.kind = handle, flags, kind
         self.element = FORMATS[kind] * channels
         self.row = extents[0] * self.element
         layered = flags & (LAYERED | CUBE)
