@@ -13,7 +13,7 @@ import struct
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from types import EllipsisType, TracebackType
+from types import EllipsisType
 from typing import Any, Final, Self, TypeVar
 
 from fikit import protocol
@@ -147,9 +147,7 @@ class Connection:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _next(self, identifiers: Collection[int]) -> tuple[int, Any]:
