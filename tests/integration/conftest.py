@@ -205,26 +205,26 @@ def place() -> Iterator[Path]:
         yield directory
 
 
-@contextmanager
-def lasting(kind: type[Daemon]) -> Iterator[Daemon]:
-    """A daemon that runs for many tests."""
-    with new_place() as place:
-        daemon = kind(place).start()
+def daemons(kind: type[Daemon]) -> tuple[Any, Any]:
+    """The fixtures of these names, for the tests beside or below: one for a test, and one for many."""
+
+    @pytest.fixture
+    def stopped_daemon(place: Path) -> Iterator[Daemon]:
+        daemon = kind(place)
         yield daemon
         daemon.clear()
 
+    @pytest.fixture(scope="session")
+    def lasting_daemon() -> Iterator[Daemon]:
+        with new_place() as place:
+            daemon = kind(place).start()
+            yield daemon
+            daemon.clear()
 
-@pytest.fixture
-def stopped_daemon(place: Path) -> Iterator[Daemon]:
-    daemon = Daemon(place)
-    yield daemon
-    daemon.clear()
+    return stopped_daemon, lasting_daemon
 
 
-@pytest.fixture(scope="session")
-def lasting_daemon() -> Iterator[Daemon]:
-    with lasting(Daemon) as daemon:
-        yield daemon
+stopped_daemon, lasting_daemon = daemons(Daemon)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import pytest
 
 from fikitd.configuration import DeviceSection
 from fikitd.device import choose
-from tests.integration.conftest import Daemon, lasting
+from tests.integration.conftest import Daemon, daemons
 
 REAL = os.environ.get("FIKIT_TEST_DEVICE") == "real"
 CHOICE = str(choose("auto", DeviceSection())[0].index) if REAL else "sim"
@@ -33,7 +33,6 @@ staging_bytes = 4194304
 priority_ceiling = "high"
 """
 
-# Uniform kernels: every thread does the same, which is what the simulated GPU's first form runs.
 PTX = """
 .version 7.8
 .target sm_80
@@ -94,17 +93,7 @@ class Served(Daemon):
         super().configure(extra, settings)
 
 
-@pytest.fixture
-def stopped_daemon(place: Path) -> Iterator[Daemon]:
-    daemon = Served(place)
-    yield daemon
-    daemon.clear()
-
-
-@pytest.fixture(scope="session")
-def lasting_daemon() -> Iterator[Daemon]:
-    with lasting(Served) as daemon:
-        yield daemon
+stopped_daemon, lasting_daemon = daemons(Served)
 
 
 @pytest.fixture

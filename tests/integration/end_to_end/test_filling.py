@@ -8,13 +8,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import fikit
 import pytest
 from fikit import protocol as p
 
-from tests.integration.conftest import Daemon
+from tests.integration.conftest import Daemon, daemons
 from tests.integration.end_to_end.conftest import CHOICE, PTX, SETTINGS, Served
 
 pytestmark = pytest.mark.alone
@@ -34,11 +33,7 @@ class Filling(Served):
         super().configure(extra, settings.replace("[scheduling]", f"[scheduling]\n{FILLING}"))
 
 
-@pytest.fixture
-def stopped_daemon(place: Path) -> Iterator[Daemon]:
-    daemon = Filling(place)
-    yield daemon
-    daemon.clear()
+stopped_daemon, lasting_daemon = daemons(Filling)
 
 
 def explain(daemon: Daemon, session: fikit.Session) -> p.Explained:

@@ -12,7 +12,7 @@ import pytest
 from fikit import protocol as p
 from fikit.unmodified import variables
 
-from tests.integration.conftest import Daemon, lasting
+from tests.integration.conftest import daemons
 from tests.integration.end_to_end.conftest import CHOICE, Served
 from tests.integration.shim.programs import headers
 
@@ -26,17 +26,7 @@ Program = subprocess.Popen[str]
 Start = Callable[..., Program]
 
 
-@pytest.fixture
-def stopped_daemon(place: Path) -> Iterator[Served]:
-    daemon = Served(place)
-    yield daemon
-    daemon.clear()
-
-
-@pytest.fixture(scope="session")
-def lasting_daemon() -> Iterator[Daemon]:
-    with lasting(Served) as daemon:
-        yield daemon
+stopped_daemon, lasting_daemon = daemons(Served)
 
 
 def outcome(command: list[str], environment: dict[str, str]) -> Outcome:

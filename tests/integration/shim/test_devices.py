@@ -6,14 +6,14 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from fikit import protocol
 from fikit.unmodified import variables
 
-from tests.integration.conftest import Daemon, lasting
+from tests.integration.conftest import daemons
 from tests.integration.end_to_end.conftest import CHOICE, SETTINGS, Served
 from tests.integration.shim.conftest import PROGRAMS, Runner
 from tests.integration.shim.test_processes import START, executors, run
@@ -33,17 +33,7 @@ class WithGpus(Served):
         return {**super().environment(), "FIKIT_SIM_DEVICES": "2"}
 
 
-@pytest.fixture
-def stopped_daemon(place: Path) -> Iterator[Served]:
-    daemon = WithGpus(place)
-    yield daemon
-    daemon.clear()
-
-
-@pytest.fixture(scope="session")
-def lasting_daemon() -> Iterator[Daemon]:
-    with lasting(WithGpus) as daemon:
-        yield daemon
+stopped_daemon, lasting_daemon = daemons(WithGpus)
 
 
 @pytest.fixture
