@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from bench.build import ROOT
 
 
+@cache  # what runs was built before: a commit that comes meanwhile is not measured
 def commit() -> str:
     """The commit measured; ends in ``+`` where the tree has changes. Empty outside of git."""
     shown = subprocess.run(
