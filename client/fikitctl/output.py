@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import click
 import msgspec
 
 
-def json_text(record: Any) -> str:
+def json_text(record: object) -> str:
     """One line of JSON."""
     return msgspec.json.encode(record).decode()
 
 
-def print_json(record: Any) -> None:
+def print_json(record: object) -> None:
     """Print one object at once, so that a reader of a stream sees it when it happens."""
     click.echo(json_text(record))
 

@@ -9,7 +9,7 @@ each other; a client that minds waits for the reply.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import structlog
 import trio
@@ -22,6 +22,7 @@ from fikit.protocol import (
     InvalidBody,
     ProtocolError,
     Reply,
+    Request,
     Welcome,
     encode,
 )
@@ -142,7 +143,7 @@ class Connection:
         self._held_bytes += more
         self._user.held_bytes += more
 
-    def _greet(self, body: Any) -> Reply:
+    def _greet(self, body: Request | InvalidBody) -> Reply:
         if isinstance(body, InvalidBody):
             raise ProtocolError(f"the first request must be hello: {body.message}")
         if not isinstance(body, Hello):
@@ -162,7 +163,7 @@ class Connection:
             priority_ceiling=self._daemon.allowance(peer).priority_ceiling,
         )
 
-    def _refusal(self, body: Any) -> Failure | None:
+    def _refusal(self, body: Request | InvalidBody) -> Failure | None:
         """Why it is not served."""
         if isinstance(body, InvalidBody):
             return Failure(code="invalid", message=body.message)
@@ -176,7 +177,7 @@ class Connection:
         return None
 
     async def _serve_one(
-        self, connection: trio.CancelScope, turn: Turn, size: int, identifier: int, body: Any
+        self, connection: trio.CancelScope, turn: Turn, size: int, identifier: int, body: Request
     ) -> None:
         try:
             await self._answer(connection, turn, identifier, body)
@@ -186,7 +187,7 @@ class Connection:
             self._outstanding -= 1
             self._user.outstanding -= 1
 
-    async def _answer(self, connection: trio.CancelScope, turn: Turn, identifier: int, body: Any) -> None:
+    async def _answer(self, connection: trio.CancelScope, turn: Turn, identifier: int, body: Request) -> None:
         async def send_event(event: Event) -> None:
             """Waits for room: a slow subscriber loses events in his own queue (events.py)."""
             outgoing = Outgoing(encode(identifier, event))

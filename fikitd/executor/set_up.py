@@ -52,7 +52,7 @@ class Device:
     driver_path: str
     lanes: list[Lane]
     monitor: int
-    keep: list[Any]
+    keep: list[object]
 
 
 def set_up(ordinal: int, partition_shares: Sequence[float]) -> Device:

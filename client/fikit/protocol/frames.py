@@ -112,9 +112,7 @@ class Decoder:
             self._ends.skip()
         except msgpack.OutOfData:
             return None
-        except (
-            Exception
-        ) as error:  # msgpack raises ValueError and its own classes, of which some have no text
+        except Exception as error:  # ValueError and msgpack's own classes, of which some have no text
             raise not_a_frame(str(error) or type(error).__name__) from None
         return int(self._ends.tell()) - self._there
 
