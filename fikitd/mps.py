@@ -25,6 +25,7 @@ from fikitd.events import Events
 from fikitd.launch import Launch, launch
 from fikitd.process_times import start_time
 from fikitd.processes import Process
+from fikitd.scarcity import patiently
 
 CONTROL: Final = "nvidia-cuda-mps-control"
 UNIT: Final = "fikitd-executor-mps"
@@ -106,7 +107,8 @@ class Mps:
         process = Process.by_pid(note.pid)
         if process is None:
             return None
-        if start_time(note.pid) == note.started and await self._ask("get_server_list"):
+        same = await patiently(lambda: start_time(note.pid)) == note.started
+        if same and await self._ask("get_server_list"):
             return process
         process.close()
         return None
@@ -124,7 +126,8 @@ class Mps:
         except OSError as error:
             self._unavailable(str(error))
             return None
-        note = Note(process.pid, start_time(process.pid) or 0)
+        began = await patiently(lambda: start_time(process.pid))
+        note = Note(process.pid, began or 0)
         try:
             await trio.Path(self._note).write_bytes(msgspec.json.encode(note))
         except OSError as error:  # the next daemon could not take it over
@@ -170,13 +173,16 @@ class Mps:
         if not await trio.Path(self._pipes, "control").exists():
             return False
         with trio.move_on_after(ANSWER_SECONDS):
-            done = await trio.run_process(
-                [CONTROL],
-                stdin=f"{command}\n".encode(),
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-                env={**os.environ, **self._places()},
-            )
+            try:
+                done = await trio.run_process(
+                    [CONTROL],
+                    stdin=f"{command}\n".encode(),
+                    capture_stdout=True,
+                    capture_stderr=True,
+                    check=False,
+                    env={**os.environ, **self._places()},
+                )
+            except OSError:  # no descriptor or process is left just now
+                return False
             return done.returncode == 0
         return False

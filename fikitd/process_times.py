@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def start_time(pid: int) -> int | None:
-    """Clock ticks after boot at which the process of this pid began; None when there is none."""
+    """Clock ticks after boot at which the process of this pid began; None: there is none. Raises OSError."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     return int(stat.rpartition(")")[2].split()[19])

@@ -17,6 +17,8 @@ from fikitd.notify import notify, reloading
 ENDING = (signal.SIGTERM, signal.SIGINT)
 KILL_GRACE_MS = 2000
 KILL_SECONDS = 5.0
+LOOK_SECONDS = 1.0
+"""What is begun and given up again is no event."""
 FAREWELL_SECONDS = 0.1
 """So that who waited for the last job still gets the answer."""
 
@@ -83,7 +85,8 @@ async def end_jobs(daemon: Daemon) -> None:
                         await daemon.jobs.kill(job, signal.SIGTERM, KILL_GRACE_MS)
                     except Unavailable as refusal:  # the others must end all the same
                         structlog.get_logger().error("job_not_ended", job=job.job, reason=refusal.message)
-            await subscription.receive.receive()
+            with trio.move_on_after(LOOK_SECONDS):
+                await subscription.receive.receive()
 
 
 def running_jobs(daemon: Daemon) -> list[Job]:
@@ -101,4 +104,5 @@ async def until_idle(daemon: Daemon) -> None:
     """Until no session lives and no job runs."""
     with daemon.events.subscribed(lambda uid: True) as subscription:
         while not idle(daemon):
-            await subscription.receive.receive()
+            with trio.move_on_after(LOOK_SECONDS):
+                await subscription.receive.receive()

@@ -200,18 +200,22 @@ class ExecutorProcess:
 
     async def _attach(self, ask: m.Attach, wire: Wire) -> tuple[m.Answer, list[int]]:
         lifeline, process = wire.take_descriptors(2)
-        outbox, inbox = await trio.to_thread.run_sync(
-            self._core.attach,
-            ask.session,
-            ask.priority,
-            ask.weight,
-            ask.memory_limit_bytes,
-            ask.tenant_limit_bytes,
-            ask.unmodified,
-            lifeline,
-            process,
-        )
-        self._attached[ask.session] = ask
+        self._attached[ask.session] = ask  # now: that it is over may be heard of before the call returns
+        try:
+            outbox, inbox = await trio.to_thread.run_sync(
+                self._core.attach,
+                ask.session,
+                ask.priority,
+                ask.weight,
+                ask.memory_limit_bytes,
+                ask.tenant_limit_bytes,
+                ask.unmodified,
+                lifeline,
+                process,
+            )
+        except RuntimeError:
+            del self._attached[ask.session]
+            raise
         log.info(
             "session_attached", session=ask.session, tenant=ask.tenant, pid=ask.pid, priority=ask.priority
         )

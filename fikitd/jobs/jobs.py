@@ -108,14 +108,14 @@ class Jobs(JobRecords):
         return job
 
     async def _write_down(self, job: Job, command: list[str], environment: dict[str, str]) -> None:
-        if not job.foreground:
-            await self._processes.prepare(job, command, {**environment, "FIKIT_JOB": job.job})
+        last = ("INSERT OR REPLACE INTO settings VALUES (?, ?)", (LAST_JOB, str(job.number)))
         try:
-            await self._store.write(
-                [*saving(job), ("INSERT OR REPLACE INTO settings VALUES (?, ?)", (LAST_JOB, str(job.number)))]
-            )
-        except Unavailable:
-            await self._processes.remove(job)
+            if not job.foreground:
+                await self._processes.prepare(job, command, {**environment, "FIKIT_JOB": job.job})
+            await self._store.write([*saving(job), last])
+        except BaseException:  # the disk refuses, or who submits it has gone
+            with trio.CancelScope(shield=True):
+                await self._processes.remove(job)
             raise
 
     # --- starting --------------------------------------------------------------------------------
@@ -205,7 +205,7 @@ class Jobs(JobRecords):
         if not job.foreground and not await self._processes.has_had_runner(job):
             await self._start_runner(job)  # the daemon was killed before it did
             return
-        process = process_of(job) if job.foreground else await self._processes.find(job)
+        process = await (process_of(job) if job.foreground else self._processes.find(job))
         if process is not None:
             self._tell("job_taken_over", job, pid=job.pid)
             self._follow(job, process)
@@ -253,8 +253,8 @@ class Jobs(JobRecords):
         process = await patiently(lambda: Process.by_pid(pid))
         if process is None:
             return
-        identity = {"pid": pid, "pid_started": start_time(pid)}
         try:
+            identity = {"pid": pid, "pid_started": await patiently(lambda: start_time(pid))}
             await self._store.write(saving(replace(job, **identity)))
             now = self.known.get(job.number)
         except BaseException:
@@ -316,14 +316,14 @@ class Jobs(JobRecords):
             return
         process = self._followed.get(job.number)
         if job.foreground and process is not None:
-            self._end_process(process_of(self.known[job.number]), number, grace_ms)
+            self._end_process(await process_of(self.known[job.number]), number, grace_ms)
         elif job.foreground:
             await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")
         else:
             try:
                 await self._processes.kill(job, number, grace_ms)
             except Unavailable:  # its directory is gone, and with it the way to its runner
-                if (command := process_of(self._now(job))) is None:
+                if (command := await process_of(self._now(job))) is None:
                     raise
                 self._end_process(command, number, grace_ms)
 

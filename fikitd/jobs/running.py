@@ -77,7 +77,6 @@ class JobProcesses:
         try:
             await trio.to_thread.run_sync(files.prepare, self.place(job), spec)
         except OSError as error:
-            await self.remove(job)
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = "free disk space" if full else "'fikitctl doctor' looks at the state directory"
             raise Unavailable(f"cannot write the job's directory: {error}", hint) from None
@@ -232,14 +231,21 @@ class JobProcesses:
         await trio.to_thread.run_sync(lambda: shutil.rmtree(self.place(job), ignore_errors=True))
 
 
-def process_of(job: Job) -> Process | None:
+async def process_of(job: Job) -> Process | None:
     """A job's own process, if it is still the one that was reported."""
-    if job.pid is None or (process := Process.by_pid(job.pid)) is None:
-        return None
-    if start_time(job.pid) == job.pid_started:
-        return process
-    process.close()
-    return None
+
+    def look() -> Process | None:
+        if job.pid is None or (process := Process.by_pid(job.pid)) is None:
+            return None
+        same = False
+        try:
+            same = start_time(job.pid) == job.pid_started
+        finally:
+            if not same:
+                process.close()
+        return process if same else None
+
+    return await patiently(look)
 
 
 async def end_group(process: Process, number: int, grace_ms: int) -> None:

@@ -218,6 +218,31 @@ def test_descriptors_run_out_while_a_foreground_job_starts(stopped_daemon: Daemo
         process.kill()
 
 
+def test_descriptors_run_out_as_the_caller_of_a_foreground_job_goes(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
+    daemon = stopped_daemon.start()
+    caller, other = daemon.client(), daemon.client()
+    assert isinstance(other.ask(p.OpenSession(name="first")), p.SessionOpened)
+    command = ["/bin/sleep", "1000"]
+    submit = p.Submit(command=command, environment={}, directory="/", foreground=True)
+    job = caller.ask(submit).job.job
+    with subprocess.Popen(command) as process:
+        assert caller.ask(p.JobStarted(job=job, pid=process.pid)) == p.Done()
+        held = [Client(daemon.socket, hello=False) for _ in range(80)]
+        while "accept_failed" not in daemon.log.read_text():
+            pass
+        refused = other.ask(p.OpenSession(name="second"))
+        assert (refused.code, "Too many open files" in refused.message) == ("unavailable", True), refused
+        caller.socket.shutdown(socket.SHUT_RDWR)
+        while other.ask(p.Show(target=job)).job.reason != "its caller went away":
+            pass
+        time.sleep(0.5)
+        for client in held:
+            client.close()
+        assert process.wait(20) == -15
+    assert other.ask(p.Wait(job=job)).job.state == "killed"
+
+
 def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_daemon: Daemon) -> None:
     stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
     late = "command = ['/bin/sh', '-c', 'sleep 1; exec \"$@\"', 'sh', "

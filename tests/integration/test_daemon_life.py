@@ -103,6 +103,22 @@ def test_sigterm_waits_for_what_runs(stopped_daemon: Daemon) -> None:
     stopped_daemon.process = None
 
 
+def test_sigterm_does_not_wait_for_a_session_that_is_given_up(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text().replace("drain_seconds = 0.0", "drain_seconds = 300.0")
+    late = "command = ['/bin/sh', '-c', 'sleep 2; exec \"$@\"', 'sh', "
+    stopped_daemon.configure(settings=text.replace("command = [", late))
+    client, events = stopped_daemon.start().client(), stopped_daemon.client()
+    events.send(p.Subscribe())
+    client.send(p.OpenSession(name="impatient"))
+    next_event(events, "executor_started")
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.send_signal(signal.SIGTERM)
+    next_event(events, "daemon_ending")
+    client.socket.shutdown(socket.SHUT_RDWR)
+    assert stopped_daemon.process.wait(20) == 0
+    stopped_daemon.process = None
+
+
 def test_a_daemon_that_ends_takes_no_new_work_whatever_it_is_told(stopped_daemon: Daemon) -> None:
     text = stopped_daemon.config.read_text()
     stopped_daemon.configure(settings=text.replace("drain_seconds = 0.0", "drain_seconds = 300.0"))

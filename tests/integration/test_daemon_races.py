@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
+import time
 from typing import Any
 
 import pytest
@@ -278,3 +280,28 @@ def test_a_daemon_killed_as_it_makes_a_job_s_directory_refuses_nobody_afterwards
     job = again.ask(request).job.job
     assert again.ask(p.Wait(job=job)).job.state == "finished"
     assert sorted(each.name for each in jobs.iterdir()) == ["job-2", "job-3", "job-3.tar"]
+
+
+SLOW_DIRECTORY = """
+import time
+from fikitd.jobs import files
+prepare = files.prepare
+def slowly(directory, spec):
+    prepare(directory, spec)
+    time.sleep(0.5)
+files.prepare = slowly
+"""
+
+
+def test_who_leaves_while_his_job_is_written_down_leaves_no_directory(stopped_daemon: Daemon) -> None:
+    stopped_daemon.prologue = f"exec({SLOW_DIRECTORY!r}); "
+    client = stopped_daemon.start().client()
+    client.send(p.Submit(command=["/bin/true"], environment={}, directory="/"))
+    jobs = stopped_daemon.place / "state" / "jobs"
+    while not any(jobs.iterdir()):
+        pass
+    client.socket.shutdown(socket.SHUT_RDWR)
+    limit = time.monotonic() + 20
+    while any(jobs.iterdir()):
+        assert time.monotonic() < limit, list(jobs.iterdir())
+    assert stopped_daemon.client().ask(p.ListJobs()).jobs == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import sys
 from pathlib import Path
@@ -119,3 +120,20 @@ async def test_where_it_is_not_wanted_nothing_is_started(tmp_path: Path) -> None
     await mps.run()
     assert mps.environment == {}
     assert await trio.to_thread.run_sync(os.listdir, tmp_path) == []
+
+
+@pytest.mark.usefixtures("program")
+async def test_that_no_descriptor_is_left_to_ask_it_with_is_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fikitd.mps.STOP_SECONDS", 0.1)
+    mps = made(tmp_path, Events())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(mps.run)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+            try:
+                await mps.stop()
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -6,6 +6,7 @@ from fikit.protocol import OpenSession, SessionOpened
 
 from fikitd.api.registry import Caller, Handed, handles
 from fikitd.errors import InvalidRequest
+from fikitd.scarcity import SCARCE
 from fikitd.wire import close_all
 
 
@@ -15,6 +16,8 @@ async def open_session(caller: Caller, request: OpenSession) -> Handed:
     try:
         pidfd = caller.open_pidfd()
     except OSError as error:
+        if error.errno in SCARCE:
+            raise
         raise InvalidRequest(f"the process that asked has ended: {error.strerror}") from None
     try:
         opening = caller.daemon.decide(caller.peer, request)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import signal
 import socket
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 from fikit import protocol as p
 
 from tests.integration.conftest import Client, Daemon
-from tests.integration.end_to_end.conftest import PTX, listener
+from tests.integration.end_to_end.conftest import PTX, SETTINGS, listener
 
 Connect = Callable[..., fikit.Session]
 Program = Callable[[str], subprocess.Popen[str]]
@@ -188,3 +191,48 @@ def test_an_executor_that_has_no_descriptor_for_a_daemon_keeps_its_sessions(
         session.identifier
     ]
     session.synchronize()
+
+
+SLOW_TO_TELL = """
+import sys, time
+from fikitd.executor.core import DispatchCore
+attach = DispatchCore.attach
+def slowly(*arguments):
+    attached = attach(*arguments)
+    print("begun", arguments[1], file=sys.stderr)
+    time.sleep(0.5)
+    return attached
+DispatchCore.attach = slowly
+from fikitd.executor.__main__ import main
+main()
+"""
+DIES_OPENING = """
+import os, socket, sys
+from fikit import protocol as p
+connection = socket.socket(fileno=int(sys.argv[1]))
+connection.connect(sys.argv[2])
+connection.sendall(p.encode(1, p.Hello(version=p.PROTOCOL_VERSION, client="test")))
+connection.sendall(p.encode(2, p.OpenSession(name="brief")))
+sys.stdin.read()
+"""
+
+
+def test_a_session_whose_process_ends_before_it_is_told_of_is_over(stopped_daemon: Daemon) -> None:
+    """The executor hears of its end before its beginning; whoever has its connection lives."""
+    command = json.dumps([sys.executable, "-P", "-c", SLOW_TO_TELL])
+    stopped_daemon.configure(settings=SETTINGS.replace("[executor]", f"[executor]\ncommand = {command}"))
+    client = stopped_daemon.start().client()
+    assert isinstance(client.ask(p.OpenSession(name="first")), p.SessionOpened)
+    with socket.socket(socket.AF_UNIX) as kept:
+        words = [sys.executable, "-P", "-c", DIES_OPENING, str(kept.fileno()), str(stopped_daemon.socket)]
+        brief = subprocess.Popen(words, pass_fds=[kept.fileno()], stdin=subprocess.PIPE)
+        log = next((stopped_daemon.place / "state" / "logs").glob("x-*.log"))
+        while log.read_text().count("begun") < 2:
+            pass
+        brief.kill()
+        brief.communicate()
+        while log.read_text().count('"session_attached"') < 2:
+            pass
+        limit = time.monotonic() + 20
+        while [each.name for each in client.ask(p.ListSessions()).sessions] != ["first"]:
+            assert time.monotonic() < limit, log.read_text()
