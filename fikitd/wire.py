@@ -12,6 +12,7 @@ import os
 import socket
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 import trio
@@ -29,6 +30,17 @@ def close_all(descriptors: Iterable[int]) -> None:
     """Close descriptors that nobody wants."""
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+async def close_apart(stream: trio.socket.SocketType, closing: trio.CapacityLimiter) -> None:
+    """Close a socket that anybody may have sent to, in a thread: with it goes what was not received.
+
+    That may be a socket that lingers, or a file of a file system that does not answer (close(2)).
+    """
+    with suppress(OSError):
+        stream.shutdown(socket.SHUT_RDWR)
+    descriptor = stream.detach()
+    await trio.to_thread.run_sync(os.close, descriptor, limiter=closing, abandon_on_cancel=True)
 
 
 class Wire:
@@ -63,16 +75,28 @@ class Wire:
             raise PeerClosedError("end of stream")
         self.frames.feed(data)
 
+    async def receive_plain(self) -> None:
+        """As ``receive_bytes``, from somebody who has no descriptors to hand over.
+
+        Those that he sends all the same (ProtocolError) are not received: whoever closes one last may wait
+        for as long as its maker likes.
+        """
+        try:
+            seen, _, flags, _ = await self.socket.recvmsg(RECEIVE_BYTES, 0, socket.MSG_PEEK)
+            if flags & socket.MSG_CTRUNC:
+                raise ProtocolError("no request carries descriptors")
+            data = await self.socket.recv(len(seen)) if seen else seen
+        except OSError as error:
+            raise PeerClosedError(str(error)) from None
+        if not data:
+            raise PeerClosedError("end of stream")
+        self.frames.feed(data)
+
     def take_descriptors(self, count: int) -> list[int]:
         """The next ``count`` received descriptors, now the caller's. Raises ProtocolError if too few came."""
         if len(self._descriptors) < count:
             raise ProtocolError(f"{len(self._descriptors)} descriptors came where {count} were due")
         return [self._descriptors.popleft() for _ in range(count)]
-
-    @property
-    def holds_descriptors(self) -> bool:
-        """Whether descriptors came that no frame has taken."""
-        return bool(self._descriptors)
 
     async def send(self, frame: bytes, descriptors: Sequence[int] = ()) -> None:
         """Send a whole frame; the descriptors stay the caller's. Raises PeerClosedError."""

@@ -33,7 +33,7 @@ from fikitd.daemon import Daemon
 from fikitd.errors import RequestError, Unavailable
 from fikitd.scarcity import SCARCE
 from fikitd.tenants.peer import Peer, peer_pidfd
-from fikitd.wire import PeerClosedError, Wire, close_all
+from fikitd.wire import PeerClosedError, Wire, close_all, close_apart
 
 MAX_OUTSTANDING: Final = 64
 MAX_QUEUED_FRAMES: Final = 256
@@ -87,11 +87,12 @@ class Connection:
                     pass
                 requests.cancel_scope.cancel()
         finally:
-            self._wire.close()
             self._discard()
             self._user.held_bytes -= self._held_bytes
-            with trio.CancelScope(shield=True):
-                await self._leave()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(close_apart, self._wire.socket, self._user.closing)
+                with trio.CancelScope(shield=True):
+                    await self._leave()
 
     async def _leave(self) -> None:
         for tracer in self._caller.tracers.values():
@@ -105,13 +106,11 @@ class Connection:
         greeted = False
         with trio.CancelScope(deadline=trio.current_time() + HELLO_SECONDS) as patience:
             while True:
-                await self._wire.receive_bytes()
+                await self._wire.receive_plain()
                 async with self._user.reading:
                     greeted = await self._take_frames(requests, greeted)
                 if greeted:
                     patience.deadline = float("inf")
-                if self._wire.holds_descriptors:
-                    raise ProtocolError("no request carries descriptors")
         if patience.cancelled_caught:
             raise ProtocolError(f"no hello within {HELLO_SECONDS:g} s")
 

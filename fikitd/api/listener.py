@@ -21,6 +21,7 @@ from fikitd.daemon import Daemon
 from fikitd.errors import AlreadyRunningError
 from fikitd.scarcity import PAUSE_SECONDS, SCARCE
 from fikitd.tenants.peer import group_number, identify, peer_credentials
+from fikitd.wire import close_apart
 
 FIRST_PASSED_DESCRIPTOR: Final = 3
 BACKLOG: Final = 512
@@ -105,22 +106,20 @@ class Listener:
         user = self._users.setdefault(uid, User())
         if user.connections >= settings.max_connections_per_user:
             limit = settings.max_connections_per_user
-            refuse(stream, f"user {uid} has {limit} connections, the most one may have")
+            await refuse(stream, user, f"user {uid} has {limit} connections, the most one may have")
             return
         user.connections += 1
         try:
             await self._converse(stream, user)
         finally:
             user.connections -= 1
-            if not user.connections:
-                del self._users[uid]
 
     async def _converse(self, stream: trio.socket.SocketType, user: User) -> None:
         try:
             async with user.arriving:
                 peer = await identify(stream, self._daemon.configuration.daemon.administrator_group)
         except OSError:
-            stream.close()
+            await close_apart(stream, user.closing)
             return
         try:
             await Connection(stream, self._daemon, peer, user).serve()
@@ -139,8 +138,8 @@ def waiting(listening: socket.socket) -> Iterator[socket.socket]:
             return
 
 
-def refuse(stream: trio.socket.SocketType, message: str) -> None:
-    """Say why and hang up, without waiting."""
+async def refuse(stream: trio.socket.SocketType, user: User, message: str) -> None:
+    """Say why and hang up, without waiting for the peer."""
     with suppress(OSError):
         os.write(stream.fileno(), encode(0, Failure(code="quota", message=message, hint="close some")))
-    stream.close()
+    await close_apart(stream, user.closing)

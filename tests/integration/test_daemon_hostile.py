@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import array
 import os
 import resource
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -174,6 +176,45 @@ def test_a_thousand_connections(stopped_daemon: Daemon) -> None:
         assert isinstance(daemon.client().ask(p.GetStatus()), p.Status)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+LINGER_SECONDS = 60
+
+
+@contextmanager
+def lingering() -> Iterator[int]:
+    """A socket whose last close waits for a peer that does not read; closed by us inside."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        ours = socket.create_connection(server.getsockname())
+        peer, _ = server.accept()
+    ours.setblocking(False)
+    with suppress(BlockingIOError):
+        while True:
+            ours.send(bytes(65536))
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, LINGER_SECONDS))
+    with peer:
+        yield ours.detach()
+
+
+@pytest.mark.parametrize("where", ["hello", "many", "unread", "refused"])
+def test_descriptors_whose_close_takes_for_ever(stopped_daemon: Daemon, where: str) -> None:
+    """With a request, or with bytes that nobody comes to read."""
+    text = stopped_daemon.config.read_text()
+    stopped_daemon.configure(settings=text.replace("[daemon]", "[daemon]\nmax_connections_per_user = 3"))
+    daemon = stopped_daemon.start()
+    hello = p.encode(1, p.Hello(version=p.PROTOCOL_VERSION, client="hostile"))
+    others = [daemon.client() for _ in range(2 if where == "refused" else 0)]
+    with lingering() as descriptor, others_are_served(daemon):
+        client = Client(daemon.socket, hello=False)
+        if where == "unread":
+            client.socket.sendall(b"\xc1")
+        descriptors = array.array("i", [descriptor] * (200 if where == "many" else 1))
+        client.socket.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+        os.close(descriptor)
+        client.close()
+        time.sleep(0.5)
+        for other in others:
+            assert isinstance(other.ask(p.GetStatus()), p.Status)
 
 
 def test_more_descriptors_wanted_than_there_are(stopped_daemon: Daemon) -> None:
