@@ -6,7 +6,6 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-import trio
 from fikit.protocol import GpuRecord, OpenSession, priority_name
 
 from fikitd import __version__
@@ -24,6 +23,7 @@ from fikitd.jobs.running import JobProcesses
 from fikitd.mps import Mps
 from fikitd.placement import Ask, Claim, index_of, memory_limit, place
 from fikitd.profiles import Profiles
+from fikitd.scarcity import in_thread
 from fikitd.session import Opening, Session, new_identifier
 from fikitd.sessions import Sessions
 from fikitd.store import Store
@@ -275,7 +275,7 @@ class Daemon:
         """Every GPU, with what its driver says of it now."""
         claims, records = self.claims(), []
         for device in self.devices.values():
-            now = await trio.to_thread.run_sync(reading, device)
+            now = await in_thread(reading, device)
             records.append(self._gpu(device, now, [claim for claim in claims if claim.gpu == device.index]))
         return records
 

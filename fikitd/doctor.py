@@ -13,6 +13,7 @@ import trio
 from fikit.protocol import Check
 
 from fikitd.device import library_finding
+from fikitd.scarcity import in_thread
 from fikitd.tenants.peer import group_number
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ LEAST_FREE_BYTES: Final = 256 << 20
 
 async def diagnose(daemon: Daemon) -> list[Check]:
     """All checks."""
-    surroundings = await trio.to_thread.run_sync(lambda: list(blocking_checks(daemon)))
+    surroundings = await in_thread(lambda: list(blocking_checks(daemon)))
     return [*surroundings, *executor_checks(daemon)]
 
 

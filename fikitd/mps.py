@@ -25,7 +25,7 @@ from fikitd.events import Events
 from fikitd.launch import Launch, launch
 from fikitd.process_times import start_time
 from fikitd.processes import Process
-from fikitd.scarcity import patiently
+from fikitd.scarcity import in_thread, patiently
 
 CONTROL: Final = "nvidia-cuda-mps-control"
 UNIT: Final = "fikitd-executor-mps"
@@ -93,7 +93,7 @@ class Mps:
         if patience.cancelled_caught:
             process.send(signal.SIGKILL)
             await self._over.wait()
-        await trio.Path(self._note).unlink(missing_ok=True)
+        await in_thread(self._note.unlink, True)
 
     def _places(self) -> dict[str, str]:
         return {"CUDA_MPS_PIPE_DIRECTORY": str(self._pipes), "CUDA_MPS_LOG_DIRECTORY": str(self._logs)}
@@ -101,7 +101,7 @@ class Mps:
     async def _adopt(self) -> Process | None:
         """What an earlier daemon started, if it lives and answers."""
         try:
-            note = msgspec.json.decode(await trio.Path(self._note).read_bytes(), type=Note)
+            note = msgspec.json.decode(await in_thread(self._note.read_bytes), type=Note)
         except (OSError, msgspec.DecodeError):
             return None
         process = Process.by_pid(note.pid)
@@ -121,7 +121,7 @@ class Mps:
             return None
         log = self._logs / "mps-control.log"
         try:
-            await trio.to_thread.run_sync(self._clear)
+            await in_thread(self._clear)
             process = await launch(Launch(UNIT, [program, "-f"], log, self._places()))
         except OSError as error:
             self._unavailable(str(error))
@@ -129,7 +129,7 @@ class Mps:
         began = await patiently(lambda: start_time(process.pid))
         note = Note(process.pid, began or 0)
         try:
-            await trio.Path(self._note).write_bytes(msgspec.json.encode(note))
+            await in_thread(self._note.write_bytes, msgspec.json.encode(note))
         except OSError as error:  # the next daemon could not take it over
             await self._give_up(process, str(error))
             return None
@@ -170,7 +170,7 @@ class Mps:
 
     async def _ask(self, command: str) -> bool:
         """Say something to it; whether it took it."""
-        if not await trio.Path(self._pipes, "control").exists():
+        if not await in_thread((self._pipes / "control").exists):
             return False
         with trio.move_on_after(ANSWER_SECONDS):
             try:

@@ -17,6 +17,8 @@ from typing import Final
 
 import trio
 
+from fikitd.scarcity import in_thread
+
 NO_LEADER: Final = {errno.EINVAL, errno.ENOENT}
 """By now the number is that of a thread of another process (pidfd_open(2))."""
 
@@ -88,4 +90,4 @@ async def spawn(command: Sequence[str], environment: Mapping[str, str], output: 
         child.returncode = 0  # reaped through the pidfd; keeps Popen from warning and waiting itself
         return process
 
-    return await trio.to_thread.run_sync(start)
+    return await in_thread(start)

@@ -1,4 +1,4 @@
-"""What the whole system may be short of for a while: descriptors and memory.
+"""What the whole system may be short of for a while: descriptors, memory, threads.
 
 What has begun must not be given up, nor taken for over, because a file could not be opened just now.
 """
@@ -7,20 +7,41 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, TypeVar, TypeVarTuple
 
 import trio
 
 SCARCE: Final = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
 PAUSE_SECONDS: Final = 0.1
+NO_THREAD: Final = ("can't start new thread",)
+"""What Python says of it."""
 Result = TypeVar("Result")
+Arguments = TypeVarTuple("Arguments")
+
+
+async def in_thread(
+    call: Callable[[*Arguments], Result],
+    *arguments: *Arguments,
+    limiter: trio.CapacityLimiter | None = None,
+    abandon_on_cancel: bool = False,
+) -> Result:
+    """Call it in a thread, once there may be one: a user and a container have only so many."""
+    while True:
+        try:
+            return await trio.to_thread.run_sync(
+                call, *arguments, limiter=limiter, abandon_on_cancel=abandon_on_cancel
+            )
+        except RuntimeError as error:
+            if error.args != NO_THREAD:
+                raise
+        await trio.sleep(PAUSE_SECONDS)
 
 
 async def patiently(call: Callable[[], Result]) -> Result:
     """Call it in a thread, until it is not refused for want of descriptors or memory."""
     while True:
         try:
-            return await trio.to_thread.run_sync(call)
+            return await in_thread(call)
         except OSError as error:
             if error.errno not in SCARCE:
                 raise

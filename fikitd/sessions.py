@@ -14,7 +14,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import trio
 from fikit.protocol import EventKind, GateStatistics, Usage
 from msgspec.structs import replace
 
@@ -25,6 +24,7 @@ from fikitd.executor.connection import Ended
 from fikitd.executor.messages import DEINITIALIZED, Attached, AttachedSessions, Change, End, SessionEnded
 from fikitd.executor.supervisor import Supervisor
 from fikitd.executor.supervisor_state import ASK_SECONDS, Executor
+from fikitd.scarcity import in_thread
 from fikitd.session import CONTEXT_DESTROYED, Opening, Session, SessionNote, new_session, taken_over
 from fikitd.store import Row, Store, pack
 from fikitd.tenants.accounts import Accounts
@@ -84,18 +84,18 @@ class Sessions:
         self._forget -= gone
         for closed in gone:
             self._notes.pop(closed, None)
-            await trio.to_thread.run_sync(final_accounts.remove, self._left, closed)
+            await in_thread(final_accounts.remove, self._left, closed)
 
     async def close_left(self) -> None:
         """Close the accounts of sessions whose executors ended while no daemon ran; once, at start."""
         known = self._notes.keys() | self.living.keys() | self._forget
-        await trio.to_thread.run_sync(final_accounts.keep_only, self._left, known)
+        await in_thread(final_accounts.keep_only, self._left, known)
         for session, note in list(self._notes.items()):
             if note.executor not in self.supervisor.executors:
                 await self._close(session, note)
 
     async def _close(self, session: str, note: SessionNote) -> None:
-        ended = await trio.to_thread.run_sync(final_accounts.find, self._left, session)
+        ended = await in_thread(final_accounts.find, self._left, session)
         usage, gate = (note.usage, GateStatistics()) if ended is None else (ended.usage, ended.gate)
         if note.uid is not None:
             self._accounts.close(note.uid, note.gpu, usage, gate)
@@ -205,7 +205,7 @@ class Sessions:
                 self.on_opened(session)
         for session in [each for each in self.living.values() if each.executor is executor]:
             if session.session not in there and session.session not in attached.ending:
-                left = await trio.to_thread.run_sync(final_accounts.find, self._left, session.session)
+                left = await in_thread(final_accounts.find, self._left, session.session)
                 session.usage = session.usage if left is None else left.usage
                 self._over(session, "ended while the daemon was not connected", 0)
         for ended, note in list(self._notes.items()):

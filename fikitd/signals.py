@@ -13,6 +13,7 @@ from fikitd.daemon import Daemon
 from fikitd.errors import ConfigurationError, Unavailable
 from fikitd.jobs.model import Job
 from fikitd.notify import notify, reloading
+from fikitd.scarcity import in_thread
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 KILL_GRACE_MS = 2000
@@ -43,7 +44,7 @@ async def reload(daemon: Daemon, file: Path | None) -> None:
     """Take over a configuration that is right as a whole, or keep the one we have."""
     reloading()
     try:
-        loaded = await trio.to_thread.run_sync(configuration_files.load, file)
+        loaded = await in_thread(configuration_files.load, file)
     except ConfigurationError as error:
         daemon.events.tell("reload_refused", reason=str(error), warning=True)
     else:

@@ -23,6 +23,7 @@ import trio
 from fikit.protocol import Usage
 
 from fikitd.errors import Unavailable
+from fikitd.scarcity import in_thread
 
 SCHEMA_VERSION: Final = 3
 SCHEMA: Final = """
@@ -107,7 +108,7 @@ class Store:
             return cls(connection, path, version == 0, aside)
 
         try:
-            return await trio.to_thread.run_sync(open_or_make)
+            return await in_thread(open_or_make)
         except (sqlite3.Error, OSError) as error:
             raise Unavailable(f"cannot open the state file {path}: {error}") from None
 
@@ -136,7 +137,7 @@ class Store:
                 raise
 
         try:
-            await trio.to_thread.run_sync(transact, limiter=self._owner)
+            await in_thread(transact, limiter=self._owner)
         except sqlite3.Error as error:
             hint = HINTS.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, LOOK)
             raise Unavailable(f"cannot write the state file {self._path}: {error}", hint) from None
@@ -148,7 +149,7 @@ class Store:
             return self._connection.execute(statement, values).fetchall()
 
         try:
-            return await trio.to_thread.run_sync(fetch, limiter=self._owner)
+            return await in_thread(fetch, limiter=self._owner)
         except sqlite3.Error as error:
             raise Unavailable(f"cannot read the state file {self._path}: {error}") from None
 
@@ -189,7 +190,7 @@ class Store:
 
     async def close(self) -> None:
         """Fold the WAL into the file."""
-        await trio.to_thread.run_sync(self._connection.close, limiter=self._owner)
+        await in_thread(self._connection.close, limiter=self._owner)
 
 
 def connect(path: Path) -> tuple[sqlite3.Connection, int]:

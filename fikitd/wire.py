@@ -18,6 +18,8 @@ from typing import Any, Final
 import trio
 from fikit.protocol import Decoder, ProtocolError
 
+from fikitd.scarcity import in_thread
+
 MAX_DESCRIPTORS: Final = 16
 RECEIVE_BYTES: Final = 64 * 1024
 
@@ -40,7 +42,7 @@ async def close_apart(stream: trio.socket.SocketType, closing: trio.CapacityLimi
     with suppress(OSError):
         stream.shutdown(socket.SHUT_RDWR)
     descriptor = stream.detach()
-    await trio.to_thread.run_sync(os.close, descriptor, limiter=closing, abandon_on_cancel=True)
+    await in_thread(os.close, descriptor, limiter=closing, abandon_on_cancel=True)
 
 
 class Wire:

@@ -22,7 +22,7 @@ from fikitd.executor import final_accounts
 from fikitd.executor import messages as m
 from fikitd.executor.core import DispatchCore
 from fikitd.executor.set_up import Device
-from fikitd.scarcity import PAUSE_SECONDS
+from fikitd.scarcity import PAUSE_SECONDS, in_thread
 from fikitd.wire import PeerClosedError, Wire, close_all
 
 LONELY_SECONDS: Final = 60.0
@@ -86,7 +86,7 @@ class ExecutorProcess:
         """Serve until the end. Returns the exit status: 0, or 1 when the context was lost."""
         listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         await listener.bind(os.fspath(path))
-        await trio.Path(path).chmod(0o600)
+        await in_thread(path.chmod, 0o600)
         listener.listen(4)
         with listener:
             async with trio.open_nursery() as nursery:
@@ -95,7 +95,7 @@ class ExecutorProcess:
                 nursery.start_soon(self._accept, listener)
                 await self._over.wait()
                 nursery.cancel_scope.cancel()
-        await trio.Path(path).unlink(missing_ok=True)
+        await in_thread(path.unlink, True)
         return 1 if self._core.failure[0] else 0
 
     async def _accept(self, listener: trio.socket.SocketType) -> None:
@@ -173,7 +173,7 @@ class ExecutorProcess:
                     gate=ended.gate,
                 )
                 try:
-                    await trio.to_thread.run_sync(final_accounts.leave, directory, event)
+                    await in_thread(final_accounts.leave, directory, event)
                 except OSError as refusal:
                     log.error("account_not_left", session=ended.session, reason=str(refusal))
                 await self._tell(event)
@@ -202,7 +202,7 @@ class ExecutorProcess:
         lifeline, process = wire.take_descriptors(2)
         self._attached[ask.session] = ask  # now: that it is over may be heard of before the call returns
         try:
-            outbox, inbox = await trio.to_thread.run_sync(
+            outbox, inbox = await in_thread(
                 self._core.attach,
                 ask.session,
                 ask.priority,
@@ -222,12 +222,12 @@ class ExecutorProcess:
         return m.Attached(), [outbox, inbox]
 
     async def _end(self, ask: m.End, _: Wire) -> tuple[m.Answer, list[int]]:
-        if not await trio.to_thread.run_sync(self._core.end, ask.session, ask.error, ask.reason):
+        if not await in_thread(self._core.end, ask.session, ask.error, ask.reason):
             raise Refused(f"there is no session {ask.session}")
         return m.Ok(), []
 
     async def _change(self, ask: m.Change, _: Wire) -> tuple[m.Answer, list[int]]:
-        known = await trio.to_thread.run_sync(
+        known = await in_thread(
             self._core.change, ask.session, ask.priority, ask.weight, ask.paused, ask.measured
         )
         if not known:
@@ -236,7 +236,7 @@ class ExecutorProcess:
 
     async def _list(self, _: m.ListAttached, __: Wire) -> tuple[m.Answer, list[int]]:
         attached = list(self._attached)  # before it is asked: who comes meanwhile is not over
-        snapshot = await trio.to_thread.run_sync(self._core.snapshot)
+        snapshot = await in_thread(self._core.snapshot)
         sessions = []
         for state in snapshot.sessions:
             attach = self._attached.get(state.session)
@@ -270,38 +270,36 @@ class ExecutorProcess:
         return answer, []
 
     async def _memory(self, ask: m.ReadMemory, _: Wire) -> tuple[m.Answer, list[int]]:
-        free, total = await trio.to_thread.run_sync(self._core.memory_left, ask.limit_bytes, ask.used_bytes)
+        free, total = await in_thread(self._core.memory_left, ask.limit_bytes, ask.used_bytes)
         return m.MemoryLeft(free_bytes=free, total_bytes=total), []
 
     async def _trace(self, ask: m.TraceControl, _: Wire) -> tuple[m.Answer, list[int]]:
-        return m.Tracing(cursor=await trio.to_thread.run_sync(self._core.set_trace, ask.on)), []
+        return m.Tracing(cursor=await in_thread(self._core.set_trace, ask.on)), []
 
     async def _read_trace(self, ask: m.ReadTrace, _: Wire) -> tuple[m.Answer, list[int]]:
-        operations, cursor, dropped = await trio.to_thread.run_sync(
-            self._core.read_trace, ask.cursor, ask.limit
-        )
+        operations, cursor, dropped = await in_thread(self._core.read_trace, ask.cursor, ask.limit)
         told = next(portions(operations), [])
         left = len(operations) - len(told)
         return m.Traced(operations=told, cursor=cursor - left, dropped=dropped, more=left > 0), []
 
     async def _take_profiles(self, _: m.TakeProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
         if not self._learnt:  # else who asks until there are no more might do so for ever
-            self._learnt += await trio.to_thread.run_sync(self._core.take_profiles)
+            self._learnt += await in_thread(self._core.take_profiles)
         told = next(portions(self._learnt), [])
         del self._learnt[: len(told)]
         return m.ProfilesTaken(profiles=told, more=bool(self._learnt)), []
 
     async def _load_profiles(self, ask: m.LoadProfiles, _: Wire) -> tuple[m.Answer, list[int]]:
         for profile in ask.profiles:
-            await trio.to_thread.run_sync(self._core.load_profile, profile)
+            await in_thread(self._core.load_profile, profile)
         return m.Ok(), []
 
     async def _forget_profiles(self, _: m.ForgetProfiles, __: Wire) -> tuple[m.Answer, list[int]]:
         self._learnt.clear()
-        await trio.to_thread.run_sync(self._core.forget_profiles)
+        await in_thread(self._core.forget_profiles)
         return m.Ok(), []
 
     async def _stop(self, ask: m.Stop, _: Wire) -> tuple[m.Answer, list[int]]:
         for session in list(self._attached):
-            await trio.to_thread.run_sync(self._core.end, session, m.DEINITIALIZED, ask.reason)
+            await in_thread(self._core.end, session, m.DEINITIALIZED, ask.reason)
         return m.Ok(), []

@@ -49,6 +49,7 @@ from fikitd.executor.supervisor_state import Executor, Listener
 from fikitd.placement import places_for
 from fikitd.processes import Process
 from fikitd.quote import quoted
+from fikitd.scarcity import in_thread
 from fikitd.scheduling.settings import SchedulingSection
 
 STOP_SECONDS: Final = 10.0
@@ -105,7 +106,7 @@ class Supervisor:
             if executor.state != "serving":
                 raise Unavailable(
                     f"the executor for GPU {device.index} did not start: {executor.failure or 'no answer'}"
-                    + await trio.to_thread.run_sync(quoted, executor.log),
+                    + await in_thread(quoted, executor.log),
                     f"see {executor.log}",
                 )
             yield executor
@@ -163,7 +164,7 @@ class Supervisor:
 
     async def _adopt(self) -> None:
         async with trio.open_nursery() as nursery:
-            for path in await trio.to_thread.run_sync(left_behind, self._runtime):
+            for path in await in_thread(left_behind, self._runtime):
                 nursery.start_soon(self._adopt_one, path)
 
     async def _adopt_one(self, path: Path) -> None:
@@ -172,7 +173,7 @@ class Supervisor:
             try:
                 connection = await connect(path, listens=True)
             except (FileNotFoundError, ConnectionRefusedError):
-                await trio.Path(path).unlink(missing_ok=True)
+                await in_thread(path.unlink, True)
                 return
         if patience.cancelled_caught:
             self._events.tell("executor_silent", socket=str(path), reason="no connection", warning=True)
@@ -193,7 +194,7 @@ class Supervisor:
         if description is None or description.gpu not in self._devices:
             await process.end(STOP_SECONDS if description else 0.0)  # nobody is served meanwhile
             process.close()
-            await trio.Path(path).unlink(missing_ok=True)
+            await in_thread(path.unlink, True)
             gone = f"GPU {description.gpu} is no longer served" if description else "it did not answer"
             self._events.tell("executor_ended", executor=path.stem, reason=gone, warning=True)
             return
@@ -237,10 +238,10 @@ class Supervisor:
         executor.ready.set()
         executor.ended.set()
         with suppress(OSError):
-            await trio.Path(executor.socket).unlink(missing_ok=True)
+            await in_thread(executor.socket.unlink, True)
         living = [each.log for each in self.executors.values()]
         with suppress(OSError):
-            await trio.to_thread.run_sync(remove_oldest, executor.log.parent, living)
+            await in_thread(remove_oldest, executor.log.parent, living)
         if executor.process is not None:
             executor.process.close()
 
@@ -316,7 +317,7 @@ class Supervisor:
             executor.heartbeat, executor.asked_at = attached, asked_at
             executor.answered_at = trio.current_time()
             self._listener.executor_beat(executor, attached)
-            await trio.to_thread.run_sync(trim, executor.log, settings.log_bytes)
+            await in_thread(trim, executor.log, settings.log_bytes)
             if attached.sessions:
                 executor.idle_since = asked_at
             elif executor.idle:

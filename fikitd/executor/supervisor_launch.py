@@ -7,6 +7,7 @@ import re
 import secrets
 import sys
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +21,7 @@ from fikitd.executor.connection import ExecutorConnection
 from fikitd.executor.supervisor_state import Executor
 from fikitd.launch import Launch, launch
 from fikitd.processes import Process
+from fikitd.scarcity import in_thread
 from fikitd.scheduling.settings import SchedulingSection
 
 FIRST_RETRY_SECONDS: Final = 0.005
@@ -62,7 +64,7 @@ async def compiled_code(state: Path, uid: int | None) -> dict[str, str]:
     place = state / "compiled" / str(uid)
     try:
         for directory in (place.parent, place):  # the state directory itself is made at start only
-            await trio.Path(directory).mkdir(mode=0o700, exist_ok=True)
+            await in_thread(partial(directory.mkdir, mode=0o700, exist_ok=True))
     except OSError:
         return {}  # no room for a directory: nothing is kept
     return {CODE_CACHE: str(place)}

@@ -31,7 +31,7 @@ from fikitd.niceness import nice_of, set_autogroup_nice, set_nice
 from fikitd.process_times import start_time
 from fikitd.processes import Process
 from fikitd.quote import quoted
-from fikitd.scarcity import patiently
+from fikitd.scarcity import in_thread, patiently
 
 NORMAL: Final = priority_level("normal")
 FORK_SECONDS: Final = 0.01
@@ -75,7 +75,7 @@ class JobProcesses:
             "record": msgspec.to_builtins(job),
         }
         try:
-            await trio.to_thread.run_sync(files.prepare, self.place(job), spec)
+            await in_thread(files.prepare, self.place(job), spec)
         except OSError as error:
             full = error.errno in (errno.ENOSPC, errno.EDQUOT)
             hint = "free disk space" if full else "'fikitctl doctor' looks at the state directory"
@@ -105,13 +105,11 @@ class JobProcesses:
                     found.append(job.moved("running", gpu=job.gpu_asked or 0) if begun else job)
             return found
 
-        return sorted(await trio.to_thread.run_sync(look), key=lambda job: job.number)
+        return sorted(await in_thread(look), key=lambda job: job.number)
 
     async def highest(self) -> int:
         """The highest number that a directory has, whatever it holds; 0: there is none."""
-        return await trio.to_thread.run_sync(
-            lambda: max((each for each, _ in self._directories()), default=0)
-        )
+        return await in_thread(lambda: max((each for each, _ in self._directories()), default=0))
 
     def _directories(self) -> Iterator[tuple[int, Path]]:
         for directory in self._directory.glob("job-*"):
@@ -181,9 +179,7 @@ class JobProcesses:
     async def has_had_runner(self, job: Job) -> bool:
         """Whether one has come so far as to lock the job's directory; or there is none to start it with."""
         place = self.place(job)
-        return await trio.to_thread.run_sync(
-            lambda: (place / files.LOCK).exists() or not (place / files.SPEC).exists()
-        )
+        return await in_thread(lambda: (place / files.LOCK).exists() or not (place / files.SPEC).exists())
 
     async def started(self, job: Job) -> tuple[int, int | None]:
         """The pid of the command, once it runs, and when it began. Raises OSError."""
@@ -204,9 +200,9 @@ class JobProcesses:
         except OSError:
             found = None
         if not found or not isinstance(found.get("exit_code"), int):
-            await trio.to_thread.run_sync(self._end_orphan, job)
+            await in_thread(self._end_orphan, job)
             log = self.place(job) / RUNNER_LOG
-            return Ending(None, LOST + await trio.to_thread.run_sync(quoted, log))
+            return Ending(None, LOST + await in_thread(quoted, log))
         return Ending(int(found["exit_code"]), str(found.get("error", "")))
 
     def _end_orphan(self, job: Job) -> None:
@@ -222,13 +218,13 @@ class JobProcesses:
     async def kill(self, job: Job, number: int, grace_ms: int) -> None:
         """Ask the runner to, whether it listens yet or not. Raises Unavailable when the disk refuses."""
         try:
-            await trio.to_thread.run_sync(files.ask_runner, self.place(job), number, grace_ms)
+            await in_thread(files.ask_runner, self.place(job), number, grace_ms)
         except OSError as error:
             raise Unavailable(f"cannot reach the runner of {job.job}: {error.strerror}") from None
 
     async def remove(self, job: Job) -> None:
         """Forget the job's directory."""
-        await trio.to_thread.run_sync(lambda: shutil.rmtree(self.place(job), ignore_errors=True))
+        await in_thread(lambda: shutil.rmtree(self.place(job), ignore_errors=True))
 
 
 async def process_of(job: Job) -> Process | None:

@@ -17,6 +17,8 @@ from typing import Final
 
 import trio
 
+from fikitd.scarcity import in_thread
+
 SO_PEERGROUPS: Final = 59
 SO_PEERPIDFD: Final = 77
 OPTION_BYTES: Final = 1024  # the most that Python's getsockopt reads
@@ -49,7 +51,7 @@ async def identify(connection: trio.socket.SocketType, administrator_group: str)
     """Ask the kernel."""
     pid, uid, gid = peer_credentials(connection)
     groups = await peer_groups(connection, uid, gid)
-    administrators = await trio.to_thread.run_sync(group_number, administrator_group)
+    administrators = await in_thread(group_number, administrator_group)
     return Peer(
         uid=uid,
         gid=gid,
@@ -66,13 +68,13 @@ async def peer_groups(connection: trio.socket.SocketType, uid: int, gid: int) ->
         packed = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, OPTION_BYTES)
     except OSError:
         name = await tenant_name(uid)
-        return tuple(await trio.to_thread.run_sync(os.getgrouplist, name, gid))
+        return tuple(await in_thread(os.getgrouplist, name, gid))
     return struct.unpack(f"{len(packed) // 4}I", packed)
 
 
 async def tenant_name(uid: int) -> str:
     """The user's name, or the uid where it has none."""
-    return await trio.to_thread.run_sync(user_name, uid)
+    return await in_thread(user_name, uid)
 
 
 def user_name(uid: int) -> str:

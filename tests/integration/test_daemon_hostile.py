@@ -259,6 +259,42 @@ def test_descriptors_run_out_while_a_foreground_job_starts(stopped_daemon: Daemo
         process.kill()
 
 
+NO_THREAD = """
+import os, threading
+start = threading._start_new_thread
+def scarce(*arguments):
+    if os.path.exists(os.environ["STATE_DIRECTORY"] + "/no-thread"):
+        raise RuntimeError("can't start new thread")
+    return start(*arguments)
+threading._start_new_thread = scarce
+"""
+
+
+def test_threads_run_out(stopped_daemon: Daemon) -> None:
+    """As where a user has all the processes that he may have, or a container."""
+    stopped_daemon.prologue = f"exec({NO_THREAD!r}); "
+    daemon = stopped_daemon.start()
+    mark = daemon.place / "state" / "no-thread"
+    mark.touch()
+    waiting = [Client(daemon.socket, hello=False) for _ in range(10)]
+    command = ["/bin/sh", "-c", "exit 3"]
+    for client in waiting:
+        client.send(p.Hello(version=p.PROTOCOL_VERSION, client="test"))
+        client.send(p.OpenSession(name="test"))
+        client.send(p.Submit(command=command, environment={}, directory="/"))
+    time.sleep(1)
+    assert daemon.process is not None
+    assert daemon.process.poll() is None
+    mark.unlink()
+    for client in waiting:
+        replies = [client.receive()[1] for _ in range(3)]
+        assert isinstance(replies[0], p.Welcome)
+        assert {type(each) for each in replies[1:]} == {p.SessionOpened, p.Submitted}, replies
+        job = next(each.job.job for each in replies if isinstance(each, p.Submitted))
+        assert client.ask(p.Wait(job=job)).job.exit_code == 3
+        client.close()
+
+
 def test_descriptors_run_out_as_the_caller_of_a_foreground_job_goes(stopped_daemon: Daemon) -> None:
     stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
     daemon = stopped_daemon.start()

@@ -25,6 +25,7 @@ from fikitd.errors import InvalidRequest, NotPermitted, QuotaReached, Unavailabl
 from fikitd.file_watch import FileWatch
 from fikitd.jobs.model import Job
 from fikitd.placement import Ask, memory_limit, no_such_gpu
+from fikitd.scarcity import in_thread
 
 LOG_CHUNK_BYTES: Final = 1 << 20
 MOST_SHOWN: Final = 2000
@@ -154,7 +155,7 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
     if job.state not in ("running", "paused") or job.pid is not None:
         raise InvalidRequest(f"{request.job} is {job.state} and waits for no process")
     try:
-        owner = (await trio.Path(f"/proc/{request.pid}").stat()).st_uid
+        owner = (await in_thread(os.stat, f"/proc/{request.pid}")).st_uid
     except FileNotFoundError:
         return Done()
     if owner != caller.peer.uid:
@@ -196,12 +197,12 @@ async def read_logs(caller: Caller, request: ReadLogs) -> Reply:
     try:
         with FileWatch(path.parent) as watch, trio.move_on_after(request.wait_ms / 1000):
             while request.follow and not jobs.known.get(job.number, job).over:
-                if await trio.to_thread.run_sync(size_of, path) > request.offset:
+                if await in_thread(size_of, path) > request.offset:
                     break
                 async with caller.turn.waiting():
                     await either(watch, caller, job)
         over = jobs.known.get(job.number, job).over
-        data, size = await trio.to_thread.run_sync(read_piece, path, request.offset)
+        data, size = await in_thread(read_piece, path, request.offset)
     except OSError as error:
         raise Unavailable(f"cannot read the output of {request.job}: {error.strerror}") from None
     offset = request.offset + len(data)
