@@ -21,6 +21,8 @@ from fikitd.wire import PeerClosedError, Wire, close_all
 
 ATTACHED_DESCRIPTORS: Final = 2
 EVENT_ID: Final = 0
+LAST_LOOK_SECONDS: Final = 0.5
+"""For what may have come, or been about to, while we were stopped or the whole machine was."""
 Kind = TypeVar("Kind", bound=Answer)
 
 
@@ -101,9 +103,11 @@ class ExecutorConnection:
             raise Ended
         self._questions[identifier] = question
         try:
-            with trio.fail_after(seconds):
+            with trio.move_on_after(seconds):
                 async with self._sending:
                     await self._wire.send(encode(identifier, body), handed)
+                await question.answered.wait()
+            with trio.fail_after(LAST_LOOK_SECONDS):
                 await question.answered.wait()
         except trio.TooSlowError:
             raise Silent(f"the executor did not answer within {seconds:g} s") from None

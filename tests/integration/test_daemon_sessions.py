@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import socket
+import time
 from typing import Any
 
 import pytest
@@ -130,6 +131,30 @@ def test_unresponsive_executor_is_replaced(stopped_daemon: Any) -> None:
     # On a machine that is busy one may itself need longer than that to start.
     answers = (client.ask(p.OpenSession(name="after")) for _ in range(5))
     assert any(isinstance(answer, p.SessionOpened) for answer in answers)
+
+
+def test_an_executor_answers_a_daemon_that_was_stopped(stopped_daemon: Any) -> None:
+    settings = stopped_daemon.config.read_text()
+    quick = "heartbeat_seconds = 0.1\nunresponsive_seconds = 2.0"
+    stopped_daemon.configure(settings=settings.replace("heartbeat_seconds = 0.1", quick))
+    daemon = stopped_daemon.start()
+    client = daemon.client()
+    events = daemon.client()
+    events.send(p.Subscribe())
+    session = client.ask(p.OpenSession(name="kept")).session
+    while (event := events.receive()[1]).kind != "executor_started":
+        pass
+    stopped = (event.detail["pid"], daemon.process.pid)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(0.5)  # by now the executor has been asked
+    time.sleep(2)
+    for pid in stopped:
+        os.kill(pid, signal.SIGCONT)
+        time.sleep(0.2)
+    time.sleep(1)
+    assert [each.session for each in client.ask(p.ListSessions()).sessions] == [session], daemon.log.read_text()
+    assert "executor_unresponsive" not in daemon.log.read_text()
 
 
 def test_idle_executor_stops(stopped_daemon: Any) -> None:
