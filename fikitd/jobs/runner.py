@@ -83,27 +83,34 @@ class Runner:
         self._selector = selectors.DefaultSelector()
         self._kill_at: float | None = None
         self._pid = 0
+        self._error = b""
+        """What kept the child from becoming the command."""
 
     def run(self) -> None:
         """Start the command, see it through, write down how it ended."""
         if (self._directory / files.KILL).exists():
             self._end(128 + signal.SIGTERM, "")
             return
-        self._pid, error = self._start()
+        self._pid, told = self._start()
         pidfd = os.pidfd_open(self._pid)
         for output in self._outputs:
             os.close(output.writer)
             self._selector.register(output.reader, selectors.EVENT_READ, output)
         self._selector.register(self._control, selectors.EVENT_READ, "control")
         self._selector.register(pidfd, selectors.EVENT_READ, "ended")
+        self._selector.register(told, selectors.EVENT_READ, "told")
         while not self._turn():
             pass
         self._signal(signal.SIGKILL)
         self._selector.unregister(pidfd)
+        while self._hear(told):
+            pass
+        with suppress(KeyError):
+            self._selector.unregister(told)
         self._drain()
         _, status = os.waitpid(self._pid, 0)
         code = os.waitstatus_to_exitcode(status)  # negative: the signal that ended it
-        self._end(code if code >= 0 else 128 - code, error)
+        self._end(code if code >= 0 else 128 - code, self._error.decode(errors="replace"))
 
     def _end(self, code: int, error: str) -> None:
         ending = {"exit_code": code, "unix": time.time(), "error": error[: files.MOST_WHY]}
@@ -118,12 +125,21 @@ class Runner:
                 self._pump(key.data)
             elif key.data == "control":
                 self._obey()
+            elif key.data == "told":
+                if not self._hear(key.fd):
+                    self._selector.unregister(key.fd)
             else:
                 ended = True
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
             self._kill_at = None
             self._signal(signal.SIGKILL)
         return ended
+
+    def _hear(self, told: int) -> bool:
+        """What the child says; False once it has become the command, or cannot."""
+        said = os.read(told, CHUNK_BYTES)
+        self._error += said
+        return bool(said)
 
     def _pump(self, output: Output) -> None:
         if not output.pump():
@@ -154,11 +170,12 @@ class Runner:
         except (ProcessLookupError, PermissionError):
             return
 
-    def _start(self) -> tuple[int, str]:
-        """Fork; the child's pid, and what kept it from becoming the command.
+    def _start(self) -> tuple[int, int]:
+        """Fork; the child's pid, and where it tells what keeps it from becoming the command.
 
-        Which it does once it is noted: whatever kills us, the daemon knows what is left to be ended. It is
-        noted once it leads its session: who sets a nice value or sends a signal means all of that.
+        That may take long, where a file system does not answer. It begins once it is noted: whatever kills
+        us, the daemon knows what is left to be ended. It is noted once it leads its session: who sets a nice
+        value or sends a signal means all of that.
         """
         told, tell = os.pipe2(os.O_CLOEXEC)
         noted, note = os.pipe2(os.O_CLOEXEC)
@@ -175,8 +192,7 @@ class Runner:
         with suppress(BrokenPipeError):
             os.write(note, b".")
         os.close(note)
-        with os.fdopen(told) as pipe:
-            return pid, pipe.read()
+        return pid, told
 
 
 def become(spec: dict[str, Any], outputs: list[Output], tell: int, noted: int) -> NoReturn:

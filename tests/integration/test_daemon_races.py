@@ -61,6 +61,20 @@ async def slowly(what):
 running.launch = slowly
 """
 
+NO_DIRECTORY = """
+import dataclasses
+from fikitd.jobs import running
+launch = running.launch
+runner = (
+    "import os, runpy, time; os.chdir = lambda _: time.sleep(1000); "
+    "runpy.run_module('fikitd.jobs.runner', run_name='__main__')"
+)
+async def slowly(what):
+    python, *_, place = what.command
+    return await launch(dataclasses.replace(what, command=[python, "-P", "-c", runner, place]))
+running.launch = slowly
+"""
+
 
 def submit(client: Client, script: str, **options: Any) -> str:
     request = p.Submit(
@@ -114,6 +128,17 @@ def test_a_job_s_process_leads_its_session_once_it_is_known(stopped_daemon: Daem
         pass
     assert os.getsid(pid) == os.getpgid(pid) == pid
     assert client.ask(p.Kill(target=job, signal=9)) == p.Done()
+
+
+def test_a_job_whose_directory_does_not_answer_can_be_killed(stopped_daemon: Daemon) -> None:
+    """As that of a file server that is down: the command has not begun."""
+    stopped_daemon.prologue = f"exec({NO_DIRECTORY!r}); "
+    client = stopped_daemon.start().client()
+    job = submit(client, "true")
+    while client.ask(p.Show(target=job)).job.pid is None:
+        pass
+    assert client.ask(p.Kill(target=job)) == p.Done()
+    assert client.ask(p.Wait(job=job, wait_ms=10_000)).job.state == "killed"
 
 
 def test_a_foreground_job_ends_while_its_start_is_written(one_by_one: Client) -> None:

@@ -153,7 +153,7 @@ def test_an_executor_answers_a_daemon_that_was_stopped(stopped_daemon: Any) -> N
         os.kill(pid, signal.SIGCONT)
         time.sleep(0.2)
     time.sleep(1)
-    assert [each.session for each in client.ask(p.ListSessions()).sessions] == [session], daemon.log.read_text()
+    assert [each.session for each in client.ask(p.ListSessions()).sessions] == [session]
     assert "executor_unresponsive" not in daemon.log.read_text()
 
 
