@@ -35,14 +35,31 @@ def close_all(descriptors: Iterable[int]) -> None:
 
 
 async def close_apart(stream: trio.socket.SocketType, closing: trio.CapacityLimiter) -> None:
-    """Close a socket that anybody may have sent to, in a thread: with it goes what was not received.
+    """Close a socket that anybody may have sent to; in a thread if descriptors came that nobody received.
 
-    That may be a socket that lingers, or a file of a file system that does not answer (close(2)).
+    Their last close may take as long as their maker likes: that of a socket that lingers, or of a file of a
+    file system that does not answer (close(2)).
     """
     with suppress(OSError):
-        stream.shutdown(socket.SHUT_RDWR)
-    descriptor = stream.detach()
-    await in_thread(os.close, descriptor, limiter=closing, abandon_on_cancel=True)
+        stream.shutdown(socket.SHUT_RDWR)  # nothing more comes
+    ours = socket.socket(fileno=stream.detach())
+    if holds_descriptors(ours):
+        await in_thread(ours.close, limiter=closing, abandon_on_cancel=True)
+    else:
+        ours.close()
+
+
+def holds_descriptors(shut: socket.socket) -> bool:
+    """Whether there are some in what was not received; takes what comes before them."""
+    with suppress(OSError):
+        while True:
+            seen, _, flags, _ = shut.recvmsg(RECEIVE_BYTES, 0, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            if flags & socket.MSG_CTRUNC:
+                return True
+            if not seen:
+                break
+            shut.recv(len(seen), socket.MSG_DONTWAIT)
+    return False
 
 
 class Wire:

@@ -29,7 +29,7 @@ class User:
 
     connections: int = 0
     closing: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(MOST_CLOSING))
-    """Threads that close them, and those that were refused."""
+    """Threads that close those with descriptors in them, and such as were refused."""
     outstanding: int = 0
     held_bytes: int = 0
     arriving: trio.Lock = field(default_factory=trio.Lock)
