@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ import trio
 from fikit.unmodified import without_library
 
 from fikitd.processes import Process, spawn
+from fikitd.scarcity import once_there_is_a_thread
 
 SLICE: Final = "fikitd.slice"
 SYSTEMD_SECONDS: Final = 30.0
@@ -109,7 +111,9 @@ async def set_cpu_weight(unit: str, cpu_weight: int) -> None:
 
 async def _systemd(*command: str) -> str:
     with trio.move_on_after(SYSTEMD_SECONDS) as patience:
-        result = await trio.run_process(command, check=False, capture_stdout=True, capture_stderr=True)
+        result = await once_there_is_a_thread(
+            partial(trio.run_process, command, check=False, capture_stdout=True, capture_stderr=True)
+        )
     if patience.cancelled_caught:
         raise OSError(f"{command[0]} did not answer within {SYSTEMD_SECONDS:g} s")
     if result.returncode:

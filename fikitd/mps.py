@@ -15,6 +15,7 @@ import os
 import shutil
 import signal
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -25,7 +26,7 @@ from fikitd.events import Events
 from fikitd.launch import Launch, launch
 from fikitd.process_times import start_time
 from fikitd.processes import Process
-from fikitd.scarcity import in_thread, patiently
+from fikitd.scarcity import in_thread, once_there_is_a_thread, patiently
 
 CONTROL: Final = "nvidia-cuda-mps-control"
 UNIT: Final = "fikitd-executor-mps"
@@ -174,13 +175,16 @@ class Mps:
             return False
         with trio.move_on_after(ANSWER_SECONDS):
             try:
-                done = await trio.run_process(
-                    [CONTROL],
-                    stdin=f"{command}\n".encode(),
-                    capture_stdout=True,
-                    capture_stderr=True,
-                    check=False,
-                    env={**os.environ, **self._places()},
+                done = await once_there_is_a_thread(
+                    partial(
+                        trio.run_process,
+                        [CONTROL],
+                        stdin=f"{command}\n".encode(),
+                        capture_stdout=True,
+                        capture_stderr=True,
+                        check=False,
+                        env={**os.environ, **self._places()},
+                    )
                 )
             except OSError:  # no descriptor or process is left just now
                 return False

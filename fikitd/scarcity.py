@@ -6,7 +6,7 @@ What has begun must not be given up, nor taken for over, because a file could no
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar, TypeVarTuple
 
 import trio
@@ -25,12 +25,19 @@ async def in_thread(
     limiter: trio.CapacityLimiter | None = None,
     abandon_on_cancel: bool = False,
 ) -> Result:
-    """Call it in a thread, once there may be one: a user and a container have only so many."""
+    """Call it in a thread, once there may be one."""
+    return await once_there_is_a_thread(
+        lambda: trio.to_thread.run_sync(
+            call, *arguments, limiter=limiter, abandon_on_cancel=abandon_on_cancel
+        )
+    )
+
+
+async def once_there_is_a_thread(call: Callable[[], Awaitable[Result]]) -> Result:
+    """Await what needs a thread: a user and a container have only so many."""
     while True:
         try:
-            return await trio.to_thread.run_sync(
-                call, *arguments, limiter=limiter, abandon_on_cancel=abandon_on_cancel
-            )
+            return await call()
         except RuntimeError as error:
             if error.args != NO_THREAD:
                 raise

@@ -6,8 +6,10 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+import trio
 
 from fikitd.launch import EndedAtOnce, Launch, launch, set_cpu_weight
 from fikitd.quote import quoted
@@ -81,6 +83,22 @@ async def test_what_systemd_says_is_passed_on(systemd: Path) -> None:
     (systemd / "refusal").write_text("Unit fikitd-job-1.service was already loaded")
     with pytest.raises(OSError, match="already loaded"):
         await launch(job(systemd))
+
+
+async def test_it_is_started_once_there_may_be_a_thread(
+    systemd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_sync, refusals = trio.to_thread.run_sync, [RuntimeError("can't start new thread")] * 2
+
+    async def scarce(*arguments: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return await run_sync(*arguments, **options)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", scarce)
+    await set_cpu_weight("fikitd-job-1", 50)
+    assert len(calls(systemd)) == 1
+    assert refusals == []
 
 
 async def test_a_users_manager_is_asked_for_his_daemon(
