@@ -130,6 +130,16 @@ Status Producer::mark_stream(uint32_t stream, uint64_t& step) {
     return status::success;
 }
 
+// CUDA Runtime API, "Stream synchronization behavior": any action on the legacy default stream, a wait for an
+// event too, comes after the work of the blocking streams and before what they are given next.
+Status Producer::stream_act(uint32_t stream) {
+    if (stream != 0 || load_relaxed(blocking_used_) == 0) return channel_.usable();
+    fikit_record* record;
+    if (const Status status = begin(FIKIT_OP_SYNC, stream, record)) return status;
+    finish(*record, false);
+    return status::success;
+}
+
 // A host function that nobody runs.
 Status Producer::close_gate(uint32_t stream, uint64_t& step) {
     fikit_record* record;
@@ -205,7 +215,8 @@ bool Producer::passed(uint32_t stream) const {
     if (stream != 0 || load_relaxed(blocking_used_) == 0) return passed(stream);
     const uint32_t used = load_acquire(streams_used_);
     for (uint32_t other = 0; other < used; ++other)
-        if (!idle(other) && !passed(other)) return false;
+        if ((other == 0 || load_relaxed(streams_[other].blocking)) && !idle(other) && !passed(other))
+            return false;
     return true;
 }
 
@@ -240,6 +251,15 @@ Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {
         if (const Status status = ask_for_mark(stream, step, deadline)) return status;
         if (const Status status = wait_for(stream, step, deadline)) return status;
     }
+    return channel_.take_deferred();
+}
+
+Status Producer::stream_reach(uint32_t stream) {
+    if (stream == 0 || stream >= FIKIT_MAX_STREAMS || !load_relaxed(streams_[stream].blocking) || idle(0))
+        return stream_synchronize(stream);
+    uint64_t step;
+    if (const Status status = mark_stream(stream, step)) return status;
+    if (const Status status = wait_for(stream, step, forever)) return status;
     return channel_.take_deferred();
 }
 
@@ -380,7 +400,8 @@ Status Producer::enqueue_event(uint32_t op, uint32_t session, uint32_t event, ui
 
 Status Producer::event_wait(uint32_t event, uint32_t stream) {
     const Status status = event_query(event);
-    if (status != status::not_ready) return status;  // nothing to wait for, or an error
+    if (status == status::success) return stream_act(stream);
+    if (status != status::not_ready) return status;
     return enqueue_event<Ordered::wait>(FIKIT_OP_EVENT_WAIT, 0, event, stream);
 }
 

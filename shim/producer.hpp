@@ -99,6 +99,10 @@ class Producer {
     // not_ready while work is left; never waits.
     Status stream_query(uint32_t stream);
     Status stream_synchronize(uint32_t stream, int64_t deadline = forever);
+    // Until all is over that work of the stream would wait for: what the host does next is in its order.
+    Status stream_reach(uint32_t stream);
+    // An action without work, by which the legacy default stream orders the blocking ones.
+    Status stream_act(uint32_t stream);
     Status synchronize(int64_t deadline = forever);
 
     Status event_create(uint32_t& event);

@@ -96,7 +96,8 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
                                return *captured;
                            if (flags != 0) return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
                            const OperationPtr record = record_of(driver, *event);
-                           if (record && !record->done)
+                           // An action of the legacy stream orders the blocking ones, whatever it waits for.
+                           if ((record && !record->done) || stream.kind == Stream::Kind::legacy)
                                driver.enqueue(stream, std::make_shared<Operation>(), record);
                            return CUDA_SUCCESS;
                        });

@@ -103,7 +103,7 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     } else if (from_device) {
         status = producer.copy_to_host(number, host_address(to), from, bytes);
     } else {
-        status = producer.stream_synchronize(number);
+        status = producer.stream_reach(number);
         if (status == status::success) memmove(host_address(to), host_address(from), bytes);
         return result_of(status);
     }
@@ -194,7 +194,7 @@ CUresult fill(uint64_t address, Value value, uint64_t count, uint32_t stream, Re
     Producer& producer = producer_of(stream);
     if (fills(range, stream >> stream_bits))
         return result_of(producer.fill(stream_number(stream), address, count, value, sizeof value));
-    if (const Status status = producer.stream_synchronize(stream_number(stream))) return result_of(status);
+    if (const Status status = producer.stream_reach(stream_number(stream))) return result_of(status);
     fill_host(address, value, count);
     return CUDA_SUCCESS;
 }

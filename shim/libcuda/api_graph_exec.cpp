@@ -190,6 +190,9 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     if (!executable->whole && executable->graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
+    if (!executable->whole)  // nothing may be issued, but the launch is an action, too
+        if (const Status status = producer_of(stream).stream_act(stream_number(stream)))
+            return result_of(status);
     Relay relay(stream);
     CUresult result = executable->whole ? issue_whole(*executable, relay) : issue(*executable, relay);
     const CUresult ended = relay.end();

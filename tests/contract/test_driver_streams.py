@@ -39,6 +39,16 @@ def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(cuda: Cuda
     assert cuda.read(place)[0] == 3
 
 
+def test_a_wait_orders_blocking_streams_if_the_legacy_stream_has_it(cuda: Cuda) -> None:
+    """CUDA Runtime API, "Stream synchronization behavior", names it as an action, and a launch."""
+    first, second, over = cuda.stream(blocking=True), cuda.stream(blocking=True), cuda.cuEventCreate(0)
+    place, copy = cuda.device_words(), cuda.device_words()
+    cuda.launch("spin_store", 2 * MILLISECOND, place, ctypes.c_uint32(1), stream=first)
+    cuda.cuStreamWaitEvent(0, over, 0)
+    cuda.cuMemcpyDtoDAsync(copy, place, 4, second)
+    assert cuda.read(copy)[0] == 1
+
+
 def test_the_end_of_later_work_tells_of_earlier_work(cuda: Cuda) -> None:
     other = cuda.stream(blocking=True)
     for earlier, later in ((None, other), (other, None)) * 20:

@@ -156,6 +156,15 @@ void test_the_default_stream_and_blocking_ones() {
     CHECK(asked(0, other) == status::not_ready);
     CHECK(asked(other, 0) == status::not_ready);
     CHECK(asked(0, blocking, false) == status::not_ready);
+    // What the default stream does not wait for says nothing of it.
+    work(blocking);
+    work(0);
+    CHECK(producer->stream_synchronize(0) == status::success);
+    executor.hold_marks = true;
+    work(other);
+    CHECK(producer->stream_query(0) == status::success);
+    executor.hold_marks = false;
+    CHECK(producer->synchronize() == status::success);
     // Nor is what waits for others done with what is behind it.
     executor.hold_marks = true;
     work(other);

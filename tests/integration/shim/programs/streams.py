@@ -1,5 +1,6 @@
 import ctypes
 import threading
+import time
 
 from calls import KERNELS, done, read, start
 from cuda.bindings import driver
@@ -65,6 +66,38 @@ for thread in threads:
     thread.join()
 done(driver.cuCtxSynchronize())
 print([read(place) for place in places])
+
+# What the default stream does, if only wait for what is over, comes between what blocking streams do.
+gate = int(done(driver.cuMemHostAlloc(8, 0)))
+held, seen = (ctypes.c_uint32.from_address(gate + 4 * number) for number in range(2))
+empty = done(driver.cuGraphInstantiate(done(driver.cuGraphCreate(0)), 0))
+other = done(driver.cuStreamCreate(0))
+for act in (
+    lambda: driver.cuStreamWaitEvent(0, untimed, 0),
+    lambda: driver.cuGraphLaunch(empty, 0),
+):
+    held.value = seen.value = 0
+    done(driver.cuMemsetD32(memory, 0, 1))
+    done(driver.cuStreamWaitValue32(plain, gate, 1, 0))
+    add(plain, 1)
+    done(act())
+    done(driver.cuMemcpyAsync(gate + 4, memory, 4, other))
+    time.sleep(0.03)
+    held.value = 1
+    done(driver.cuCtxSynchronize())
+    print(seen.value)
+
+# So does what the host itself copies for a blocking stream come behind the default one's work.
+add(0, 1)  # so that it is loaded
+held.value = seen.value = 0
+done(driver.cuStreamWaitValue32(0, gate, 1, 0))
+done(driver.cuMemsetD32Async(gate + 4, 5, 1, 0))
+opener = threading.Timer(0.03, lambda: setattr(held, "value", 1))
+opener.start()
+done(driver.cuMemcpyAsync(ctypes.addressof(copied := ctypes.c_uint32()), gate + 4, 4, other))
+done(driver.cuStreamSynchronize(other))
+print(copied.value)
+opener.join()
 done(driver.cuStreamDestroy(plain))
 done(driver.cuEventDestroy(before))
 done(driver.cuCtxSynchronize())
