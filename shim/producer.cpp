@@ -140,6 +140,13 @@ Status Producer::stream_act(uint32_t stream) {
     return status::success;
 }
 
+bool Producer::functions_left() const {
+    const uint32_t used = load_acquire(streams_used_);
+    for (uint32_t stream = 0; stream < used; ++stream)
+        if (load_acquire(channel_.host_done(stream)) < load_relaxed(streams_[stream].host)) return true;
+    return false;
+}
+
 // A host function that nobody runs.
 Status Producer::close_gate(uint32_t stream, uint64_t& step) {
     fikit_record* record;

@@ -101,6 +101,8 @@ class Producer {
     Status stream_synchronize(uint32_t stream, int64_t deadline = forever);
     // Until all is over that work of the stream would wait for: what the host does next is in its order.
     Status stream_reach(uint32_t stream);
+    // Whether host functions have yet to run.
+    bool functions_left() const;
     // An action without work, by which the legacy default stream orders the blocking ones.
     Status stream_act(uint32_t stream);
     Status synchronize(int64_t deadline = forever);

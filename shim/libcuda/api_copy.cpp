@@ -6,6 +6,7 @@
 #include "capture.hpp"
 #include "copies.hpp"
 #include "entry.hpp"
+#include "host_memory.hpp"
 #include "objects.hpp"
 #include "pool.hpp"
 #include "printed.hpp"
@@ -74,6 +75,15 @@ struct End {
 
 }  // namespace
 
+CUresult await_writers(uint64_t from, uint32_t stream) {
+    Producer& producer = producer_of(stream);
+    Range range;
+    if (!producer.functions_left()) return CUDA_SUCCESS;
+    if (ranges.find(from, range) && (range.kind != Range::Kind::registered || make_reachable(from)))
+        return CUDA_SUCCESS;
+    return result_of(producer.stream_reach(stream_number(stream)));
+}
+
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait, Sides sides) {
     if (bytes == 0) return CUDA_SUCCESS;
     if (to == 0 || from == 0) return CUDA_ERROR_INVALID_VALUE;
@@ -90,6 +100,8 @@ CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream
     }
     if (across) [[unlikely]]
         return copy_between({to, target}, {from, source}, bytes, stream, wait);
+    if (to_device && source.kind == Kind::host && is_unreached(from)) [[unlikely]]
+        if (const CUresult result = await_writers(from, stream); result != CUDA_SUCCESS) return result;
     Producer& producer = producer_of(stream);
     const uint32_t number = stream_number(stream);
     Status status = status::success;

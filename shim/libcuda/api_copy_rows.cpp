@@ -6,6 +6,7 @@
 #include "capture.hpp"
 #include "copies.hpp"
 #include "entry.hpp"
+#include "host_memory.hpp"
 #include "printed.hpp"
 #include "ranges.hpp"
 #include "served.hpp"
@@ -171,6 +172,9 @@ CUresult copy_at_once(const CUDA_MEMCPY3D& c, const End& to, const End& from, ui
     void* host = nullptr;
     if (rows.copy.kind != FIKIT_COPY_ON_DEVICE)
         host = reinterpret_cast<void*>(to.on_host() ? to.side.address : from.side.address);
+    const auto address = reinterpret_cast<uint64_t>(host);
+    if (rows.copy.kind == FIKIT_COPY_TO_DEVICE && is_unreached(address)) [[unlikely]]
+        if (const CUresult result = await_writers(address, stream); result != CUDA_SUCCESS) return result;
     Device& device = device_of(stream);
     const Status status = device.producer->copy_rows(stream_number(stream), rows, host);
     // Asynchronous for the host on the device, as other copies there, unless the host can see it.

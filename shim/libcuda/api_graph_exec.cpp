@@ -51,6 +51,12 @@ CUresult issue_fill(const CUDA_MEMSET_NODE_PARAMS& fill, uint32_t stream) {
     return result;
 }
 
+// Where it reads what may be the host's.
+uint64_t source_of(const CUDA_MEMCPY3D& copy) {
+    if (copy.srcMemoryType == CU_MEMORYTYPE_UNIFIED) return copy.srcDevice;
+    return copy.srcMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(copy.srcHost) : 0;
+}
+
 CUresult issue(const Node& node, uint32_t stream) {
     switch (node.type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
@@ -59,6 +65,10 @@ CUresult issue(const Node& node, uint32_t stream) {
             return result_of(producer_of(stream).launch(shape, node.attributes(), node.parameters()));
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY:
+            // As a node of a graph it reads pageable memory, too, when its turn has come.
+            if (const uint64_t from = source_of(node.copy); from != 0)
+                if (const CUresult result = await_writers(from, stream); result != CUDA_SUCCESS)
+                    return result;
             return copy_rows(node.copy, stream);
         case CU_GRAPH_NODE_TYPE_MEMSET:
             return issue_fill(node.fill, stream);
