@@ -239,13 +239,14 @@ Status Producer::stream_query(uint32_t stream) {
     const uint64_t before = load_relaxed(steps_);
     uint64_t step;
     if (const Status status = ask_for_mark(stream, step, 0)) return status;  // so that asking again finds it
-    if (load_relaxed(steps_) == before || host_functions_.within()) return status::not_ready;
+    if (!reached(stream, step) && (load_relaxed(steps_) == before || host_functions_.within()))
+        return status::not_ready;
     // What was over before it was asked for, as another stream's end may have told, is known when its mark
     // is.
     for (const int64_t until = now_ns() + query_patience_ns; !reached(stream, step); relax())
         if (now_ns() >= until) return status::not_ready;
     if (const Status status = channel_.usable()) return status;
-    return nothing_before(stream) ? channel_.take_deferred() : Status{status::not_ready};
+    return channel_.take_deferred();
 }
 
 Status Producer::stream_synchronize(uint32_t stream, int64_t deadline) {

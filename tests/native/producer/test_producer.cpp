@@ -156,7 +156,12 @@ void test_the_default_stream_and_blocking_ones() {
     CHECK(asked(0, other) == status::not_ready);
     CHECK(asked(other, 0) == status::not_ready);
     CHECK(asked(0, blocking, false) == status::not_ready);
-    // What the default stream does not wait for says nothing of it.
+    // What the default stream does not wait for says nothing of it, and its mark covers what it does.
+    work(blocking);
+    CHECK(producer->stream_synchronize(0) == status::success);
+    executor.hold_marks = true;
+    CHECK(producer->stream_query(0) == status::success);
+    executor.hold_marks = false;
     work(blocking);
     work(0);
     CHECK(producer->stream_synchronize(0) == status::success);
