@@ -1,4 +1,4 @@
-"""What a function in a stream gets from CUDA: it has no context, and must not wait for its own stream; its order."""
+"""What a function in a stream gets from CUDA: no context, nor may it wait for its own stream; its order."""
 
 import ctypes
 import mmap
