@@ -74,14 +74,15 @@ struct ConditionalCommand {
     std::vector<std::shared_ptr<Graph>> bodies;
     std::vector<CUgraph> handles;  // of the bodies; the caller reads this array as long as the node lives
 };
-// Memory of a graph: it has its address and its pages as long as a graph has the node, and is in use
-// from the node's launch to the free's. It counts as used until the host has synchronised after that, as on
-// an H200.
+// Memory of a graph: it has its address and its pages as long as a graph has the node, or it is in use: from
+// the node's launch to the free's. It counts as used until the host has synchronised after that, as on an
+// H200.
 struct GraphAllocation {
     CUdeviceptr address = 0;
     std::size_t bytes = 0;
     int device = 0;
     bool in_use = false;
+    std::shared_ptr<GraphAllocation> itself;  // while in use, and until what may still touch it is over
     bool counted = false;
     ~GraphAllocation();
 };

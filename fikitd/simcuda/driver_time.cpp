@@ -150,6 +150,7 @@ CUresult Driver::synchronize(Lock& lock, Context& context) {
         if (const CUresult result = wait(lock, device_of(context), tail); result != CUDA_SUCCESS)
             return result;
     }
+    let_go_of_graph_memory();
     return sticky();
 }
 

@@ -93,10 +93,13 @@ void release_user_object(Driver& driver, UserObject& object, unsigned count,
                          const GraphExec* launched = nullptr);
 
 // Memory that a graph's node allocates; null where there is none. What is freed is the address's use:
-// the pages stay the node's. False where the address is of no such memory.
+// the pages stay the node's. False where the address is of no such memory. In use it outlives its graph (CUDA
+// C++ Programming Guide, "Graph Memory Nodes").
 std::shared_ptr<GraphAllocation> allocate_graph_memory(Driver& driver, int device, std::size_t bytes);
 bool is_graph_memory(CUdeviceptr address);
 bool free_graph_memory(CUdeviceptr address);
+// All work of a context is over: what is free and no graph's goes.
+void let_go_of_graph_memory();
 // The host has synchronised: what is free no longer counts as used.
 void settle_graph_memory(Driver& driver);
 // Whether nodes of the graph, or inside them, allocate or free: it cannot be copied then, nor lose a node or

@@ -152,15 +152,16 @@ class Submission : public std::enable_shared_from_this<Submission> {
             record->event->record = end;
             record->event->capture = {};
         }
-        if (const auto* allocation = std::get_if<AllocateCommand>(&node.command)) use(*allocation->memory);
+        if (const auto* allocation = std::get_if<AllocateCommand>(&node.command)) use(allocation->memory);
         if (const auto* free = std::get_if<FreeCommand>(&node.command)) free_graph_memory(free->address);
         return end;
     }
 
-    void use(GraphAllocation& memory) {
-        memory.in_use = true;
-        if (!std::exchange(memory.counted, true))
-            driver_.devices[static_cast<std::size_t>(memory.device)]->graph_memory.allocate(memory.bytes);
+    void use(const std::shared_ptr<GraphAllocation>& memory) {
+        memory->in_use = true;
+        memory->itself = memory;
+        if (!std::exchange(memory->counted, true))
+            driver_.devices[static_cast<std::size_t>(memory->device)]->graph_memory.allocate(memory->bytes);
     }
 
     // Submits the body that the condition asks for, and behind it what goes on with the decision. True: there
@@ -321,6 +322,12 @@ bool free_graph_memory(CUdeviceptr address) {
     if (found == graph_memory().end()) return false;
     found->second->in_use = false;
     return true;
+}
+
+void let_go_of_graph_memory() {
+    std::vector<std::shared_ptr<GraphAllocation>> freed;
+    for (auto& [address, memory] : graph_memory())
+        if (!memory->in_use && memory->itself) freed.push_back(std::move(memory->itself));
 }
 
 void settle_graph_memory(Driver& driver) {

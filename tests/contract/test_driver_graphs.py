@@ -428,6 +428,21 @@ def test_memory_of_a_graph(cuda: Cuda, graph: Any) -> None:
     assert cuda.read(place)[0] == 4
 
 
+def test_memory_of_a_graph_outlives_it(cuda: Cuda, fails: Check) -> None:
+    """CUDA C++ Programming Guide, "Graph Memory Nodes": a graph's end frees no memory."""
+    stream = cuda.stream()
+    cuda.cuStreamBeginCapture(stream, cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED)
+    memory = cuda.cuMemAllocAsync(1024, stream)
+    cuda.cuMemsetD32Async(memory, 7, 256, stream)
+    graph = cuda.cuStreamEndCapture(stream)
+    run(cuda, graph)
+    cuda.cuGraphDestroy(graph)
+    assert cuda.read(memory)[0] == 7
+    cuda.cuMemFreeAsync(memory, stream)
+    cuda.cuCtxSynchronize()
+    fails("INVALID_VALUE", cuda.cuMemFreeAsync, memory, stream)
+
+
 class Keeper:
     """A user object that a graph alone keeps alive."""
 
