@@ -107,6 +107,36 @@ def test_bounds_beyond_what_an_sm_takes(cuda: Cuda) -> None:
     cuda.cuModuleUnload(module)
 
 
+def test_blocks_have_labels_and_one_element_has_braces(cuda: Cuda) -> None:
+    text = HEADER + f""".visible .entry k(.param .u64 out) {{ {REGISTERS} {ROOM}
+    ld.param.u64 x, [out];
+    mov.b32 w, loc;
+    mov.u32 w1, 0;
+    {{ again: add.u32 w1, w1, 1; setp.lt.u32 p, w1, 5; @p bra again; }}
+    {{ again: add.u32 w1, w1, 10; setp.lt.u32 p, w1, 50; @p bra again; }}
+    again: add.u32 w1, w1, 100;
+    {{ setp.lt.u32 p, w1, 400; @p bra again; }}
+    st.local.u32 [w+4], {{w1}};
+    ld.local.u32 {{w2}}, [loc+4];
+    mov.u32 w3, 0;
+    {{  table: .branchtargets first, second;
+        brx.idx w3, table;
+        first: add.u32 w2, w2, 1000;
+        second: }}
+    {{  table: .branchtargets second, first;
+        brx.idx w3, table;
+        first: add.u32 w2, w2, 1000;
+        second: }}
+    st.global.u32 [x], {{w2}};
+    ret; }}"""
+    module = cuda.cuModuleLoadData(text.encode())
+    target = cuda.cuMemAlloc(4)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), target)
+    assert list(cuda.read(target, 1, np.uint32)) == [1455]
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -159,6 +159,12 @@ const std::vector<Operand>& elements(Lowering& lowering, const Operand& operand,
     return operand.parts;
 }
 
+// One element may stand in braces, as Triton writes it.
+const Operand& element(const Operand& operand) {
+    const bool braced = operand.kind == OperandKind::vector && operand.parts.size() == 1;
+    return braced ? operand.parts.front() : operand;
+}
+
 void finish(Lowering& lowering, Op& op, const Manner& how, const Address& address,
             std::vector<Place> places) {
     op.kind = Kind::checked;
@@ -181,11 +187,11 @@ void lower_load(Lowering& lowering) {
     if (bytes == 0 || bytes * how.width > 32 || (bytes == 16 && how.width > 1)) lowering.refuse();
     const Address address = lowering.address(1, how.space);
     if (how.width == 1) {
-        const Operand& to = lowering.operand(0);
+        const Operand& to = element(lowering.operand(0));
         const bool known = to.kind == OperandKind::reg && to.type != Type::pred &&
                            bytes_of(to.type) >= bytes && agree(to.type, type);
         const Type into = known ? to.type : type;
-        const Place d = lowering.target(0, into);
+        const Place d = lowering.target(to, into);
         Op& op = lowering.emit(bytes == 16 ? &load_pair : load_handler<false>(type, bytes_of(into)),
                                cost_of(how.space));
         op.d = d;
@@ -215,7 +221,7 @@ unsigned emit_store(Lowering& lowering, const Manner& how) {
     const Address address = lowering.address(0, how.space);
     if (address.space == Space::parameter) lowering.refuse("a kernel's parameters are not written");
     if (how.width == 1) {
-        const Place b = lowering.narrow(lowering.operand(1), type);
+        const Place b = lowering.narrow(element(lowering.operand(1)), type);
         Op& op = lowering.emit(
             bytes == 16 ? &store_pair
                         : by_bytes(bytes, [](auto zero) { return Handler{&store<decltype(zero)>}; }),

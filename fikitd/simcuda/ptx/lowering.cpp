@@ -51,19 +51,21 @@ Handler extension(unsigned to, Type from) {
 
 void invert(Context& context, const Op& op, Mask) { context.predicate(op.d) = ~context.predicate(op.a); }
 
-void local_address(Context& context, const Op& op, Mask) {
-    u64* d = context.at<u64>(op.d);
-    const u64 value = static_cast<u64>(op.offset) + context.frame->local_base;
-    for (unsigned lane = 0; lane < lanes; ++lane) d[lane] = value;
-}
-
-void shared_end_address(Context& context, const Op& op, Mask) {
-    const u64 value = shared_end(context, op.extra) + static_cast<u64>(op.offset);
+// A value into a register of op.width bytes of every lane.
+void put(Context& context, const Op& op, u64 value) {
     by_bytes(op.width, [&](auto word) {
         using Word = decltype(word);
         Word* d = context.at<Word>(op.d);
         for (unsigned lane = 0; lane < lanes; ++lane) d[lane] = static_cast<Word>(value);
     });
+}
+
+void local_address(Context& context, const Op& op, Mask) {
+    put(context, op, static_cast<u64>(op.offset) + context.frame->local_base);
+}
+
+void shared_end_address(Context& context, const Op& op, Mask) {
+    put(context, op, shared_end(context, op.extra) + static_cast<u64>(op.offset));
 }
 
 }  // namespace
@@ -216,10 +218,10 @@ Place Lowering::address_of(const Operand& variable, unsigned bytes, bool generic
             return place;
         }
         case Space::local: {
-            if (bytes != 8) refuse("an address of 64 bits in a smaller register");
-            const Place place = temporary(Type::b64);
+            const Place place = temporary(bytes == 4 ? Type::b32 : Type::b64);
             Op& op = prepare(&local_address);
             op.d = place;
+            op.width = static_cast<std::uint8_t>(bytes);
             op.offset = static_cast<std::int64_t>(value + (generic ? window::local : 0));
             return place;
         }
@@ -386,7 +388,7 @@ std::uint32_t Lowering::jump_table(std::string_view name) {
     const auto found = draft_.jumps.find(name);
     if (found == draft_.jumps.end()) fail(instruction_->line, "Unknown symbol " + quoted(name));
     std::vector<std::uint32_t> targets;
-    for (const std::string_view target : found->second) {
+    for (const std::string_view target : found->second.targets) {
         const auto place = draft_.labels.find(target);
         if (place == draft_.labels.end()) fail(instruction_->line, "Unknown symbol " + quoted(target));
         targets.push_back(place->second);  // an instruction, until resolve_branches()

@@ -164,19 +164,51 @@ Operand Parser::operand(Draft& draft, int depth) {
     return result;
 }
 
+// Returns the name under which the function knows a label: its own, or in a block one that no text has, as
+// other blocks may have a label of that name, too.
+std::string_view Parser::declare_label(const Token& name) {
+    const bool in_block = scopes_.size() > 2;  // of the module, of the function, of blocks
+    std::string_view known = name.text;
+    if (in_block) known = labels_.emplace_back(std::string(known) + ' ' + std::to_string(labels_.size()));
+    if (!scopes_.back().labels.emplace(name.text, known).second)
+        fail(name.line, "Duplicate definition of label " + quoted(name.text));
+    return known;
+}
+
+// What the block's instructions say of its labels is meant, before any label outside.
+void Parser::leave_block(Draft& draft) {
+    const Scope& scope = scopes_.back();
+    const auto rename = [&](std::string_view& name) {
+        if (const auto found = scope.labels.find(name); found != scope.labels.end()) name = found->second;
+    };
+    if (!scope.labels.empty() && scopes_.size() > 2) {
+        for (std::size_t at = scope.start; at < draft.instructions.size(); ++at) {
+            for (Operand& each : draft.instructions[at].operands) {
+                if (each.kind == OperandKind::symbol) rename(each.text);
+            }
+        }
+        for (auto& [name, table] : draft.jumps) {
+            if (table.place < scope.start) continue;
+            for (std::string_view& target : table.targets) rename(target);
+        }
+    }
+    scopes_.pop_back();
+}
+
 void Parser::parse_label(Draft& draft, const Token& name) {
     const auto place = static_cast<std::uint32_t>(draft.instructions.size());
     const Token next = lexer_.peek();
     if (next.is(".branchtargets")) {
         lexer_.take();
-        auto& targets = draft.jumps[name.text];
-        do targets.push_back(word().text);
+        Draft::Jumps& table = draft.jumps[declare_label(name)];
+        table.place = place;
+        do table.targets.push_back(word().text);
         while (accept(','));
         expect(';');
     } else if (next.is(".callprototype") || next.is(".calltargets")) {
         skip_to(';');  // every call checks the function that it reaches
-    } else if (!draft.labels.emplace(name.text, place).second) {
-        fail(name.line, "Duplicate definition of label " + quoted(name.text));
+    } else {
+        draft.labels.emplace(declare_label(name), place);
     }
 }
 

@@ -225,11 +225,11 @@ void Parser::parse_body(Draft& draft) {
         if (token.kind == TokenKind::end) fail(token.line, "unexpected end of file");
         if (token.is('}')) {
             lexer_.take();
-            scopes_.pop_back();
+            leave_block(draft);
             if (scopes_.size() < outer) return;
         } else if (token.is('{')) {
             lexer_.take();
-            scopes_.emplace_back();
+            scopes_.emplace_back().start = draft.instructions.size();
         } else if (token.is(';')) {
             lexer_.take();
         } else if (token.is(".reg")) {

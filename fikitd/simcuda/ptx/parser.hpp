@@ -32,6 +32,8 @@ class Parser {
     struct Scope {
         std::unordered_map<std::string_view, Operand> names;
         std::unordered_map<std::string_view, RegisterRange> ranges;
+        std::unordered_map<std::string_view, std::string_view> labels;  // to their names in the function
+        std::size_t start = 0;                                          // its first instruction
     };
     struct Declarator {  // what .align, type, name and dimensions say
         Type type = Type::b8;
@@ -91,6 +93,8 @@ class Parser {
 
     void parse_statement(Draft& draft);
     void parse_label(Draft& draft, const Token& name);
+    std::string_view declare_label(const Token& name);
+    void leave_block(Draft& draft);
     Operand operand(Draft& draft, int depth);
     Operand address(Draft& draft, int depth);
     Operand element(Draft& draft, const Operand& array, int depth);
@@ -106,6 +110,7 @@ class Parser {
     std::map<std::string_view, Declarator> awaited_;  // declared .extern, not defined yet
     std::vector<Reference> references_;
     std::deque<std::string> numbered_;  // names that the text has only as name<8>
+    std::deque<std::string> labels_;    // names of labels that only a block knows
     std::deque<Draft> drafts_;
     std::uint32_t module_shared_ = 0;
     std::uint32_t register_wish_ = 0;

@@ -66,8 +66,12 @@ struct Draft {
     Function* function = nullptr;
     std::int32_t kernel = -1;  // in the module, for an entry function
     std::vector<Instruction> instructions;
-    std::unordered_map<std::string_view, std::uint32_t> labels;                 // to an instruction
-    std::unordered_map<std::string_view, std::vector<std::string_view>> jumps;  // .branchtargets
+    std::unordered_map<std::string_view, std::uint32_t> labels;  // to an instruction
+    struct Jumps {                                               // .branchtargets
+        std::uint32_t place = 0;                                 // before which instruction
+        std::vector<std::string_view> targets;
+    };
+    std::unordered_map<std::string_view, Jumps> jumps;
     std::vector<std::uint32_t> starts;   // of each instruction, its first operation; and the end
     std::uint32_t shared_start = 0;      // from where on its own shared variables lie
     std::uint32_t shared_alignment = 1;  // of those
