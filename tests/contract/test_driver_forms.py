@@ -137,6 +137,56 @@ def test_blocks_have_labels_and_one_element_has_braces(cuda: Cuda) -> None:
     cuda.cuModuleUnload(module)
 
 
+def test_a_functions_parameter_has_an_address_in_local_memory(cuda: Cuda) -> None:
+    text = """.visible .func (.param .b32 result) f(.param .align 4 .b8 s[32], .param .b32 count)
+    {   .reg .b32 w, sum; .reg .b64 x, y; .reg .pred p; .local .align 4 .b8 other[12];
+        st.local.u32 [other+8], 10000;
+        mov.b64 x, s;
+        mov.b64 y, s+4;
+        ld.param.b32 w, [x+8];
+        ld.param.b32 sum, [y];
+        add.u32 sum, sum, w;
+        st.local.u32 [x], 1000;
+        ld.param.b32 w, [s];
+        add.u32 sum, sum, w;
+        cvta.local.u64 x, x;
+        st.u32 [x+28], sum;
+        ld.param.b32 w, [count];
+        setp.eq.u32 p, w, 0;
+        @p bra last;
+        {   .param .align 4 .b8 given[32]; .param .b32 left; .param .b32 found;
+            sub.u32 w, w, 1;
+            st.param.b32 [given+4], w;
+            st.param.b32 [given+8], 7;
+            st.param.b32 [left], w;
+            call (found), f, (given, left);
+            ld.param.b32 w, [found];
+            add.u32 sum, sum, w; }
+        last: ld.local.u32 w, [other+8];
+        add.u32 sum, sum, w;
+        ld.u32 w, [x+28];
+        add.u32 sum, sum, w;
+        st.param.b32 [result], sum;
+        ret; }
+    .visible .entry k(.param .u64 out)
+    {   .reg .b32 w; .reg .b64 x; .param .align 4 .b8 given[32]; .param .b32 count; .param .b32 found;
+        mov.u32 w, %tid.x;
+        st.param.b32 [given+4], w;
+        st.param.b32 [given+8], 40;
+        st.param.b32 [count], 1;
+        call (found), f, (given, count);
+        ld.param.b32 w, [found];
+        ld.param.u64 x, [out];
+        st.global.u32 [x], w;
+        ret; }"""
+    module = cuda.cuModuleLoadData((HEADER + text).encode())
+    target = cuda.cuMemAlloc(4)
+    cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), target)
+    assert list(cuda.read(target, 1, np.uint32)) == [2 * (40 + 1000) + 10000 + 2 * (7 + 1000) + 10000]
+    cuda.cuMemFree(target)
+    cuda.cuModuleUnload(module)
+
+
 @pytest.mark.parametrize(
     "text",
     [

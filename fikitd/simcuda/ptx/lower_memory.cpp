@@ -120,6 +120,7 @@ struct Manner {
     bool strong = false;
     unsigned width = 1;
     bool policy = false;  // a cache policy is the last operand
+    bool own = false;     // of parameters: the function's, in a function
 };
 
 Manner manner(Lowering& lowering) {
@@ -134,7 +135,8 @@ Manner manner(Lowering& lowering) {
     if (lowering.accept(".const")) how.space = Space::constant;
     if (lowering.accept(".local")) how.space = Space::local;
     if (lowering.accept_any({".shared", ".shared::cta", ".shared::cluster"})) how.space = Space::shared;
-    if (lowering.accept_any({".param", ".param::entry", ".param::func"})) how.space = Space::parameter;
+    how.own = lowering.accept_any({".param", ".param::func"});
+    if (how.own || lowering.accept(".param::entry")) how.space = Space::parameter;
     if (lowering.accept(".v2")) how.width = 2;
     if (lowering.accept(".v4")) how.width = 4;
     if (lowering.accept(".v8")) how.width = 8;
@@ -165,6 +167,12 @@ const Operand& element(const Operand& operand) {
     return braced ? operand.parts.front() : operand;
 }
 
+Address place_of(Lowering& lowering, std::size_t index, const Manner& how) {
+    Address found = lowering.address(index, how.space);
+    if (how.own && found.space == Space::parameter && !lowering.function().entry) found.space = Space::local;
+    return found;
+}
+
 void finish(Lowering& lowering, Op& op, const Manner& how, const Address& address,
             std::vector<Place> places) {
     op.kind = Kind::checked;
@@ -185,7 +193,7 @@ void lower_load(Lowering& lowering) {
     lowering.expect_operands(2, how.policy ? 3 : 2);
     const unsigned bytes = bytes_of(type);
     if (bytes == 0 || bytes * how.width > 32 || (bytes == 16 && how.width > 1)) lowering.refuse();
-    const Address address = lowering.address(1, how.space);
+    const Address address = place_of(lowering, 1, how);
     if (how.width == 1) {
         const Operand& to = element(lowering.operand(0));
         const bool known = to.kind == OperandKind::reg && to.type != Type::pred &&
@@ -218,7 +226,7 @@ unsigned emit_store(Lowering& lowering, const Manner& how) {
     const unsigned bytes = bytes_of(type);
     if (bytes == 0 || bytes * how.width > 32 || (bytes == 16 && how.width > 1)) lowering.refuse();
     if (how.space == Space::constant) lowering.refuse("constants are not written");
-    const Address address = lowering.address(0, how.space);
+    const Address address = place_of(lowering, 0, how);
     if (address.space == Space::parameter) lowering.refuse("a kernel's parameters are not written");
     if (how.width == 1) {
         const Place b = lowering.narrow(element(lowering.operand(1)), type);

@@ -51,23 +51,6 @@ Handler extension(unsigned to, Type from) {
 
 void invert(Context& context, const Op& op, Mask) { context.predicate(op.d) = ~context.predicate(op.a); }
 
-// A value into a register of op.width bytes of every lane.
-void put(Context& context, const Op& op, u64 value) {
-    by_bytes(op.width, [&](auto word) {
-        using Word = decltype(word);
-        Word* d = context.at<Word>(op.d);
-        for (unsigned lane = 0; lane < lanes; ++lane) d[lane] = static_cast<Word>(value);
-    });
-}
-
-void local_address(Context& context, const Op& op, Mask) {
-    put(context, op, static_cast<u64>(op.offset) + context.frame->local_base);
-}
-
-void shared_end_address(Context& context, const Op& op, Mask) {
-    put(context, op, shared_end(context, op.extra) + static_cast<u64>(op.offset));
-}
-
 }  // namespace
 
 Lowering::Lowering(Draft& draft, Module& module, Program& program)
@@ -190,48 +173,6 @@ Op& Lowering::prepare(Handler handler) {
     return op;
 }
 
-// The address of a variable, in its own space or generic.
-Place Lowering::address_of(const Operand& variable, unsigned bytes, bool generic) {
-    const std::uint64_t value = variable.value + variable.addend;
-    switch (variable.space) {
-        case Space::global:
-        case Space::constant: {
-            if (bytes != 8) refuse("an address of 64 bits in a smaller register");
-            const auto key = std::make_pair(variable.value, variable.addend);
-            if (const auto found = addresses_.find(key); found != addresses_.end()) return found->second;
-            std::vector<std::byte>& pool = function().constants;
-            const auto start = static_cast<std::uint32_t>(pool.size());
-            pool.resize(start + std::size_t{8} * lanes);
-            function().patches.push_back(
-                {start, static_cast<std::uint32_t>(variable.value), variable.addend});
-            return addresses_.emplace(key, constant_bit | start).first->second;
-        }
-        case Space::shared: {
-            if (variable.bytes != 0)
-                return constant((generic ? window::shared : 0) + shared_start + value, bytes);
-            const Place place = temporary(bytes == 4 ? Type::b32 : Type::b64);
-            Op& op = prepare(&shared_end_address);
-            op.d = place;
-            op.width = static_cast<std::uint8_t>(bytes);
-            op.extra = static_cast<std::uint32_t>(variable.value);
-            op.offset = static_cast<std::int64_t>(variable.addend + (generic ? window::shared : 0));
-            return place;
-        }
-        case Space::local: {
-            const Place place = temporary(bytes == 4 ? Type::b32 : Type::b64);
-            Op& op = prepare(&local_address);
-            op.d = place;
-            op.width = static_cast<std::uint8_t>(bytes);
-            op.offset = static_cast<std::int64_t>(value + (generic ? window::local : 0));
-            return place;
-        }
-        case Space::parameter:
-            return constant((generic ? window::parameter : 0) + value, bytes);
-        default:
-            refuse("the address of an argument");
-    }
-}
-
 Place Lowering::source(const Operand& operand, Type type) {
     const unsigned bytes = bytes_of(type);
     if (type == Type::pred) return predicate(operand);
@@ -340,46 +281,6 @@ std::uint32_t Lowering::literal(std::size_t index) const {
     return static_cast<std::uint32_t>(found.value);
 }
 
-Address Lowering::address(std::size_t index, Space space) {
-    Address op;
-    op.space = space;
-    const Operand& whole = operand(index);
-    if (whole.kind != OperandKind::address || whole.parts.size() != 1) mismatch();
-    const Operand& base = whole.parts.front();
-    op.offset = static_cast<std::int64_t>(whole.value);
-    if (base.kind == OperandKind::reg) {
-        op.wide = bytes_of(base.type) != 4;
-        if (!op.wide && (space == Space::generic || space == Space::global))
-            fail(instruction_->line, "An address of 32 bits in instruction " + quoted(instruction_->name));
-        op.base = source(base, op.wide ? Type::u64 : Type::u32);
-        return op;
-    }
-    if (base.kind == OperandKind::variable) {
-        const bool argument = base.space == Space::frame_parameter;
-        const bool windowed =
-            base.space == Space::global || base.space == Space::shared || base.space == Space::local;
-        if (space == Space::generic ? !windowed : space != (argument ? Space::parameter : base.space)) {
-            fail(instruction_->line, "State space mismatch between instruction and address in instruction " +
-                                         quoted(instruction_->name));
-        }
-        if (argument) {
-            op.space = Space::frame_parameter;
-            op.base = no_place;
-            op.offset = static_cast<std::int64_t>(base.value + base.addend) + op.offset;
-            return op;
-        }
-        op.base = address_of(base, 8, space == Space::generic);
-        return op;
-    }
-    if (base.kind == OperandKind::integer && space != Space::local) {
-        fail(instruction_->line,
-             "Immediate addresses allowed only for .local state space, not in instruction " +
-                 quoted(instruction_->name));
-    }
-    op.base = source(base, Type::u64);
-    return op;
-}
-
 void Lowering::branch_to(std::string_view name) {
     fixups_.push_back({static_cast<std::uint32_t>(function().code.size() - 1), name});
 }
@@ -447,6 +348,7 @@ void Lowering::lower_one(const Instruction& instruction) {
 }
 
 void Lowering::run() {
+    keep_inputs_in_local_memory();
     if (function().entry) {
         for (Place& place : function().thread_index) place = draft_.allocate(Type::u32);
     }

@@ -100,12 +100,15 @@ class Lowering {
         std::string_view label;
     };
     void lower_one(const Instruction& instruction);
+    void keep_inputs_in_local_memory();
+    bool is_kept_input(const Operand& operand) const;
     void resolve_branches();
 
     Draft& draft_;
     Module& module_;
     Program& program_;
     const Instruction* instruction_ = nullptr;
+    std::optional<std::uint32_t> inputs_;  // where the function's inputs lie in its local memory
     std::vector<std::string_view> modifiers_;
     std::vector<Op> after_;
     std::map<std::pair<std::uint64_t, unsigned>, Place> constants_;
