@@ -108,7 +108,9 @@ def test_bounds_beyond_what_an_sm_takes(cuda: Cuda) -> None:
 
 
 def test_blocks_have_labels_and_one_element_has_braces(cuda: Cuda) -> None:
-    text = HEADER + f""".visible .entry k(.param .u64 out) {{ {REGISTERS} {ROOM}
+    text = (
+        HEADER
+        + f""".visible .entry k(.param .u64 out) {{ {REGISTERS} {ROOM}
     ld.param.u64 x, [out];
     mov.b32 w, loc;
     mov.u32 w1, 0;
@@ -129,6 +131,7 @@ def test_blocks_have_labels_and_one_element_has_braces(cuda: Cuda) -> None:
         second: }}
     st.global.u32 [x], {{w2}};
     ret; }}"""
+    )
     module = cuda.cuModuleLoadData(text.encode())
     target = cuda.cuMemAlloc(4)
     cuda.launch_function(cuda.cuModuleGetFunction(module, b"k"), target)
