@@ -5,6 +5,7 @@ from __future__ import annotations
 import array
 import os
 import resource
+import signal
 import socket
 import struct
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 from fikit import protocol as p
@@ -196,6 +198,19 @@ def lingering() -> Iterator[int]:
         yield ours.detach()
 
 
+@contextmanager
+def stopped(daemon: Daemon) -> Iterator[None]:
+    """The daemon does nothing inside."""
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.SIGSTOP)
+    while Path(f"/proc/{daemon.process.pid}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+        pass
+    try:
+        yield
+    finally:
+        daemon.process.send_signal(signal.SIGCONT)
+
+
 @pytest.mark.parametrize("where", ["hello", "many", "unread", "refused"])
 def test_descriptors_whose_close_takes_for_ever(stopped_daemon: Daemon, where: str) -> None:
     """With a request, or with bytes that nobody comes to read."""
@@ -205,13 +220,14 @@ def test_descriptors_whose_close_takes_for_ever(stopped_daemon: Daemon, where: s
     hello = p.encode(1, p.Hello(version=p.PROTOCOL_VERSION, client="hostile"))
     others = [daemon.client() for _ in range(2 if where == "refused" else 0)]
     with lingering() as descriptor, others_are_served(daemon):
-        client = Client(daemon.socket, hello=False)
-        if where == "unread":
-            client.socket.sendall(b"\xc1")
-        descriptors = array.array("i", [descriptor] * (200 if where == "many" else 1))
-        client.socket.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-        os.close(descriptor)
-        client.close()
+        with stopped(daemon):  # all of it is there when the daemon looks
+            client = Client(daemon.socket, hello=False)
+            if where == "unread":
+                client.socket.sendall(b"\xc1")
+            descriptors = array.array("i", [descriptor] * (200 if where == "many" else 1))
+            client.socket.sendmsg([hello], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
+            os.close(descriptor)
+            client.close()
         time.sleep(0.5)
         for other in others:
             assert isinstance(other.ask(p.GetStatus()), p.Status)
