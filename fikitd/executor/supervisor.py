@@ -222,6 +222,8 @@ class Supervisor:
                 shared = {} if isolated else self._shared()
                 more = {**await compiled_code(self._state, executor.uid), **shared}
                 executor.process = await start(executor, self._settings(), self._scheduling(), more)
+                if executor.state == "stopping":
+                    executor.process.send(9)
             tell("executor_started", pid=executor.process.pid, domain=executor.domain)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._serve, executor, executor.process)
@@ -342,12 +344,14 @@ class Supervisor:
             executor.process.send(9)
 
     async def _stop(self, executor: Executor, reason: str) -> None:
-        """Ask it to end, then make it."""
+        """Ask it to end; make it, if it cannot be asked, as while it starts, or does not end."""
         executor.state, executor.failure = "stopping", f"stopped: {reason}"
         with suppress(Unavailable):
             await executor.ask(Stop(reason=reason), Ok)
-        if executor.process is not None:
             with trio.move_on_after(STOP_SECONDS):
                 await executor.ended.wait()
                 return
+        if executor.process is not None:  # else it is killed as soon as it is there
             executor.process.send(9)
+        with trio.move_on_after(STOP_SECONDS):
+            await executor.ended.wait()

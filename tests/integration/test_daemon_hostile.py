@@ -338,29 +338,27 @@ def test_descriptors_run_out_as_the_caller_of_a_foreground_job_goes(stopped_daem
 
 def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_daemon: Daemon) -> None:
     stopped_daemon.prologue = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60)); "
-    word = stopped_daemon.place / "word"
-    awaiting = f"until [ -e {word} ]; do sleep 0.05; done; "
-    late = f"command = ['/bin/sh', '-c', '{awaiting}exec \"$@\"', 'sh', "
+    words = [stopped_daemon.place / name for name in ("end", "start")]
+    end, start = (f"until [ -e {word} ]; do sleep 0.05; done; " for word in words)
+    late = f"command = ['/bin/sh', '-c', '{start}exec \"$@\"', 'sh', "
     text = stopped_daemon.config.read_text()
     stopped_daemon.configure(settings=text.replace("command = [", late))
     daemon = stopped_daemon.start()
-    first, watcher = daemon.client(), daemon.client()
+    first, watcher, owner = daemon.client(), daemon.client(), daemon.client()
     watcher.send(p.Subscribe())
     first.send(p.OpenSession(name="first"))
     while watcher.receive()[1].kind != "executor_started":
         pass
-    ends = p.Submit(
-        command=["/bin/sh", "-c", f"{awaiting}exit 7"], environment=dict(os.environ), directory="/"
-    )
-    owner = daemon.client()
-    job = owner.ask(ends).job.job
+    ends = ["/bin/sh", "-c", f"{end}exit 7"]
+    job = owner.ask(p.Submit(command=ends, environment=dict(os.environ), directory="/")).job.job
     while owner.ask(p.Show(target=job)).job.pid is None:
         pass
     held = [Client(daemon.socket, hello=False) for _ in range(80)]
-    word.touch()
+    words[0].touch()
     time.sleep(0.5)
     for client in held:
         client.close()
+    words[1].touch()
     assert isinstance(first.receive()[1], p.SessionOpened)
     assert first.ask(p.Wait(job=job)).job.exit_code == 7
 

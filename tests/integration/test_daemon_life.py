@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
+from fikitd.executor.supervisor import STOP_SECONDS
 from tests.integration.conftest import Client, Daemon, fill
 
 
@@ -117,6 +118,21 @@ def test_sigterm_does_not_wait_for_a_session_that_is_given_up(stopped_daemon: Da
     client.socket.shutdown(socket.SHUT_RDWR)
     assert stopped_daemon.process.wait(20) == 0
     stopped_daemon.process = None
+
+
+def test_sigterm_ends_an_executor_that_starts(stopped_daemon: Daemon) -> None:
+    text = stopped_daemon.config.read_text()
+    never = "command = ['/bin/sh', '-c', 'exec sleep 1000', 'sh', "
+    stopped_daemon.configure(settings=text.replace("command = [", never))
+    client, events = stopped_daemon.start().client(), stopped_daemon.client()
+    events.send(p.Subscribe())
+    client.send(p.OpenSession(name="waits"))
+    executor = next_event(events, "executor_started").detail["pid"]
+    assert stopped_daemon.process is not None
+    stopped_daemon.process.send_signal(signal.SIGTERM)
+    assert stopped_daemon.process.wait(STOP_SECONDS / 2) == 0
+    stopped_daemon.process = None
+    assert not Path(f"/proc/{executor}").exists()
 
 
 def test_a_daemon_that_ends_takes_no_new_work_whatever_it_is_told(stopped_daemon: Daemon) -> None:
