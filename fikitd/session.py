@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from fikitd.configuration import Allowance
 from fikitd.device import DeviceSpec
 from fikitd.executor.messages import Attach, AttachedSession, Ok
+from fikitd.executor.supervisor_launch import domain_owner
 from fikitd.executor.supervisor_state import Executor
 from fikitd.tenants.peer import Peer
 
@@ -136,7 +137,7 @@ def new_session(opening: Opening, executor: Executor) -> Session:
     request, peer = opening.request, opening.peer
     note = SessionNote(
         opened_unix=time.time(),
-        isolated=not opening.domain.startswith("uid-"),
+        isolated=domain_owner(opening.domain) is None,
         reserved_bytes=opening.reserved_bytes,
         executor=executor.executor,
         uid=peer.uid,
@@ -163,7 +164,7 @@ def new_session(opening: Opening, executor: Executor) -> Session:
 def taken_over(attached: AttachedSession, executor: Executor, note: SessionNote | None) -> Session:
     """A session that an earlier daemon opened."""
     note = note or SessionNote(
-        opened_unix=time.time(), isolated=not executor.domain.startswith("uid-"), reserved_bytes=0
+        opened_unix=time.time(), isolated=domain_owner(executor.domain) is None, reserved_bytes=0
     )
     note = replace(
         note, executor=executor.executor, uid=attached.uid, gpu=executor.device.index, job=attached.job
