@@ -47,33 +47,18 @@ Supervisor._living = fails_next
 """
 SLOW_EXECUTOR = "command = ['/bin/sh', '-c', 'sleep 1; exec \"$@\"', 'sh', "
 
-SLOW_TO_LEAD = """
+RUNNER = """
 import dataclasses
 from fikitd.jobs import running
 launch = running.launch
-runner = (
-    "import os, runpy, time; lead = os.setsid; os.setsid = lambda: (time.sleep(0.5), lead()); "
-    "runpy.run_module('fikitd.jobs.runner', run_name='__main__')"
-)
-async def slowly(what):
+runner = "import os, runpy, time; {changed}; runpy.run_module('fikitd.jobs.runner', run_name='__main__')"
+async def changed(what):
     python, *_, place = what.command
     return await launch(dataclasses.replace(what, command=[python, "-P", "-c", runner, place]))
-running.launch = slowly
+running.launch = changed
 """
-
-NO_DIRECTORY = """
-import dataclasses
-from fikitd.jobs import running
-launch = running.launch
-runner = (
-    "import os, runpy, time; os.chdir = lambda _: time.sleep(1000); "
-    "runpy.run_module('fikitd.jobs.runner', run_name='__main__')"
-)
-async def slowly(what):
-    python, *_, place = what.command
-    return await launch(dataclasses.replace(what, command=[python, "-P", "-c", runner, place]))
-running.launch = slowly
-"""
+SLOW_TO_LEAD = RUNNER.format(changed="lead = os.setsid; os.setsid = lambda: (time.sleep(0.5), lead())")
+NO_DIRECTORY = RUNNER.format(changed="os.chdir = lambda _: time.sleep(1000)")
 
 
 def submit(client: Client, script: str, **options: Any) -> str:
