@@ -32,6 +32,12 @@ CUresult find_context(Driver& driver, CUcontext handle, Context*& context) {
     return context->alive ? CUDA_SUCCESS : CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
+// One that has ended may become current all the same (as on an H100).
+CUresult find_any_context(Driver& driver, CUcontext handle, Context*& context) {
+    context = driver.contexts.find(handle);
+    return context == nullptr ? CUDA_ERROR_INVALID_CONTEXT : CUDA_SUCCESS;
+}
+
 // What is captured never ends, so nobody can wait for it.
 CUresult synchronize(Driver& driver, Driver::Lock& lock, Context& context) {
     const CUresult result = refuse_in_capture(driver, context);
@@ -100,7 +106,7 @@ CUresult cuCtxDetach(CUcontext handle) {
 CUresult cuCtxPushCurrent_v2(CUcontext handle) {
     return with_driver([&](Driver& driver, Driver::Lock&) -> CUresult {
         Context* context = nullptr;
-        if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
+        if (const CUresult result = find_any_context(driver, handle, context); result != CUDA_SUCCESS)
             return result;
         context_stack().push_back(context);
         return CUDA_SUCCESS;
@@ -127,7 +133,7 @@ CUresult cuCtxSetCurrent(CUcontext handle) {
             return CUDA_SUCCESS;
         }
         Context* context = nullptr;
-        if (const CUresult result = find_context(driver, handle, context); result != CUDA_SUCCESS)
+        if (const CUresult result = find_any_context(driver, handle, context); result != CUDA_SUCCESS)
             return result;
         if (stack.empty())
             stack.push_back(context);
@@ -312,7 +318,7 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
         Context* context = nullptr;
         const CUresult result =
             handle != nullptr ? find_context(driver, handle, context) : current_context(driver, context);
-        if (result != CUDA_SUCCESS) return result;
+        if (result != CUDA_SUCCESS) return handle != nullptr ? CUDA_ERROR_INVALID_CONTEXT : result;
         *version = context->api_version;
         return CUDA_SUCCESS;
     });

@@ -27,6 +27,15 @@ CUresult create(CUstream* handle, unsigned flags, int priority) {
     });
 }
 
+// What the stream was given; of the legacy one also what blocking streams were, for which it would wait: asked
+// after, and waited for, even by who never gave it anything (H100).
+std::vector<OperationPtr> awaited(Driver& driver, Stream& stream) {
+    std::vector<OperationPtr> all = {stream.tail};
+    if (stream.kind == Stream::Kind::legacy)
+        for (const Dependency& each : driver.order(stream)) all.push_back(each.operation);
+    return all;
+}
+
 bool is_stream_attribute(CUstreamAttrID attribute) {
     return attribute == CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW ||
            attribute == CU_LAUNCH_ATTRIBUTE_SYNCHRONIZATION_POLICY ||
@@ -71,7 +80,9 @@ CUresult cuStreamQuery(CUstream handle) {
                        [](Driver& driver, Driver::Lock&, Stream& stream, SimulatedDevice&) -> CUresult {
                            if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS)
                                return result;
-                           return driver.visible(stream.tail) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+                           for (const OperationPtr& last : awaited(driver, stream))
+                               if (!driver.visible(last)) return CUDA_ERROR_NOT_READY;
+                           return CUDA_SUCCESS;
                        });
 }
 
@@ -80,8 +91,10 @@ CUresult cuStreamSynchronize(CUstream handle) {
         handle, InCapture::refused,
         [](Driver& driver, Driver::Lock& lock, Stream& stream, SimulatedDevice& device) -> CUresult {
             if (const CUresult result = refuse_unsafe(driver); result != CUDA_SUCCESS) return result;
-            const OperationPtr last = stream.tail;
-            return end_wait(driver, driver.wait(lock, device, last));
+            CUresult result = CUDA_SUCCESS;
+            for (const OperationPtr& last : awaited(driver, stream))
+                if (result == CUDA_SUCCESS) result = driver.wait(lock, device, last);
+            return end_wait(driver, result);
         });
 }
 

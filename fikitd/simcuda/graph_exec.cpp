@@ -354,10 +354,10 @@ CUresult instantiate(Driver& driver, Context& context, Graph& graph, unsigned lo
         *problem = CUDA_GRAPH_INSTANTIATE_CONDITIONAL_HANDLE_UNUSED;
         return CUDA_ERROR_INVALID_VALUE;
     }
-    // One at a time, as an H200 says.
-    if ((!graph.conditions.empty() || has_memory(graph)) &&
-        driver.graph_execs.find(graph.instance) != nullptr)
-        return CUDA_ERROR_NOT_SUPPORTED;
+    // One at a time, as an H200 says; one from before it had such nodes does not count (H100).
+    const auto alone = [](Graph& one) { return !one.conditions.empty() || has_memory(one); };
+    GraphExec* const earlier = driver.graph_execs.find(graph.instance);
+    if (alone(graph) && earlier != nullptr && alone(*earlier->graph)) return CUDA_ERROR_NOT_SUPPORTED;
     auto exec = std::make_shared<GraphExec>();
     exec->id = driver.next_id++;
     exec->flags = flags;

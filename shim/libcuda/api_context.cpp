@@ -16,19 +16,23 @@ Context* context_or_current(CUcontext handle) {
     return handle == nullptr ? thread.current() : process.find(handle);
 }
 
-void begin_primary(Context& context) {
-    if (!__atomic_exchange_n(&context.active, true, __ATOMIC_RELAXED)) context.flags = context.wished;
+// False: it was there already.
+bool begin_primary(Context& context) {
+    CUcontext none = nullptr;
+    if (!__atomic_compare_exchange_n(&context.handle, &none, context.name, false, __ATOMIC_ACQ_REL,
+                                     __ATOMIC_RELAXED))
+        return false;
+    context.flags = context.wished;
+    return true;
 }
 
 // One that may become current has a session. A primary one that nobody retained is the runtime's, which finds
 // it by a table: no release of others ends it.
 CUresult find_open(CUcontext handle, Context*& context) {
-    context = process.find(handle);
+    context = process.find_any(handle);
     if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
-    if (context->primary && !load_relaxed(context->active)) {
-        begin_primary(*context);
+    if (context->primary && begin_primary(*context))
         __atomic_fetch_add(&context->references, 1u, __ATOMIC_RELAXED);
-    }
     return load_acquire(context->device->producer) != nullptr ? CUDA_SUCCESS : process.open(*context->device);
 }
 
@@ -46,7 +50,7 @@ void end(Context& context) {
 // What was set for it goes with it.
 void end_primary(const Device& device) {
     Context& context = device.primary();
-    if (__atomic_exchange_n(&context.active, false, __ATOMIC_RELAXED)) end(context);
+    if (__atomic_exchange_n(&context.handle, CUcontext{nullptr}, __ATOMIC_ACQ_REL) != nullptr) end(context);
     context.forget_settings();
 }
 
@@ -82,7 +86,7 @@ CUresult cuDevicePrimaryCtxRetain(CUcontext* handle, CUdevice ordinal) {
     __atomic_fetch_add(&device->primary().references, 1u, __ATOMIC_RELAXED);
     Context& context = device->primary();
     begin_primary(context);
-    *handle = context.handle;
+    *handle = context.name;
     return CUDA_SUCCESS;
 }
 
@@ -120,7 +124,7 @@ CUresult cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int* flags, int* 
     if (flags == nullptr || active == nullptr) return CUDA_ERROR_INVALID_VALUE;
     if (device == nullptr) return CUDA_ERROR_INVALID_DEVICE;
     *flags = device->primary().wished;
-    *active = load_relaxed(device->primary().active) ? 1 : 0;
+    *active = load_relaxed(device->primary().handle) != nullptr ? 1 : 0;
     return CUDA_SUCCESS;
 }
 
@@ -229,7 +233,8 @@ CUresult cuCtxGetDevice_v2(CUdevice* device, CUcontext handle) {
 
 CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
     if (version == nullptr) return CUDA_ERROR_INVALID_VALUE;
-    if (context_or_current(handle) == nullptr) return no_context();
+    if (context_or_current(handle) == nullptr)
+        return handle == nullptr ? no_context() : CUDA_ERROR_INVALID_CONTEXT;
     *version = 3020;  // what driver 580 says
     return CUDA_SUCCESS;
 }
@@ -237,7 +242,10 @@ CUresult cuCtxGetApiVersion(CUcontext handle, unsigned int* version) {
 CUresult cuCtxGetId(CUcontext handle, unsigned long long* number) {
     if (number == nullptr) return CUDA_ERROR_INVALID_VALUE;
     const Context* const context = context_or_current(handle);
-    if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+    if (context == nullptr && handle != nullptr)
+        return process.find_any(handle) == nullptr ? CUDA_ERROR_INVALID_CONTEXT
+                                                   : CUDA_ERROR_CONTEXT_IS_DESTROYED;
+    if (context == nullptr) return no_context();
     *number = process.number_of(*context) + 1;
     return CUDA_SUCCESS;
 }

@@ -84,8 +84,8 @@ CUresult Process::look() {
     // Programs that use the driver API alone do without.
     genuine_ = nvidia && genuine.initialise(uuids, count, primaries) == CUDA_SUCCESS;
     for (unsigned i = 0; i < count; ++i) {
-        contexts_[i] = {primaries[i], primaries[i], &devices_[i],          0,  0, 0, true,
-                        false,        {},           devices_[i].stream(0), {}, {}};
+        contexts_[i] = {primaries[i], nullptr, &devices_[i],          0,  0, 0,
+                        true,         {},      devices_[i].stream(0), {}, {}};
         contexts_[i].forget_settings();
     }
     atexit([] {
@@ -203,6 +203,13 @@ Context* Process::find(CUcontext handle) {
     if (handle == nullptr) return nullptr;
     for (Context& context : contexts_)
         if (load_acquire(context.handle) == handle) return &context;
+    return nullptr;
+}
+
+Context* Process::find_any(CUcontext name) {
+    if (name == nullptr) return nullptr;
+    for (Context& context : contexts_)
+        if (load_acquire(context.name) == name) return &context;
     return nullptr;
 }
 

@@ -16,13 +16,12 @@ struct Device;
 
 struct Context {
     CUcontext name;    // what the program sees
-    CUcontext handle;  // the same, while it is there; a primary one may always become current
+    CUcontext handle;  // the same, while it is there: a primary one from when it is retained or made current
     Device* device;
     unsigned flags;
     unsigned wished;  // of a primary one, when it is retained anew
     unsigned references;
     bool primary;
-    bool active;  // of a primary one: it was retained or made current, and has not ended since
     CUfunc_cache cache;
     uint32_t stream;  // the legacy default one
     ContextLimits limits;
@@ -93,6 +92,8 @@ class Process {
     unsigned number_of(const Context& context) const { return static_cast<unsigned>(&context - contexts_); }
     // nullptr when no such context lives.
     Context* find(CUcontext handle);
+    // Also one that is no more, which may become current all the same.
+    Context* find_any(CUcontext name);
     Context* create(Device& device, unsigned flags);
     void destroy(Context& context);
     // The program has made contexts beside the primary ones.

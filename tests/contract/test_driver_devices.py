@@ -230,6 +230,29 @@ def test_a_reset_takes_no_reference_of_a_primary_context(alone: Alone) -> None:
     assert [int(active) for _, _, active in steps] == [0, 0, 0, 1, 1, 0, 1, 1, 1, 0]
 
 
+def ended(cuda: Cuda) -> None:
+    context = cuda.cuCtxCreate(None, 0, cuda.device)
+    cuda.cuCtxPushCurrent(cuda.context)
+    cuda.cuCtxDestroy(context)
+    cuda.cuDevicePrimaryCtxReset(cuda.device)
+    for each in (cuda.context, context):
+        print(cuda.result("cuCtxGetApiVersion", each), cuda.result("cuCtxGetId", each))
+        print(cuda.result("cuCtxGetApiVersion", None), cuda.result("cuCtxGetId", None))
+        print(cuda.result("cuMemAlloc", 64), cuda.result("cuStreamQuery", 0), cuda.cuCtxGetFlags())
+        cuda.cuCtxPopCurrent()
+    for each in (context, cuda.cuDevicePrimaryCtxRetain(cuda.device)):
+        cuda.cuCtxSetCurrent(each)
+        print(int(cuda.cuCtxGetCurrent()) == int(each), cuda.result("cuMemAlloc", 64))
+
+
+def test_contexts_that_have_ended(alone: Alone) -> None:
+    """As on an H100, of a primary one that was reset and one that was destroyed."""
+    asked = ["INVALID_CONTEXT CONTEXT_IS_DESTROYED", "CONTEXT_IS_DESTROYED CONTEXT_IS_DESTROYED"]
+    used = "CONTEXT_IS_DESTROYED CONTEXT_IS_DESTROYED 0"
+    seen = [line.replace("ERROR_", "") for line in alone(ended).splitlines()]
+    assert seen == 2 * [*asked, used] + ["True CONTEXT_IS_DESTROYED", "True SUCCESS"]
+
+
 def test_flags_of_contexts(cuda: Cuda, fails: Check) -> None:
     mapping = cuda.CUctx_flags.CU_CTX_MAP_HOST.value
     before = cuda.cuCtxGetFlags()

@@ -407,12 +407,18 @@ def test_a_graph_with_memory_is_one(cuda: Cuda, fails: Check) -> None:
     cuda.cuGraphDestroy(outer)
 
 
-def test_memory_of_a_graph(cuda: Cuda, graph: Any) -> None:
+def allocation(cuda: Cuda, size: int) -> Any:
+    """What a node needs that allocates so many bytes."""
     params = cuda.CUDA_MEM_ALLOC_NODE_PARAMS()
     params.poolProps.allocType = cuda.CUmemAllocationType.CU_MEM_ALLOCATION_TYPE_PINNED
     params.poolProps.location.type = cuda.CUmemLocationType.CU_MEM_LOCATION_TYPE_DEVICE
     params.poolProps.location.id = int(cuda.device)
-    params.bytesize = 1024
+    params.bytesize = size
+    return params
+
+
+def test_memory_of_a_graph(cuda: Cuda, graph: Any) -> None:
+    params = allocation(cuda, 1024)
     place = cuda.device_words()
     made = cuda.cuGraphAddMemAllocNode(graph, None, 0, params)
     filled = cuda.cuGraphAddMemsetNode(graph, [made], 1, fill(cuda, params.dptr, 4), cuda.context)
@@ -441,6 +447,17 @@ def test_memory_of_a_graph_outlives_it(cuda: Cuda, fails: Check) -> None:
     cuda.cuMemFreeAsync(memory, stream)
     cuda.cuCtxSynchronize()
     fails("INVALID_VALUE", cuda.cuMemFreeAsync, memory, stream)
+
+
+def test_a_graph_that_gets_memory_after_it_was_instantiated(cuda: Cuda, graph: Any, fails: Check) -> None:
+    """An H100 counts executable graphs with memory nodes alone, of which it allows one."""
+    without = cuda.cuGraphInstantiate(graph, 0)
+    cuda.cuGraphAddMemAllocNode(graph, None, 0, allocation(cuda, 1024))
+    one = cuda.cuGraphInstantiate(graph, 0)
+    fails("NOT_SUPPORTED", cuda.cuGraphInstantiate, graph, 0)
+    cuda.cuGraphExecDestroy(one)
+    for each in (cuda.cuGraphInstantiate(graph, 0), without):
+        cuda.cuGraphExecDestroy(each)
 
 
 class Keeper:

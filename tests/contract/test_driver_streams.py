@@ -49,6 +49,33 @@ def test_a_wait_orders_blocking_streams_if_the_legacy_stream_has_it(cuda: Cuda) 
     assert cuda.read(copy)[0] == 1
 
 
+def test_who_asks_the_legacy_stream_asks_blocking_streams(cuda: Cuda) -> None:
+    """Seen on an H100: also where it has no work of its own. Nobody asks the legacy stream by another."""
+    blocking, other = cuda.stream(blocking=True), cuda.stream(blocking=True)
+    own = cuda.CUstream(cuda.CU_STREAM_PER_THREAD)
+    for stream in (blocking, own):
+        with cuda.held(stream):
+            assert cuda.result("cuStreamQuery", 0) == "ERROR_NOT_READY"
+            assert cuda.result("cuStreamQuery", other) == "SUCCESS"
+        assert cuda.result("cuStreamQuery", 0) == "SUCCESS"
+        cuda.launch("spin", 2 * MILLISECOND, stream=stream)
+        cuda.cuStreamSynchronize(0)
+        assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
+    with cuda.held(0):
+        for stream in (blocking, own):
+            cuda.cuStreamSynchronize(stream)
+            assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
+
+
+def test_an_upload_begins_when_the_legacy_stream_s_work_is_over(cuda: Cuda) -> None:
+    """CUDA Driver API, "API synchronization behavior": a stream sync before pageable bytes are read."""
+    blocking, place, word = cuda.stream(blocking=True), cuda.device_words(), ctypes.c_uint32(4)
+    for stream in (0, blocking):
+        cuda.launch("spin", 2 * MILLISECOND, stream=stream)
+        cuda.cuMemcpyHtoD(place, ctypes.addressof(word), 4)
+        assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
+
+
 def test_the_end_of_later_work_tells_of_earlier_work(cuda: Cuda) -> None:
     other = cuda.stream(blocking=True)
     for earlier, later in ((None, other), (other, None)) * 20:

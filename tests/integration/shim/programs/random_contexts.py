@@ -104,9 +104,6 @@ def state():
 
 
 def release():
-    # Under fikitd a primary context that has ended can still be used.
-    while int(driver.cuCtxPopCurrent()[0]) == 0:
-        pass
     call(often("cuDevicePrimaryCtxRelease", "cuDevicePrimaryCtxReset"), device)
     state()
 
