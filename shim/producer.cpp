@@ -408,7 +408,9 @@ Status Producer::enqueue_event(uint32_t op, uint32_t session, uint32_t event, ui
 
 Status Producer::event_wait(uint32_t event, uint32_t stream) {
     const Status status = event_query(event);
-    if (status == status::success && stream == 0) return stream_act(stream);
+    // That an event which never was is no action, and one that is over is, is what an H100 does.
+    if (status == status::success && stream == 0 && load_relaxed(events_[event]) != 0)
+        return stream_act(stream);
     if (status != status::not_ready) return status;
     return enqueue_event<Ordered::wait>(FIKIT_OP_EVENT_WAIT, 0, event, stream);
 }

@@ -14,14 +14,6 @@ using namespace fikit::sim;
 
 namespace {
 
-void stage(Copy& copy) {
-    copy.staged.resize(copy.width * copy.height);
-    for (std::size_t row = 0; row < copy.height; ++row) {
-        std::memcpy(copy.staged.data() + row * copy.width,
-                    reinterpret_cast<const void*>(copy.source.address + row * copy.source.pitch), copy.width);
-    }
-}
-
 // The legacy streams of other devices whose memory a copy reaches.
 std::vector<Stream*> elsewhere(Driver& driver, const Copy& copy, int device) {
     std::set<int> others;
@@ -77,11 +69,13 @@ CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
             const bool staged = plan.pageable_source && plan.bytes <= model::pageable_staged &&
                                 !plan.parts.front().destination.host;
             const bool waits = plan.pageable ? !staged : wait == Wait::yes && !plan.inside;
-            // Who waits does so before pageable bytes are read (CUDA Driver API, "API synchronization behavior").
+            // Who waits does so before pageable bytes are read (CUDA Driver API, "API synchronization
+            // behavior").
             if (staged && wait == Wait::yes) {
                 auto before = std::make_shared<Operation>();
                 driver.enqueue(stream, before);
-                if (const CUresult fault = driver.wait(lock, device, before); fault != CUDA_SUCCESS) return fault;
+                if (const CUresult fault = driver.wait(lock, device, before); fault != CUDA_SUCCESS)
+                    return fault;
             }
             // In the legacy stream a copy between devices begins after what either was given before, and ends
             // before what either is given later (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").

@@ -27,8 +27,8 @@ CUresult create(CUstream* handle, unsigned flags, int priority) {
     });
 }
 
-// What the stream was given; of the legacy one also what blocking streams were, for which it would wait: asked
-// after, and waited for, even by who never gave it anything (H100).
+// What the stream was given; of the legacy one also what blocking streams were, for which it would wait:
+// asked after, and waited for, even by who never gave it anything (H100).
 std::vector<OperationPtr> awaited(Driver& driver, Stream& stream) {
     std::vector<OperationPtr> all = {stream.tail};
     if (stream.kind == Stream::Kind::legacy)
@@ -109,8 +109,9 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned int f
                                return *captured;
                            if (flags != 0) return CUDA_ERROR_ILLEGAL_STATE;  // external: to a capture
                            const OperationPtr record = record_of(driver, *event);
-                           // An action of the legacy stream orders the blocking ones, whatever it waits for.
-                           if ((record && !record->done) || stream.kind == Stream::Kind::legacy)
+                           // An action of the legacy stream orders the blocking ones, also where it waits for
+                           // what is over; not for what never was (H100).
+                           if (record && (!record->done || stream.kind == Stream::Kind::legacy))
                                driver.enqueue(stream, std::make_shared<Operation>(), record);
                            return CUDA_SUCCESS;
                        });

@@ -327,7 +327,11 @@ CUresult translate(Driver& driver, const Command& command, std::vector<DeviceWor
                    [&](const CopyCommand& copy) {
                        CopyPlan plan;
                        const CUresult result = plan_copy(driver, copy.shape, plan);
-                       for (Copy& part : plan.parts) work.emplace_back(std::move(part));
+                       for (Copy& part : plan.parts) {
+                           // As an H100 launches graphs.
+                           if (plan.pageable_source && !part.destination.host) stage(part);
+                           work.emplace_back(std::move(part));
+                       }
                        return result;
                    },
                    [&](const FillCommand& fill) {

@@ -136,6 +136,8 @@ struct CopyPlan {
     std::size_t bytes = 0;
 };
 CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan);
+// Reads pageable memory now.
+void stage(Copy& copy);
 
 // Issues a command to a stream, or adds it to the graph that captures it. `last` is what to wait for;
 // it is null for a captured command.

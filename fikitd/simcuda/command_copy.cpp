@@ -151,6 +151,14 @@ CUresult plan_copy(Driver& driver, const CUDA_MEMCPY3D& shape, CopyPlan& plan) {
     return CUDA_SUCCESS;
 }
 
+void stage(Copy& copy) {
+    copy.staged.resize(copy.width * copy.height);
+    for (std::size_t row = 0; row < copy.height; ++row) {
+        std::memcpy(copy.staged.data() + row * copy.width,
+                    reinterpret_cast<const void*>(copy.source.address + row * copy.source.pitch), copy.width);
+    }
+}
+
 CUresult check(Driver& driver, const CopyCommand& command) {
     CopyPlan plan;
     return plan_copy(driver, command.shape, plan);

@@ -51,12 +51,6 @@ CUresult issue_fill(const CUDA_MEMSET_NODE_PARAMS& fill, uint32_t stream) {
     return result;
 }
 
-// Where it reads what may be the host's.
-uint64_t source_of(const CUDA_MEMCPY3D& copy) {
-    if (copy.srcMemoryType == CU_MEMORYTYPE_UNIFIED) return copy.srcDevice;
-    return copy.srcMemoryType == CU_MEMORYTYPE_HOST ? reinterpret_cast<uint64_t>(copy.srcHost) : 0;
-}
-
 CUresult issue(const Node& node, uint32_t stream) {
     switch (node.type) {
         case CU_GRAPH_NODE_TYPE_KERNEL: {
@@ -65,10 +59,6 @@ CUresult issue(const Node& node, uint32_t stream) {
             return result_of(producer_of(stream).launch(shape, node.attributes(), node.parameters()));
         }
         case CU_GRAPH_NODE_TYPE_MEMCPY:
-            // As a node of a graph it reads pageable memory, too, when its turn has come.
-            if (const uint64_t from = source_of(node.copy); from != 0)
-                if (const CUresult result = await_writers(from, stream); result != CUDA_SUCCESS)
-                    return result;
             return copy_rows(node.copy, stream);
         case CU_GRAPH_NODE_TYPE_MEMSET:
             return issue_fill(node.fill, stream);
@@ -200,9 +190,6 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     if (!executable->whole && executable->graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
-    if (!executable->whole)  // nothing may be issued, but the launch is an action, too
-        if (const Status status = producer_of(stream).stream_act(stream_number(stream)))
-            return result_of(status);
     Relay relay(stream);
     CUresult result = executable->whole ? issue_whole(*executable, relay) : issue(*executable, relay);
     const CUresult ended = relay.end();

@@ -15,8 +15,8 @@ enum class Sides : uint8_t { any, to_gpu, from_gpu, on_gpu };
 CUresult copy_memory(uint64_t to, uint64_t from, uint64_t bytes, uint32_t stream, bool wait,
                      Sides sides = Sides::any);
 
-// Memory that no session knows is read by the call, not in the stream's order. Functions of the host's that
-// may write it come first: registered memory becomes such as the session knows, others are waited for.
+// Registered memory that no session knows is read by the call, not in the stream's order. Where functions of
+// the host's may write it first it becomes such as the session knows, or they are waited for.
 CUresult await_writers(uint64_t from, uint32_t stream);
 
 // A copy that is no stream's comes after all that both devices were given, and before what they are given

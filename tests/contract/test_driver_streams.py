@@ -39,14 +39,21 @@ def test_the_legacy_stream_waits_for_blocking_streams_and_they_for_it(cuda: Cuda
     assert cuda.read(place)[0] == 3
 
 
-def test_a_wait_orders_blocking_streams_if_the_legacy_stream_has_it(cuda: Cuda) -> None:
-    """CUDA Runtime API, "Stream synchronization behavior", names it as an action, and a launch."""
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_wait_orders_blocking_streams_if_the_legacy_stream_has_it(cuda: Cuda, *, recorded: bool) -> None:
+    """CUDA Runtime API, "Stream synchronization behavior"; no action is one for what never was (H100)."""
     first, second, over = cuda.stream(blocking=True), cuda.stream(blocking=True), cuda.cuEventCreate(0)
     place, copy = cuda.device_words(), cuda.device_words()
-    cuda.launch("spin_store", 2 * MILLISECOND, place, ctypes.c_uint32(1), stream=first)
-    cuda.cuStreamWaitEvent(0, over, 0)
-    cuda.cuMemcpyDtoDAsync(copy, place, 4, second)
-    assert cuda.read(copy)[0] == 1
+    if recorded:
+        cuda.cuEventRecord(over, second)
+        cuda.cuEventSynchronize(over)
+    with cuda.held(first):
+        cuda.cuMemsetD32Async(place, 1, 1, first)
+        cuda.cuStreamWaitEvent(0, over, 0)
+        cuda.cuMemcpyDtoDAsync(copy, place, 4, second)
+        if not recorded:
+            cuda.cuStreamSynchronize(second)
+    assert cuda.read(copy)[0] == recorded
 
 
 def test_who_asks_the_legacy_stream_asks_blocking_streams(cuda: Cuda) -> None:
@@ -72,8 +79,9 @@ def test_an_upload_begins_when_the_legacy_stream_s_work_is_over(cuda: Cuda) -> N
     blocking, place, word = cuda.stream(blocking=True), cuda.device_words(), ctypes.c_uint32(4)
     for stream in (0, blocking):
         cuda.launch("spin", 2 * MILLISECOND, stream=stream)
+        cuda.cuEventRecord(before := cuda.cuEventCreate(0), stream)
         cuda.cuMemcpyHtoD(place, ctypes.addressof(word), 4)
-        assert cuda.result("cuStreamQuery", stream) == "SUCCESS"
+        assert cuda.result("cuEventQuery", before) == "SUCCESS"
 
 
 def test_the_end_of_later_work_tells_of_earlier_work(cuda: Cuda) -> None:
@@ -240,6 +248,7 @@ def test_waits_for_values(cuda: Cuda, flag: str, value: Any, wrong: int, right: 
     stream = cuda.stream()
     place, words = cuda.pinned_words()
     words[0] = wrong
+    cuda.launch("nothing")  # so that it is loaded, for which a genuine driver would wait for all streams
     cuda.cuStreamWaitValue32(stream, place, value, flags)
     cuda.launch("nothing")
     cuda.cuStreamSynchronize(0)

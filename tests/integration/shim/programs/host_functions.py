@@ -31,7 +31,8 @@ assert library.cuStreamAddCallback(handle, callback, ctypes.c_void_p(6), 0) == 0
 done(driver.cuStreamSynchronize(stream))
 print(seen)
 
-# What copies behind a function read it has written: registered memory, and in graphs any.
+# What copies behind a function read of registered memory it has written. Pageable memory is read before, when
+# the graph is launched.
 BYTES = 4096
 own = mmap.mmap(-1, BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 registered = ctypes.addressof(ctypes.c_char.from_buffer(own))

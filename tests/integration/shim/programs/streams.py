@@ -67,13 +67,16 @@ for thread in threads:
 done(driver.cuCtxSynchronize())
 print([read(place) for place in places])
 
-# What the default stream does, if only wait for what is over, comes between what blocking streams do.
+# A wait of the default stream, if only for what is over, comes between what blocking streams do; one for what
+# never was, and a graph without nodes, do not.
 gate = int(done(driver.cuMemHostAlloc(8, 0)))
 held, seen = (ctypes.c_uint32.from_address(gate + 4 * number) for number in range(2))
+never = done(driver.cuEventCreate(0))
 empty = done(driver.cuGraphInstantiate(done(driver.cuGraphCreate(0)), 0))
 other = done(driver.cuStreamCreate(0))
 for act in (
     lambda: driver.cuStreamWaitEvent(0, untimed, 0),
+    lambda: driver.cuStreamWaitEvent(0, never, 0),
     lambda: driver.cuGraphLaunch(empty, 0),
 ):
     held.value = seen.value = 0
