@@ -205,10 +205,11 @@ class Jobs(JobRecords):
         if not job.foreground and not await self._processes.has_had_runner(job):
             await self._start_runner(job)  # the daemon was killed before it did
             return
-        process = await (process_of(job) if job.foreground else self._processes.find(job))
+        command = process_of(job.pid, job.pid_started)
+        process = await (command if job.foreground else self._processes.find(job))
         if process is not None:
             self._tell("job_taken_over", job, pid=job.pid)
-            self._follow(job, process)
+            self._follow(job, process, taken_over=True)
         elif job.foreground:
             await self._end(job.number, Ending(None, UNREPORTED), "lost")
         else:
@@ -216,12 +217,14 @@ class Jobs(JobRecords):
 
     # --- following -------------------------------------------------------------------------------
 
-    def _follow(self, job: Job, process: Process) -> None:
+    def _follow(self, job: Job, process: Process, taken_over: bool = False) -> None:
         self._followed[job.number] = process
-        self._nursery.start_soon(self._until_ended, job, process)
+        self._nursery.start_soon(self._until_ended, job, process, taken_over)
 
-    async def _until_ended(self, job: Job, process: Process) -> None:
+    async def _until_ended(self, job: Job, process: Process, taken_over: bool) -> None:
         async with trio.open_nursery() as nursery:
+            if taken_over and job.caller_started is not None:
+                nursery.start_soon(self._until_caller_gone, job)
             if not job.foreground and job.pid is None:
                 nursery.start_soon(self._learn_pid, job)
             await process.wait()
@@ -239,6 +242,16 @@ class Jobs(JobRecords):
         ending = Ending(None, UNREPORTED) if job.foreground else await self._processes.ending(job)
         await self._end(job.number, ending)
 
+    async def _until_caller_gone(self, job: Job) -> None:
+        """The connection that the job would end with was an earlier daemon's."""
+        if (caller := await process_of(job.caller, job.caller_started)) is not None:
+            try:
+                await caller.wait()
+            finally:
+                caller.close()
+        if not self._now(job).over:
+            await self.caller_gone(job)
+
     async def _learn_pid(self, job: Job) -> None:
         try:
             pid, began = await self._processes.started(job)
@@ -248,13 +261,14 @@ class Jobs(JobRecords):
         self.unsaved.add(job.number)
         await self._processes.weigh_at_start(self.known[job.number])
 
-    async def foreground_started(self, job: Job, pid: int) -> None:
+    async def foreground_started(self, job: Job, pid: int, caller: int) -> None:
         """The caller has started the process; nothing where it has ended, or the job has."""
         process = await patiently(lambda: Process.by_pid(pid))
         if process is None:
             return
         try:
             identity = {"pid": pid, "pid_started": await patiently(lambda: start_time(pid))}
+            identity |= {"caller": caller, "caller_started": await patiently(lambda: start_time(caller))}
             await self._store.write(saving(replace(job, **identity)))
             now = self.known.get(job.number)
         except BaseException:
@@ -316,14 +330,16 @@ class Jobs(JobRecords):
             return
         process = self._followed.get(job.number)
         if job.foreground and process is not None:
-            self._end_process(await process_of(self.known[job.number]), number, grace_ms)
+            now = self.known[job.number]
+            self._end_process(await process_of(now.pid, now.pid_started), number, grace_ms)
         elif job.foreground:
             await self._end(job.number, Ending(None, "killed before its process was reported"), "killed")
         else:
             try:
                 await self._processes.kill(job, number, grace_ms)
             except Unavailable:  # its directory is gone, and with it the way to its runner
-                if (command := await process_of(self._now(job))) is None:
+                now = self._now(job)
+                if (command := await process_of(now.pid, now.pid_started)) is None:
                     raise
                 self._end_process(command, number, grace_ms)
 

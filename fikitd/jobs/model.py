@@ -53,6 +53,9 @@ class Job(Struct, frozen=True, kw_only=True):
     pid: int | None = None
     pid_started: int | None = None
     """Clock ticks after boot at which ``pid`` began: with it, the identity of the job's process."""
+    caller: int | None = None
+    caller_started: int | None = None
+    """The same of who started a foreground job, with whom it ends."""
     kill_asked: bool = False
     exit_code: int | None = None
     reason: str = ""

@@ -227,15 +227,15 @@ class JobProcesses:
         await in_thread(lambda: shutil.rmtree(self.place(job), ignore_errors=True))
 
 
-async def process_of(job: Job) -> Process | None:
-    """A job's own process, if it is still the one that was reported."""
+async def process_of(pid: int | None, started: int | None) -> Process | None:
+    """The process that had the pid, if it is still the one that began then."""
 
     def look() -> Process | None:
-        if job.pid is None or (process := Process.by_pid(job.pid)) is None:
+        if pid is None or (process := Process.by_pid(pid)) is None:
             return None
         same = False
         try:
-            same = start_time(job.pid) == job.pid_started
+            same = start_time(pid) == started
         finally:
             if not same:
                 process.close()

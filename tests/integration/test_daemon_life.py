@@ -251,6 +251,31 @@ def test_a_daemon_starts_on_a_full_disk(stopped_daemon: Daemon, small_disk: Path
     assert isinstance(again.ask(p.OpenSession(name="room")), p.SessionOpened)
 
 
+@pytest.mark.parametrize("no_daemon_there", [True, False])
+def test_a_foreground_job_ends_with_its_caller_under_a_later_daemon(
+    stopped_daemon: Daemon, no_daemon_there: bool
+) -> None:
+    client = stopped_daemon.start().client()
+    code = "from fikitctl.main import main; main()"
+    command = [sys.executable, "-P", "-c", code, "run", "--", "sh", "-c", "echo up; exec sleep 1000"]
+    caller = subprocess.Popen(command, env=stopped_daemon.environment(), stdout=subprocess.PIPE)
+    with caller:
+        assert caller.stdout is not None
+        assert caller.stdout.readline() == b"up\n"
+        while client.ask(p.Show(target="job-1")).job.pid is None:
+            pass
+        stopped_daemon.stop(signal.SIGKILL)
+        if no_daemon_there:
+            caller.kill()
+        again = stopped_daemon.start().client()
+        if not no_daemon_there:
+            assert again.ask(p.Wait(job="job-1", wait_ms=200)).job.state == "running"
+            caller.kill()
+        assert caller.stdout.read() == b""  # the command, which has it too, is over
+    ended = again.ask(p.Wait(job="job-1")).job
+    assert (ended.state, ended.reason) == ("killed", "its caller went away")
+
+
 def test_restart_under_load(daemon: Daemon) -> None:
     for _ in range(3):
         client = daemon.client()

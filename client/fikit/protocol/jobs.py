@@ -43,7 +43,8 @@ class Submit(Request, tag="submit", frozen=True):
     """Run a command as a job, once there is room for it.
 
     With ``foreground`` the caller starts the process itself: the daemon answers when it is admitted
-    and the caller reports with ``JobStarted``; the job ends with the connection.
+    and the caller reports with ``JobStarted``; the job ends with the connection, and under a later daemon
+    with the process that had it.
     """
 
     command: Annotated[list[Annotated[str, Meta(max_length=131072)]], Meta(min_length=1, max_length=1 << 20)]

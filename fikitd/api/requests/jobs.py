@@ -160,7 +160,7 @@ async def job_started(caller: Caller, request: JobStarted) -> Reply:
         return Done()
     if owner != caller.peer.uid:
         raise NotPermitted(f"process {request.pid} belongs to another user")
-    await caller.daemon.jobs.foreground_started(job, request.pid)
+    await caller.daemon.jobs.foreground_started(job, request.pid, caller.peer.pid)
     return Done()
 
 
