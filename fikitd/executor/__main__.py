@@ -30,6 +30,7 @@ def output_file() -> int:
 @click.option("--executor", required=True, help="Its name.")
 @click.option("--gpu", type=int, required=True, help="The daemon's number of the GPU.")
 @click.option("--device", type=int, required=True, help="The driver's number of the GPU.")
+@click.option("--uuid", default="", help="The GPU, whatever its numbers.")
 @click.option("--domain", required=True, help="The trust domain.")
 @click.option(
     "--socket", type=click.Path(path_type=Path), required=True, help="Where to listen for the daemon."
@@ -42,6 +43,7 @@ def main(
     executor: str,
     gpu: int,
     device: int,
+    uuid: str,
     domain: str,
     socket: Path,
     time_scale: float,
@@ -82,6 +84,7 @@ def main(
             domain=domain,
             time_scale=time_scale,
             policy=section.policy,
+            uuid=uuid,
         )
         return await process.run(socket)
 

@@ -48,10 +48,11 @@ class Description(Answer, tag="description", frozen=True):
     domain: str
     """The trust domain: ``uid-1000``, or ``job-...`` for an isolated one."""
     device_name: str
-    device_uuid: str
     memory_bytes: Bytes
     time_scale: float
     policy: str = ""
+    uuid: str = ""
+    """Of the GPU that it was started for; none: by a daemon that did not say."""
 
 
 class Attach(Ask, tag="attach", frozen=True):

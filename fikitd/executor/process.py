@@ -47,6 +47,7 @@ class ExecutorProcess:
         domain: str,
         time_scale: float,
         policy: str,
+        uuid: str,
     ) -> None:
         self._core = core
         self._description = m.Description(
@@ -55,10 +56,10 @@ class ExecutorProcess:
             gpu=gpu,
             domain=domain,
             device_name=device.name,
-            device_uuid=device.uuid,
             memory_bytes=device.memory_bytes,
             time_scale=time_scale,
             policy=policy,
+            uuid=uuid,
         )
         self._attached: dict[str, m.Attach] = {}
         self._learnt: list[KernelProfile] = []

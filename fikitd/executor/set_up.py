@@ -46,7 +46,6 @@ class Device:
     """A device that is ready for the core. ``keep`` holds what must outlive it."""
 
     name: str
-    uuid: str
     memory_bytes: int
     context: int
     driver_path: str
@@ -109,7 +108,6 @@ def set_up(ordinal: int, partition_shares: Sequence[float]) -> Device:
     name = call(driver.cuDeviceGetName, 128, device)
     return Device(
         name=name.split(b"\0")[0].decode(),
-        uuid=call(driver.cuDeviceGetUuid, device).bytes.hex(),
         memory_bytes=int(call(driver.cuDeviceTotalMem, device)),
         context=int(context),
         driver_path=path,

@@ -191,7 +191,8 @@ class Supervisor:
         process = Process.by_pid(connection.listener_pid)
         if process is None:
             return
-        if description is None or description.gpu not in self._devices:
+        device = self._device_of(description) if description else None
+        if description is None or device is None:
             await process.end(STOP_SECONDS if description else 0.0)  # nobody is served meanwhile
             process.close()
             await in_thread(path.unlink, True)
@@ -200,7 +201,7 @@ class Supervisor:
             return
         executor = Executor(
             executor=description.executor,
-            device=self._devices[description.gpu],
+            device=device,
             domain=description.domain,
             uid=self._owner(description.domain),
             socket=path,
@@ -210,6 +211,11 @@ class Supervisor:
         self._keep(executor)
         with trio.move_on_after(ADOPT_SECONDS):
             await executor.ready.wait()
+
+    def _device_of(self, description: Description) -> DeviceSpec | None:
+        """What the executor was started for; None: it is not served, or its number is another's."""
+        device = self._devices.get(description.gpu)
+        return device if device is not None and description.uuid in ("", device.uuid) else None
 
     async def _live(self, executor: Executor) -> None:
         """From the start of the process, or its taking over, to its end."""

@@ -84,6 +84,7 @@ async def start(
         "executor": executor.executor,
         "socket": str(executor.socket),
         "device": str(executor.device.ordinal),
+        "uuid": executor.device.uuid,
         "time-scale": str(executor.device.time_scale),
         "board": str(executor.socket.with_name(f"board-{executor.device.index}")),
         "ledger": str(executor.socket.with_name(f"memory-{executor.device.index}-{executor.uid}")),

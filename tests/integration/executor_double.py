@@ -165,7 +165,7 @@ class Double:
             gpu=self.options.gpu,
             domain=self.options.domain,
             device_name="double",
-            device_uuid=f"GPU-double-{self.options.gpu}",
+            uuid=os.environ.get("FIKIT_DOUBLE_UUID", self.options.uuid),
             memory_bytes=4 << 30,
             time_scale=1.0,
         )
@@ -222,7 +222,8 @@ class Double:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", type=int)
-    for name in ("domain", "executor", "socket", "device", "time-scale", "board", "ledger", "settings"):
+    names = ("domain", "executor", "socket", "device", "uuid", "time-scale", "board", "ledger", "settings")
+    for name in names:
         parser.add_argument(f"--{name}")
     Double(parser.parse_args()).run()
 

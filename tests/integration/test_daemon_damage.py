@@ -323,6 +323,18 @@ def test_an_executor_whose_gpu_is_gone_is_told_of_and_leaves_nothing(stopped_dae
     assert len(list((stopped_daemon.place / "run").glob("x-*.sock"))) == 1
 
 
+def test_an_executor_whose_gpu_has_another_number_by_now_is_not_taken_for_that_one_s(
+    stopped_daemon: Daemon,
+) -> None:
+    client = stopped_daemon.start(FIKIT_DOUBLE_UUID="GPU-that-had-it-before").client()
+    assert isinstance(client.ask(p.OpenSession(name="x")), p.SessionOpened)
+    stopped_daemon.stop(signal.SIGKILL)
+    later = stopped_daemon.start().client()
+    assert later.ask(p.ListSessions()).sessions == []
+    assert "GPU 0 is no longer served" in stopped_daemon.log.read_text()
+    assert isinstance(later.ask(p.OpenSession(name="y")), p.SessionOpened)
+
+
 @pytest.mark.parametrize("killed", [True, False])
 def test_an_executor_that_hangs_holds_up_the_next_daemon_no_longer_than_it_is_asked(
     stopped_daemon: Daemon, killed: bool
