@@ -38,7 +38,6 @@ CUresult find_open(CUcontext handle, Context*& context) {
 
 // What the context has goes with it.
 void end(Context& context) {
-    discard_storage(context.name);
     if (process.forked()) return;
     if (context.device->producer == nullptr) return;
     context.device->producer->synchronize();  // kernels may use it
@@ -50,6 +49,7 @@ void end(Context& context) {
 // What was set for it goes with it.
 void end_primary(const Device& device) {
     Context& context = device.primary();
+    discard_storage(context.name);  // while the functions that this calls find the context
     if (__atomic_exchange_n(&context.handle, CUcontext{nullptr}, __ATOMIC_ACQ_REL) != nullptr) end(context);
     context.forget_settings();
 }
@@ -160,6 +160,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) {
     Context* const context = process.find(handle);
     if (context == nullptr || context->primary) return CUDA_ERROR_INVALID_CONTEXT;
     if (thread.current() == context) --thread.depth;
+    discard_storage(context->name);
     end(*context);
     process.destroy(*context);
     return CUDA_SUCCESS;

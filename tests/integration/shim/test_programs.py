@@ -220,6 +220,7 @@ def test_a_primary_context_is_as_the_runtime_needs_it(shared: Runner, driver_tab
     code, output, errors = shared(*program, FIKIT_NVIDIA_DRIVER=driver_tables)
     assert (code, errors) == (0, "")
     assert output.splitlines()[:2] == ["cuCtxSetCurrent SUCCESS", "1 active"]
+    assert "cuStreamSynchronize SUCCESS" in output
     assert "ERROR" not in output
     assert "False" not in output
 

@@ -10,12 +10,18 @@ from calls import call, done
 from cuda.bindings import driver
 
 RUNTIME = bytes.fromhex("6bd5fb6c5bf4e74a8987d93912fd9df9")
+STORAGE = bytes.fromhex("c693336e1121df11a8c368f355d89593")
+
+
+def entries_of(table):
+    identifier = driver.CUuuid()
+    ctypes.memmove(identifier.getPtr(), table, len(table))
+    place = int(done(driver.cuGetExportTable(identifier)))
+    return ctypes.cast(place, ctypes.POINTER(ctypes.c_void_p))
+
 
 done(driver.cuInit(0))
-identifier = driver.CUuuid()
-ctypes.memmove(identifier.getPtr(), RUNTIME, len(RUNTIME))
-table = int(done(driver.cuGetExportTable(identifier)))
-entries = ctypes.cast(table, ctypes.POINTER(ctypes.c_void_p))
+entries = entries_of(RUNTIME)
 name_primary = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_void_p), ctypes.c_int)(entries[2])
 name = ctypes.c_void_p()
 assert name_primary(ctypes.byref(name), 0) == 0
@@ -36,6 +42,20 @@ print("of a stream", int(call("cuStreamGetCtx", stream)) == name.value)
 print("current", int(call("cuCtxGetCurrent")) == name.value)
 print("popped", int(call("cuCtxPopCurrent")) == name.value)
 call("cuCtxPushCurrent", driver.CUcontext(name.value))
+
+# What it keeps with the context ends while that is there; then it looks again, and begins anew.
+storage = entries_of(STORAGE)
+put = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(storage[0])
+get = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 3)(storage[2])
+END = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 3)
+end = END(lambda _context, _key, _value: call("cuStreamSynchronize", 0))
+value = ctypes.c_void_p()
+assert put(None, 8, 16, ctypes.cast(end, ctypes.c_void_p)) == 0
+assert (get(ctypes.byref(value), None, 8), value.value) == (0, 16)
+call("cuDevicePrimaryCtxReset", 0)
+assert get(ctypes.byref(value), None, 8) == 400
+call("cuDevicePrimaryCtxRetain", 0)
+call("cuMemAlloc", 64)
 call("cuDevicePrimaryCtxReset", 0)
 call("cuCtxSetCurrent", driver.CUcontext(name.value))
 call("cuMemAlloc", 64)
