@@ -57,7 +57,7 @@ bool encode(CUtensorMap* map, const Tensor& tensor, unsigned least_rank, Encoded
     }
     const unsigned alignment = tensor.interleave == CU_TENSOR_MAP_INTERLEAVE_32B ? 32 : 16;
     const auto address = reinterpret_cast<std::uintptr_t>(tensor.address);
-    if (address == 0 || address % alignment != 0) return false;
+    if (address % alignment != 0) return false;  // 0 is one, too: until cuTensorMapReplaceAddress has another
     if (tensor.interleave == CU_TENSOR_MAP_INTERLEAVE_32B && tensor.swizzle != CU_TENSOR_MAP_SWIZZLE_32B)
         return false;
     encoded = {};

@@ -32,6 +32,7 @@ class Tensor:
         steps: tuple[int, ...] = (),
         swizzle: int = 0,
         nan: bool = False,
+        placed: bool = True,
     ) -> None:
         self.cuda, self.values, self.box = cuda, np.ascontiguousarray(values), box
         self.steps = steps or (1,) * len(box)
@@ -47,7 +48,7 @@ class Tensor:
             self.map,
             getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{kind}").value,
             len(box),
-            ctypes.c_void_p(int(self.address)),
+            ctypes.c_void_p(int(self.address) if placed else 0),
             array_of(ctypes.c_uint64, values.shape[::-1]),
             array_of(ctypes.c_uint64, self.values.strides[::-1][1:]),
             array_of(ctypes.c_uint32, box),
@@ -155,6 +156,17 @@ def test_tiles_that_come(cuda: Cuda, name: str) -> None:
     for start in starts:
         wanted = tensor.in_shared(tensor.tile(start))
         np.testing.assert_array_equal(tensor.load(start), wanted, err_msg=str(start))
+
+
+def test_a_map_may_get_its_address_later(cuda: Cuda) -> None:
+    tensor = Tensor(cuda, numbers(np.float32, 8, 16), "FLOAT32", (16, 4), placed=False)
+    assert (
+        ctypes.CDLL("libcuda.so.1").cuTensorMapReplaceAddress(
+            tensor.map, ctypes.c_void_p(int(tensor.address))
+        )
+        == 0
+    )
+    np.testing.assert_array_equal(tensor.load((4, 1)), tensor.in_shared(tensor.tile((4, 1))))
 
 
 @pytest.mark.parametrize(("kind", "dtype"), [("FLOAT16", np.float16), ("FLOAT32", np.float32)])
