@@ -117,12 +117,14 @@ Progress BlockRun::resume(GlobalMemory& memory, Nanoseconds now, std::uint64_t i
     return {Progress::State::faulted, clock(), fault_};
 }
 
-// op.a: which barrier; op.b: how many threads take part, or none; op.extra: see lower_barrier.cpp.
+// op.a: which barrier, or none for the warpgroup's own; op.b: how many threads take part, or none; op.extra:
+// see lower_barrier.cpp.
 void BlockRun::arrive(Warp& warp, std::size_t index, const Op& op, Context& context) {
     Group& group = warp.groups[index];
     const auto first = static_cast<unsigned>(std::countr_zero(group.mask));
-    const u32 which = context.at<u32>(op.a)[first];
-    if (which >= barriers_.size()) {
+    const bool named = op.a != no_place;
+    const u32 which = named ? context.at<u32>(op.a)[first] : named_barriers + warp.index / 4;
+    if (named && which >= named_barriers) {
         fault_ = CUDA_ERROR_ILLEGAL_INSTRUCTION;
         return;
     }
@@ -154,9 +156,19 @@ void BlockRun::recheck_barriers() {
     for (std::uint32_t which = 0; which < barriers_.size(); ++which) {
         const Barrier& barrier = barriers_[which];
         if (barrier.arrived == 0) continue;
-        const std::uint32_t expected = barrier.expected != 0 ? barrier.expected : live_threads_;
+        const std::uint32_t expected = barrier.expected != 0    ? barrier.expected
+                                       : which < named_barriers ? live_threads_
+                                                                : live_in_warpgroup(which - named_barriers);
         if (barrier.arrived >= expected) complete(which);
     }
+}
+
+std::uint32_t BlockRun::live_in_warpgroup(std::uint32_t which) const {
+    std::uint32_t threads = 0;
+    for (std::size_t index = 4 * std::size_t{which};
+         index < std::min<std::size_t>(warps_.size(), 4 * which + 4); ++index)
+        threads += static_cast<std::uint32_t>(std::popcount(warps_[index].exists & ~warps_[index].exited));
+    return threads;
 }
 
 void BlockRun::complete(std::uint32_t which) {

@@ -82,9 +82,12 @@ struct View {
     std::size_t stride = 0;
 };
 
+// Those that bar names, and one of each warpgroup (lower_wgmma.cpp).
+inline constexpr std::uint32_t named_barriers = 16, warpgroups = 8;
+
 struct Barrier {
     std::uint32_t arrived = 0;
-    std::uint32_t expected = 0;  // 0: all threads that have not exited
+    std::uint32_t expected = 0;  // 0: all threads, of the block or warpgroup, that have not exited
     std::uint32_t counted = 0;   // bar.red
     bool all = true, any = false;
 };
@@ -171,12 +174,13 @@ class BlockRun {
     void arrive(Warp& warp, std::size_t group, const Op& op, Context& context);
     void complete(std::uint32_t barrier);
     void recheck_barriers();
+    std::uint32_t live_in_warpgroup(std::uint32_t which) const;
 
     GlobalMemory* memory_ = nullptr;
     std::vector<std::byte> shared_;
     std::vector<Warp> warps_;
     std::size_t next_warp_ = 0;
-    std::array<Barrier, 16> barriers_{};
+    std::array<Barrier, named_barriers + warpgroups> barriers_{};
     std::shared_ptr<Cluster> cluster_;  // null: it is a block by itself
     std::uint32_t live_threads_ = 0;
     std::uint64_t retired_ = 0;  // warp instructions

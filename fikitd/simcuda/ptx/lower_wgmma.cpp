@@ -1,8 +1,9 @@
 // wgmma: products of a warpgroup whose matrices lie in shared memory.
 //
-// Each of the four warps makes 16 of the 64 rows from what it reads itself, so they need not meet. The
-// product is done when it is issued, which the rules of waiting (wgmma.fence, commit_group, wait_group)
-// allow.
+// Each of the four warps makes 16 of the 64 rows from what it reads itself, when the product is issued, which
+// the rules of waiting (wgmma.fence, commit_group, wait_group) allow. But the product is the warpgroup's: who
+// has waited may say on behalf of all four that shared memory is free, as one thread of CUTLASS's consumers
+// does. So they meet at wait_group, which all of them execute (.aligned).
 #include <algorithm>
 #include <cstring>
 
@@ -189,6 +190,7 @@ void lower_wgmma(Lowering& lowering) {
     if (!lowering.accept(".sync")) lowering.refuse();
     if (product) return lower_product(lowering);
     lowering.expect_operands(wait ? 1 : 0);
+    if (wait) lowering.emit(nullptr, Work::barrier).kind = Kind::barrier;
 }
 
 }  // namespace
