@@ -76,6 +76,8 @@ CUresult copy(CUstream where, const CUDA_MEMCPY3D& shape, Wait wait) {
                 driver.enqueue(stream, before);
                 if (const CUresult fault = driver.wait(lock, device, before); fault != CUDA_SUCCESS)
                     return fault;
+                plan = {};  // another thread may have freed what it reached
+                if (const CUresult gone = plan_copy(driver, shape, plan); gone != CUDA_SUCCESS) return gone;
             }
             // In the legacy stream a copy between devices begins after what either was given before, and ends
             // before what either is given later (CUDA C++ Programming Guide, "Peer-to-Peer Memory Copy").
