@@ -196,7 +196,9 @@ class Supervisor:
             await process.end(STOP_SECONDS if description else 0.0)  # nobody is served meanwhile
             process.close()
             await in_thread(path.unlink, True)
-            gone = f"GPU {description.gpu} is no longer served" if description else "it did not answer"
+            gone = "it did not answer"
+            if description:
+                gone = f"its GPU (then number {description.gpu}) is no longer served"
             self._events.tell("executor_ended", executor=path.stem, reason=gone, warning=True)
             return
         executor = Executor(

@@ -84,6 +84,12 @@ class Client:
             if answered in (identifier, 0):
                 return reply
 
+    def pid_of(self, job: str) -> int:
+        """Of its command, once the daemon has learnt it, which it may after the command's first output."""
+        while (pid := self.ask(p.Show(target=job)).job.pid) is None:
+            pass
+        return int(pid)
+
     def close(self) -> None:
         self.socket.close()
         for descriptor in self.descriptors:

@@ -62,8 +62,7 @@ def test_a_damaged_state_file_is_set_aside_and_what_runs_is_taken_over(
     runs = client.ask(p.Submit(command=["/bin/sleep", "1000"], environment={}, directory="/")).job
     while client.ask(p.Show(target=waits.job)).job.state != "finished":
         pass
-    while client.ask(p.Show(target=runs.job)).job.pid is None:
-        pass
+    client.pid_of(runs.job)
     queued = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/", name="later")).job
     stopped_daemon.stop(signal.SIGKILL)
     state = stopped_daemon.place / "state" / "state.db"
@@ -96,8 +95,7 @@ def test_a_job_whose_record_cannot_be_read_is_known_from_its_directory(stopped_d
         for seconds in ("0", "1000")
     )
     assert client.ask(p.Wait(job=over)).job.state == "finished"
-    while client.ask(p.Show(target=runs)).job.pid is None:
-        pass
+    client.pid_of(runs)
     stopped_daemon.stop(signal.SIGKILL)
     connection = sqlite3.connect(stopped_daemon.place / "state" / "state.db")
     connection.execute("UPDATE jobs SET record=x'00ff'")
@@ -221,9 +219,8 @@ def test_a_job_s_files_that_tell_nothing(stopped_daemon: Daemon) -> None:
     runs = client.ask(submit).job.job
     ends = client.ask(submit).job.job
     for job in (runs, ends):
-        while client.ask(p.Show(target=job)).job.pid is None:
-            pass
-    (ended, held) = (client.ask(p.Show(target=ends)).job.pid, stopped_daemon.place / "state" / "jobs")
+        client.pid_of(job)
+    (ended, held) = (client.pid_of(ends), stopped_daemon.place / "state" / "jobs")
     stopped_daemon.stop(signal.SIGKILL)
     connection = sqlite3.connect(stopped_daemon.place / "state" / "state.db")
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -260,9 +257,8 @@ def test_a_job_that_cannot_be_ended_keeps_no_other_from_its_end(stopped_daemon: 
     submit = p.Submit(command=["/bin/sh", "-c", "sleep 1000"], environment={}, directory="/")
     jobs = [client.ask(submit).job.job for _ in range(2)]
     for job in jobs:
-        while client.ask(p.Show(target=job)).job.pid is None:
-            pass
-    gone = os.pidfd_open(client.ask(p.Show(target=jobs[1])).job.pid)
+        client.pid_of(job)
+    gone = os.pidfd_open(client.pid_of(jobs[1]))
     assert stopped_daemon.stop() == 0, stopped_daemon.log.read_text()
     assert select.select([gone], [], [], 0)[0]
     os.close(gone)
@@ -319,7 +315,7 @@ def test_an_executor_whose_gpu_is_gone_is_told_of_and_leaves_nothing(stopped_dae
     stopped_daemon.stop(signal.SIGKILL)
     fewer = stopped_daemon.start().client()
     assert [each.session for each in fewer.ask(p.ListSessions()).sessions] == [kept] != [gone]
-    assert "GPU 1 is no longer served" in stopped_daemon.log.read_text()
+    assert "its GPU (then number 1) is no longer served" in stopped_daemon.log.read_text()
     assert len(list((stopped_daemon.place / "run").glob("x-*.sock"))) == 1
 
 
@@ -331,7 +327,7 @@ def test_an_executor_whose_gpu_has_another_number_by_now_is_not_taken_for_that_o
     stopped_daemon.stop(signal.SIGKILL)
     later = stopped_daemon.start().client()
     assert later.ask(p.ListSessions()).sessions == []
-    assert "GPU 0 is no longer served" in stopped_daemon.log.read_text()
+    assert "its GPU (then number 0) is no longer served" in stopped_daemon.log.read_text()
     assert isinstance(later.ask(p.OpenSession(name="y")), p.SessionOpened)
 
 

@@ -351,8 +351,7 @@ def test_descriptors_run_out_while_an_executor_starts_and_a_job_ends(stopped_dae
         pass
     ends = ["/bin/sh", "-c", f"{end}exit 7"]
     job = owner.ask(p.Submit(command=ends, environment=dict(os.environ), directory="/")).job.job
-    while owner.ask(p.Show(target=job)).job.pid is None:
-        pass
+    owner.pid_of(job)
     held = [Client(daemon.socket, hello=False) for _ in range(80)]
     words[0].touch()
     time.sleep(0.5)

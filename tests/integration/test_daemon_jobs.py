@@ -39,13 +39,6 @@ def until(client: Any, job: str, text: bytes) -> bytes:
     return data
 
 
-def pid_of(client: Any, job: str) -> int:
-    """Of its command, once the daemon has learnt it, which it may after the command's first output."""
-    while (pid := client.ask(p.Show(target=job)).job.pid) is None:
-        pass
-    return int(pid)
-
-
 @pytest.mark.shares_daemon
 def test_job_runs_and_its_output_is_kept(daemon: Any, client: Any) -> None:
     script = "echo out; echo err >&2; echo $FIKIT_JOB $FIKIT_SOCKET; pwd; exit 3"
@@ -160,7 +153,7 @@ def test_killed_daemon_takes_its_jobs_over(daemon: Any, client: Any) -> None:
     for job in (lives, ends):
         until(client, job.job, b"up")
     wait_for(client, dies.job)
-    pid = pid_of(client, lives.job)
+    pid = client.pid_of(lives.job)
     daemon.stop(signal.SIGKILL)
     daemon.start()
     again = daemon.client()
@@ -221,7 +214,7 @@ def test_job_that_ended_while_the_daemon_was_away(daemon: Any, client: Any, tmp_
     os.mkfifo(away)
     job = client.ask(submit(f"echo up; read line < {away}; exit 5")).job
     until(client, job.job, b"up")
-    pid = pid_of(client, job.job)
+    pid = client.pid_of(job.job)
     ended = os.pidfd_open(pid)
     daemon.stop(signal.SIGKILL)
     away.write_text("\n")
@@ -419,7 +412,7 @@ def test_host_threads_of_a_low_priority_job_yield(client: Any) -> None:
     usual = client.ask(submit("echo up; sleep 1000")).job
     child = int(until(client, low.job, b"\n"))
     until(client, usual.job, b"up")
-    pid, other = (pid_of(client, each.job) for each in (low, usual))
+    pid, other = (client.pid_of(each.job) for each in (low, usual))
     # A fifth of the usual weight, by steps of 1.25; the kernel may ask for patience.
     while set(niceness(pid)) != {7}:
         pass
@@ -446,7 +439,7 @@ def test_a_nice_value_is_set_as_soon_as_the_kernel_lets_it(stopped_daemon: Daemo
     client = stopped_daemon.start().client()
     job = client.ask(submit("echo up; sleep 1000", priority=9)).job
     until(client, job.job, b"up")
-    pid = pid_of(client, job.job)
+    pid = client.pid_of(job.job)
     while set(niceness(pid)) != {7}:
         pass
 
@@ -460,7 +453,7 @@ def test_a_child_that_is_being_forked_is_not_missed(stopped_daemon: Daemon) -> N
     client = stopped_daemon.start().client()
     job = client.ask(submit("echo up; sleep 1000", priority=9)).job
     until(client, job.job, b"up")
-    pid = pid_of(client, job.job)
+    pid = client.pid_of(job.job)
     while os.getpriority(os.PRIO_PROCESS, pid) != 7:
         pass
 
@@ -472,7 +465,7 @@ def test_a_priority_is_raised_where_the_nice_value_may_not_be(stopped_daemon: Da
     stopped_daemon.prologue = f"exec({patch!r}); "
     client = stopped_daemon.start().client()
     job = client.ask(submit("sleep 1000", priority=9)).job.job
-    pid_of(client, job)
+    client.pid_of(job)
     assert client.ask(p.SetPriority(target=job, priority=5)) == p.Done()
     assert client.ask(p.Show(target=job)).job.priority == 5
     assert '"cpu_weight_unchanged"' in stopped_daemon.log.read_text()

@@ -237,8 +237,7 @@ def test_a_daemon_starts_on_a_full_disk(stopped_daemon: Daemon, small_disk: Path
     )
     session = client.ask(p.OpenSession(name="kept")).session
     assert client.ask(p.Wait(job=over)).job.state == "finished"
-    while client.ask(p.Show(target=runs)).job.pid is None:
-        pass
+    client.pid_of(runs)
     filler = fill(small_disk)
     stopped_daemon.stop(signal.SIGKILL)
     again = stopped_daemon.start().client()
@@ -262,8 +261,7 @@ def test_a_foreground_job_ends_with_its_caller_under_a_later_daemon(
     with caller:
         assert caller.stdout is not None
         assert caller.stdout.readline() == b"up\n"
-        while client.ask(p.Show(target="job-1")).job.pid is None:
-            pass
+        client.pid_of("job-1")
         stopped_daemon.stop(signal.SIGKILL)
         if no_daemon_there:
             caller.kill()

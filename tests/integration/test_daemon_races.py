@@ -120,8 +120,7 @@ def test_a_job_whose_directory_does_not_answer_can_be_killed(stopped_daemon: Dae
     stopped_daemon.prologue = f"exec({NO_DIRECTORY!r}); "
     client = stopped_daemon.start().client()
     job = submit(client, "true")
-    while client.ask(p.Show(target=job)).job.pid is None:
-        pass
+    client.pid_of(job)
     assert client.ask(p.Kill(target=job)) == p.Done()
     assert client.ask(p.Wait(job=job, wait_ms=10_000)).job.state == "killed"
 
