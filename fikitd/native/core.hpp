@@ -291,8 +291,8 @@ class Core {
     void check_health(Nanoseconds now);
     void read_board();
     void calibrate();
-    Nanoseconds time_launches(CUfunction function);
-    Nanoseconds read_empty(CUfunction function, bool behind);
+    Nanoseconds time_launches(CUfunction function, CUstream stream);
+    Nanoseconds read_empty(CUfunction function, CUstream stream, bool behind);
     void refuse(Session& session, CUresult error, const std::string& text);
     void check(Session& session, CUresult result, const char* what);
     void fail(CUresult error, const std::string& what);

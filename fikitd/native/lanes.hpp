@@ -60,7 +60,6 @@ class Lanes {
             if (lane->cuda_priority < greatest) greatest = lane->cuda_priority;
         return greatest;
     }
-    bool empty() const { return lanes_.empty(); }
 
   private:
     std::vector<std::unique_ptr<Lane>> lanes_;

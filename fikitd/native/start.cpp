@@ -75,7 +75,7 @@ Core::Core(const Settings& settings, CUcontext context)
 }
 
 void Core::start() {
-    if (lanes_.empty() || monitor_ == nullptr) throw std::runtime_error("no streams were added");
+    if (monitor_ == nullptr) throw std::runtime_error("no stream to ask after others was added");
     if (settings_.in_flight_limit == 0 || settings_.in_flight_limit > InFlightQueue::capacity)
         throw std::runtime_error("a session can have 1 to " + std::to_string(InFlightQueue::capacity) +
                                  " operations in flight");
@@ -109,7 +109,12 @@ void Core::start() {
 // nothing, whose own duration is taken as `empty_kernel` (CUPTI reads 1.0 to 1.3 us for one on the H200, the
 // events 7). On a stream that has nothing else to do, part of it is the host's: the first event happens at
 // once, the kernel when its launch arrives. Behind other work that part is not there.
+//
+// The lane is the one that the default stream of a first session of high priority will have: the stream that
+// a process used first is its quickest, as long as it is the only one (bench/DESIGN.md).
 void Core::calibrate() {
+    Lane* lane = lanes_.borrow(std::min(greatest_priority_ + 1, 0), 0);
+    if (lane == nullptr) throw std::runtime_error("no streams of the whole GPU were added");
     static constexpr char nothing[] =
         ".version 7.0\n.target sm_52\n.address_size 64\n.visible .entry nothing() { ret; }\n";
     constexpr Nanoseconds empty_kernel = 1200;
@@ -122,42 +127,43 @@ void Core::calibrate() {
     done(driver_.cuModuleGetFunction_(&function, loaded.module, "nothing"));
     for (const bool behind : {false, true}) {
         std::array<Nanoseconds, rounds> readings{};
-        for (Nanoseconds& reading : readings) reading = read_empty(function, behind);
+        for (Nanoseconds& reading : readings) reading = read_empty(function, lane->stream, behind);
         std::sort(readings.begin(), readings.end());
         timer_overhead_[behind] = std::max<Nanoseconds>(0, readings[rounds / 2] - empty_kernel);
     }
     for (size_t round = 0; round < 5; ++round) {
-        const Nanoseconds each = time_launches(function);
+        const Nanoseconds each = time_launches(function, lane->stream);
         launch_cost_ = round == 0 ? each : std::min(launch_cost_, each);
     }
     done(driver_.cuLibraryUnload_(loaded.library));
+    Lanes::give_back(lane);
 }
 
 // What a launch takes its caller, in a row of them: so much a program is spared whose launches we make.
-Nanoseconds Core::time_launches(CUfunction function) {
+Nanoseconds Core::time_launches(CUfunction function, CUstream stream) {
     constexpr int launches = 64;
     const Nanoseconds begin = clock_.now();
     for (int launch = 0; launch < launches; ++launch)
-        require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
+        require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr),
                 "calibrating");
     const Nanoseconds each = (clock_.now() - begin) / launches;
-    require(driver_, driver_.cuStreamSynchronize_(monitor_), "calibrating");
+    require(driver_, driver_.cuStreamSynchronize_(stream), "calibrating");
     return each;
 }
 
 // What a pair of timing events reads around the function, on a stream that is idle or `behind` other work.
-Nanoseconds Core::read_empty(CUfunction function, bool behind) {
+Nanoseconds Core::read_empty(CUfunction function, CUstream stream, bool behind) {
     const Timer& timer = timers_.front();
     auto* word = reinterpret_cast<uint64_t*>(host_gates_.data());  // no session has it yet
     __atomic_store_n(word, uint64_t{0}, __ATOMIC_RELEASE);
     if (behind)
         require(driver_,
-                driver_.cuStreamWaitValue64_(monitor_, host_gates_device_, 1, CU_STREAM_WAIT_VALUE_GEQ),
+                driver_.cuStreamWaitValue64_(stream, host_gates_device_, 1, CU_STREAM_WAIT_VALUE_GEQ),
                 "calibrating");
-    require(driver_, driver_.cuEventRecord_(timer.before, monitor_), "calibrating");
-    require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, monitor_, nullptr, nullptr),
+    require(driver_, driver_.cuEventRecord_(timer.before, stream), "calibrating");
+    require(driver_, driver_.cuLaunchKernel_(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr),
             "calibrating");
-    require(driver_, driver_.cuEventRecord_(timer.after, monitor_), "calibrating");
+    require(driver_, driver_.cuEventRecord_(timer.after, stream), "calibrating");
     __atomic_store_n(word, uint64_t{1}, __ATOMIC_RELEASE);
     while (driver_.cuEventQuery_(timer.after) == CUDA_ERROR_NOT_READY) __builtin_ia32_pause();
     float milliseconds = 0;

@@ -240,7 +240,7 @@ def ended(cuda: Cuda) -> None:
         print(cuda.result("cuCtxGetApiVersion", None), cuda.result("cuCtxGetId", None))
         print(cuda.result("cuMemAlloc", 64), cuda.result("cuStreamQuery", 0), cuda.cuCtxGetFlags())
         cuda.cuCtxPopCurrent()
-    for each in (context, cuda.cuDevicePrimaryCtxRetain(cuda.device)):
+    for each in (cuda.cuDevicePrimaryCtxRetain(cuda.device), context):
         cuda.cuCtxSetCurrent(each)
         print(int(cuda.cuCtxGetCurrent()) == int(each), cuda.result("cuMemAlloc", 64))
 
@@ -250,7 +250,7 @@ def test_contexts_that_have_ended(alone: Alone) -> None:
     asked = ["INVALID_CONTEXT CONTEXT_IS_DESTROYED", "CONTEXT_IS_DESTROYED CONTEXT_IS_DESTROYED"]
     used = "CONTEXT_IS_DESTROYED CONTEXT_IS_DESTROYED 0"
     seen = [line.replace("ERROR_", "") for line in alone(ended).splitlines()]
-    assert seen == 2 * [*asked, used] + ["True CONTEXT_IS_DESTROYED", "True SUCCESS"]
+    assert seen == 2 * [*asked, used] + ["True SUCCESS", "True CONTEXT_IS_DESTROYED"]
 
 
 def test_flags_of_contexts(cuda: Cuda, fails: Check) -> None:
