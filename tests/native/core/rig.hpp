@@ -52,7 +52,10 @@ class Rig {
             for (int number = 0; number < lanes; ++number) core_->add_lane(stream(priority), priority, 0);
         for (int number = 0; number < partition; ++number) core_->add_lane(stream(0), 0, 96);
         core_->set_monitor(stream(-5));
+        null_driver::record(true);
         core_->start();
+        null_driver::record(false);
+        calls_at_start_ = null_driver::take_calls();
     }
     ~Rig() {
         core_.reset();
@@ -61,6 +64,7 @@ class Rig {
 
     Core& core() { return *core_; }
     const std::vector<CUstream>& streams() const { return streams_; }
+    const std::vector<null_driver::Call>& calls_at_start() const { return calls_at_start_; }
 
     void turn(int times = 1) {
         for (int turn = 0; turn < times; ++turn) core_->turn();
@@ -190,6 +194,7 @@ class Rig {
 
     Settings settings_;
     std::vector<CUstream> streams_;
+    std::vector<null_driver::Call> calls_at_start_;
     std::unique_ptr<Core> core_;
 };
 

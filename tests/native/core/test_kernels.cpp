@@ -70,6 +70,24 @@ void what_a_partition_refuses_goes_to_the_whole_gpu() {
     }
 }
 
+// The stream that a process uses first is its quickest (bench/DESIGN.md): it is the one of a first session of
+// high priority, not one that serves nobody.
+void no_stream_is_used_before_that_of_a_first_session_of_high_priority() {
+    using null_driver::Function;
+    Rig rig;
+    Tenant high = rig.ready("high", scheduling::highest_level);
+    null_driver::record(true);
+    launch(high);
+    rig.settle();
+    std::set<CUstream> used;
+    std::vector<null_driver::Call> calls = null_driver::take_calls();
+    calls.insert(calls.end(), rig.calls_at_start().begin(), rig.calls_at_start().end());
+    for (const null_driver::Call& call : calls)
+        if (call.function == Function::cuLaunchKernel_) used.insert(call.stream);
+    CHECK_EQUAL(used.size(), 1u);
+    CHECK(rig.calls_at_start().size() > 0);
+}
+
 // Others have taken the place in the profile of what is in flight, and of what waits at the gate: neither is
 // taken for one of them.
 void who_has_lost_its_place_is_found_anew() {
@@ -134,6 +152,7 @@ int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(attributes_tell_kernels_apart),
         CASE(what_a_partition_refuses_goes_to_the_whole_gpu),
+        CASE(no_stream_is_used_before_that_of_a_first_session_of_high_priority),
         CASE(who_has_lost_its_place_is_found_anew),
         CASE(what_is_learnt_meanwhile_is_told_next_time),
     };
