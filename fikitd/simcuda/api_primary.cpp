@@ -50,10 +50,11 @@ CUresult cuDevicePrimaryCtxRelease_v2(CUdevice device) {
                        [&](Driver& driver, Driver::Lock& lock, SimulatedDevice& simulated) -> CUresult {
                            if (simulated.primary == nullptr || simulated.primary->retained == 0)
                                return CUDA_ERROR_INVALID_CONTEXT;
-                           if (--simulated.primary->retained > 0 || !simulated.primary->alive)
-                               return CUDA_SUCCESS;
-                           if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
-                           end_primary(driver, lock, simulated);
+                           if (--simulated.primary->retained > 0) return CUDA_SUCCESS;
+                           if (simulated.primary->alive) {
+                               if (is_divided(driver, device)) return CUDA_ERROR_NOT_PERMITTED;
+                               end_primary(driver, lock, simulated);
+                           }
                            simulated.primary_flags = 0;
                            return CUDA_SUCCESS;
                        });

@@ -230,6 +230,17 @@ def test_a_reset_takes_no_reference_of_a_primary_context(alone: Alone) -> None:
     assert [int(active) for _, _, active in steps] == [0, 0, 0, 1, 1, 0, 1, 1, 1, 0]
 
 
+def setting(cuda: Cuda) -> None:
+    for call, *more in (("Reset",), ("SetFlags", 1), ("Release",)):
+        getattr(cuda, f"cuDevicePrimaryCtx{call}")(cuda.device, *more)
+        print(*cuda.cuDevicePrimaryCtxGetState(cuda.device))
+
+
+def test_the_last_release_resets_flags_also_of_what_has_ended(alone: Alone) -> None:
+    """CUDA driver API, cuDevicePrimaryCtxRelease: the last one resets the context."""
+    assert alone(setting).splitlines() == ["0 0", "1 0", "0 0"]
+
+
 def ended(cuda: Cuda) -> None:
     context = cuda.cuCtxCreate(None, 0, cuda.device)
     cuda.cuCtxPushCurrent(cuda.context)
