@@ -126,6 +126,7 @@ def changed(place: int, value: Any) -> list[Any]:
     ("changes", "said"),
     [
         ({"iter_ms_unprofiled": 0}, r"`float` > 0.*iter_ms_unprofiled"),
+        ({"iters": 10**400}, "`int` <= 2147483647"),
         ({"ops": []}, "length >= 1"),
         ({"columns": ["kind"]}, r"ops\[0\] has 12 values for 1 columns"),
         ({"columns": [*COLUMNS[:11], "kind"]}, "column kind is there twice"),
@@ -228,6 +229,7 @@ def test_any_value_is_read_or_named(
         gzip.compress(b"{", mtime=0),
         b"",
         b'{"x":' + b"[" * 100_000,
+        b'{"workloads":{"\xe9":{}}}',
     ],
 )
 def test_what_is_no_trace_file(tmp_path: Path, content: bytes) -> None:

@@ -85,7 +85,7 @@ class Recording(Struct, frozen=True):
     """One workload in the file."""
 
     iter_ms_unprofiled: Annotated[float, Meta(gt=0, le=1e7)]
-    iters: Annotated[int, Meta(ge=1)]
+    iters: Annotated[int, Meta(ge=1, le=2**31 - 1)]
     names: list[str]
     columns: list[str]
     ops: Annotated[list[list[Any]], Meta(min_length=1)]
@@ -169,7 +169,7 @@ def _read(path: Path) -> _File:
         return msgspec.json.decode(gzip.decompress(content) if packed else content, type=_File)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise WorkloadError(f"cannot read the traces {path}: {error}") from error
-    except (msgspec.DecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WorkloadError(f"{path} is no trace file: {error}") from error
 
 
