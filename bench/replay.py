@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fikitctl.demonstration.workloads import WorkloadError, load_workloads, workload_names
+from fikitctl.plain import one_line
 
 from bench.replayed import POLICIES, Replayer, ReplayError, Rule, Setup
 
@@ -64,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser().parse_args(arguments)
     try:
         if options.list:
-            print("\n".join(workload_names(options.traces)))
+            print("\n".join(map(one_line, workload_names(options.traces))))
             return 0
         if not options.hp or not options.lp:
             raise ReplayError("--hp and --lp name the workloads; --list shows those of the file")
@@ -84,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         result = replayer.compare(options.hp, options.lp, setup)
     except (WorkloadError, ReplayError) as error:
         hint = f" ({error.hint})" if isinstance(error, WorkloadError) and error.hint else ""
-        print(f"bench.replay: {error}{hint}", file=sys.stderr)
+        print(f"bench.replay: {one_line(f'{error}{hint}')}", file=sys.stderr)
         return 2
     print(json.dumps(result) if options.json else _table(result))
     return 0

@@ -25,6 +25,7 @@ of the longest workload, where that is more."""
 _UNITS: Final = {"gpu_memset": "on_device", "to_device": "to_device", "to_host": "to_host"}
 _REFUSALS: Final = ("level", "unknown", "too_long", "bound", "in_flight")
 _MULTIPROCESSORS: Final = 132
+_LONGEST_SECONDS: Final = 1e5
 
 
 class ReplayError(Exception):
@@ -82,8 +83,17 @@ class Setup:
             raise ReplayError(f"a partition has 1 to {_MULTIPROCESSORS - 1} SMs")
         if len(self.sizes()) > 6 or list(self.sizes()) != sorted(set(self.sizes()), reverse=True):
             raise ReplayError("name up to 6 partitions, the largest first")
-        if not 0 < self.seconds <= 1e5 or not 0 <= self.warmup <= 1e5:
+        if not 0 < self.seconds <= _LONGEST_SECONDS or not 0 <= self.warmup <= _LONGEST_SECONDS:
             raise ReplayError("--seconds must be above 0, --warmup not below, neither beyond 100000")
+        for option, value, most in (
+            ("--in-flight-us", self.rule.in_flight_us, _LONGEST_SECONDS * 1e6),
+            ("--long-block-us", self.rule.long_block_us, _LONGEST_SECONDS * 1e6),
+            ("--delay-least-us", self.delay_least_us, _LONGEST_SECONDS * 1e6),
+            ("--delay-share", self.delay_share, 1e3),
+            ("--seed", self.seed, 2**64 - 1),
+        ):
+            if not 0 <= value <= most:
+                raise ReplayError(f"{option} is from 0 to {most:.0f}, not {value}")
         if self.policy in ("fifo", "streams") and self.partitions is not None:
             raise ReplayError(
                 f"policy {self.policy} has no gate: --confine and --confine-long name its sizes"

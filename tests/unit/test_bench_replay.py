@@ -110,6 +110,12 @@ def test_figures_agree_with_those_measured() -> None:
         (["--hp", "bert_inf", "--lp", "bert_train", "--partitions", "32,96"], "the largest first"),
         (["--hp", "bert_inf", "--lp", "bert_train", "--partitions", "132"], "1 to 131 SMs"),
         (["--hp", "bert_inf", "--lp", "bert_train", "--seconds", "0"], "--seconds"),
+        *(
+            (["--hp", "bert_inf", "--lp", "bert_train", option, value], f"{option} is from 0 to ")
+            for option in ("--in-flight-us", "--long-block-us", "--delay-least-us", "--delay-share")
+            for value in ("nan", "inf", "-1", "1e300")
+        ),
+        (["--hp", "bert_inf", "--lp", "bert_train", "--seed", str(2**64)], "--seed is from 0 to "),
         (
             ["--hp", "bert_inf", "--lp", "bert_train", "--seconds", "0.001", "--warmup", "0"],
             "use more --seconds",
@@ -151,6 +157,17 @@ def test_a_file_that_is_none(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     path.write_bytes(b"not a trace")
     assert replay.main([str(path), "--hp", "a", "--lp", "b"]) == 2
     assert "is no trace file" in capsys.readouterr().err
+
+
+def test_names_that_would_steer_a_terminal_are_written_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "traces.json"
+    path.write_text(json.dumps({"workloads": {"a\x1b[31m\nb": {}}}))
+    assert replay.main([str(path), "--list"]) == 0
+    assert capsys.readouterr().out == "a\\x1b[31m\\nb\n"
+    assert replay.main([str(path), "--hp", "a", "--lp", "b"]) == 2
+    assert "there are a\\x1b[31m\\nb)\n" in capsys.readouterr().err
 
 
 def test_made_workloads_are_the_same_every_time() -> None:
