@@ -40,6 +40,9 @@ _Axis = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 _ShortAxis = Annotated[int, Meta(ge=0, le=65535)]
 _Axes = tuple[_Axis, _ShortAxis, _ShortAxis]
 _THREADS_PER_BLOCK: Final = 1024
+_ThreadAxis = Annotated[int, Meta(ge=0, le=_THREADS_PER_BLOCK)]
+_ShortThreadAxis = Annotated[int, Meta(ge=0, le=64)]
+_ThreadAxes = tuple[_ThreadAxis, _ThreadAxis, _ShortThreadAxis]
 _Moment = Annotated[float, Meta(ge=-1e12, le=1e12)]
 _Duration = Annotated[float, Meta(ge=0, le=1e10)]
 _UNKNOWN_GRID: Final = (132, 1, 1)
@@ -64,7 +67,7 @@ class Row(Struct, frozen=True):
     """Index into the recording's names."""
     grid: _Axes | None
     """None, or 0 somewhere: not known."""
-    block: _Axes | None
+    block: _ThreadAxes | None
     shared_bytes: Annotated[int, Meta(ge=0, le=2**20)] | None
     regs: Annotated[int, Meta(ge=0, le=1024)] | None
     stream: _Count | None
