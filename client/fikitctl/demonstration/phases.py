@@ -6,6 +6,7 @@ While a phase is traced its tenants go on, but what they do then is not measured
 from __future__ import annotations
 
 import select
+import signal
 import subprocess
 import sys
 import time
@@ -17,6 +18,7 @@ import msgspec
 
 from fikitctl.demonstration.messages import MEASURE, Failed, Measured, Ready, Task, answer
 from fikitctl.failures import CommandError, ExitCode, of_reply, refused
+from fikitctl.leaving import handled, leave
 
 START_SECONDS: Final = 120.0
 """For connecting and warming up; also what a measurement may take beyond its time, several times over."""
@@ -111,14 +113,18 @@ class Tenant:
 def measured(tasks: Sequence[Task], time_scale: float) -> Iterator[list[Measured]]:
     """Run tenants together; in the block, what they measured, while they go on."""
     tenants: list[Tenant] = []
-    try:
-        for task in tasks:
-            tenants.append(Tenant(task))
-        for tenant in tenants:
-            tenant.await_ready()
-        for tenant in tenants:
-            tenant.start()
-        yield [tenant.result(task.seconds * time_scale) for tenant, task in zip(tenants, tasks, strict=True)]
-    finally:
-        for tenant in tenants:
-            tenant.stop()
+    # A tenant that waits for the GPU does not notice that this process has ended.
+    with handled(leave, signal.SIGTERM, signal.SIGHUP):
+        try:
+            for task in tasks:
+                tenants.append(Tenant(task))
+            for tenant in tenants:
+                tenant.await_ready()
+            for tenant in tenants:
+                tenant.start()
+            yield [
+                tenant.result(task.seconds * time_scale) for tenant, task in zip(tenants, tasks, strict=True)
+            ]
+        finally:
+            for tenant in tenants:
+                tenant.stop()
