@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from fikit.nvrtc import compile_ptx, for_older_drivers
 from fikitctl.demonstration.shapes import Machine, shape_of
@@ -138,12 +139,13 @@ def compiled(architecture: str, image: Path) -> None:
 
 def write(name: str, machine: Machine, architecture: str, traces: Path | None, folder: Path) -> Path:
     """The plan of a workload, real or recorded, in a file. Raises WorkloadError, MissingExtraError."""
-    path = folder / f"{name}.plan"
+    stem = quote(name, safe="")  # as a file's name, and a word of a plan: without slashes and spaces
+    path = folder / f"{stem}.plan"
     if name in REAL:
         image = folder / "kernels.ptx"
         if not image.exists():
             compiled(architecture, image)
         path.write_text(real(name, image))
     else:
-        path.write_text(recorded(load_workload(name, traces), machine, folder / f"{name}.ptx"))
+        path.write_text(recorded(load_workload(name, traces), machine, folder / f"{stem}.ptx"))
     return path

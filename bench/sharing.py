@@ -38,6 +38,7 @@ from bench.playing import Reading, play
 from bench.report import summary, table
 from fikitd.configuration import DeviceSection
 from fikitd.device import DeviceSpec, choose
+from fikitd.errors import DeviceUnavailableError
 
 DEFAULT: Final = ("resnet50_inf:gpt2_train", "bert_inf:resnet50_train", "llama1b_decode:bert_train")
 REAL: Final = ("gemm_service:gemm_chain", "gemm_service:memory_chain", "gemm_service:long_blocks")
@@ -241,7 +242,7 @@ def pairs(text: str, traces: Path | None) -> list[tuple[str, str]]:
     return [(high, low) for high, _, low in (word.partition(":") for word in words)]
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Parse, build, measure, print."""
     parser = argparse.ArgumentParser(description="Every way of sharing one GPU between two tenants.")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output")
@@ -263,7 +264,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, help="a trace file in place of the one that comes along")
     parser.add_argument("--programs", type=Path, help="folder of bench_sharing; built when not given")
     parser.add_argument("--plot", nargs=2, type=Path, metavar=("RESULTS", "IMAGE"), help="draw a result")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     if options.plot:
         from bench.plot import draw  # needs matplotlib
 
@@ -272,9 +273,14 @@ def main() -> None:
     options.baseline_rounds = options.baseline_rounds or options.rounds
     if min(options.lows, options.rounds, options.baseline_rounds) < 1:
         parser.error("--lows, --rounds and --baseline-rounds are 1 at least")
-    options.pairs = pairs(options.pairs, options.traces)
+    if not (0 < options.seconds < math.inf and options.within > 0):
+        parser.error("--seconds and --within are above 0")
     options.policies = [word for word in options.policies.split(",") if word]
-    device = choose(options.device, DeviceSection())[0]
+    try:
+        options.pairs = pairs(options.pairs, options.traces)
+        device = choose(options.device, DeviceSection())[0]
+    except (WorkloadError, DeviceUnavailableError) as error:
+        parser.error(str(error))
     folder = options.programs or build.build(["bench_sharing"])
     result = run(options, device, folder / "bench_sharing")
     print(json.dumps(result, indent=1) if options.json else table(result))

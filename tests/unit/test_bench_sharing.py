@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -65,6 +66,37 @@ def test_a_recorded_plan_has_every_operation_in_its_order(tmp_path: Path) -> Non
     assert lines[6].split()[-1] == "10000"  # 10 us of blocks at 1 GHz, in one wave
     assert lines[7:10:2] == ["fill 5.000 0 64", "copy 10.000 on_device 0 1 4096"]
     assert (tmp_path / "image").read_text().count(".visible .entry") == 2
+
+
+def test_a_workload_may_be_named_like_a_path(tmp_path: Path) -> None:
+    row = ["kernel", 0, 0.0, 5.0]
+    columns = ["kind", "name", "start_us", "dur_us"]
+    recording = {"iter_ms_unprofiled": 1, "iters": 1, "names": ["k"], "columns": columns, "ops": [row]}
+    traces = tmp_path / "traces.json"
+    traces.write_text(json.dumps({"workloads": {"../a b": recording}}))
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    path = plans.write("../a b", MACHINE, "compute_90", traces, folder)
+    image = path.read_text().splitlines()[0].split()
+    assert path.parent == Path(image[1]).parent == folder
+    assert len(image) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--traces", "/dev/null"], "/dev/null is no trace file"),
+        (["--device", "no"], "there is no GPU no"),
+        (["--device", "sim", "--seconds", "nan"], "--seconds and --within are above 0"),
+        (["--device", "sim", "--within", "-1"], "--seconds and --within are above 0"),
+    ],
+)
+def test_a_wrong_command_line_is_told(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        sharing.main(arguments)
+    assert said in capsys.readouterr().err
 
 
 def test_real_kernels_are_launched_by_their_number(tmp_path: Path) -> None:
