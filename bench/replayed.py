@@ -94,10 +94,13 @@ class Setup:
         ):
             if not 0 <= value <= most:
                 raise ReplayError(f"{option} is from 0 to {most:.0f}, not {value}")
-        if self.policy in ("fifo", "streams") and self.partitions is not None:
+        gateless = self.policy in ("fifo", "streams")
+        if gateless and self.partitions is not None:
             raise ReplayError(
                 f"policy {self.policy} has no gate: --confine and --confine-long name its sizes"
             )
+        if not gateless and (self.rule.confine or self.rule.confine_long):
+            raise ReplayError(f"policy {self.policy} has a gate: --partitions names its sizes")
 
 
 def percentile(values: Sequence[float], share: float) -> float:

@@ -109,6 +109,8 @@ def test_figures_agree_with_those_measured() -> None:
         (["--hp", "bert_inf"], "--hp and --lp"),
         (["--hp", "bert_inf", "--lp", "bert_train", "--partitions", "32,96"], "the largest first"),
         (["--hp", "bert_inf", "--lp", "bert_train", "--partitions", "132"], "1 to 131 SMs"),
+        (["--hp", "bert_inf", "--lp", "bert_train", "--confine", "32"], "policy fikit has a gate"),
+        (["--hp", "bert_inf", "--lp", "bert_train", "--policy", "fifo", "--partitions", "32"], "has no gate"),
         (["--hp", "bert_inf", "--lp", "bert_train", "--seconds", "0"], "--seconds"),
         *(
             (["--hp", "bert_inf", "--lp", "bert_train", option, value], f"{option} is from 0 to ")
