@@ -205,8 +205,10 @@ class Jobs(JobRecords):
         if not job.foreground and not await self._processes.has_had_runner(job):
             await self._start_runner(job)  # the daemon was killed before it did
             return
-        command = process_of(job.pid, job.pid_started)
-        process = await (command if job.foreground else self._processes.find(job))
+        if job.foreground:
+            process = await process_of(job.pid, job.pid_started)
+        else:
+            process = await self._processes.find(job)
         if process is not None:
             self._tell("job_taken_over", job, pid=job.pid)
             self._follow(job, process, taken_over=True)

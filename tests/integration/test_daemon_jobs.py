@@ -165,6 +165,7 @@ def test_killed_daemon_takes_its_jobs_over(daemon: Any, client: Any) -> None:
     assert again.ask(p.Kill(target=lives.job)) == p.Done()
     assert wait_for(again, lives.job).state == "killed"
     assert not os.path.exists(f"/proc/{pid}")
+    assert [line for line in daemon.log.read_text().splitlines() if not line.startswith("{")] == []
 
 
 @pytest.mark.parametrize("away", [False, True])
