@@ -3,7 +3,7 @@
     spec      what to run (daemon -> runner), written before the runner starts
     lock      held by the runner for its life (a record lock, so the kernel tells who holds it)
     started   the command's pid and when it began (runner -> daemon), appears whole,
-              before the command does anything
+              before the command does anything; space for it is taken at start
     control   a FIFO: one line ``SIGNAL GRACE_MS`` asks the runner to end the command
     kill      is there once the job was asked to end: a runner that does not listen yet will not start it
     stdout, stderr   its output, up to the limit
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final
 
 SPEC, LOCK, STARTED, CONTROL, KILL, EXIT = "spec", "lock", "started", "control", "kill", "exit"
-EXIT_BYTES: Final = 4096
+TAKEN_BYTES: Final = 4096
 MOST_WHY: Final = 600
 """Characters that tell why a command did not start: the exit file has room for them, whichever they are."""
 FLOCK: Final = "hhqqi4x"
@@ -31,37 +31,46 @@ FLOCK: Final = "hhqqi4x"
 
 def write_whole(path: Path, content: dict[str, Any]) -> None:
     """Let a JSON file appear under its name only once it is complete and on the disk."""
-    part = path.with_name(f"{path.name}.part")
-    with part.open("w") as file:
+    with part_of(path).open("w") as file:
         file.write(json.dumps(content))  # at once: json.dump writes each word
         file.flush()
         os.fsync(file.fileno())
-    part.replace(path)
+    appear(path)
+
+
+def take_space(path: Path) -> int:
+    """A descriptor of the file to be, its space taken: a full disk must not lose what it is to say."""
+    descriptor = os.open(part_of(path), os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        os.posix_fallocate(descriptor, 0, TAKEN_BYTES)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def fill_space(path: Path, descriptor: int, content: dict[str, Any]) -> None:
+    """Fill the space and let the file appear, as ``write_whole`` does; the descriptor is closed."""
+    text = json.dumps(content, ensure_ascii=False).encode(errors="replace")
+    os.pwrite(descriptor, text.ljust(TAKEN_BYTES), 0)
+    os.fsync(descriptor)
+    os.close(descriptor)
+    appear(path)
+
+
+def part_of(path: Path) -> Path:
+    """The file that becomes another once it is complete."""
+    return path.with_name(f"{path.name}.part")
+
+
+def appear(path: Path) -> None:
+    """Give what is complete its name, on the disk too."""
+    part_of(path).replace(path)
     directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)
     finally:
         os.close(directory)
-
-
-def take_exit_space(directory: Path) -> int:
-    """A descriptor of the exit file to be, its space taken: a full disk must not lose the exit code."""
-    descriptor = os.open(
-        directory / f"{EXIT}.part", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600
-    )
-    os.posix_fallocate(descriptor, 0, EXIT_BYTES)
-    return descriptor
-
-
-def write_exit(directory: Path, descriptor: int, content: dict[str, Any]) -> None:
-    """Fill the space and let the exit file appear."""
-    text = json.dumps(content, ensure_ascii=False).encode(errors="replace")
-    os.pwrite(descriptor, text.ljust(EXIT_BYTES), 0)
-    os.fsync(descriptor)
-    (directory / f"{EXIT}.part").replace(directory / EXIT)
-    parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    os.fsync(parent)
-    os.close(parent)
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -131,9 +140,7 @@ def close_the_book(directory: Path) -> dict[str, Any] | None:
     try:
         found = read(directory / EXIT)
         if found is None:
-            descriptor = take_exit_space(directory)
-            write_exit(directory, descriptor, {})
-            os.close(descriptor)
+            fill_space(directory / EXIT, take_space(directory / EXIT), {})
         return found or {}
     finally:
         os.close(held)

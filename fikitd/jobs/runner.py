@@ -73,7 +73,7 @@ class Runner:
     def __init__(self, directory: Path, spec: dict[str, Any]) -> None:
         self._directory = directory
         self._spec = spec
-        self._exit = files.take_exit_space(directory)
+        self._exit = files.take_space(directory / files.EXIT)
         limit = int(spec["output_limit_bytes"])
         self._outputs = [Output(directory / "stdout", limit), Output(directory / "stderr", limit)]
         control = directory / files.CONTROL
@@ -114,7 +114,7 @@ class Runner:
 
     def _end(self, code: int, error: str) -> None:
         ending = {"exit_code": code, "unix": time.time(), "error": error[: files.MOST_WHY]}
-        files.write_exit(self._directory, self._exit, ending)
+        files.fill_space(self._directory / files.EXIT, self._exit, ending)
 
     def _turn(self) -> bool:
         """Serve what is ready; True once the command has ended. It stays unreaped, so its pid is ours."""
@@ -177,6 +177,8 @@ class Runner:
         us, the daemon knows what is left to be ended. It is noted once it leads its session: who sets a nice
         value or sends a signal means all of that.
         """
+        path = self._directory / files.STARTED
+        space = files.take_space(path)
         told, tell = os.pipe2(os.O_CLOEXEC)
         noted, note = os.pipe2(os.O_CLOEXEC)
         pid = os.fork()
@@ -186,9 +188,8 @@ class Runner:
         os.close(tell)
         os.close(noted)
         os.read(told, 1)
-        with suppress(OSError):  # a disk that is full just now: the pid is not shown then
-            started = {"pid": pid, "began": start_time(pid), "unix": time.time()}
-            files.write_whole(self._directory / files.STARTED, started)
+        started = {"pid": pid, "began": start_time(pid), "unix": time.time()}
+        files.fill_space(path, space, started)
         with suppress(BrokenPipeError):
             os.write(note, b".")
         os.close(note)

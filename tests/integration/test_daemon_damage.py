@@ -10,6 +10,7 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,8 @@ import pytest
 from fikit import protocol as p
 from msgspec.structs import replace
 
-from tests.integration.conftest import Daemon
+from fikitd.jobs import files
+from tests.integration.conftest import Daemon, fill
 
 
 def garbage(path: Path) -> None:
@@ -211,6 +213,27 @@ def test_a_read_only_state_directory_is_named(stopped_daemon: Daemon, small_disk
     subprocess.run(["mount", "-o", "remount,rw", str(small_disk)], check=True)
     assert stopped_daemon.start().client().ask(p.Show(target=kept)).job.state == "finished"
     assert stopped_daemon.stop() == 0
+
+
+@pytest.mark.parametrize("pages", [0, 1, 2])
+def test_a_command_begins_where_there_is_room_to_note_it_and_its_end(small_disk: Path, pages: int) -> None:
+    """Else nobody could end what is left of it once its runner is killed."""
+    directory, marker = small_disk / "job-1", small_disk.parent / "marker"
+    spec = {"command": ["/usr/bin/touch", str(marker)], "environment": {}, "directory": "/", "groups": []}
+    files.prepare(
+        directory, {**spec, "uid": os.getuid(), "gid": os.getgid(), "output_limit_bytes": files.TAKEN_BYTES}
+    )
+    filler = fill(small_disk)
+    os.truncate(filler, filler.stat().st_size - pages * files.TAKEN_BYTES)
+    command = [sys.executable, "-P", "-m", "fikitd.jobs.runner", str(directory)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    if pages == 2:
+        assert marker.exists(), ran.stderr
+        assert (files.read(directory / files.EXIT) or {})["exit_code"] == 0
+        assert (files.read(directory / files.STARTED) or {})["pid"] > 0
+    else:
+        assert "No space left on device" in ran.stderr
+        assert not marker.exists()
 
 
 def test_a_job_s_files_that_tell_nothing(stopped_daemon: Daemon) -> None:

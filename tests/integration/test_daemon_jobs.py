@@ -199,7 +199,7 @@ def test_a_runner_that_is_killed_before_it_has_noted_its_command_leaves_none(tmp
     files.prepare(directory, spec)
     dies = (
         "import os, sys; from fikitd.jobs import files, runner; "
-        "files.write_whole = lambda *_: os.kill(os.getpid(), 9); runner.main()"
+        "files.fill_space = lambda *_: os.kill(os.getpid(), 9); runner.main()"
     )
     reader, writer = os.pipe()  # whose end is that of the runner and of what it has forked
     command = [sys.executable, "-P", "-c", dies, str(directory)]
