@@ -52,6 +52,8 @@ ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
     2: "ALTER TABLE profiles ADD COLUMN saved_ns INTEGER NOT NULL DEFAULT 0;\n",
 }
 """What makes a file of one schema one of the next."""
+VERSION: Final = ("user_version", "application_id")
+"""A file says its schema twice: it is left alone as a newer fikitd's only where both say so."""
 
 LOCK_SECONDS: Final = 5.0
 """Wait so long for another program, a backup's for instance, that holds the file."""
@@ -199,6 +201,9 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
     connection.text_factory = lambda text: text.decode(errors="replace")
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
+        (again,) = connection.execute("PRAGMA application_id").fetchone()
+        if version > SCHEMA_VERSION and version != again:  # a bit has flipped
+            raise damage(f"schema {version} or {again}")
         if version > SCHEMA_VERSION:
             raise sqlite3.DatabaseError(f"written by a newer fikitd (schema {version})")
         if version < 0:
@@ -212,7 +217,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
             wanted = columns(model)
         if version < SCHEMA_VERSION or wanted - columns(connection):  # else a full disk will do
             steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
-            script = "".join([*steps, SCHEMA, f"PRAGMA user_version={SCHEMA_VERSION};"])
+            script = "".join([*steps, SCHEMA, *(f"PRAGMA {place}={SCHEMA_VERSION};" for place in VERSION)])
             connection.executescript(f"BEGIN; {script} COMMIT;")
         if missing := wanted - columns(connection):
             raise damage(f"it lacks {missing}")

@@ -19,6 +19,7 @@ from fikit import protocol as p
 from msgspec.structs import replace
 
 from fikitd.jobs import files
+from fikitd.store import SCHEMA_VERSION, VERSION
 from tests.integration.conftest import Daemon, fill
 
 
@@ -51,7 +52,14 @@ def illegible(path: Path) -> None:
     path.write_bytes(path.read_bytes().replace(b"TABLE tenants (uid", b"TABLE tenants \xf4uid"))
 
 
-@pytest.mark.parametrize("damage", [garbage, truncated, zeroed, missing, misspelt, illegible])
+def newer(path: Path) -> None:
+    """A bit flipped in the schema's version."""
+    with path.open("r+b") as file:
+        file.seek(60)  # where SQLite has its four bytes
+        file.write((512 + SCHEMA_VERSION).to_bytes(4, "big"))
+
+
+@pytest.mark.parametrize("damage", [garbage, truncated, zeroed, missing, misspelt, illegible, newer])
 def test_a_damaged_state_file_is_set_aside_and_what_runs_is_taken_over(
     stopped_daemon: Daemon, damage: Callable[[Path], None]
 ) -> None:
@@ -159,7 +167,8 @@ def test_a_newer_state_file_is_refused_and_left_alone(stopped_daemon: Daemon) ->
     state = stopped_daemon.place / "state"
     state.mkdir()
     connection = sqlite3.connect(state / "state.db")
-    connection.execute("PRAGMA user_version=99")
+    for place in VERSION:
+        connection.execute(f"PRAGMA {place}=99")
     connection.close()
     before = (state / "state.db").read_bytes()
     assert "written by a newer fikitd" in refusal(stopped_daemon)

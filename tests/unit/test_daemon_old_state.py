@@ -12,7 +12,7 @@ from fikit.protocol import Usage
 from fikitd.errors import Unavailable
 from fikitd.jobs.model import Job
 from fikitd.session import SessionNote
-from fikitd.store import SCHEMA_VERSION, Store, unpack
+from fikitd.store import SCHEMA_VERSION, VERSION, Store, unpack
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -51,15 +51,16 @@ async def test_old_state_loads(version: int, tmp_path: Path) -> None:
 
 async def test_newer_state_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "state.db")
-    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION + 1}")
+    for place in VERSION:
+        connection.execute(f"PRAGMA {place}={SCHEMA_VERSION + 1}")
     connection.close()
     with pytest.raises(Unavailable, match="newer fikitd"):
         await Store.open(tmp_path / "state.db")
 
 
-@pytest.mark.parametrize("version", [-SCHEMA_VERSION, 1])
+@pytest.mark.parametrize("version", [-SCHEMA_VERSION, 1, SCHEMA_VERSION + 512])
 async def test_a_schema_that_the_file_does_not_have_is_damage(version: int, tmp_path: Path) -> None:
-    """A bit has flipped in its number: below that of any, or that of one whose columns are there already."""
+    """A bit has flipped in its number: that of none, of one whose columns are there, or of a newer one."""
     path = restore(SCHEMA_VERSION, tmp_path)
     connection = sqlite3.connect(path)
     connection.execute(f"PRAGMA user_version={version}")
