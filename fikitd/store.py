@@ -197,8 +197,7 @@ class Store:
 
 def connect(path: Path) -> tuple[sqlite3.Connection, int]:
     """The file, made or brought to this schema, and the schema that it had; 0: it was empty. Blocking."""
-    connection = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
-    connection.text_factory = lambda text: text.decode(errors="replace")
+    connection = opened(path)
     try:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
         (again,) = connection.execute("PRAGMA application_id").fetchone()
@@ -225,6 +224,23 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
         connection.close()
         raise
     return connection, version
+
+
+def opened(path: Path, locking_mode: str = "NORMAL") -> sqlite3.Connection:
+    """A connection that has read something."""
+    connection = sqlite3.connect(path, timeout=LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+    connection.text_factory = lambda text: text.decode(errors="replace")
+    try:
+        connection.execute(f"PRAGMA locking_mode={locking_mode}")
+        connection.execute("PRAGMA user_version").fetchone()
+    except sqlite3.Error as error:
+        connection.close()
+        # No room for the index that connections share, which a clean end removed. One that keeps others out
+        # has it in memory (SQLite, "Use of WAL Without Shared-Memory").
+        if error.sqlite_errorcode == sqlite3.SQLITE_IOERR_SHMSIZE and locking_mode == "NORMAL":
+            return opened(path, "EXCLUSIVE")
+        raise
+    return connection
 
 
 def damage(what: str) -> sqlite3.DatabaseError:

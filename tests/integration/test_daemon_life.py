@@ -250,6 +250,19 @@ def test_a_daemon_starts_on_a_full_disk(stopped_daemon: Daemon, small_disk: Path
     assert isinstance(again.ask(p.OpenSession(name="room")), p.SessionOpened)
 
 
+def test_a_daemon_that_ended_cleanly_starts_on_a_full_disk(stopped_daemon: Daemon, small_disk: Path) -> None:
+    client = stopped_daemon.start().client()
+    job = client.ask(p.Submit(command=["/bin/true"], environment={}, directory="/")).job.job
+    assert client.ask(p.Wait(job=job)).job.state == "finished"
+    stopped_daemon.stop(signal.SIGTERM)
+    filler = fill(small_disk)
+    client = stopped_daemon.start().client()
+    assert client.ask(p.Show(target=job)).job.state == "finished"
+    assert client.ask(p.OpenSession(name="full")).code == "unavailable"
+    filler.unlink()
+    assert isinstance(client.ask(p.OpenSession(name="room")), p.SessionOpened)
+
+
 @pytest.mark.parametrize("no_daemon_there", [True, False])
 def test_a_foreground_job_ends_with_its_caller_under_a_later_daemon(
     stopped_daemon: Daemon, no_daemon_there: bool
