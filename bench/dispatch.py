@@ -28,8 +28,7 @@ from bench.bare import PER_SESSION, bare_sessions
 from bench.daemon import cpu_seconds, daemon, executors, listener
 from bench.measured import METRICS, Group, Metric
 from bench.python_launch import python_launch_us
-from fikitd.configuration import DeviceSection
-from fikitd.device import DeviceSpec, choose
+from fikitd.device import DeviceSpec
 
 IDLE_SECONDS = 5.0
 
@@ -239,7 +238,7 @@ def main() -> None:
     )
     parser.add_argument("--programs", type=Path, help="folder of bench_dispatch; built when not given")
     options = parser.parse_args()
-    device = choose(options.device, DeviceSection())[0]
+    device = machine.devices(parser, options.device)[0]
     options.bytes = options.bytes or (16 << 20 if "FIKIT_SIM_SCALE" in device.environment else 256 << 20)
     folder = options.programs or build.build(["bench_dispatch"])
     result = measure(options, device, folder / "bench_dispatch")

@@ -20,10 +20,8 @@ from typing import Any, Final
 
 from fikitctl.own_daemon import own_daemon
 
-from bench.machine import commit, driver_version, machine
+from bench import machine
 from bench.unmodified import FIKITCTL, SIMULATED
-from fikitd.configuration import DeviceSection
-from fikitd.device import choose
 
 HEADER: Final = ".version 8.0\n.target sm_80\n.address_size 64\n"
 WARMUP: Final = 200
@@ -111,14 +109,20 @@ def main() -> None:
     if options.play:
         play(options.play, options.seconds, options.instructions)
         return
-    device = choose(options.device, DeviceSection())[0]
+    device = machine.devices(parser, options.device)[0]
 
     def side(role: str) -> list[str]:
         size = ["--seconds", str(options.seconds), "--instructions", str(options.instructions)]
         return [sys.executable, "-m", "bench.loading", "--play", role, *size]
 
-    result: dict[str, Any] = {"benchmark": "loading", "commit": commit(), "machine": machine()}
-    result |= {"device": device.name, "driver": driver_version(), "instructions": options.instructions}
+    result: dict[str, Any] = {
+        "benchmark": "loading",
+        "commit": machine.commit(),
+        "machine": machine.machine(),
+        "device": device.name,
+        "driver": machine.driver_version(),
+        "instructions": options.instructions,
+    }
     with own_daemon(options.device) as socket:
         ways: dict[str, tuple[list[str], list[str]]] = {
             "native": (SIMULATED, SIMULATED) if device.simulated else ([], []),

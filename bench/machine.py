@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import platform
 import subprocess
@@ -9,6 +10,17 @@ from functools import cache
 from pathlib import Path
 
 from bench.build import ROOT
+from fikitd.configuration import DeviceSection
+from fikitd.device import DeviceSpec, choose
+from fikitd.errors import DeviceUnavailableError
+
+
+def devices(parser: argparse.ArgumentParser, choice: str) -> list[DeviceSpec]:
+    """The GPUs that ``--device`` names; a wrong one is told as other wrong options are."""
+    try:
+        return choose(choice, DeviceSection())
+    except DeviceUnavailableError as error:
+        parser.error(str(error))
 
 
 @cache  # what runs was built before: a commit that comes meanwhile is not measured

@@ -36,9 +36,7 @@ from bench.configurations import ALONE, BOUND, Bench, Plays, prepared
 from bench.mps import Mps, MpsUnavailableError
 from bench.playing import Reading, play
 from bench.report import summary, table
-from fikitd.configuration import DeviceSection
-from fikitd.device import DeviceSpec, choose
-from fikitd.errors import DeviceUnavailableError
+from fikitd.device import DeviceSpec
 
 DEFAULT: Final = ("resnet50_inf:gpt2_train", "bert_inf:resnet50_train", "llama1b_decode:bert_train")
 REAL: Final = ("gemm_service:gemm_chain", "gemm_service:memory_chain", "gemm_service:long_blocks")
@@ -276,10 +274,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not (0 < options.seconds < math.inf and options.within > 0):
         parser.error("--seconds and --within are above 0")
     options.policies = [word for word in options.policies.split(",") if word]
+    device = machine.devices(parser, options.device)[0]
     try:
         options.pairs = pairs(options.pairs, options.traces)
-        device = choose(options.device, DeviceSection())[0]
-    except (WorkloadError, DeviceUnavailableError) as error:
+    except WorkloadError as error:
         parser.error(str(error))
     folder = options.programs or build.build(["bench_sharing"])
     result = run(options, device, folder / "bench_sharing")

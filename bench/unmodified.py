@@ -27,10 +27,8 @@ from typing import Any, Final
 
 from fikitctl.own_daemon import own_daemon
 
+from bench import machine
 from bench.found import Program, programs, versions
-from bench.machine import commit, driver_version, machine
-from fikitd.configuration import DeviceSection
-from fikitd.device import choose
 
 FIKITCTL: Final = [sys.executable, "-P", "-c", "import sys; from fikitctl.main import main; main()"]
 SIMULATED: Final = [sys.executable, "-P", "-m", "fikitd.simcuda", "--"]
@@ -205,20 +203,20 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--at-once", type=int, default=4)
     options = parser.parse_args()
+    devices = machine.devices(parser, options.device)
     output = options.output or Path(tempfile.mkdtemp(prefix="fikit-unmodified-"))
     output.mkdir(parents=True, exist_ok=True)
-    devices = choose(options.device, DeviceSection())
     try:
         found = programs(options.programs, output, options.seconds, len(devices))
     except ValueError as error:
         parser.error(str(error))
     about: dict[str, Any] = {
         "benchmark": "unmodified",
-        "commit": commit(),
-        "machine": machine(),
+        "commit": machine.commit(),
+        "machine": machine.machine(),
         "device": devices[0].name,
         "gpus": len(devices),
-        "driver": driver_version(),
+        "driver": machine.driver_version(),
         "libraries": versions(found),
     }
     outcomes = []

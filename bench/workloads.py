@@ -33,8 +33,7 @@ from bench.report import summary, workloads_table
 from bench.sharing import DEFAULT
 from bench.workload_processes import MODELS, Place
 from bench.workload_rounds import paired, solo, start_ups
-from fikitd.configuration import DeviceSection
-from fikitd.device import choose
+from fikitd.device import DeviceSpec
 from fikitd.scheduling.settings import SchedulingSection
 
 NAMES: Final = (
@@ -45,10 +44,9 @@ HOST_ONLY: Final = "libfikit_host_only.so"
 MOST_START_UPS: Final = 2
 
 
-def run(options: argparse.Namespace, library: Path) -> dict[str, Any]:
+def run(options: argparse.Namespace, device: DeviceSpec, library: Path) -> dict[str, Any]:
     """Everything, as what ``--json`` prints; what there is so far goes to ``--output`` after each part."""
     deadline = time.monotonic() + options.within
-    device = choose(options.device, DeviceSection())[0]
     result: dict[str, Any] = {
         "benchmark": "workloads",
         "commit": machine.commit(),
@@ -156,8 +154,9 @@ def main() -> None:
     options.solo = {"all": list(NAMES), "none": []}.get(options.solo, options.solo.split(","))
     words = [] if options.pairs == "none" else options.pairs.split(",")
     options.pairs = [(high, low) for high, _, low in (word.partition(":") for word in words)]
+    device = machine.devices(parser, options.device)[0]
     folder = options.programs or build.build(["fikit_host_only"])
-    result = run(options, folder / HOST_ONLY)
+    result = run(options, device, folder / HOST_ONLY)
     print(json.dumps(result, indent=1) if options.json else workloads_table(result))
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -97,6 +99,13 @@ def test_a_wrong_command_line_is_told(
     with pytest.raises(SystemExit, match="2"):
         sharing.main(arguments)
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("benchmark", ["dispatch", "loading", "unmodified", "workloads"])
+def test_the_other_benchmarks_tell_a_wrong_device_so_too(benchmark: str) -> None:
+    command = [sys.executable, "-m", f"bench.{benchmark}", "--device", "no"]
+    ran = subprocess.run(command, cwd=plans.ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, "error: there is no GPU no" in ran.stderr) == (2, True), ran.stderr
 
 
 def test_real_kernels_are_launched_by_their_number(tmp_path: Path) -> None:
