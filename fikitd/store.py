@@ -52,7 +52,7 @@ ALTER TABLE profiles ADD COLUMN gaps TEXT NOT NULL DEFAULT '[]';
     2: "ALTER TABLE profiles ADD COLUMN saved_ns INTEGER NOT NULL DEFAULT 0;\n",
 }
 """What makes a file of one schema one of the next."""
-VERSION: Final = ("user_version", "application_id")
+SCHEMA_PLACES: Final = ("user_version", "application_id")
 """A file says its schema twice: it is left alone as a newer fikitd's only where both say so."""
 
 LOCK_SECONDS: Final = 5.0
@@ -199,8 +199,7 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
     """The file, made or brought to this schema, and the schema that it had; 0: it was empty. Blocking."""
     connection = opened(path)
     try:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        (again,) = connection.execute("PRAGMA application_id").fetchone()
+        version, again = (connection.execute(f"PRAGMA {place}").fetchone()[0] for place in SCHEMA_PLACES)
         if version > SCHEMA_VERSION and version != again:  # a bit has flipped
             raise damage(f"schema {version} or {again}")
         if version > SCHEMA_VERSION:
@@ -216,7 +215,8 @@ def connect(path: Path) -> tuple[sqlite3.Connection, int]:
             wanted = columns(model)
         if version < SCHEMA_VERSION or wanted - columns(connection):  # else a full disk will do
             steps = [UPGRADES[older] for older in range(version, SCHEMA_VERSION)] if version else []
-            script = "".join([*steps, SCHEMA, *(f"PRAGMA {place}={SCHEMA_VERSION};" for place in VERSION)])
+            version_set = [f"PRAGMA {place}={SCHEMA_VERSION};" for place in SCHEMA_PLACES]
+            script = "".join([*steps, SCHEMA, *version_set])
             connection.executescript(f"BEGIN; {script} COMMIT;")
         if missing := wanted - columns(connection):
             raise damage(f"it lacks {missing}")

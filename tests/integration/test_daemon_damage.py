@@ -19,7 +19,7 @@ from fikit import protocol as p
 from msgspec.structs import replace
 
 from fikitd.jobs import files
-from fikitd.store import SCHEMA_VERSION, VERSION
+from fikitd.store import SCHEMA_PLACES, SCHEMA_VERSION
 from tests.integration.conftest import Daemon, fill
 
 
@@ -167,7 +167,7 @@ def test_a_newer_state_file_is_refused_and_left_alone(stopped_daemon: Daemon) ->
     state = stopped_daemon.place / "state"
     state.mkdir()
     connection = sqlite3.connect(state / "state.db")
-    for place in VERSION:
+    for place in SCHEMA_PLACES:
         connection.execute(f"PRAGMA {place}=99")
     connection.close()
     before = (state / "state.db").read_bytes()

@@ -12,7 +12,7 @@ from fikit.protocol import Usage
 from fikitd.errors import Unavailable
 from fikitd.jobs.model import Job
 from fikitd.session import SessionNote
-from fikitd.store import SCHEMA_VERSION, VERSION, Store, unpack
+from fikitd.store import SCHEMA_PLACES, SCHEMA_VERSION, Store, unpack
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 
@@ -51,7 +51,7 @@ async def test_old_state_loads(version: int, tmp_path: Path) -> None:
 
 async def test_newer_state_is_refused(tmp_path: Path) -> None:
     connection = sqlite3.connect(tmp_path / "state.db")
-    for place in VERSION:
+    for place in SCHEMA_PLACES:
         connection.execute(f"PRAGMA {place}={SCHEMA_VERSION + 1}")
     connection.close()
     with pytest.raises(Unavailable, match="newer fikitd"):

@@ -79,13 +79,15 @@ void no_stream_is_used_before_that_of_a_first_session_of_high_priority() {
     null_driver::record(true);
     launch(high);
     rig.settle();
-    std::set<CUstream> used;
-    std::vector<null_driver::Call> calls = null_driver::take_calls();
-    calls.insert(calls.end(), rig.calls_at_start().begin(), rig.calls_at_start().end());
-    for (const null_driver::Call& call : calls)
-        if (call.function == Function::cuLaunchKernel_) used.insert(call.stream);
-    CHECK_EQUAL(used.size(), 1u);
-    CHECK(rig.calls_at_start().size() > 0);
+    const auto used = [](const std::vector<null_driver::Call>& calls) {
+        std::set<CUstream> streams;
+        for (const null_driver::Call& call : calls)
+            if (call.function == Function::cuLaunchKernel_) streams.insert(call.stream);
+        return streams;
+    };
+    const std::set<CUstream> by_session = used(null_driver::take_calls());
+    CHECK_EQUAL(by_session.size(), 1u);
+    CHECK(by_session == used(rig.calls_at_start()));
 }
 
 // Others have taken the place in the profile of what is in flight, and of what waits at the gate: neither is
