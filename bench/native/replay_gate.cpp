@@ -140,8 +140,7 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     if (step.sampled) cost += timing_events;
     gpu_.submit(stream.on_gpu, {&operation.shape, static_cast<uint32_t>(session.next), multiprocessors,
                                 now + model::submission + (step.sampled ? timing_events / 2 : 0)});
-    step.gated_before = gated_issued_ - (gated_in_flight_ > 0 ? 1 : 0);
-    if (step.work.gated) ++gated_in_flight_, ++gated_issued_;
+    step.beside = beside_.enter(step.work);
     ++stream.unmarked;
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
     session.last_issue = now + cost;
@@ -275,14 +274,13 @@ inline void Gate::observe(const Notice& notice) {
     stream.marks.pop();
     for (uint32_t number = 0; number < count; ++number) {
         const Step& step = stream.steps.front();
+        const Nanoseconds others = beside_.leave(step.work, step.beside);
         Nanoseconds measured = 0;
         if (step.sampled) {
             measured = step.at - step.started;
-            step.kernel->measured(measured, step.multiprocessors,
-                                  session.high && step.gated_before != gated_issued_);
+            step.kernel->measured(measured, step.multiprocessors, others);
         }
-        if (step.work.gated) --gated_in_flight_;
-        policy_->completed(session.index, step.work, measured, notice.at);
+        policy_->completed(session.index, step.work, measured, notice.at, notice.at, others);
         stream.steps.pop();
         --stream.over;
         --session.in_flight;

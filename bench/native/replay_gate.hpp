@@ -9,6 +9,7 @@
 #include <queue>
 #include <unordered_map>
 
+#include "beside.hpp"
 #include "profile.hpp"
 #include "replay_host.hpp"
 #include "scheduling/policies.hpp"
@@ -27,7 +28,7 @@ class Gate {
         const Operation* operation = nullptr;
         uint16_t multiprocessors = 0;  // of the partition; 0: the whole GPU
         bool sampled = false;
-        uint32_t gated_before = 0;  // gated_issued_ when it was issued
+        Beside::Entry beside;
         Nanoseconds started = 0, at = 0;
     };
     struct Stream {
@@ -87,7 +88,7 @@ class Gate {
     std::vector<std::pair<uint32_t, uint32_t>> owner_;  // session and stream, by the GPU's stream
     std::priority_queue<Notice, std::vector<Notice>, std::greater<>> notices_;
     Random random_;
-    uint32_t gated_in_flight_ = 0, gated_issued_ = 0;
+    Beside beside_{sim::model::sm_count};
     unsigned waiting_ = 0;  // sessions
     bool asked_ = true;     // nothing has happened since the policy said wait
     Nanoseconds again_at_ = Gpu::never, free_at_ = 0, end_ = 0;

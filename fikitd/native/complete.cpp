@@ -187,6 +187,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
                     Nanoseconds unfinished) {
+    const Nanoseconds others = beside_.leave(entry.work, entry.beside);
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         ++session.usage.measured;
@@ -199,14 +200,12 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && entry.kernel->key == entry.work.key && measured > 0)
-            profile_.measured(*entry.kernel, measured, entry.multiprocessors,
-                              !entry.work.gated && entry.gated_before != gated_issued_);
+            profile_.measured(*entry.kernel, measured, entry.multiprocessors, others);
     } else if (entry.traced) {
         trace_.add(trace);
     }
     session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
-    --(entry.work.gated ? gated_in_flight_ : high_in_flight_);
-    policy_->completed(session.index, entry.work, measured, now, unfinished);
+    policy_->completed(session.index, entry.work, measured, now, unfinished, others);
 }
 
 // Device timestamps from elapsed times to a base event, which is renewed before a float of milliseconds

@@ -30,6 +30,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "beside.hpp"
 #include "board.hpp"
 #include "clock.hpp"
 #include "driver.hpp"
@@ -275,7 +276,6 @@ class Core {
     // complete.cpp
     bool collect();
     bool collect(Session& session, Nanoseconds now);
-    void enter(Session& session, InFlight& entry, Nanoseconds now);
     void complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
                   Nanoseconds unfinished);
     void write_mark(Session& session, SessionStream& stream, uint32_t handle);
@@ -392,10 +392,9 @@ class Core {
     std::array<Session*, scheduling::max_sessions> by_index_{};
     uint32_t serials_ = 0;
     uint32_t in_flight_ = 0;
-    uint32_t high_in_flight_ = 0, gated_in_flight_ = 0;
-    uint32_t gated_issued_ = 0;  // moves on while gated work is on the GPU
-    uint32_t blocked_ = 0;       // streams of all sessions
-    bool hold_gate_ = false;     // something waits until nothing is in flight
+    Beside beside_{1};        // of what the device has, once that is known
+    uint32_t blocked_ = 0;    // streams of all sessions
+    bool hold_gate_ = false;  // something waits until nothing is in flight
     std::atomic<uint32_t> loading_{0};
     bool ending_ = false;  // some session is not running
     Nanoseconds ask_again_at_ = 0;

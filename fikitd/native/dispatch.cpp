@@ -162,7 +162,7 @@ bool Core::gate() {
 void Core::read_board() {
     if (!board_.is_open()) return;
     const int64_t host_time = host_now();
-    board_.say(high_in_flight_ > 0, host_time);
+    board_.say(beside_.high(), host_time);
     const bool elsewhere = board_.others_busy(host_time);
     if (elsewhere == high_elsewhere_) return;
     high_elsewhere_ = elsewhere;

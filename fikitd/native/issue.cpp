@@ -242,14 +242,6 @@ CUresult Core::launch_with_attributes(const Session& session, const SessionFunct
     return driver_.cuLaunchKernelEx_(&config, function.function, nullptr, parameters);
 }
 
-// The operation counts as being on the GPU.
-void Core::enter(Session& session, InFlight& entry, Nanoseconds now) {
-    entry.gated_before = gated_issued_ - (gated_in_flight_ > 0 ? 1 : 0);
-    ++(entry.work.gated ? gated_in_flight_ : high_in_flight_);
-    if (entry.work.gated) ++gated_issued_;
-    policy_->issued(session.index, entry.work, now);
-}
-
 // A timer that is free, though the last `spared` of them are for others; -1: there is none.
 int32_t Core::take_timer(size_t spared) {
     if (free_timers_.size() <= spared) return -1;
@@ -326,7 +318,8 @@ void Core::issue(Session& session, uint8_t where) {
         if (entry.traced) [[unlikely]]
             begin_trace(session, entry, stream.queue->back_trace());
         session.unmarked_work += entry.work.expected;
-        enter(session, entry, now_);
+        entry.beside = beside_.enter(entry.work);
+        policy_->issued(session.index, entry.work, now_);
     } else if (session.head_waits) {
         policy_->withdrawn(session.index, now_);
     }

@@ -23,17 +23,28 @@ static std::array<uint32_t, size> in_order(std::array<uint32_t, size> values, ui
     return values;
 }
 
-void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, bool disturbed) {
-    if (multiprocessors != 0)  // it took more waves than on all of them
-        duration = duration * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
-    const auto told = static_cast<uint32_t>(std::clamp<Nanoseconds>(duration, 1, UINT32_MAX));
+void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanoseconds others) {
+    const auto on_all = [&](Nanoseconds time) {  // it took more waves than on all of them
+        if (multiprocessors != 0) time = time * std::max(waves, 1u) / std::max(waves_on(multiprocessors), 1u);
+        return static_cast<uint32_t>(std::clamp<Nanoseconds>(time, 1, UINT32_MAX));
+    };
+    const bool disturbed = others > 0;
+    uint32_t told = on_all(duration);
+    if (disturbed && known() && told / 2 > median)
+        told = std::max(on_all(std::max<Nanoseconds>(0, duration - others)), 2 * median);
     const bool far = known() && ((told / 2 > median && !disturbed) || told < median / 2);
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
     // What was learnt no longer holds: the kernel has other data now.
-    if (wrong_in_a_row > accidents) recent = wrong_in_a_row = shortest = 0;
-    durations[recent % window] = told;
-    ++recent;
+    if (wrong_in_a_row > accidents) recent = undisturbed = wrong_in_a_row = shortest = 0;
+    if (disturbed || undisturbed == known_after) {
+        durations[recent % window] = told;
+        ++recent;
+    } else {  // once there are enough of these, the others are forgotten
+        durations[undisturbed] = told;
+        ++undisturbed;
+        recent = undisturbed == known_after ? undisturbed : std::max(recent, undisturbed);
+    }
     ++samples;
     const uint32_t count = std::min(recent, window);
     const auto sorted = in_order(durations, count);
@@ -49,7 +60,8 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, bool 
     tell();
     // Once the median holds still, look less often; when it moves, look again.
     const uint32_t moved = before > median ? before - median : median - before;
-    interval = moved > median / 4 || (far && wrong < varies) ? 1 : std::min(interval * 2, rarest);
+    interval =
+        moved > median / 4 || (far && wrong < varies) || doubtful() ? 1 : std::min(interval * 2, rarest);
     if (!known() || interval == 1) until_sample = 0;
 }
 
@@ -75,6 +87,7 @@ void KernelGap::measured(Nanoseconds time) {
 
 void KernelEntry::tell() {
     work.known = known();
+    work.doubtful = doubtful();
     work.expected = median;
     work.longest = p95;
     work.shortest = shortest;
@@ -83,7 +96,7 @@ void KernelEntry::tell() {
 }
 
 void KernelEntry::forget() {
-    samples = recent = median = p95 = shortest = until_sample = wrong = wrong_in_a_row = 0;
+    samples = recent = undisturbed = median = p95 = shortest = until_sample = wrong = wrong_in_a_row = 0;
     interval = 1;
     gaps = {};
     tell();

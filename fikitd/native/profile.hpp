@@ -64,6 +64,7 @@ struct KernelEntry {
     scheduling::Work work;  // what policies are told of a launch; its `expected` is 0 before any measurement
     uint32_t samples = 0;   // measured launches
     uint32_t recent = 0;    // of them, since what was known before turned out not to hold any more
+    uint32_t undisturbed = 0;      // of those, up to `known_after`
     uint32_t median = 0, p95 = 0;  // nanoseconds, of the window
     uint32_t shortest = 0;  // undisturbed: smoothed over launches beside nothing; the others only lower it
     uint32_t until_sample = 0, interval = 1;
@@ -74,6 +75,8 @@ struct KernelEntry {
     std::array<KernelGap, 2> gaps{};  // after the kernels that mostly come before this one
 
     bool known() const { return recent >= known_after; }
+    // What is known of it comes from beside others' work, and there was not much of that either.
+    bool doubtful() const { return known() && undisturbed < known_after && recent < window; }
     // Waves of blocks that so many multiprocessors need.
     uint32_t waves_on(uint32_t multiprocessors) const {
         const uint64_t slots = uint64_t{multiprocessors} * work.per_sm;
@@ -91,8 +94,9 @@ struct KernelEntry {
         return true;
     }
     // `multiprocessors`: those that the launch was confined to, or 0. What is kept is the duration on all.
-    // `disturbed`: a high session's launch had gated work beside it, so that it lasted longer is no news.
-    void measured(Nanoseconds duration, uint32_t multiprocessors = 0, bool disturbed = false);
+    // `others`: for so long work of the other side may have kept it from the GPU (beside.hpp): that it lasted
+    // longer by that is no news.
+    void measured(Nanoseconds duration, uint32_t multiprocessors = 0, Nanoseconds others = 0);
     // The session launched `before` so long before this one.
     void follows(uint64_t before, Nanoseconds time);
     void tell();  // brings `work` up to date
@@ -132,8 +136,8 @@ class Profile {
 
     // A launch of the entry's took so long; as KernelEntry::measured.
     void measured(KernelEntry& entry, Nanoseconds duration, uint32_t multiprocessors,
-                  bool disturbed = false) {
-        entry.measured(duration, multiprocessors, disturbed);
+                  Nanoseconds others = 0) {
+        entry.measured(duration, multiprocessors, others);
         if (entry.changed) return;
         entry.changed = true;
         changed_.push_back(&entry);

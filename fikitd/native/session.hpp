@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "arena.hpp"
+#include "beside.hpp"
 #include "lanes.hpp"
 #include "modules.hpp"
 #include "profile.hpp"
@@ -39,7 +40,7 @@ struct alignas(64) InFlight {
     KernelEntry* kernel = nullptr;
     int32_t timer = -1;            // pair of timing events, or -1
     uint32_t multiprocessors = 0;  // of the partition; 0: the whole GPU
-    uint32_t gated_before = 0;     // Core::gated_issued_ when it was issued
+    Beside::Entry beside;
     bool traced = false;
     bool queued = false;  // its stream had other work when it was issued
 };

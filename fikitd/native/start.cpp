@@ -40,6 +40,7 @@ Core::Core(const Settings& settings, CUcontext context)
     require(driver_, driver_.cuDeviceGetAttribute_(&count, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, device_),
             "cuDeviceGetAttribute");
     multiprocessors_ = static_cast<uint32_t>(count);
+    beside_ = Beside(multiprocessors_);
     CUdeviceptr arenas = 0;
     require(
         driver_,

@@ -2,6 +2,7 @@
 #include "fikit.hpp"
 
 #include <cmath>
+#include <utility>
 
 #include "lateness.hpp"
 
@@ -63,7 +64,7 @@ void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
 void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     Levels::issued(session, work, now);
     const bool planned = planned_for_ == session;
-    planned_for_ = max_sessions;
+    const bool tried = std::exchange(tried_for_, max_sessions) == session;
     // Nobody is near whom it could delay. What comes behind it is not followed either: each completion is one
     // of those that are, as long as there are any.
     if (runs_ == operations || gated_operations_ > runs_ + 1) return;
@@ -79,6 +80,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     made.stream = work.stream;
     made.known = work.known;
     made.planned = planned;
+    made.tried = tried;
     made.charge = made.plan.area;
     made.longest = made.plan.length;
     if (!work.known) made.charge = charge(work);
@@ -109,9 +111,9 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
 }
 
 void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
-                      Nanoseconds unfinished) {
-    if (work.gated) return completed_gated(session, work, measured, now, unfinished);
-    Levels::completed(session, work, measured, now, unfinished);
+                      Nanoseconds unfinished, Nanoseconds others) {
+    Levels::completed(session, work, measured, now, unfinished, others);
+    if (work.gated) return completed_gated(session, work, now, unfinished, others);
     High* high = high_of(session);
     if (high == nullptr || high->outstanding == 0) return;
     const uint32_t position = high->sequence->size() - high->outstanding;
@@ -134,9 +136,8 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
         settle(session, *high, position + 1, now);
 }
 
-void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
-                            Nanoseconds unfinished) {
-    Levels::completed(session, work, measured, now, unfinished);
+void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds now, Nanoseconds unfinished,
+                            Nanoseconds others) {
     unsigned at = 0;
     while (at < runs_ && (running(at).session != session || running(at).stream != work.stream)) ++at;
     if (at == runs_) return;
@@ -144,8 +145,9 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds meas
     if (!over.known && over.plan.engine == Engine::kernel) --unknowns_;
     const Nanoseconds start = std::max(over.plan.start, last_over_);
     last_over_ = ended(start + over.plan.length, unfinished, now);
-    const Nanoseconds lasted = last_over_ - start;
-    // One mark tells of several: what else is in flight may have taken that time.
+    // What high sessions had in flight may have taken some of that; what else is, too: one mark tells of
+    // several.
+    const Nanoseconds lasted = last_over_ - start - others;
     const Nanoseconds usual = 4 * over.longest + 2 * queued_;
     if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
         surprised(session, work, over, lasted);
@@ -271,7 +273,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
 // What was in flight while the session paused is none of its step.
 [[gnu::noinline]] void Fikit::begin_step(High& high, Nanoseconds now) {
     high.step_at = now;
-    high.beside = high.unplanned = false;
+    high.beside = high.unplanned = high.tried = false;
     high.suspect = max_sessions;
     high.suspect_block = 0;
     for (unsigned at = 0; at < runs_; ++at) witness(high, running(at));
@@ -286,8 +288,13 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     ++statistics.steps;
     statistics.step_time = high.step_time;
     statistics.over_bound += high.spent > statistics.bound;
+    if (high.rests > 0) --high.rests;
     if (high.spent > statistics.bound) {
         const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
+        if (high.tried) {
+            high.rests = high.rest;
+            high.rest = std::min(2 * high.rest, most_rest);
+        }
         if (!high.unplanned) {
             const double counts = std::min(times, barely * (times - 1));
             high.trust = std::max(least_trust, high.trust * std::pow(0.8, counts));
@@ -428,6 +435,10 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
     }
+    if (work.doubtful && gated_operations_ == 0 && may_try()) {
+        tried_for_ = session;
+        return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
+    }
     Nanoseconds when = high_at_ + bounds_.high_memory;
     for (const Nanoseconds other : {again, ready_at})
         if (other > now) when = std::min(when, other);
@@ -441,7 +452,7 @@ Decision Fikit::decide(Nanoseconds now) {
     bool blocked = high_elsewhere_;  // nothing is foretold of another executor's sessions
     bool refused = false;            // what goes first did not fit
     uint64_t left = waiting_;
-    planned_for_ = max_sessions;
+    planned_for_ = tried_for_ = max_sessions;
     for (unsigned levels = lower_levels(); left != 0 && levels != 0; levels &= levels - 1) {
         const Level& level = levels_[std::countr_zero(levels)];
         uint64_t candidates = level.members & left;

@@ -61,16 +61,22 @@
 //   unknown     kernels: one at a time, on the middle partition: on a smaller one a program that starts
 //               would hold them longer; without partitions only when no high session worked within
 //               `high_memory`.
+//   doubtful    kernels were measured a few times, and hardly ever by themselves: behind a high kernel's
+//   blocks
+//               they took that one's time, too. What doesn't fit goes as what is unknown does, but once
+//               nothing at all is in flight. After a step beside it that was over its bound there is none for
+//               64 steps, then for twice as many each time, up to 4096.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
 //   graphs      are one operation, whose block is its whole duration; they and cooperative launches go
 //               to the whole GPU or wait.
 //   starvation  levels.hpp; what is entitled takes the smallest partition, if it can be confined.
 //   unforeseen  high work, in another executor or of more sessions than are predicted: kernels with
 //               blocks longer than `delay_least` are confined.
-//   surprises   An operation that lasted far longer than its profile has seen counts as that long for
-//               the next launches of its key, whatever the profile says: lengths that alternate, or lie,
-//               are corrected at once. For 4 the first time, since GPU and host have accidents, too; for
-//               twice as many, up to 128, each time that it is soon again.
+//   surprises   An operation that lasted far longer than its profile has seen, less what high work may have
+//               kept it from the GPU meanwhile, counts as that long for the next launches of its key,
+//               whatever the profile says: lengths that alternate, or lie, are corrected at once. For 4 the
+//               first time, since GPU and host have accidents, too; for twice as many, up to 128, each time
+//               that it is soon again.
 //   blame       for a delay goes to the session whose blocks were the longest meanwhile.
 #pragma once
 
@@ -113,7 +119,7 @@ class Fikit final : public Levels {
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
     using Policy::completed;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
-                   Nanoseconds unfinished) override;
+                   Nanoseconds unfinished, Nanoseconds others) override;
     void awaited(unsigned session, bool found, Nanoseconds now) override;
     bool curious(unsigned session) override {
         const High* const high = high_of(session);
@@ -141,7 +147,8 @@ class Fikit final : public Levels {
     static constexpr double barely = 10;                // a step over its bound by a tenth counts as one
     static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
     static constexpr uint32_t least_others_steps = 8;   // between two such
-    static constexpr unsigned foresight = 1024;         // launches of a high session that are looked ahead
+    static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
+    static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
     struct Plan {
@@ -160,6 +167,7 @@ class Fikit final : public Levels {
     struct Running {
         uint8_t session = 0, stream = 0;
         bool known = false;
+        bool tried = false;    // it is doubtful
         bool planned = false;  // that it delays nobody too much; not: it is unknown, or its turn by credit
         Nanoseconds charge = 0, longest = 0;
         Plan plan;
@@ -180,6 +188,7 @@ class Fikit final : public Levels {
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
         bool found = false;                    // nobody waited for them in the end
         bool beside = false;                   // gated work was in flight since it last waited
+        bool tried = false;                    // so was something doubtful
         bool unplanned = false;                // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;
@@ -191,10 +200,11 @@ class Fikit final : public Levels {
         bool fills = false;                         // they leave less than half of the step idle
         bool kept_free = false;                     // this step is to be measured
         uint32_t free_steps = 0, others_steps = 0;  // that were; those since
-        double trust = 0.5;                  // share that is used of the slack and of the bound's second half
-        uint32_t calm = 0;                   // steps beside gated work since one was over its bound
-        Nanoseconds bound = 0, allowed = 0;  // on the delay of a step; what is used of that
-        unsigned suspect = max_sessions;     // whose work had the longest blocks since it last waited
+        double trust = 0.5;  // share that is used of the slack and of the bound's second half
+        uint32_t rests = 0, rest = least_rest;  // steps until what is doubtful is tried again; next time
+        uint32_t calm = 0;                      // steps beside gated work since one was over its bound
+        Nanoseconds bound = 0, allowed = 0;     // on the delay of a step; what is used of that
+        unsigned suspect = max_sessions;        // whose work had the longest blocks since it last waited
         Nanoseconds suspect_block = 0;
     };
     // What a gated session has in flight: on each stream one behind another.
@@ -242,13 +252,14 @@ class Fikit final : public Levels {
     // Gated work beside the step of a high session.
     static void witness(High& high, const Running& running) {
         high.beside = true;
-        high.unplanned |= !running.planned && running.plan.block > high.bound;
+        high.tried |= running.tried;
+        high.unplanned |= running.tried || (!running.planned && running.plan.block > high.bound);
         suspect(high, running);
     }
     void begin_step(High& high, Nanoseconds now);
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);
-    void completed_gated(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
-                         Nanoseconds unfinished);
+    void completed_gated(unsigned session, const Work& work, Nanoseconds now, Nanoseconds unfinished,
+                         Nanoseconds others);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, uint32_t position, Nanoseconds now);
     void close_step(unsigned session, High& high, uint32_t position, Nanoseconds now);
@@ -296,6 +307,13 @@ class Fikit final : public Levels {
         return works_high(now) || (levels_[highest_level].members != 0 && high_at_ != 0 &&
                                    now - high_at_ < remembered * bounds_.high_memory);
     }
+    // Nothing of high sessions is in flight, and none of them was delayed lately by what was tried.
+    bool may_try() const {
+        bool may = levels_[highest_level].in_flight == 0;
+        for (unsigned left = used_; left != 0; left &= left - 1)
+            may = may && highs_[std::countr_zero(left)].rests == 0;
+        return may;
+    }
     static bool unknown(const Work& work) { return work.engine == Engine::kernel && !work.known; }
     bool has_room(unsigned session, const Moment& moment, bool refused, bool& full) const;
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
@@ -318,10 +336,11 @@ class Fikit final : public Levels {
     uint64_t issued_ = 0;  // gated operations
     // Whose operation was decided on last: its plan stands behind those in flight.
     unsigned planned_for_ = max_sessions;
-    Nanoseconds queued_ = 0;      // how long the gated work in flight keeps the GPU busy
-    Nanoseconds charged_ = 0;     // what of the bound on it that takes
-    Nanoseconds last_over_ = 0;   // when gated work last completed
-    unsigned unforeseeable_ = 0;  // high sessions that are not predicted
+    unsigned tried_for_ = max_sessions;  // who goes next because it is doubtful
+    Nanoseconds queued_ = 0;             // how long the gated work in flight keeps the GPU busy
+    Nanoseconds charged_ = 0;            // what of the bound on it that takes
+    Nanoseconds last_over_ = 0;          // when gated work last completed
+    unsigned unforeseeable_ = 0;         // high sessions that are not predicted
     size_t partitions_ = 0;
 };
 

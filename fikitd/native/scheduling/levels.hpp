@@ -82,7 +82,7 @@ class Levels : public Policy {
 
     using Policy::completed;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
-                   Nanoseconds /*unfinished*/) override {
+                   Nanoseconds /*unfinished*/, Nanoseconds /*others*/) override {
         Session& entry = sessions_[session];
         --entry.in_flight;
         --levels_[entry.level].in_flight;

@@ -34,6 +34,7 @@ struct Work {
     uint8_t stream = 0;     // the session's, below streams_told_apart: only what shares one is in order
 
     bool known = false;        // from enough measurements
+    bool doubtful = false;     // too few of them beside nothing: it may be shorter
     Nanoseconds expected = 0;  // duration alone on the GPU: windowed median; a guess where !known
     Nanoseconds longest = 0;   // a high percentile of the window; 0: as `expected`
     Nanoseconds shortest = 0;  // what it takes beside nothing; 0: as `expected`
@@ -120,10 +121,11 @@ class Policy {
     // An operation of the session was issued (for level 0, without being asked).
     virtual void issued(unsigned session, const Work& work, Nanoseconds now) = 0;
     // It completed, having taken `measured` (0: unknown); at `unfinished` it had not yet (0: nobody knows).
+    // For as long as `others`, work of the other side (gated, or not) may have kept it from the GPU.
     virtual void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
-                           Nanoseconds unfinished) = 0;
+                           Nanoseconds unfinished, Nanoseconds others) = 0;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {
-        completed(session, work, measured, now, now);
+        completed(session, work, measured, now, now, 0);
     }
     // The session's program waits for all that it has had issued (a synchronisation): from here on a delay
     // of its work is one of the program, unless it `found` the work over. Told while it waits, or afterwards.

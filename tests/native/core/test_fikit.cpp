@@ -236,6 +236,21 @@ void short_kernels_fill_the_gaps() {
     CHECK(outcome.high.predicted > 10'000 && outcome.high.met * 100 > outcome.high.predicted * 95);
 }
 
+// Long kernels on all of the GPU, with gaps: what was measured behind one of them would fit into none.
+void gaps_between_long_kernels_are_filled() {
+    Program service, program;
+    service.name = "long";
+    for (unsigned number = 0; number < 5; ++number)
+        service.operations.push_back(kernel(1, number * 3 * ms, 132, 1, 2500 * us));
+    service.iterations = {{service.operations.size(), 100 * us}};
+    for (unsigned number = 0; number < 50; ++number)
+        program.operations.push_back(kernel(100 + number % 5, 0, 264, 1, 25 * us));
+    const Nanoseconds worst = beside({}, 0, service).worst;
+    const Outcome outcome = beside(program, 1, service);
+    CHECK(outcome.late <= worst + 15 * ms / 50);
+    CHECK(outcome.work > 0.12);  // of the 0.17 that are idle
+}
+
 void a_flood_delays_by_no_more_than_the_bound() {
     Program program;
     for (unsigned number = 0; number < 1000; ++number)
@@ -391,6 +406,7 @@ int main() {
     small_kernels_on_several_streams_are_in_flight_together();
     what_is_not_followed_is_bounded_too();
     short_kernels_fill_the_gaps();
+    gaps_between_long_kernels_are_filled();
     a_flood_delays_by_no_more_than_the_bound();
     a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
     ever_new_shapes_delay_by_no_more_than_the_bound();

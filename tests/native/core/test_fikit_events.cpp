@@ -158,6 +158,86 @@ void what_is_not_followed_leaves_nothing_behind() {
     CHECK_EQUAL(policy->statistics(1).surprises, 0u);
 }
 
+// What high sessions had of the GPU meanwhile is no surprise.
+void what_high_work_took_is_no_surprise() {
+    const auto surprises = [](Nanoseconds others) {
+        const auto policy = make_policy("fikit", with_partitions());
+        for (unsigned session = 0; session < 2; ++session)
+            policy->opened(session, session == 0 ? 0 : 5, 1, 0);
+        Work low = large();
+        low.gated = true;
+        policy->issued(0, small(5 * us), ms);
+        policy->issued(1, low, ms);
+        policy->completed(1, low, 0, 6 * ms, 6 * ms, others);
+        return policy->statistics(1).surprises;
+    };
+    CHECK_EQUAL(surprises(0), 1u);
+    CHECK_EQUAL(surprises(5 * ms), 0u);
+    CHECK_EQUAL(surprises(2 * ms), 1u);
+}
+
+// What is known only from beside high work goes, where it doesn't fit, once nothing at all is in flight: what
+// it takes by itself is to be found out.
+void what_is_doubtful_goes_while_nothing_is_in_flight() {
+    const auto policy = make_policy("fikit", with_partitions());
+    for (unsigned session = 0; session < 3; ++session) policy->opened(session, session == 0 ? 0 : 5, 1, 0);
+    Work high = small(50 * us);
+    high.blocks = 132 * 8;
+    Nanoseconds now = 100 * ms;
+    for (int step = 0; step < 20; ++step, now += 400 * us) {
+        policy->issued(0, high, now);
+        policy->awaited(0, false, now);
+        policy->completed(0, high, 0, now + 60 * us);
+    }
+    Work low = large();
+    low.expected = low.longest = low.shortest = 4 * ms;
+    low.block = ms;
+    const auto decided = [&](Nanoseconds at) {
+        policy->arrived(1, low, at);
+        const Decision decision = policy->decide(at);
+        policy->withdrawn(1, at);
+        return decision;
+    };
+    CHECK(decided(now).verdict == Verdict::wait);
+    low.doubtful = true;
+    const Decision decision = decided(now += 200 * us);
+    CHECK(decision.verdict == Verdict::partition && decision.partition == 2);
+    low.whole = true;
+    CHECK(decided(now += 200 * us).verdict == Verdict::whole);
+    policy->issued(0, high, now);
+    CHECK(decided(now + 200 * us).verdict == Verdict::wait);
+    policy->completed(0, high, 0, now + 210 * us);
+    CHECK(decided(now + 220 * us).verdict == Verdict::whole);
+    Work filler = large();
+    filler.gated = true;
+    policy->issued(2, filler, now + 230 * us);
+    CHECK(decided(now + 300 * us).verdict == Verdict::wait);
+    policy->completed(2, filler, 0, now += 400 * us);
+
+    // It delays a step: none for a while, then for longer.
+    low.whole = false;
+    for (const int rest : {64, 128, 256}) {
+        policy->arrived(1, low, now += 200 * us);
+        CHECK(policy->decide(now).verdict == Verdict::partition);
+        low.gated = true;
+        low.partition = 3;
+        policy->issued(1, low, now);
+        policy->issued(0, high, now + 10 * us);
+        policy->awaited(0, false, now + 10 * us);
+        policy->completed(1, low, 0, now + 5 * ms);
+        policy->completed(0, high, 0, now + 5 * ms);
+        low.gated = false;
+        low.partition = 0;
+        int steps = 0;
+        for (now += 6 * ms; decided(now).verdict == Verdict::wait; ++steps, now += 400 * us) {
+            policy->issued(0, high, now);
+            policy->awaited(0, false, now);
+            policy->completed(0, high, 0, now + 60 * us);
+        }
+        CHECK(steps >= rest && steps <= rest + 4);
+    }
+}
+
 // How long a kernel that outlasts steps waits, the first four times: steps of 20 launches that are never late
 // in truth. It `lasts` so long where it is confined.
 std::vector<Nanoseconds> waits_beside(const std::vector<Work>& launches, Work low, Nanoseconds lasts) {
@@ -351,6 +431,8 @@ void who_is_silent_may_come_any_moment() {
 
 int main() {
     what_is_not_followed_leaves_nothing_behind();
+    what_high_work_took_is_no_surprise();
+    what_is_doubtful_goes_while_nothing_is_in_flight();
     time_that_is_spared_may_be_spent();
     a_wait_is_over_though_the_next_launch_came_first();
     the_share_against_starvation_is_of_the_time();

@@ -36,7 +36,7 @@ struct Accidents {
                 if (number == 19) policy->awaited(0, false, now);
                 policy->arrived(1, low, now + 5 * us);
                 const Nanoseconds seen = now + 10 * us + (number == 19 ? late : 0);
-                policy->completed(0, high, 0, seen, number == 19 ? seen - unseen : seen);
+                policy->completed(0, high, 0, seen, number == 19 ? seen - unseen : seen, 0);
                 const Decision decision = policy->decide(now + 15 * us);
                 if (decision.verdict == Verdict::wait) {
                     policy->withdrawn(1, now + 16 * us);

@@ -1,4 +1,4 @@
-// What the core keeps: kernel names and profiles, device memory, lanes, the trace.
+// What the core keeps: kernel names, device memory, lanes, the trace.
 #include <atomic>
 #include <map>
 #include <random>
@@ -10,147 +10,12 @@
 #include "kernel_names.hpp"
 #include "lanes.hpp"
 #include "null_driver.hpp"
-#include "profile.hpp"
 #include "trace.hpp"
 
 using namespace fikit;
 using namespace fikit::test;
 
 namespace {
-
-void durations_give_median_and_percentile() {
-    KernelEntry entry;
-    CHECK(!entry.known());
-    for (const Nanoseconds duration : {300, 100, 200}) entry.measured(duration);
-    CHECK(entry.known());
-    CHECK_EQUAL(entry.median, 200u);
-    CHECK_EQUAL(entry.p95, 300u);
-    KernelEntry many;
-    for (Nanoseconds duration = 1; duration <= 40; ++duration) many.measured(duration * 1000);
-    CHECK_EQUAL(many.median, 32'000u);  // of the last sixteen: 25 to 40
-    CHECK_EQUAL(many.p95, 40'000u);
-    KernelEntry extreme;
-    extreme.measured(-5);
-    CHECK_EQUAL(extreme.median, 1u);
-    extreme.measured(int64_t{1} << 40);
-    CHECK_EQUAL(extreme.p95, UINT32_MAX);
-    many.waves = 4;
-    many.tell();
-    CHECK_EQUAL(many.work.expected, 32'000);
-    CHECK_EQUAL(many.work.longest, 40'000);
-    CHECK(many.work.shortest > 10'000 && many.work.shortest < 40'000);  // follows, smoothed
-    CHECK_EQUAL(many.work.block, 10'000);
-    KernelEntry disturbed = many;  // by others' work: that it lasts longer is no news
-    for (int i = 0; i < 40; ++i) disturbed.measured(200'000, 0, true);
-    CHECK_EQUAL(disturbed.shortest, many.shortest);
-    CHECK_EQUAL(disturbed.wrong, many.wrong);
-    many.waves = 0;  // not computed yet
-    many.tell();
-    CHECK_EQUAL(many.work.block, 40'000);
-}
-
-// New kernels are measured often, settled ones ever more rarely, and one that changes is looked at again.
-void sampling_becomes_rare() {
-    KernelEntry entry;
-    const auto samples_in = [&](int launches, Nanoseconds duration) {
-        int samples = 0;
-        for (int launch = 0; launch < launches; ++launch)
-            if (entry.sample_now()) {
-                ++samples;
-                entry.measured(duration);
-            }
-        return samples;
-    };
-    CHECK_EQUAL(samples_in(3, 10'000), 3);
-    CHECK(samples_in(10'000, 10'000) < 60);
-    CHECK_EQUAL(entry.interval, KernelEntry::rarest);
-    samples_in(5000, 50'000);
-    CHECK_EQUAL(entry.median, 50'000u);
-}
-
-// A kernel that has other data than before is known anew after a few launches, and it is counted.
-void what_no_longer_holds_is_learnt_anew() {
-    KernelEntry entry;
-    for (int launch = 0; launch < 1000; ++launch)
-        if (entry.sample_now()) entry.measured(10'000);
-    CHECK_EQUAL(entry.interval, KernelEntry::rarest);
-    entry.measured(100'000);  // one may be an accident
-    CHECK_EQUAL(entry.median, 10'000u);
-    entry.measured(10'000);
-    CHECK(entry.known());
-    CHECK_EQUAL(entry.wrong, 1u);
-    const uint32_t samples = entry.samples;
-    for (int launch = 0; launch < 3; ++launch) {
-        CHECK(entry.sample_now() || launch == 0);
-        entry.measured(3'000);
-    }
-    CHECK(!entry.known());
-    for (int launch = 0; launch < 2; ++launch) {
-        CHECK(entry.sample_now());
-        entry.measured(3'000);
-    }
-    CHECK(entry.known());
-    CHECK_EQUAL(entry.median, 3'000u);
-    CHECK_EQUAL(entry.wrong, 4u);
-    CHECK_EQUAL(entry.samples, samples + 5);  // what was forgotten was measured all the same
-}
-
-void gaps_are_kept_by_what_came_before() {
-    KernelEntry entry;
-    for (const Nanoseconds time : {10, 30, 20}) entry.follows(7, time);
-    entry.follows(8, 500);
-    entry.follows(9, 900);  // takes the place of the rarer one
-    CHECK_EQUAL(entry.gaps[0].before, 7u);
-    CHECK_EQUAL(entry.gaps[0].median, 20u);
-    CHECK_EQUAL(entry.gaps[1].before, 9u);
-    CHECK_EQUAL(entry.gaps[1].samples, 1u);
-}
-
-KernelShape shape_of(uint32_t grid) {
-    KernelShape shape;
-    shape.grid[0] = grid;
-    return shape;
-}
-
-// A program whose shapes never repeat takes the places of its own: what is launched meanwhile stays known.
-void a_full_profile_gives_way_to_new_kernels() {
-    Profile profile;
-    bool fresh = false;
-    const uint64_t kept = Profile::key_of(77, shape_of(1));
-    for (int i = 0; i < 3; ++i) profile.measured(profile.find(kept, fresh), 5, 0);
-    for (uint32_t grid = 2; grid < 4 * Profile::capacity; ++grid) {
-        const uint64_t key = Profile::key_of(77, shape_of(grid));
-        KernelEntry& entry = profile.find(key, fresh);
-        CHECK(fresh && entry.key == key && entry.samples == 0);
-        entry.sample_now();
-        profile.measured(entry, 5, 0);
-        CHECK(&profile.find(key, fresh) == &entry && !fresh);
-        if (grid % 64 == 0) profile.find(kept, fresh).sample_now();
-    }
-    CHECK(profile.find(kept, fresh).known() && !fresh);
-    profile.find(Profile::key_of(77, shape_of(2)), fresh);
-    CHECK(fresh);
-    uint32_t visited = 0;
-    CHECK(!profile.visit_changed(SIZE_MAX, [&](const KernelEntry&) { ++visited; }));
-    CHECK(visited > Profile::capacity / 2 && visited <= Profile::capacity);
-    profile.forget(0, Profile::capacity);
-    CHECK(!profile.find(kept, fresh).known() && !fresh);
-}
-
-void keys_tell_shapes_apart() {
-    KernelShape shape;
-    const uint64_t plain = Profile::key_of(1, shape);
-    for (uint32_t* word : {&shape.grid[0], &shape.grid[1], &shape.grid[2], &shape.block[0], &shape.block[1],
-                           &shape.block[2], &shape.shared_bytes}) {
-        const uint32_t before = *word;
-        *word = 7;
-        CHECK(Profile::key_of(1, shape) != plain);
-        *word = before;
-    }
-    CHECK(Profile::key_of(2, shape) != plain);
-    CHECK(hash_bytes("abc", 3) != hash_bytes("abd", 3));
-    CHECK(hash_bytes("abc\0", 4) != hash_bytes("abc", 3));
-}
 
 Driver null_table() {
     Driver driver;
@@ -343,47 +208,16 @@ void a_trace_is_read_while_it_is_written() {
     CHECK_EQUAL(cursor, 6 * Trace::capacity);
 }
 
-// What changed is told once, in pieces.
-void changed_entries_are_visited_once() {
-    Profile profile;
-    bool fresh = false;
-    for (uint64_t key = 1; key <= 5; ++key)
-        for (int i = 0; i < 3; ++i) profile.measured(profile.find(key, fresh), 100, 0);
-    int seen = 0;
-    const auto visit = [&](const KernelEntry&) { ++seen; };
-    CHECK(profile.visit_changed(3, visit));
-    CHECK_EQUAL(seen, 3);
-    CHECK(!profile.visit_changed(3, visit));
-    CHECK_EQUAL(seen, 5);
-    profile.measured(profile.find(2, fresh), 100, 0);
-    CHECK(!profile.visit_changed(3, visit));
-    CHECK_EQUAL(seen, 6);
-    profile.measured(profile.find(2, fresh), 100, 0);
-    profile.forget(0, Profile::capacity);
-    CHECK(!profile.visit_changed(3, visit));
-    CHECK_EQUAL(seen, 6);
-    profile.measured(profile.find(2, fresh), 100, 0);
-    CHECK(!profile.visit_changed(3, visit));
-    CHECK_EQUAL(seen, 7);
-}
-
 }  // namespace
 
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
-        CASE(durations_give_median_and_percentile),
-        CASE(sampling_becomes_rare),
-        CASE(what_no_longer_holds_is_learnt_anew),
-        CASE(gaps_are_kept_by_what_came_before),
-        CASE(a_full_profile_gives_way_to_new_kernels),
-        CASE(keys_tell_shapes_apart),
         CASE(random_allocations_match_a_model),
         CASE(quotas_and_exhaustion),
         CASE(lanes_keep_priorities_apart),
         CASE(names_are_found_again_and_bounded),
         CASE(readers_of_a_trace_have_their_own_places),
         CASE(a_trace_is_read_while_it_is_written),
-        CASE(changed_entries_are_visited_once),
     };
     return run_cases(cases, count, arguments);
 }

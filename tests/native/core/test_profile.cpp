@@ -1,0 +1,244 @@
+// What is known of kernels: durations as they were measured, by themselves and beside others' work, the gaps
+// behind them, and whose place a new one takes.
+#include <utility>
+
+#include "beside.hpp"
+#include "check.hpp"
+#include "profile.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+void durations_give_median_and_percentile() {
+    KernelEntry entry;
+    CHECK(!entry.known());
+    for (const Nanoseconds duration : {300, 100, 200}) entry.measured(duration);
+    CHECK(entry.known());
+    CHECK_EQUAL(entry.median, 200u);
+    CHECK_EQUAL(entry.p95, 300u);
+    KernelEntry many;
+    for (Nanoseconds duration = 1; duration <= 40; ++duration) many.measured(duration * 1000);
+    CHECK_EQUAL(many.median, 32'000u);  // of the last sixteen: 25 to 40
+    CHECK_EQUAL(many.p95, 40'000u);
+    KernelEntry extreme;
+    extreme.measured(-5);
+    CHECK_EQUAL(extreme.median, 1u);
+    extreme.measured(int64_t{1} << 40);
+    CHECK_EQUAL(extreme.p95, UINT32_MAX);
+    many.waves = 4;
+    many.tell();
+    CHECK_EQUAL(many.work.expected, 32'000);
+    CHECK_EQUAL(many.work.longest, 40'000);
+    CHECK(many.work.shortest > 10'000 && many.work.shortest < 40'000);  // follows, smoothed
+    CHECK_EQUAL(many.work.block, 10'000);
+    KernelEntry disturbed = many;  // by others' work: that it lasts longer is no news
+    for (int i = 0; i < 40; ++i) disturbed.measured(200'000, 0, 200'000);
+    CHECK_EQUAL(disturbed.shortest, many.shortest);
+    CHECK_EQUAL(disturbed.wrong, many.wrong);
+    many.waves = 0;  // not computed yet
+    many.tell();
+    CHECK_EQUAL(many.work.block, 40'000);
+}
+
+// What waited behind others' work is known to be doubtful until it was measured beside nothing, and then
+// those measurements alone count. Later only what others' work can't account for does, beyond twice the
+// usual.
+void what_others_work_took_is_not_the_kernels() {
+    KernelEntry entry;
+    for (int i = 0; i < 4; ++i) {
+        CHECK(entry.sample_now());  // and so is each launch, meanwhile
+        entry.measured(2'500'000, 0, 2'500'000);
+    }
+    CHECK(entry.work.known && entry.work.doubtful);
+    CHECK_EQUAL(entry.work.longest, 2'500'000);
+    for (int i = 0; i < 2; ++i) entry.measured(50'000);
+    CHECK(entry.work.doubtful);
+    entry.measured(51'000);
+    CHECK(entry.work.known && !entry.work.doubtful);
+    CHECK_EQUAL(entry.work.longest, 51'000);
+    for (int i = 0; i < 40; ++i) entry.measured(i % 2 == 0 ? 50'000 : 2'549'000, 0, 2'500'000);
+    CHECK(entry.work.longest <= 105'000);
+    for (int i = 0; i < 40; ++i) entry.measured(i % 2 == 0 ? 50'000 : 400'000, 0, Beside::some_time);
+    CHECK(entry.work.longest <= 105'000);
+    for (int i = 0; i < 40; ++i) entry.measured(i % 2 == 0 ? 50'000 : 400'000, 0, 30'000);
+    CHECK_EQUAL(entry.work.longest, 370'000);
+    KernelEntry confined;
+    confined.work.blocks = confined.shape.grid[0] = 132;
+    for (int i = 0; i < 3; ++i) confined.measured(40'000, 66);
+    CHECK_EQUAL(confined.work.longest, 20'000);
+    confined.measured(200'000, 66, 60'000);  // as much of what it took there was others'
+    CHECK_EQUAL(confined.work.longest, 70'000);
+    KernelEntry never;  // beside nothing: in the end that is what there is
+    for (int i = 0; i < 20; ++i) never.measured(2'500'000, 0, 2'500'000);
+    CHECK(never.work.known && !never.work.doubtful);
+}
+
+// Others' work is what was in flight at any time since an operation was issued, as far as it holds the GPU.
+void work_of_the_other_side_is_summed() {
+    Beside beside(132);
+    scheduling::Work high, low, copy;
+    high.blocks = 66;
+    high.expected = 20'000;
+    low.blocks = 4000;
+    low.expected = 50'000;
+    low.gated = true;
+    copy.engine = scheduling::Engine::to_device;
+    copy.expected = 1'000'000;
+    const Beside::Entry before = beside.enter(high);
+    CHECK(beside.high());
+    CHECK_EQUAL(beside.leave(high, before), 0);
+    CHECK(!beside.high());
+    const Beside::Entry early = beside.enter(high), first = beside.enter(low), moved = beside.enter(copy);
+    CHECK_EQUAL(beside.leave(high, early), Beside::some_time);
+    const Beside::Entry late = beside.enter(high);
+    CHECK_EQUAL(beside.leave(low, first), 2 * 10'001);  // each on half of the GPU
+    CHECK_EQUAL(beside.leave(high, late), Beside::some_time);
+    CHECK_EQUAL(beside.leave(copy, moved), Beside::some_time);
+    const Beside::Entry alone = beside.enter(low);
+    CHECK_EQUAL(beside.leave(low, alone), 0);
+    high.whole = true;  // as wide as nobody knows
+    const Beside::Entry second = beside.enter(low), graph = beside.enter(high);
+    CHECK_EQUAL(beside.leave(low, second), 20'000);
+    CHECK_EQUAL(beside.leave(high, graph), Beside::some_time);
+    CHECK(!beside.high());
+}
+
+// New kernels are measured often, settled ones ever more rarely, and one that changes is looked at again.
+void sampling_becomes_rare() {
+    KernelEntry entry;
+    const auto samples_in = [&](int launches, Nanoseconds duration) {
+        int samples = 0;
+        for (int launch = 0; launch < launches; ++launch)
+            if (entry.sample_now()) {
+                ++samples;
+                entry.measured(duration);
+            }
+        return samples;
+    };
+    CHECK_EQUAL(samples_in(3, 10'000), 3);
+    CHECK(samples_in(10'000, 10'000) < 60);
+    CHECK_EQUAL(entry.interval, KernelEntry::rarest);
+    samples_in(5000, 50'000);
+    CHECK_EQUAL(entry.median, 50'000u);
+}
+
+// A kernel that has other data than before is known anew after a few launches, and it is counted.
+void what_no_longer_holds_is_learnt_anew() {
+    KernelEntry entry;
+    for (int launch = 0; launch < 1000; ++launch)
+        if (entry.sample_now()) entry.measured(10'000);
+    CHECK_EQUAL(entry.interval, KernelEntry::rarest);
+    entry.measured(100'000);  // one may be an accident
+    CHECK_EQUAL(entry.median, 10'000u);
+    entry.measured(10'000);
+    CHECK(entry.known());
+    CHECK_EQUAL(entry.wrong, 1u);
+    const uint32_t samples = entry.samples;
+    for (int launch = 0; launch < 3; ++launch) {
+        CHECK(entry.sample_now() || launch == 0);
+        entry.measured(3'000);
+    }
+    CHECK(!entry.known());
+    for (int launch = 0; launch < 2; ++launch) {
+        CHECK(entry.sample_now());
+        entry.measured(3'000);
+    }
+    CHECK(entry.known());
+    CHECK_EQUAL(entry.median, 3'000u);
+    CHECK_EQUAL(entry.wrong, 4u);
+    CHECK_EQUAL(entry.samples, samples + 5);  // what was forgotten was measured all the same
+}
+
+void gaps_are_kept_by_what_came_before() {
+    KernelEntry entry;
+    for (const Nanoseconds time : {10, 30, 20}) entry.follows(7, time);
+    entry.follows(8, 500);
+    entry.follows(9, 900);  // takes the place of the rarer one
+    CHECK_EQUAL(entry.gaps[0].before, 7u);
+    CHECK_EQUAL(entry.gaps[0].median, 20u);
+    CHECK_EQUAL(entry.gaps[1].before, 9u);
+    CHECK_EQUAL(entry.gaps[1].samples, 1u);
+}
+
+KernelShape shape_of(uint32_t grid) {
+    KernelShape shape;
+    shape.grid[0] = grid;
+    return shape;
+}
+
+// A program whose shapes never repeat takes the places of its own: what is launched meanwhile stays known.
+void a_full_profile_gives_way_to_new_kernels() {
+    Profile profile;
+    bool fresh = false;
+    const uint64_t kept = Profile::key_of(77, shape_of(1));
+    for (int i = 0; i < 3; ++i) profile.measured(profile.find(kept, fresh), 5, 0);
+    for (uint32_t grid = 2; grid < 4 * Profile::capacity; ++grid) {
+        const uint64_t key = Profile::key_of(77, shape_of(grid));
+        KernelEntry& entry = profile.find(key, fresh);
+        CHECK(fresh && entry.key == key && entry.samples == 0);
+        entry.sample_now();
+        profile.measured(entry, 5, 0);
+        CHECK(&profile.find(key, fresh) == &entry && !fresh);
+        if (grid % 64 == 0) profile.find(kept, fresh).sample_now();
+    }
+    CHECK(profile.find(kept, fresh).known() && !fresh);
+    profile.find(Profile::key_of(77, shape_of(2)), fresh);
+    CHECK(fresh);
+    uint32_t visited = 0;
+    CHECK(!profile.visit_changed(SIZE_MAX, [&](const KernelEntry&) { ++visited; }));
+    CHECK(visited > Profile::capacity / 2 && visited <= Profile::capacity);
+    profile.forget(0, Profile::capacity);
+    CHECK(!profile.find(kept, fresh).known() && !fresh);
+}
+
+void keys_tell_shapes_apart() {
+    KernelShape shape;
+    const uint64_t plain = Profile::key_of(1, shape);
+    for (uint32_t* word : {&shape.grid[0], &shape.grid[1], &shape.grid[2], &shape.block[0], &shape.block[1],
+                           &shape.block[2], &shape.shared_bytes}) {
+        const uint32_t before = *word;
+        *word = 7;
+        CHECK(Profile::key_of(1, shape) != plain);
+        *word = before;
+    }
+    CHECK(Profile::key_of(2, shape) != plain);
+    CHECK(hash_bytes("abc", 3) != hash_bytes("abd", 3));
+    CHECK(hash_bytes("abc\0", 4) != hash_bytes("abc", 3));
+}
+// What changed is told once, in pieces.
+void changed_entries_are_visited_once() {
+    Profile profile;
+    bool fresh = false;
+    for (uint64_t key = 1; key <= 5; ++key)
+        for (int i = 0; i < 3; ++i) profile.measured(profile.find(key, fresh), 100, 0);
+    int seen = 0;
+    const auto visit = [&](const KernelEntry&) { ++seen; };
+    CHECK(profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 3);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 5);
+    profile.measured(profile.find(2, fresh), 100, 0);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 6);
+    profile.measured(profile.find(2, fresh), 100, 0);
+    profile.forget(0, Profile::capacity);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 6);
+    profile.measured(profile.find(2, fresh), 100, 0);
+    CHECK(!profile.visit_changed(3, visit));
+    CHECK_EQUAL(seen, 7);
+}
+}  // namespace
+
+int main(int count, char** arguments) {
+    static constexpr Case cases[] = {
+        CASE(durations_give_median_and_percentile),    CASE(what_others_work_took_is_not_the_kernels),
+        CASE(work_of_the_other_side_is_summed),        CASE(sampling_becomes_rare),
+        CASE(what_no_longer_holds_is_learnt_anew),     CASE(gaps_are_kept_by_what_came_before),
+        CASE(a_full_profile_gives_way_to_new_kernels), CASE(keys_tell_shapes_apart),
+        CASE(changed_entries_are_visited_once),
+    };
+    return run_cases(cases, count, arguments);
+}
