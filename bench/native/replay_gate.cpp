@@ -103,6 +103,11 @@ inline void Gate::look_ahead(Session& session) const {
             std::max(session.enqueued_at + enqueue, session.begun + operations[session.next].at);
 }
 
+inline Nanoseconds Gate::guess(const Session& session) const {
+    const Nanoseconds most = settings_.bounds.in_flight;
+    return session.high && session.usual > 0 ? std::min(session.usual, most) : most;
+}
+
 inline void Gate::describe(const Session& session, Work& work) const {
     const Operation& operation = session.program->operations[session.next];
     const KernelEntry* kernel = session.kernels[session.next];
@@ -112,7 +117,7 @@ inline void Gate::describe(const Session& session, Work& work) const {
         work.per_sm = operation.shape.per_sm;
         work.whole = operation.whole;
         work.expected =
-            work.expected > 0 ? std::max(work.expected, least_duration) : settings_.bounds.in_flight;
+            work.expected > 0 ? std::max(work.expected, least_duration) : guess(session);
     } else {
         work.known = work.whole = true;
         work.engine = engine_of(operation.shape.unit);
@@ -148,11 +153,15 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     waiting_ -= session.waits;
     session.waits = session.refused = false;
     ++(partition == 0 ? session.result.decisions.whole : session.result.decisions.confined);
-    ++session.in_flight;
+    if (++session.in_flight == steps_limit) session.held_from = now;
     ++session.next;
     ++session.unmarked;
     look_ahead(session);
     policy_->issued(session.index, step.work, now + cost);
+    if (session.held_up && session.head_at > now && session.in_flight < steps_limit) {
+        session.held_up = false;
+        policy_->held(session.index, 0);
+    }
     asked_ = false;
     return cost;
 }
@@ -279,6 +288,8 @@ inline void Gate::observe(const Notice& notice) {
         if (step.sampled) {
             measured = step.at - step.started;
             step.kernel->measured(measured, step.multiprocessors, others);
+            const Nanoseconds takes = step.kernel->shortest;
+            session.usual += session.usual == 0 ? takes : (takes - session.usual) / 16;
         }
         policy_->completed(session.index, step.work, measured, notice.at, notice.at, others);
         stream.steps.pop();
@@ -286,6 +297,12 @@ inline void Gate::observe(const Notice& notice) {
         --session.in_flight;
     }
     look_ahead(session);
+    if (count > 0)
+        if (const Nanoseconds since = std::max(std::exchange(session.held_from, Gpu::never), session.head_at);
+            since < notice.at) {
+            session.held_up = true;
+            policy_->held(session.index, notice.at - since);
+        }
     asked_ = session.held = false;
 }
 

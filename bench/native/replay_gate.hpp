@@ -49,6 +49,9 @@ class Gate {
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
         Nanoseconds head_at = 0;  // when the tenant's next record is in its ring
+        Nanoseconds usual = 0;    // what its measured kernels take in the mean
+        Nanoseconds held_from = Gpu::never;  // since then as much as may be is in flight
+        bool held_up = false;                // what had to wait for that may still be there
         size_t next = 0, in_flight = 0;
         size_t iteration = 0;              // of the program's
         uint32_t unmarked = 0, marks = 0;  // marks: on their way
@@ -76,6 +79,7 @@ class Gate {
     Nanoseconds issue(Session& session, Nanoseconds now, unsigned partition);
     Nanoseconds mark(Session& session, bool force);
     Nanoseconds synchronise(Session& session);
+    Nanoseconds guess(const Session& session) const;
     void describe(const Session& session, scheduling::Work& work) const;
     void observe(const Notice& notice);
     void complete(const Completion& completion);

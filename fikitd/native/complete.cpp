@@ -170,6 +170,10 @@ bool Core::collect(Session& session, Nanoseconds now) {
         }
     }
     session.looked_at = now;
+    if (session.full_since != 0 && session.in_flight < settings_.in_flight_limit) [[unlikely]] {
+        session.held = true;
+        policy_->held(session.index, 1 + now - std::exchange(session.full_since, 0));
+    }
     if (awaited) session.wake();
     return progress;
 }
@@ -199,8 +203,11 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
                                              timer_overhead_[entry.queued]);
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
-        if (entry.kernel != nullptr && entry.kernel->key == entry.work.key && measured > 0)
+        if (entry.kernel != nullptr && entry.kernel->key == entry.work.key && measured > 0) {
             profile_.measured(*entry.kernel, measured, entry.multiprocessors, others);
+            const Nanoseconds takes = entry.kernel->shortest;
+            session.usual += session.usual == 0 ? takes : (takes - session.usual) / 16;
+        }
     } else if (entry.traced) {
         trace_.add(trace);
     }

@@ -195,6 +195,7 @@ class Core {
     bool serve_ring(Session& session);
     bool serve_and_look(Session& session);
     bool serve_high();
+    void note_full(Session& session);
     bool take_head(Session& session);
     bool gate();
     bool may_load(Session& session);
@@ -211,6 +212,7 @@ class Core {
 
     // issue.cpp
     bool prepare_launch(Session& session);
+    Nanoseconds guess(const Session& session) const;
     struct KernelIdentity {
         uint64_t hash = 0;
         uint32_t name = 0;  // index

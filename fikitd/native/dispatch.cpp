@@ -38,6 +38,11 @@ inline bool Core::reads_ring(const Session& session) const {
            session.in_flight < settings_.in_flight_limit && (session.rescan || !session.backlog_is_full());
 }
 
+// As much as may be is in flight, and there is more.
+[[gnu::noinline]] void Core::note_full(Session& session) {
+    if (session.full_since == 0 && session.ring.has_record()) session.full_since = now_;
+}
+
 // Copies the next record to the session's head, or puts it off. False: nothing to do now.
 inline bool Core::take_head(Session& session) {
     if (session.rescan) [[unlikely]] {
@@ -46,6 +51,10 @@ inline bool Core::take_head(Session& session) {
     }
     switch (session.ring.next(*session.head)) {
         case RingReader::Result::empty:
+            if (session.held) [[unlikely]] {
+                session.held = false;
+                policy_->held(session.index, 0);
+            }
             return false;
         case RingReader::Result::broken:
             end_session(session, CUDA_ERROR_INVALID_VALUE, session.ring.error());
@@ -72,6 +81,8 @@ inline bool Core::serve_ring(Session& session) {
         if (session.head_ready) {
             if (session.head_waits || session.paused) return progress;
         } else if (reads_ring(session) ? !take_head(session) : !resume_call(session)) {
+            if (session.in_flight >= settings_.in_flight_limit) [[unlikely]]
+                note_full(session);
             return progress;
         }
         if (!session.head_ready) [[unlikely]] {  // put off

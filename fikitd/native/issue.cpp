@@ -134,8 +134,16 @@ bool Core::prepare_launch(Session& session) {
     session.head_kernel = function.last_kernel;
     if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
     work.expected =
-        work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : settings_.bounds.in_flight;
+        work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : guess(session);
     return true;
+}
+
+// How long a kernel takes that was never measured. A high session's is like its others: taken for longer, it
+// would hide by what others make it late.
+[[gnu::noinline]] Nanoseconds Core::guess(const Session& session) const {
+    const Nanoseconds most = settings_.bounds.in_flight;
+    const bool usual = session.level == scheduling::highest_level && session.usual > 0;
+    return usual ? std::min(session.usual, most) : most;
 }
 
 // The profile's entry for a launch, new or not.

@@ -323,6 +323,9 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
+    Nanoseconds usual = 0;       // what its measured kernels take in the mean, the latest ones above all
+    Nanoseconds full_since = 0;  // records wait since then for less to be in flight; 0: none do
+    bool held = false;           // there may still be some that waited for that
     Nanoseconds looked_at = 0;  // its marks
     uint64_t last_key = 0;      // of the kernel launched last, and when
     Nanoseconds last_launch = 0;

@@ -223,6 +223,10 @@ void Fikit::surprised(unsigned session, const Work& work, const Running& running
                 again ? std::min(2 * surprise.counts, most_surprised) : least_surprised};
 }
 
+void Fikit::held(unsigned session, Nanoseconds time) {
+    if (High* const high = high_of(session); high != nullptr) high->sequence->held(time);
+}
+
 void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
     Levels::arrived(session, work, now);
     guests_[session] = {};
@@ -386,7 +390,7 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
     Nanoseconds ready_at = 0;  // then a smaller partition will do
     const bool can_confine = !work.whole && partitions_ > 0 && work.engine == Engine::kernel;
     if (unknown(work)) {
-        if (can_confine) return {Verdict::partition, number, middle};
+        if (can_confine && !delayed()) return {Verdict::partition, number, middle};
         refusal = Refusal::unknown;
     } else {
         Guest& guest = guests_[session];

@@ -17,6 +17,8 @@
 //               asked once a second it is the answers that must not be late. What launches spare an
 //               unmodified program, as far as the GPU does not keep it waiting anyway, adds to the bound
 //               (`spared`).
+//               Alone its launches would come as they do, but for the time that they were held up because as much
+//               as may be was in flight: that is a delay, too, of those far ahead of the GPU.
 //   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
@@ -59,8 +61,8 @@
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
 //               middle partition, and what cannot be confined to the whole GPU.
 //   unknown     kernels: one at a time, on the middle partition: on a smaller one a program that starts
-//               would hold them longer; without partitions only when no high session worked within
-//               `high_memory`.
+//               would hold them longer; none while a step is late by its bound; without partitions only when
+//               no high session worked within `high_memory`.
 //   doubtful    kernels were measured a few times, and hardly ever by themselves: behind a high kernel's
 //   blocks
 //               they took that one's time, too. What doesn't fit goes as what is unknown does, but once
@@ -114,6 +116,7 @@ class Fikit final : public Levels {
     }
 
     void spared(unsigned session, Nanoseconds launch) override { spared_[session] = launch; }
+    void held(unsigned session, Nanoseconds time) override;
     void arrived(unsigned session, const Work& work, Nanoseconds now) override;
 
     void issued(unsigned session, const Work& work, Nanoseconds now) override;
@@ -306,6 +309,14 @@ class Fikit final : public Levels {
     bool expects_high(Nanoseconds now) const {
         return works_high(now) || (levels_[highest_level].members != 0 && high_at_ != 0 &&
                                    now - high_at_ < remembered * bounds_.high_memory);
+    }
+    // Is one of them late by what its step may be late by?
+    bool delayed() const {
+        for (unsigned left = used_; left != 0; left &= left - 1) {
+            const High& high = highs_[std::countr_zero(left)];
+            if (high.spent + high.end - high.alone > high.allowed) return true;
+        }
+        return false;
     }
     // Nothing of high sessions is in flight, and none of them was delayed lately by what was tried.
     bool may_try() const {

@@ -68,17 +68,17 @@ inline Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch
 struct Fikit::Course {
     const Fikit& policy;
     const Plan& candidate;
-    Nanoseconds alone, end;
+    Nanoseconds alone, end, held;
     unsigned run = 0;  // what is on the GPU at `end`
     Nanoseconds until = 0;
 
     Course(const Fikit& all, const High& high, const Plan& plan, Nanoseconds now)
-        : policy(all), candidate(plan), alone(high.alone), end(high.end) {
+        : policy(all), candidate(plan), alone(high.alone), end(high.end), held(high.sequence->held()) {
         if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
     }
 
     [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
-        alone = std::max(at, alone) + next.duration;
+        alone = std::max(at - held, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
         end = start + next.duration;
         while (run < policy.runs_ && start >= until)
@@ -123,6 +123,7 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
         course.launch(launch, launch.at + Sequence::latency);
+        course.alone = std::min(course.alone, launch.alone);
     }
     const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
     Nanoseconds issued = sequence.last().at;

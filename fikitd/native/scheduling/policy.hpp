@@ -130,6 +130,9 @@ class Policy {
     // The session's program waits for all that it has had issued (a synchronisation): from here on a delay
     // of its work is one of the program, unless it `found` the work over. Told while it waits, or afterwards.
     virtual void awaited(unsigned /*session*/, bool /*found*/, Nanoseconds) {}
+    // So much of the session was in flight that what its program had ready was not issued, for so long; 0: by
+    // now all of that is.
+    virtual void held(unsigned /*session*/, Nanoseconds /*time*/) {}
     // High-priority work of another executor on this GPU is (not) under way.
     virtual void elsewhere(bool high_busy, Nanoseconds now) = 0;
 

@@ -58,6 +58,7 @@ class Sequence {
         head_ = looked_ = looks_ = 0;
         cursor_ = nowhere;
         step_ = step_begin_ = 0;
+        held_ = 0;
         ordinal_ = 0;
         predicted = met = 0;
         period_ = 0;
@@ -78,7 +79,7 @@ class Sequence {
         entry.duration = std::max<Nanoseconds>(entry.own > 0 ? entry.own : usual, 1);
         entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
         entry.at = now;
-        const Nanoseconds ready = now + latency;
+        const Nanoseconds ready = now + latency - held_;
         entry.alone = std::max(ready, before.alone) + entry.duration;
         entry.pause = std::max<Nanoseconds>(0, ready - before.alone);
         entry.blocks = work.blocks;
@@ -106,6 +107,11 @@ class Sequence {
         if (ordinal_ < ordinals) ++ordinal_;
         ++head_;
     }
+
+    // The session had too much in flight to issue more, for so long; 0: its program has nothing left from then.
+    void held(Nanoseconds time) { held_ = time == 0 ? 0 : held_ + time; }
+    // By so much its launches come later than they would by themselves, at most.
+    Nanoseconds held() const { return held_; }
 
     // Should the next launch be measured? One in `apart` that was not measured at its place yet, and ever
     // fewer: what never repeats for long is not known by that.
@@ -138,12 +144,13 @@ class Sequence {
     // launches took it so long each. Not by what the GPU, left to itself, was behind with at the last of
     // them.
     Nanoseconds awaited(Nanoseconds launch) {
-        const Nanoseconds behind = last().alone - last().duration - latency - last().at;
+        const Nanoseconds behind = last().alone - last().duration - latency - (last().at - held_);
         const Nanoseconds spared = (head_ - step_begin_) * launch - behind;
         ends_[step_ % ends_.size()] = {step_, last().idle};
         ++step_;
         step_begin_ = head_;
         ordinal_ = 0;
+        held_ = 0;
         return std::max<Nanoseconds>(0, spared);
     }
 
@@ -253,6 +260,7 @@ class Sequence {
     uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, step_begin_ = 0, period_ = 0;
     uint32_t looked_ = 0, looks_ = 0;  // the latest launch that was to be measured; how many were
     uint16_t ordinal_ = 0;
+    Nanoseconds held_ = 0;
 };
 
 }  // namespace fikit::scheduling

@@ -358,6 +358,32 @@ void a_flood_is_bounded() {
     CHECK_EQUAL(launches() - before, 100u);
 }
 
+// What lies in the ring because as much as may be is in flight comes later than by itself: that is a delay,
+// too.
+void what_finds_no_room_is_late() {
+    Settings settings = hand_turned();
+    settings.in_flight_limit = 32;
+    settings.policy = "fikit";
+    Rig rig(settings);
+    Tenant high = rig.ready("high", 0), low = rig.ready("low");
+    for (size_t at = 8; at < rig.streams().size(); ++at) null_driver::hold(rig.streams()[at]);
+    launch(low);  // the streams before are those of the high level
+    rig.turn(20);
+    for (int i = 0; i < 100; ++i) launch(high);
+    rig.while_turning([&] { CHECK_EQUAL(high->synchronize(), 0); });
+    hold_all(rig);
+    for (int i = 0; i < 100; ++i) launch(high);
+    std::thread releaser([&] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(30));
+        release_all(rig);
+    });
+    rig.while_turning([&] { CHECK_EQUAL(high->synchronize(), 0); });
+    releaser.join();
+    Snapshot snapshot;
+    rig.while_turning([&] { snapshot = rig.core().snapshot(); });
+    CHECK(snapshot.sessions[0].gate.delays.worst > 20'000'000);
+}
+
 void pause_holds_back_what_was_not_issued() {
     Rig rig;
     Tenant tenant = rig.ready("a");
@@ -392,6 +418,7 @@ int main(int count, char** arguments) {
         CASE(a_trace_is_read_without_the_loop),
         CASE(long_answers_are_given_in_pieces),
         CASE(a_flood_is_bounded),
+        CASE(what_finds_no_room_is_late),
         CASE(pause_holds_back_what_was_not_issued),
     };
     return run_cases(cases, count, arguments);

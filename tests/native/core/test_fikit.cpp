@@ -251,6 +251,27 @@ void gaps_between_long_kernels_are_filled() {
     CHECK(outcome.work > 0.12);  // of the 0.17 that are idle
 }
 
+// More launches than are remembered, in an order that never repeats, far ahead of the GPU: whoever is in its
+// way holds up the next ones, too.
+void a_program_far_ahead_is_delayed_by_no_more_than_the_bound() {
+    Program service, program;
+    service.name = "far ahead";
+    Random random(1);
+    for (unsigned number = 0; number < 20'000; ++number) {
+        const auto blocks = static_cast<uint32_t>(1 + random.next() % 500);
+        service.operations.push_back(kernel(blocks, number * 2600, blocks, 8, 3 * us));
+    }
+    service.iterations = {{service.operations.size(), 100 * us}};
+    for (unsigned number = 0; number < 50; ++number)
+        program.operations.push_back(kernel(1000 + number % 5, 0, 264, 1, 25 * us));
+    const Nanoseconds worst = beside({}, 0, service).worst;
+    CHECK(beside(program, 1, service).late <= worst + worst / 25);
+    for (unsigned number = 0; number < 20'000; ++number)  // nothing is ever known of these
+        program.operations.push_back(kernel(10'000 + number, 0, 264, 1, 25 * us));
+    program.operations.erase(program.operations.begin(), program.operations.begin() + 50);
+    CHECK(beside(program, 1, service).late <= worst + worst / 25);
+}
+
 void a_flood_delays_by_no_more_than_the_bound() {
     Program program;
     for (unsigned number = 0; number < 1000; ++number)
@@ -407,6 +428,7 @@ int main() {
     what_is_not_followed_is_bounded_too();
     short_kernels_fill_the_gaps();
     gaps_between_long_kernels_are_filled();
+    a_program_far_ahead_is_delayed_by_no_more_than_the_bound();
     a_flood_delays_by_no_more_than_the_bound();
     a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
     ever_new_shapes_delay_by_no_more_than_the_bound();

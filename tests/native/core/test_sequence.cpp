@@ -77,10 +77,31 @@ void what_is_over_is_not_foreseen() {
     CHECK_EQUAL(made.sequence->last().alone, end + 30 * us);
 }
 
+// A launch that found no room comes later than by itself, until its program has caught up or has waited.
+void what_was_held_up_was_ready_before() {
+    Iterations made;
+    const Nanoseconds first = made.launch(0).alone;
+    made.now += ms;
+    made.sequence->held(ms);
+    CHECK_EQUAL(made.launch(0).alone, first + 30 * us);
+    made.now += ms;  // its own doing
+    const Nanoseconds later = made.launch(0).alone;
+    CHECK_EQUAL(later, made.now - ms + Sequence::latency + 30 * us);
+    made.sequence->held(0);
+    made.now += ms;
+    const Nanoseconds caught_up = made.launch(0).alone;
+    CHECK_EQUAL(caught_up, made.now + Sequence::latency + 30 * us);
+    made.sequence->held(ms);
+    made.wait();
+    const Nanoseconds anew = made.launch(0).alone;
+    CHECK_EQUAL(anew, made.now + Sequence::latency + 30 * us);
+}
+
 }  // namespace
 
 int main() {
     what_is_measured_at_a_place_counts_there();
     beside_others_only_much_less_is_news();
     what_is_over_is_not_foreseen();
+    what_was_held_up_was_ready_before();
 }
