@@ -52,7 +52,7 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     median = sorted[(count - 1) / 2];
     p95 = sorted[(count * 95 + 99) / 100 - 1];
     // The first one beside nothing counts, whatever those before it were.
-    if (shortest == 0 || (undisturbed <= 1 && (!disturbed || told < shortest)))
+    if (shortest == 0 || (undisturbed == 1 && !disturbed))
         shortest = told;
     else if (told < shortest)
         shortest -= (shortest - told + 3) / 4;

@@ -17,8 +17,8 @@
 //               asked once a second it is the answers that must not be late. What launches spare an
 //               unmodified program, as far as the GPU does not keep it waiting anyway, adds to the bound
 //               (`spared`).
-//               Alone its launches would come as they do, but for the time that they were held up because as much
-//               as may be was in flight: that is a delay, too, of those far ahead of the GPU.
+//               Alone its launches would come as they do, but for the time that they were held up because as
+//               much as may be was in flight: that is a delay, too, of those far ahead of the GPU.
 //   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,
@@ -64,8 +64,7 @@
 //               would hold them longer; none while a step is late by its bound; without partitions only when
 //               no high session worked within `high_memory`.
 //   doubtful    kernels were measured a few times, and hardly ever by themselves: behind a high kernel's
-//   blocks
-//               they took that one's time, too. What doesn't fit goes as what is unknown does, but once
+//               blocks they took that one's time, too. What doesn't fit goes as what is unknown does, but once
 //               nothing at all is in flight. After a step beside it that was over its bound there is none for
 //               64 steps, then for twice as many each time, up to 4096.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
@@ -191,7 +190,7 @@ class Fikit final : public Levels {
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
         bool found = false;                    // nobody waited for them in the end
         bool beside = false;                   // gated work was in flight since it last waited
-        bool tried = false;                    // so was something doubtful
+        bool tried = false;                    // so was something doubtful, in this step
         bool unplanned = false;                // so was something in this step that nobody trusted in
         Nanoseconds spent = 0;                 // delay of this step
         Nanoseconds step_at = 0, step_time = 0;

@@ -55,6 +55,7 @@ void what_others_work_took_is_not_the_kernels() {
     CHECK_EQUAL(entry.work.longest, 2'500'000);
     for (int i = 0; i < 2; ++i) entry.measured(50'000);
     CHECK(entry.work.doubtful);
+    CHECK_EQUAL(entry.work.shortest, 50'000);
     entry.measured(51'000);
     CHECK(entry.work.known && !entry.work.doubtful);
     CHECK_EQUAL(entry.work.longest, 51'000);
