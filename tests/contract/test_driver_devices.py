@@ -255,7 +255,7 @@ def ended(cuda: Cuda) -> None:
         cuda.cuCtxSetCurrent(each)
         print(int(cuda.cuCtxGetCurrent()) == int(each), cuda.result("cuMemAlloc", 64))
     # The real driver may crash at exit then: driver 580 did once in three times, in free().
-    sys.stdout.flush()
+    print(end="", flush=True)
     os._exit(0)
 
 
