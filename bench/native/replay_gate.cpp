@@ -116,8 +116,7 @@ inline void Gate::describe(const Session& session, Work& work) const {
         work.blocks = operation.shape.blocks;
         work.per_sm = operation.shape.per_sm;
         work.whole = operation.whole;
-        work.expected =
-            work.expected > 0 ? std::max(work.expected, least_duration) : guess(session);
+        work.expected = work.expected > 0 ? std::max(work.expected, least_duration) : guess(session);
     } else {
         work.known = work.whole = true;
         work.engine = engine_of(operation.shape.unit);

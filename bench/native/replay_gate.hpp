@@ -48,8 +48,8 @@ class Gate {
         std::vector<KernelEntry*> kernels;  // by operation
         std::vector<Stream> streams;
         Nanoseconds begun = 0, enqueued_at = 0, last_issue = 0;
-        Nanoseconds head_at = 0;  // when the tenant's next record is in its ring
-        Nanoseconds usual = 0;    // what its measured kernels take in the mean
+        Nanoseconds head_at = 0;             // when the tenant's next record is in its ring
+        Nanoseconds usual = 0;               // what its measured kernels take in the mean
         Nanoseconds held_from = Gpu::never;  // since then as much as may be is in flight
         bool held_up = false;                // what had to wait for that may still be there
         size_t next = 0, in_flight = 0;

@@ -133,8 +133,7 @@ bool Core::prepare_launch(Session& session) {
     work = function.last_kernel->work;
     session.head_kernel = function.last_kernel;
     if (launch.attributes != 0 && !examine_attributes(session, function)) return false;
-    work.expected =
-        work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : guess(session);
+    work.expected = work.expected > 0 ? std::max<Nanoseconds>(work.expected, least_duration) : guess(session);
     return true;
 }
 

@@ -326,8 +326,8 @@ struct Session {
     Nanoseconds usual = 0;       // what its measured kernels take in the mean, the latest ones above all
     Nanoseconds full_since = 0;  // records wait since then for less to be in flight; 0: none do
     bool held = false;           // there may still be some that waited for that
-    Nanoseconds looked_at = 0;  // its marks
-    uint64_t last_key = 0;      // of the kernel launched last, and when
+    Nanoseconds looked_at = 0;   // its marks
+    uint64_t last_key = 0;       // of the kernel launched last, and when
     Nanoseconds last_launch = 0;
     Nanoseconds head_arrived = 0;
     uint64_t room_answered = 0;   // the tail at which the tenant was woken last

@@ -64,9 +64,9 @@
 //               would hold them longer; none while a step is late by its bound; without partitions only when
 //               no high session worked within `high_memory`.
 //   doubtful    kernels were measured a few times, and hardly ever by themselves: behind a high kernel's
-//               blocks they took that one's time, too. What doesn't fit goes as what is unknown does, but once
-//               nothing at all is in flight. After a step beside it that was over its bound there is none for
-//               64 steps, then for twice as many each time, up to 4096.
+//               blocks they took that one's time, too. What doesn't fit goes as what is unknown does, but
+//               once nothing at all is in flight. After a step beside it that was over its bound there is
+//               none for 64 steps, then for twice as many each time, up to 4096.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
 //   graphs      are one operation, whose block is its whole duration; they and cooperative launches go
 //               to the whole GPU or wait.

@@ -108,7 +108,8 @@ class Sequence {
         ++head_;
     }
 
-    // The session had too much in flight to issue more, for so long; 0: its program has nothing left from then.
+    // The session had too much in flight to issue more, for so long; 0: its program has nothing left from
+    // then.
     void held(Nanoseconds time) { held_ = time == 0 ? 0 : held_ + time; }
     // By so much its launches come later than they would by themselves, at most.
     Nanoseconds held() const { return held_; }
