@@ -30,8 +30,9 @@ void KernelEntry::measured(Nanoseconds duration, uint32_t multiprocessors, Nanos
     };
     const bool disturbed = others > 0;
     uint32_t told = on_all(duration);
-    if (disturbed && known() && told / 2 > median)
-        told = std::max(on_all(std::max<Nanoseconds>(0, duration - others)), 2 * median);
+    const uint32_t own = on_all(std::max<Nanoseconds>(0, duration - others));
+    least = recent == 0 ? own : std::min(least, own);
+    if (disturbed && known() && told / 2 > median) told = std::max(own, 2 * median);
     const bool far = known() && ((told / 2 > median && !disturbed) || told < median / 2);
     wrong += far;
     wrong_in_a_row = far ? wrong_in_a_row + 1 : 0;
@@ -88,7 +89,7 @@ void KernelGap::measured(Nanoseconds time) {
 
 void KernelEntry::tell() {
     work.known = known();
-    work.doubtful = doubtful();
+    work.at_least = doubtful() ? least : 0;
     work.expected = median;
     work.longest = p95;
     work.shortest = shortest;

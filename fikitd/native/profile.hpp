@@ -65,6 +65,7 @@ struct KernelEntry {
     uint32_t samples = 0;   // measured launches
     uint32_t recent = 0;    // of them, since what was known before turned out not to hold any more
     uint32_t undisturbed = 0;      // of those, up to `known_after`
+    uint32_t least = 0;            // of them, without what others may have taken
     uint32_t median = 0, p95 = 0;  // nanoseconds, of the window
     uint32_t shortest = 0;  // undisturbed: smoothed over launches beside nothing; the others only lower it
     uint32_t until_sample = 0, interval = 1;

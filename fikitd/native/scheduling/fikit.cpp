@@ -439,7 +439,7 @@ inline Decision Fikit::place(unsigned session, const Moment& moment, bool refuse
         return can_confine ? Decision{Verdict::partition, number, smallest}
                            : Decision{Verdict::whole, number};
     }
-    if (work.doubtful && gated_operations_ == 0 && may_try()) {
+    if (work.at_least != 0 && gated_operations_ == 0 && may_try(work)) {
         tried_for_ = session;
         return can_confine ? Decision{Verdict::partition, number, middle} : Decision{Verdict::whole, number};
     }

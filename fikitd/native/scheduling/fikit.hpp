@@ -65,8 +65,9 @@
 //               no high session worked within `high_memory`.
 //   doubtful    kernels were measured a few times, and hardly ever by themselves: behind a high kernel's
 //               blocks they took that one's time, too. What doesn't fit goes as what is unknown does, but
-//               once nothing at all is in flight. After a step beside it that was over its bound there is
-//               none for 64 steps, then for twice as many each time, up to 4096.
+//               once nothing at all is in flight, and only if a block of it may last less than the bound.
+//               After a step beside it that was over its bound there is none for 64 steps, then for twice as
+//               many each time, up to 4096.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
 //   graphs      are one operation, whose block is its whole duration; they and cooperative launches go
 //               to the whole GPU or wait.
@@ -317,9 +318,11 @@ class Fikit final : public Levels {
         }
         return false;
     }
-    // Nothing of high sessions is in flight, and none of them was delayed lately by what was tried.
-    bool may_try() const {
-        bool may = levels_[highest_level].in_flight == 0;
+    // It may be short enough to go some time, nothing of high sessions is in flight, and none of them was
+    // delayed lately by what was tried.
+    bool may_try(const Work& work) const {
+        bool may = levels_[highest_level].in_flight == 0 &&
+                   work.at_least / std::max(work.waves, 1u) <= longest_bound();
         for (unsigned left = used_; left != 0; left &= left - 1)
             may = may && highs_[std::countr_zero(left)].rests == 0;
         return may;

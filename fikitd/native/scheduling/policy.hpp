@@ -33,8 +33,8 @@ struct Work {
     uint8_t partition = 0;  // where a gated one was issued: 0 the whole GPU, n: partition n - 1
     uint8_t stream = 0;     // the session's, below streams_told_apart: only what shares one is in order
 
-    bool known = false;        // from enough measurements
-    bool doubtful = false;     // too few of them beside nothing: it may be shorter
+    bool known = false;     // from enough measurements
+    uint32_t at_least = 0;  // what it takes at least, where too few of them were beside nothing to tell; or 0
     Nanoseconds expected = 0;  // duration alone on the GPU: windowed median; a guess where !known
     Nanoseconds longest = 0;   // a high percentile of the window; 0: as `expected`
     Nanoseconds shortest = 0;  // what it takes beside nothing; 0: as `expected`

@@ -199,7 +199,9 @@ void what_is_doubtful_goes_while_nothing_is_in_flight() {
         return decision;
     };
     CHECK(decided(now).verdict == Verdict::wait);
-    low.doubtful = true;
+    low.at_least = 4 * ms;  // each of its four blocks longer than what a step may be late by
+    CHECK(decided(now += 200 * us).verdict == Verdict::wait);
+    low.at_least = 20 * us;
     const Decision decision = decided(now += 200 * us);
     CHECK(decision.verdict == Verdict::partition && decision.partition == 2);
     low.whole = true;

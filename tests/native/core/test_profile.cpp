@@ -51,13 +51,13 @@ void what_others_work_took_is_not_the_kernels() {
         CHECK(entry.sample_now());  // and so is each launch, meanwhile
         entry.measured(2'500'000, 0, 2'500'000);
     }
-    CHECK(entry.work.known && entry.work.doubtful);
+    CHECK(entry.work.known && entry.work.at_least == 1);
     CHECK_EQUAL(entry.work.longest, 2'500'000);
     for (int i = 0; i < 2; ++i) entry.measured(50'000);
-    CHECK(entry.work.doubtful);
+    CHECK_EQUAL(entry.work.at_least, 1u);
     CHECK_EQUAL(entry.work.shortest, 50'000);
     entry.measured(51'000);
-    CHECK(entry.work.known && !entry.work.doubtful);
+    CHECK(entry.work.known && entry.work.at_least == 0);
     CHECK_EQUAL(entry.work.longest, 51'000);
     for (int i = 0; i < 40; ++i) entry.measured(i % 2 == 0 ? 50'000 : 2'549'000, 0, 2'500'000);
     CHECK(entry.work.longest <= 105'000);
@@ -73,7 +73,10 @@ void what_others_work_took_is_not_the_kernels() {
     CHECK_EQUAL(confined.work.longest, 70'000);
     KernelEntry never;  // beside nothing: in the end that is what there is
     for (int i = 0; i < 20; ++i) never.measured(2'500'000, 0, 2'500'000);
-    CHECK(never.work.known && !never.work.doubtful);
+    CHECK(never.work.known && never.work.at_least == 0);
+    KernelEntry most;  // of what it took, others took less
+    for (int i = 0; i < 4; ++i) most.measured(2'500'000 + i * 10, 0, 1'000'000);
+    CHECK_EQUAL(most.work.at_least, 1'500'000u);
 }
 
 // Others' work is what was in flight at any time since an operation was issued, as far as it holds the GPU.
