@@ -282,15 +282,15 @@ inline void Gate::observe(const Notice& notice) {
     stream.marks.pop();
     for (uint32_t number = 0; number < count; ++number) {
         const Step& step = stream.steps.front();
-        const Nanoseconds others = beside_.leave(step.work, step.beside);
+        const Beside::Others others = beside_.leave(step.work, step.beside);
         Nanoseconds measured = 0;
         if (step.sampled) {
             measured = step.at - step.started;
-            step.kernel->measured(measured, step.multiprocessors, others);
+            step.kernel->measured(measured, step.multiprocessors, others.most);
             const Nanoseconds takes = step.kernel->shortest;
             session.usual += session.usual == 0 ? takes : (takes - session.usual) / 16;
         }
-        policy_->completed(session.index, step.work, measured, notice.at, notice.at, others);
+        policy_->completed(session.index, step.work, measured, notice.at, notice.at, others.over);
         stream.steps.pop();
         --stream.over;
         --session.in_flight;

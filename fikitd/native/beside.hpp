@@ -16,6 +16,11 @@ class Beside {
         Nanoseconds holds = 0;   // a high session's: it keeps others from the GPU for so long
         Nanoseconds before = 0;  // what the other side's sum was when it was issued
     };
+    // For how long others kept it from the GPU: at most (0: there were none), and those of them alone that
+    // are over by now. What is not may have begun, or have waited for this one.
+    struct Others {
+        Nanoseconds most = 0, over = 0;
+    };
     // Others were there, and how much they kept it is not known: high work goes first, as far as it can.
     static constexpr Nanoseconds some_time = INT64_MAX;
 
@@ -32,15 +37,15 @@ class Beside {
         high_issued_ += entry.holds;
         return entry;
     }
-    // It is over: for so long others may have kept it from the GPU, at most. 0: there were none.
-    Nanoseconds leave(const scheduling::Work& work, const Entry& entry) {
+    // It is over.
+    Others leave(const scheduling::Work& work, const Entry& entry) {
         if (work.gated) {
             --gated_in_flight_;
-            return high_issued_ - entry.before;
+            return {high_issued_ - entry.before, high_over_ - entry.before};
         }
         --high_in_flight_;
         high_over_ += entry.holds;
-        return entry.before == gated_issued_ ? 0 : some_time;
+        return {entry.before == gated_issued_ ? 0 : some_time, 0};
     }
     bool high() const { return high_in_flight_ > 0; }
 

@@ -191,7 +191,7 @@ void Core::retire_stream(Session& session, uint32_t handle) {
 
 void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanoseconds now,
                     Nanoseconds unfinished) {
-    const Nanoseconds others = beside_.leave(entry.work, entry.beside);
+    const Beside::Others others = beside_.leave(entry.work, entry.beside);
     Nanoseconds measured = 0;
     if (entry.timer >= 0) {
         ++session.usage.measured;
@@ -204,7 +204,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         if (entry.traced) record_trace(trace, timer, measured);
         free_timers_.push_back(entry.timer);
         if (entry.kernel != nullptr && entry.kernel->key == entry.work.key && measured > 0) {
-            profile_.measured(*entry.kernel, measured, entry.multiprocessors, others);
+            profile_.measured(*entry.kernel, measured, entry.multiprocessors, others.most);
             const Nanoseconds takes = entry.kernel->shortest;
             session.usual += session.usual == 0 ? takes : (takes - session.usual) / 16;
         }
@@ -212,7 +212,7 @@ void Core::complete(Session& session, InFlight& entry, TraceRecord& trace, Nanos
         trace_.add(trace);
     }
     session.usage.gpu_ns += measured > 0 ? measured : entry.work.expected;
-    policy_->completed(session.index, entry.work, measured, now, unfinished, others);
+    policy_->completed(session.index, entry.work, measured, now, unfinished, others.over);
 }
 
 // Device timestamps from elapsed times to a base event, which is renewed before a float of milliseconds

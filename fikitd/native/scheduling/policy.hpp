@@ -121,7 +121,8 @@ class Policy {
     // An operation of the session was issued (for level 0, without being asked).
     virtual void issued(unsigned session, const Work& work, Nanoseconds now) = 0;
     // It completed, having taken `measured` (0: unknown); at `unfinished` it had not yet (0: nobody knows).
-    // For as long as `others`, work of the other side (gated, or not) may have kept it from the GPU.
+    // For as long as `others`, work of high sessions that is over, too, may have kept gated work from the
+    // GPU.
     virtual void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now,
                            Nanoseconds unfinished, Nanoseconds others) = 0;
     void completed(unsigned session, const Work& work, Nanoseconds measured, Nanoseconds now) {

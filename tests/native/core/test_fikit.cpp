@@ -236,13 +236,20 @@ void short_kernels_fill_the_gaps() {
     CHECK(outcome.high.predicted > 10'000 && outcome.high.met * 100 > outcome.high.predicted * 95);
 }
 
-// Long kernels on all of the GPU, with gaps: what was measured behind one of them would fit into none.
-void gaps_between_long_kernels_are_filled() {
-    Program service, program;
-    service.name = "long";
+// Long kernels on all of the GPU, with gaps.
+Program rendering() {
+    Program program;
+    program.name = "rendering";
     for (unsigned number = 0; number < 5; ++number)
-        service.operations.push_back(kernel(1, number * 3 * ms, 132, 1, 2500 * us));
-    service.iterations = {{service.operations.size(), 100 * us}};
+        program.operations.push_back(kernel(1, number * 3 * ms, 132, 1, 2500 * us));
+    program.iterations = {{program.operations.size(), 100 * us}};
+    return program;
+}
+
+// What was measured behind one of the long kernels would fit into no gap.
+void gaps_between_long_kernels_are_filled() {
+    Program program;
+    const Program service = rendering();
     for (unsigned number = 0; number < 50; ++number)
         program.operations.push_back(kernel(100 + number % 5, 0, 264, 1, 25 * us));
     const Nanoseconds worst = beside({}, 0, service).worst;
@@ -309,6 +316,16 @@ void lengths_that_alternate_delay_by_one_block_and_are_named() {
     CHECK(outcome.late <= alone() + bound);
     CHECK(outcome.low.surprises > 0);
     if (outcome.high.delays.worst > 100 * us) CHECK_EQUAL(outcome.high.blames, 1);
+}
+
+// As long as the high kernels that it would otherwise wait for.
+void lengths_that_alternate_do_not_hide_behind_long_kernels() {
+    Program program;
+    for (unsigned number = 0; number < 60; ++number)
+        program.operations.push_back(kernel(100, 0, 132, 1, number % 20 == 19 ? 5 * ms : 50 * us));
+    const Outcome outcome = beside(program, 1, rendering());
+    CHECK(outcome.low.surprises > 0);
+    CHECK(outcome.high.over_bound * 10 < outcome.high.steps);
 }
 
 // What is in flight delays as well as what is to come: neither is taken for gone.
@@ -433,6 +450,7 @@ int main() {
     a_kernel_of_ten_seconds_delays_by_no_more_than_the_bound();
     ever_new_shapes_delay_by_no_more_than_the_bound();
     lengths_that_alternate_delay_by_one_block_and_are_named();
+    lengths_that_alternate_do_not_hide_behind_long_kernels();
     long_kernels_in_a_row_delay_by_no_more_than_the_bound();
     kernels_that_slow_each_other_down_delay_by_no_more_than_the_bound();
     pauses_allow_no_longer_delays();

@@ -92,20 +92,22 @@ void work_of_the_other_side_is_summed() {
     copy.expected = 1'000'000;
     const Beside::Entry before = beside.enter(high);
     CHECK(beside.high());
-    CHECK_EQUAL(beside.leave(high, before), 0);
+    CHECK_EQUAL(beside.leave(high, before).most, 0);
     CHECK(!beside.high());
     const Beside::Entry early = beside.enter(high), first = beside.enter(low), moved = beside.enter(copy);
-    CHECK_EQUAL(beside.leave(high, early), Beside::some_time);
+    CHECK_EQUAL(beside.leave(high, early).most, Beside::some_time);
     const Beside::Entry late = beside.enter(high);
-    CHECK_EQUAL(beside.leave(low, first), 2 * 10'001);  // each on half of the GPU
-    CHECK_EQUAL(beside.leave(high, late), Beside::some_time);
-    CHECK_EQUAL(beside.leave(copy, moved), Beside::some_time);
+    const Beside::Others others = beside.leave(low, first);
+    CHECK_EQUAL(others.most, 2 * 10'001);  // each on half of the GPU
+    CHECK_EQUAL(others.over, 10'001);
+    CHECK_EQUAL(beside.leave(high, late).most, Beside::some_time);
+    CHECK_EQUAL(beside.leave(copy, moved).most, Beside::some_time);
     const Beside::Entry alone = beside.enter(low);
-    CHECK_EQUAL(beside.leave(low, alone), 0);
+    CHECK_EQUAL(beside.leave(low, alone).most, 0);
     high.whole = true;  // as wide as nobody knows
     const Beside::Entry second = beside.enter(low), graph = beside.enter(high);
-    CHECK_EQUAL(beside.leave(low, second), 20'000);
-    CHECK_EQUAL(beside.leave(high, graph), Beside::some_time);
+    CHECK_EQUAL(beside.leave(low, second).most, 20'000);
+    CHECK_EQUAL(beside.leave(high, graph).most, Beside::some_time);
     CHECK(!beside.high());
 }
 
