@@ -224,7 +224,11 @@ void Fikit::surprised(unsigned session, const Work& work, const Running& running
 }
 
 void Fikit::held(unsigned session, Nanoseconds time) {
-    if (High* const high = high_of(session); high != nullptr) high->sequence->held(time);
+    High* const high = high_of(session);
+    if (high == nullptr) return;
+    // By its own work alone it would have been held up, too.
+    const bool alone = runs_ == 0 && high->sequence->last().gated == static_cast<uint32_t>(issued_);
+    if (time == 0 || !alone) high->sequence->held(time);
 }
 
 void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {

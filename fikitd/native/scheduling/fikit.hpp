@@ -18,7 +18,8 @@
 //               unmodified program, as far as the GPU does not keep it waiting anyway, adds to the bound
 //               (`spared`).
 //               Alone its launches would come as they do, but for the time that they were held up because as
-//               much as may be was in flight: that is a delay, too, of those far ahead of the GPU.
+//               much as may be was in flight, beside others' work: that is a delay, too, of those far ahead
+//               of the GPU.
 //   candidate   The head of each gated session, by level, then fairness: the first that fits. For the
 //               whole GPU and for each partition, the largest first, the predicted launches up to the
 //               candidate's end are walked through: those that find the SMs they need wait for nothing,

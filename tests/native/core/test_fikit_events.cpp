@@ -176,6 +176,32 @@ void what_high_work_took_is_no_surprise() {
     CHECK_EQUAL(surprises(2 * ms), 1u);
 }
 
+// Held up beside gated work, a high session is late; by its own work alone it would be held up, too. While it
+// is late, what is not known waits.
+void who_is_held_up_beside_others_is_late() {
+    const auto verdict = [](bool beside) {
+        const auto policy = make_policy("fikit", with_partitions());
+        for (unsigned session = 0; session < 3; ++session)
+            policy->opened(session, session == 0 ? 0 : 5, 1, 0);
+        const Work high = small(5 * us);
+        Work low = large(), fresh = large();
+        low.gated = true;
+        fresh.known = false;
+        policy->issued(0, high, 100 * ms);
+        if (beside) policy->issued(1, low, 100 * ms);
+        policy->completed(0, high, 0, 110 * ms);
+        if (beside) policy->completed(1, low, 0, 110 * ms);
+        policy->held(0, 10 * ms);
+        policy->issued(0, high, 110 * ms);
+        policy->issued(0, high, 110 * ms);
+        policy->completed(0, high, 0, 110 * ms + 10 * us);
+        policy->arrived(2, fresh, 110 * ms + 10 * us);
+        return policy->decide(110 * ms + 10 * us).verdict;
+    };
+    CHECK(verdict(false) == Verdict::partition);
+    CHECK(verdict(true) == Verdict::wait);
+}
+
 // What is known only from beside high work goes, where it doesn't fit, once nothing at all is in flight: what
 // it takes by itself is to be found out.
 void what_is_doubtful_goes_while_nothing_is_in_flight() {
@@ -434,6 +460,7 @@ void who_is_silent_may_come_any_moment() {
 int main() {
     what_is_not_followed_leaves_nothing_behind();
     what_high_work_took_is_no_surprise();
+    who_is_held_up_beside_others_is_late();
     what_is_doubtful_goes_while_nothing_is_in_flight();
     time_that_is_spared_may_be_spent();
     a_wait_is_over_though_the_next_launch_came_first();
