@@ -3,7 +3,6 @@
 // less of what it takes by itself.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 
 #include "scheduling/policy.hpp"
