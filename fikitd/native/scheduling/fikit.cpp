@@ -52,7 +52,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
 void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
-    high->tells = true;
+    if (!high->tells) {  // what its steps were late by was a guess
+        high->tells = high->unplanned = true;
+        high->trust = first_trust;
+    }
     if (high->sequence->waited()) return;
     high->sparing += high->sequence->awaited(spared_[session]);
     high->settles = high->sequence->size();

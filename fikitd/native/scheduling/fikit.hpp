@@ -55,7 +55,8 @@
 //               that it was (by less where it was over by less than a tenth), each other one beside gated
 //               work raises it by a 1000th, and by as much again for every 200 in a row: about one step in
 //               160 stays over, and fewer where they are over by more. Steps beside long blocks that went
-//               unplanned (unknown, or by credit) lower nothing.
+//               unplanned (unknown, or by credit) lower nothing. Once a session first waits its trust begins
+//               anew: until then each pause of the GPU was taken for a wait.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
 //               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
@@ -147,7 +148,7 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds between = 1000;    // from one gated kernel's end to the next one's start
     static constexpr uint32_t least_surprised = 4, most_surprised = 128;  // launches
     static constexpr uint32_t soon = 16;                                  // times as many
-    static constexpr double least_trust = 0.02, most_trust = 0.95;
+    static constexpr double least_trust = 0.02, first_trust = 0.5, most_trust = 0.95;
     static constexpr double barely = 10;                // a step over its bound by a tenth counts as one
     static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
     static constexpr uint32_t least_others_steps = 8;   // between two such
@@ -204,7 +205,7 @@ class Fikit final : public Levels {
         bool fills = false;                         // they leave less than half of the step idle
         bool kept_free = false;                     // this step is to be measured
         uint32_t free_steps = 0, others_steps = 0;  // that were; those since
-        double trust = 0.5;  // share that is used of the slack and of the bound's second half
+        double trust = first_trust;  // share that is used of the slack and of the bound's second half
         uint32_t rests = 0, rest = least_rest;  // steps until what is doubtful is tried again; next time
         uint32_t calm = 0;                      // steps beside gated work since one was over its bound
         Nanoseconds bound = 0, allowed = 0;     // on the delay of a step; what is used of that

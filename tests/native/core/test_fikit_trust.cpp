@@ -18,6 +18,7 @@ struct Accidents {
     Nanoseconds now = 100 * ms;
     unsigned confined = 0;   // of them
     Nanoseconds unseen = 0;  // before the end of a step nobody had looked for so long
+    bool awaits = true;
 
     Accidents() {
         policy->opened(0, 0, 1, 0);
@@ -33,7 +34,7 @@ struct Accidents {
             for (unsigned number = 0; number < 20; ++number, now += 100 * us) {
                 high.key = 1 + number;
                 policy->issued(0, high, now);
-                if (number == 19) policy->awaited(0, false, now);
+                if (number == 19 && awaits) policy->awaited(0, false, now);
                 policy->arrived(1, low, now + 5 * us);
                 const Nanoseconds seen = now + 10 * us + (number == 19 ? late : 0);
                 policy->completed(0, high, 0, seen, number == 19 ? seen - unseen : seen, 0);
@@ -76,6 +77,21 @@ void accidents_do_not_shut_the_low_side_out() {
     const SessionStatistics calm = accidents.policy->statistics(0);
     CHECK_EQUAL(calm.over_bound, late.over_bound);
     CHECK(calm.trust > 0.4);
+}
+
+// Of a session that has never waited each pause is taken for a wait. What that was late by says nothing of its
+// steps, the first real one included.
+void what_was_late_before_the_first_wait_is_forgotten() {
+    Accidents accidents;
+    accidents.awaits = false;
+    accidents.steps(100, ms);
+    CHECK(accidents.policy->statistics(0).over_bound > 50);
+    CHECK(accidents.policy->statistics(0).trust < 0.03);
+    accidents.awaits = true;
+    accidents.steps(1, ms);
+    CHECK(accidents.policy->statistics(0).trust > 0.45);
+    accidents.steps(10, ms);
+    CHECK(accidents.policy->statistics(0).trust < 0.03);
 }
 
 // Steps that are hardly over the bound make it hardly more careful.
@@ -167,6 +183,7 @@ void a_kernel_that_lasted_long_once_is_trusted_again() {
 
 int main() {
     accidents_do_not_shut_the_low_side_out();
+    what_was_late_before_the_first_wait_is_forgotten();
     a_step_hardly_over_its_bound_counts_hardly();
     a_kernel_is_judged_by_more_than_one_step();
     a_kernel_that_is_over_the_bound_is_tried_again();
