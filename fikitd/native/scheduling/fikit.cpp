@@ -99,6 +99,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     charged_ += made.charge;
     Own& own = own_[session];
     own.charge += made.charge;
+    own.soonest = made.plan.from - made.plan.sooner + made.plan.length;
     own.streams[work.stream].length += made.plan.length;
     ++own.streams[work.stream].operations;
     if (!expects_high(now)) return;
@@ -163,7 +164,7 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds now,
     const bool first = at == 0;
     for (; at > 0; --at) running(at) = running(at - 1);
     ++first_run_;
-    if (--runs_ > 0 && first) running(0).plan.end = now + running(0).plan.adds;
+    if (--runs_ > 0 && first) running(0).plan.end = last_over_ + running(0).plan.adds;
 }
 
 // Launches that one look saw completed: what they took beyond what was foreseen is their interference with
@@ -300,13 +301,15 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     statistics.step_time = high.step_time;
     statistics.over_bound += high.spent > statistics.bound;
     if (high.rests > 0) --high.rests;
+    // Beside one that outlasts it nothing is a matter of trust.
+    const bool outlasted = runs_ == 1 && high.step_issued == issued_;
     if (high.spent > statistics.bound) {
         const double times = static_cast<double>(high.spent) / static_cast<double>(statistics.bound);
         if (high.tried) {
             high.rests = high.rest;
             high.rest = std::min(2 * high.rest, most_rest);
         }
-        if (!high.unplanned) {
+        if (!high.unplanned && !outlasted) {
             const double counts = std::min(times, barely * (times - 1));
             high.trust = std::max(least_trust, high.trust * std::pow(0.8, counts));
             high.calm = 0;
@@ -315,7 +318,7 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
         ++high.calm;
         high.trust = std::min(most_trust, high.trust * (1.001 + 5e-6 * high.calm));
     }
-    if (runs_ == 1 && high.step_issued == issued_)
+    if (outlasted)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;

@@ -28,14 +28,18 @@
 //               what is left of the step's bound, half of which is a matter of trust too, the candidate
 //               goes there. Equal speed on a smaller partition is preferred to a larger one; where it would
 //               be slower there, it first waits a `patience`-th of the loss for room on a larger one.
+//               When it starts is told by what is before it, and by what high work seems to have kept that
+//               from the GPU. The latter may be wrong, so at the last launch before a wait, from which
+//               nothing is caught up with, the candidate is foreseen to have come sooner.
 //   interference  What launches of a high session take beside others' work on top of waiting for SMs (caches,
 //               memory bandwidth, a shared SM) is learnt by pairs of kernels (interference.hpp) and
 //               expected in the walk. What they take beside nothing comes from measurements with nothing
 //               beside (`Work::shortest`).
 //   outlasted   A candidate that lasts longer than a step is not foreseen once a step beside it was measured
-//               (outlasted.hpp): it goes where steps were late by less than the bound. To be measured, it
-//               goes where no more than one and a half times the bound is foreseen (what is spared counts
-//               once), whatever the trust; and again, now and then, where they were late by little more.
+//               (outlasted.hpp): it goes where steps were late by less than the bound, less what the session
+//               has to catch up with. To be measured, it goes where no more than one and a half times the
+//               bound is foreseen (what is spared counts once), whatever the trust; and again, now and then,
+//               where they were late by little more. Such steps lower no trust.
 //   filled      A high session that leaves less than half of its steps idle has no pauses at which what is
 //               foreseen begins anew, and an error of each launch is one of the step. So its launches are
 //               measured place by place, and while more than a 64th of a step was not, one step in eight,
@@ -163,6 +167,7 @@ class Fikit final : public Levels {
         uint16_t sms = 0;
         uint16_t taken = 1, of = 1;  // so many blocks of as many as fit are on each SM
         uint32_t waves = 1;
+        uint32_t sooner = 0;  // than `from` if no high work has kept what is before it from the GPU
         Nanoseconds block = 0, start = 0, end = 0;
         Nanoseconds from = 0;              // it may start so early, beside what other sessions have in flight
         Nanoseconds length = 0, area = 0;  // area: what the whole GPU would take for it
@@ -215,6 +220,7 @@ class Fikit final : public Levels {
     // What a gated session has in flight: on each stream one behind another.
     struct Own {
         Nanoseconds charge = 0;
+        Nanoseconds soonest = 0;  // when it may be over, if no high work keeps it from the GPU
         struct Stream {
             Nanoseconds length = 0;
             uint32_t operations = 0;

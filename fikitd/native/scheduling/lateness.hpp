@@ -30,10 +30,12 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
     plan.everywhere = sms == all && plan.taken == plan.of;
     plan.guest = interference_.guest(work.key, sms, all);
     const Nanoseconds soonest = now + Sequence::latency;
+    const Own& mine = own_[session];
     const Nanoseconds behind = std::max(soonest, busy),
-                      own = std::min(now + own_[session].streams[work.stream].length, busy);
+                      own = std::min(now + mine.streams[work.stream].length, busy);
     plan.length = length + between;
     plan.from = std::max(soonest, own);
+    plan.sooner = static_cast<uint32_t>(plan.from - std::max(soonest, std::min(plan.from, mine.soonest)));
     plan.area = area(work, length);
     plan.end = std::max(behind + plan.area + between, plan.from + plan.length);
     plan.start = plan.end - plan.length;
@@ -111,7 +113,9 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     if (outlasts(high, plan)) {
         const Nanoseconds late =
             outlasted_.late(high.session, plan.key, plan.sms, high.bound, statistics_[high.session].steps);
-        if (late != Outlasted::unmeasured) return std::max(late, high.spent) - high.bound;
+        // What it is late by now it may catch up with by itself, not beside that.
+        const Nanoseconds behind = std::max<Nanoseconds>(0, high.end - high.alone);
+        if (late != Outlasted::unmeasured) return std::max(late + behind, high.spent) - high.bound;
         // One step tells, however little is trusted in. What is foreseen of so many launches is rather too
         // much, but not by as much as they may spare.
         most = high.bound + std::max<Nanoseconds>(0, high.bound - high.spared) / 2;
@@ -134,7 +138,11 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap - launch.doubt(), now);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            const Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
+            Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
+            // What it waits for can't be caught up with any more: the candidate may come before that.
+            const Sequence::Launch& last = sequence.at(position - 1);
+            const Nanoseconds start = course.end - last.duration;
+            if (plan.from - plan.sooner < start && start < plan.from) late += stall(plan, last, plan.length);
             worst = std::max(worst, late - allowed);
             if (worst > 0) return worst;
             issued += late;

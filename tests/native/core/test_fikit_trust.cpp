@@ -79,8 +79,8 @@ void accidents_do_not_shut_the_low_side_out() {
     CHECK(calm.trust > 0.4);
 }
 
-// Of a session that has never waited each pause is taken for a wait. What that was late by says nothing of its
-// steps, the first real one included.
+// Of a session that has never waited each pause is taken for a wait. What that was late by says nothing of
+// its steps, the first real one included.
 void what_was_late_before_the_first_wait_is_forgotten() {
     Accidents accidents;
     accidents.awaits = false;
@@ -179,6 +179,104 @@ void a_kernel_that_lasted_long_once_is_trusted_again() {
     CHECK_EQUAL(confined(), once);
 }
 
+// Steps of a high session beside a kernel that outlasts them. How late those are is kept for itself: it is no
+// matter of trust. And it does not go where the session has to catch up with something: beside it that takes
+// longer than it did in the steps that were measured.
+void what_outlasts_steps_is_judged_by_itself() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high = small(5 * us), low = large();
+    low.expected = low.longest = 30 * ms;
+    low.block = us;
+    Nanoseconds now = 100 * ms;
+    const auto launch = [&](unsigned number, Nanoseconds late) {
+        high.key = 1 + number;
+        policy->issued(0, high, now);
+        if (number == 19) policy->awaited(0, false, now);
+        policy->completed(0, high, 0, now + 10 * us + late);
+        now += 100 * us + late;
+    };
+    const auto steps = [&](int count, Nanoseconds late) {
+        for (; count > 0; --count)
+            for (unsigned number = 0; number < 20; ++number) launch(number, number == 19 ? late : 0);
+        return policy->statistics(0);
+    };
+    const auto goes = [&] {
+        policy->arrived(1, low, now);
+        const bool now_or_never = policy->decide(now).verdict == Verdict::whole;
+        if (!now_or_never) policy->withdrawn(1, now);
+        return now_or_never;
+    };
+    const auto runs = [&](auto&& what) {
+        low.gated = true;
+        policy->issued(1, low, now);
+        what();
+        policy->completed(1, low, 0, now);
+        low.gated = false;
+    };
+    steps(50, 0);
+    CHECK(goes());
+    runs([&] { steps(10, 0); });
+    for (unsigned number = 0; number < 10; ++number) launch(number, number == 9 ? 300 * us : 0);
+    CHECK(!goes());
+    for (unsigned number = 10; number < 20; ++number) launch(number, 0);
+    CHECK(goes());
+    runs([&] {
+        const SessionStatistics before = steps(2, 0), after = steps(10, 200 * us);
+        CHECK_EQUAL(after.over_bound, before.over_bound + 10);
+        CHECK_EQUAL(after.trust, before.trust);
+    });
+    CHECK(steps(1, 0).trust > 0.4);
+    CHECK(!goes());
+}
+
+// A kernel of one long block behind two others, shortly before the last launch of a step. If no high work
+// kept the first of those from the GPU although it seems so, the block comes before that launch, and nothing
+// is left of the step to catch up in.
+void what_may_come_before_the_last_launch_leaves_room_for_it() {
+    const auto takes_all_sms = [](Nanoseconds first, Nanoseconds second, Nanoseconds over, Nanoseconds seen,
+                                  Nanoseconds length) {
+        Accidents accidents;
+        accidents.steps(100, 0);
+        Policy& policy = *accidents.policy;
+        const Nanoseconds begin = accidents.now, at = begin + 1765 * us;
+        Work high = small(5 * us), low = large();
+        for (unsigned number = 0; number < 18; ++number) {
+            high.key = 1 + number;
+            policy.issued(0, high, begin + number * 100 * us);
+            policy.completed(0, high, 0, begin + number * 100 * us + 10 * us);
+        }
+        low.block = us;
+        low.expected = low.longest = first;
+        Work next = low;
+        next.expected = next.longest = second;
+        for (Work work : {low, next}) {
+            policy.arrived(1, work, at);
+            CHECK(policy.decide(at).verdict == Verdict::whole);
+            work.gated = true;
+            policy.issued(1, work, at);
+        }
+        low.gated = true;
+        high.key = 19;
+        policy.issued(0, high, begin + 1800 * us);
+        policy.completed(0, high, 0, begin + 1810 * us);
+        policy.completed(1, low, 0, at + seen, at + over, 0);
+        Work block = large();
+        block.key = 2000;
+        block.blocks = 1056;
+        block.waves = 1;
+        block.expected = block.longest = block.block = length;
+        policy.arrived(1, block, at + seen);
+        return policy.decide(at + seen).verdict == Verdict::whole;
+    };
+    CHECK(takes_all_sms(60 * us, 125 * us, 65 * us, 70 * us, 150 * us));
+    CHECK(!takes_all_sms(60 * us, 60 * us, 100 * us, 100 * us, 150 * us));
+    // What was seen late to be over has not held up what is behind it: there is time for this before the
+    // launch.
+    CHECK(takes_all_sms(10 * us, 55 * us, 15 * us, 60 * us, 65 * us));
+}
+
 }  // namespace
 
 int main() {
@@ -189,4 +287,6 @@ int main() {
     a_kernel_that_is_over_the_bound_is_tried_again();
     what_is_seen_late_is_not_late_for_that();
     a_kernel_that_lasted_long_once_is_trusted_again();
+    what_outlasts_steps_is_judged_by_itself();
+    what_may_come_before_the_last_launch_leaves_room_for_it();
 }
