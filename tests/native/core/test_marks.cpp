@@ -87,6 +87,37 @@ void marks_without_an_event_are_written() {
     }
 }
 
+// A high session's launches that come faster than the loop takes them keep it from the end of its turn, where
+// marks are put. What is over is seen meanwhile all the same: the policy would take it for work in flight.
+void a_turn_full_of_launches_has_marks() {
+    Rig rig;
+    Tenant high = rig.ready("high", 0);
+    std::vector<Tenant> others;
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) others.push_back(rig.ready(name, 9));
+    for (int i = 0; i < 40; ++i) {  // until it is known, so that no timer's event is counted
+        launch(high);
+        rig.settle();
+    }
+    hold_all(rig);
+    for (int i = 0; i < 250; ++i) launch(high);
+    for (Tenant& other : others) launch(other);
+    null_driver::record(true);
+    rig.turn();
+    const auto calls = null_driver::take_calls();
+    null_driver::record(false);
+    unsigned unmarked = 0, most = 0, launched = 0;
+    for (const auto& call : calls) {
+        if (call.function == Function::cuEventRecord_) unmarked = 0;
+        if (call.function != Function::cuLaunchKernel_) continue;
+        ++launched;
+        most = std::max(most, ++unmarked);
+    }
+    CHECK(launched > 200);
+    CHECK(most <= 40);
+    release_all(rig);
+    rig.settle();
+}
+
 // However many streams have marks under way, looking at them leaves time for launches.
 void looks_are_few() {
     constexpr int streams = 200;
@@ -118,6 +149,7 @@ int main(int count, char** arguments) {
         CASE(only_marks_that_were_asked_for_wake_the_tenant),
         CASE(a_stream_has_one_mark_under_way),
         CASE(marks_without_an_event_are_written),
+        CASE(a_turn_full_of_launches_has_marks),
         CASE(looks_are_few),
     };
     return run_cases(cases, count, arguments);
