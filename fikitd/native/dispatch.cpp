@@ -15,9 +15,9 @@
 namespace fikit {
 namespace {
 
-constexpr int records_per_turn = 32;  // of one session before the others get a look
+constexpr int records_per_turn = 32;   // of one session before the others get a look
 constexpr uint32_t marked_every = 32;  // steps of a high session beside others
-constexpr uint64_t kick_tag = 0;      // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
+constexpr uint64_t kick_tag = 0;       // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
     for (int i = 0; i < 16; ++i) __builtin_ia32_pause();
@@ -126,7 +126,8 @@ inline bool Core::serve_ring(Session& session) {
 
 // Also looks at what it has done: seen after a row of gated launches, of 3 us each, it would seem to have
 // been delayed. As long as it launches faster than this thread does, the turn does not end, and the policy
-// would take what is over for work in flight if nothing were marked. Not inlined: serve_high() is, where mostly no session is high.
+// would take what is over for work in flight if nothing were marked. Not inlined: serve_high() is, where
+// mostly no session is high.
 [[gnu::noinline]] bool Core::serve_and_look(Session& session) {
     const bool progress = serve(session);
     if (session.unmarked_steps >= marked_every && sessions_.size() > 1) flush_marks(session, now_, true);
