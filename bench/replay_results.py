@@ -1,7 +1,8 @@
 """The replay's own results: does it agree with what was measured, and what do the policies reach?
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
-    python -m bench.replay_results pairs [--tenants 4] [--of recorded|quick|requests|sizes|made|real|varied]
+    python -m bench.replay_results pairs [--tenants 4] [--highs 2]
+                                         [--of recorded|quick|requests|sizes|made|real|varied]
                                          [--policies P,P] [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 
@@ -16,7 +17,7 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import combinations, product
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -151,22 +152,24 @@ WORKLOADS: Final[dict[str, Kinds]] = {
 }
 
 
-def pairs(policies: Sequence[str], tenants: int, of: str, seeds: int, setup: Setup) -> list[dict[str, Any]]:
-    """Every pair under every policy, with every seed from 1."""
+def pairs(
+    policies: Sequence[str], tenants: int, of: str, seeds: int, setup: Setup, highs: int = 1
+) -> list[dict[str, Any]]:
+    """Every pair under every policy, with every seed from 1: ``highs`` high ones, ``tenants`` low ones."""
     high, low = WORKLOADS[of]()
     results = []
-    for above, below, seed in product(high, low, range(1, seeds + 1)):
-        replayer = Replayer([above, below])
+    for above, below, seed in product(combinations(high, highs), low, range(1, seeds + 1)):
+        replayer = Replayer([*above, below])
         for policy in policies:
             how = replace(setup, policy=policy, seed=seed)
-            result = replayer.compare([above.name], [below.name] * tenants, how)
+            result = replayer.compare([each.name for each in above], [below.name] * tenants, how)
             results.append({**result, "seed": seed})
             _show(results[-1])
     return results
 
 
 def _show(result: dict[str, Any]) -> None:
-    names = f"{result['hp'][0]} : {result['lp'][0]} x{len(result['lp'])}"
+    names = f"{', '.join(result['hp'])} : {result['lp'][0]} x{len(result['lp'])}"
     figures = "  ".join(
         f"{key} {result[key]:.3f}"
         for key in ("hp_p50_ratio", "hp_p99_ratio", "lp_ratio", "lp_of_bound", "fill_share")
@@ -205,13 +208,16 @@ class Part:
     of: str
     policies: tuple[str, ...] = POLICIES
     tenants: int = 1
+    highs: int = 1
     setup: Setup = field(default_factory=Setup)
 
 
 PARTS: Final = (
     Part("", "nine recorded pairs", "recorded"),
     Part("-four-tenants", "the same, four low tenants", "recorded", ("fikit", "strict"), tenants=4),
-    Part("-quick", "the same with quicker hosts", "quick"),
+    Part("-two-high", "recorded, two high ones together", "recorded", ("fikit", "streams"), highs=2),
+    Part("-three-high", "recorded, three high ones together", "recorded", ("fikit", "streams"), highs=3),
+    Part("-quick", "recorded pairs with quicker hosts", "quick"),
     Part(
         "-quick-spared",
         "the same, spared 2.4 us by each launch",
@@ -254,7 +260,7 @@ def write_all(folder: Path, seconds: float, seeds: int) -> None:
     ]
     for part in PARTS:
         setup = replace(part.setup, seconds=seconds)
-        results = pairs(part.policies, part.tenants, part.of, seeds, setup)
+        results = pairs(part.policies, part.tenants, part.of, seeds, setup, part.highs)
         write(results, folder / f"replay-model{part.name}.json")
         for policy, row in summary(results).items():
             tail = f"{row['hp_p99_mean']:.3f} / {row['hp_p99_worst']:.3f}"
@@ -268,6 +274,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.replay_results", description="Results of the replay.")
     parser.add_argument("what", choices=("table", "pairs", "all"))
     parser.add_argument("--tenants", type=int, default=1, help="how many times the low side runs")
+    parser.add_argument("--highs", type=int, default=1, help="so many high-priority workloads at a time")
     parser.add_argument("--of", choices=WORKLOADS, default="recorded", help="which workloads")
     parser.add_argument("--policies", type=lambda text: text.split(","), default=list(POLICIES))
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -282,7 +289,7 @@ def main() -> int:
         print(table(every))
         return int(any(cell.off > TOLERATED for cell in every))
     setup = Setup(seconds=options.seconds)
-    results = pairs(options.policies, options.tenants, options.of, options.seeds, setup)
+    results = pairs(options.policies, options.tenants, options.of, options.seeds, setup, options.highs)
     print(json.dumps(summary(results), indent=1))
     if options.json:
         write(results, options.json)

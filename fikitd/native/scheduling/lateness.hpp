@@ -103,6 +103,19 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     return true;
 }
 
+// A step beside more than one kernel was over its bound. If some that are in flight outlast steps, it was the
+// one of them with the longest blocks: the others are foreseen.
+[[gnu::noinline]] inline void Fikit::put_down(unsigned session, const High& high) {
+    const Plan* longest = nullptr;
+    for (unsigned at = 0; at < runs_; ++at) {
+        const Running& run = running(at);
+        if (run.known && run.plan.length > high.step_time &&
+            (longest == nullptr || run.plan.block > longest->block))
+            longest = &run.plan;
+    }
+    if (longest != nullptr) outlasted_.measured(session, longest->key, longest->sms, high.spent, high.bound);
+}
+
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
 [[gnu::noinline]] inline Nanoseconds Fikit::excess(const High& high, const Plan& plan,

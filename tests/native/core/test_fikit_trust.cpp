@@ -229,6 +229,23 @@ void what_outlasts_steps_is_judged_by_itself() {
     });
     CHECK(steps(1, 0).trust > 0.4);
     CHECK(!goes());
+
+    // Another one, which is never alone for a whole step.
+    low.key = 2000;
+    Work other = small(5 * us);
+    other.key = 3000;
+    for (int times = 0; times < 2; ++times) {
+        other.gated = true;
+        policy->issued(1, other, now);
+        for (unsigned number = 0; number < 10; ++number) launch(number, 0);
+        policy->completed(1, other, 0, now);
+        CHECK(goes());
+        runs([&] {
+            for (unsigned number = 10; number < 20; ++number) launch(number, number == 19 ? 200 * us : 0);
+        });
+        steps(1, 0);
+    }
+    CHECK(!goes());
 }
 
 // A kernel of one long block behind two others, shortly before the last launch of a step. If no high work
