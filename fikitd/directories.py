@@ -1,8 +1,9 @@
 """Where the daemon keeps what: state that outlives a boot, sockets that do not; and that nobody else does.
 
 Two daemons on one state directory, one socket, or one runtime directory, where each would take over the
-other's executors, would undo each other's work, so all three are locked (flock: the kernel lets go when the
-process ends, however it ends).
+other's executors, would undo each other's work, so all three are locked, by record locks: the kernel lets go
+when the process ends, however it ends, and a child that it was about to start holds none (flock would: a
+daemon that follows one that was killed then would find them taken).
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def lock(directories: Directories, *, with_socket: bool) -> list[int]:
     for path, what in places:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = os.pread(descriptor, 20, 0).decode(errors="replace").strip() or "unknown"
             used = directories.socket if path == beside_socket else path.parent

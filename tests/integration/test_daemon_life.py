@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -14,8 +15,22 @@ from typing import Any
 import pytest
 from fikit import protocol as p
 
+from fikitd.directories import Directories, lock
+from fikitd.errors import AlreadyRunningError
 from fikitd.executor.supervisor import STOP_SECONDS
 from tests.integration.conftest import Client, Daemon, fill
+
+HOLDER = """
+import os, sys, time
+from pathlib import Path
+from fikitd.directories import Directories, lock
+place = Path(sys.argv[1])
+lock(Directories(place / "sock", place, place), with_socket=True)
+child = os.fork()
+if child:
+    print(child, flush=True)
+time.sleep(600)
+"""
 
 
 def test_second_daemon_refuses_to_start(daemon: Daemon) -> None:
@@ -32,6 +47,24 @@ def test_second_daemon_refuses_to_start(daemon: Daemon) -> None:
     second = subprocess.run(daemon.command(), env=elsewhere, capture_output=True, timeout=20, check=False)
     assert b"uses the runtime directory" in second.stderr
     assert isinstance(daemon.client(), Client)
+
+
+def test_a_child_of_a_killed_daemon_holds_no_lock(tmp_path: Path) -> None:
+    """It may be just starting a process when it is killed."""
+    places = Directories(tmp_path / "sock", tmp_path, tmp_path)
+    command = [sys.executable, "-P", "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        child = int(holder.stdout.readline())
+        try:
+            with pytest.raises(AlreadyRunningError, match=f"pid {holder.pid}"):
+                lock(places, with_socket=True)
+            holder.kill()
+            holder.wait(60)
+            for descriptor in lock(places, with_socket=True):
+                os.close(descriptor)
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_wrong_configuration_is_named(stopped_daemon: Daemon) -> None:
