@@ -235,10 +235,13 @@ void what_outlasts_steps_is_judged_by_itself() {
     Work other = small(5 * us);
     other.key = 3000;
     for (int times = 0; times < 2; ++times) {
+        policy->arrived(1, other, now);
+        CHECK(policy->decide(now).verdict == Verdict::whole);
         other.gated = true;
         policy->issued(1, other, now);
         for (unsigned number = 0; number < 10; ++number) launch(number, 0);
         policy->completed(1, other, 0, now);
+        other.gated = false;
         CHECK(goes());
         runs([&] {
             for (unsigned number = 10; number < 20; ++number) launch(number, number == 19 ? 200 * us : 0);
