@@ -274,7 +274,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="bench.replay_results", description="Results of the replay.")
     parser.add_argument("what", choices=("table", "pairs", "all"))
     parser.add_argument("--tenants", type=int, default=1, help="how many times the low side runs")
-    parser.add_argument("--highs", type=int, default=1, help="so many high-priority workloads at a time")
+    parser.add_argument("--highs", type=int, choices=(1, 2, 3), default=1, help="high ones at a time")
     parser.add_argument("--of", choices=WORKLOADS, default="recorded", help="which workloads")
     parser.add_argument("--policies", type=lambda text: text.split(","), default=list(POLICIES))
     parser.add_argument("--seconds", type=float, default=3.0)

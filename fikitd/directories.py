@@ -3,7 +3,8 @@
 Two daemons on one state directory, one socket, or one runtime directory, where each would take over the
 other's executors, would undo each other's work, so all three are locked, by record locks: the kernel lets go
 when the process ends, however it ends, and a child that it was about to start holds none (flock would: a
-daemon that follows one that was killed then would find them taken).
+daemon that follows one that was killed then would find them taken). Nothing else in this process may open
+those files: closing one lets go, too.
 """
 
 from __future__ import annotations

@@ -15,9 +15,8 @@
 namespace fikit {
 namespace {
 
-constexpr int records_per_turn = 32;   // of one session before the others get a look
-constexpr uint32_t marked_every = 32;  // steps of a high session beside others
-constexpr uint64_t kick_tag = 0;       // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
+constexpr int records_per_turn = 32;  // of one session before the others get a look
+constexpr uint64_t kick_tag = 0;      // epoll tags: serial << 1 | (0 lifeline, 1 process), serials from 1
 
 void relax() {
     for (int i = 0; i < 16; ++i) __builtin_ia32_pause();
@@ -130,7 +129,7 @@ inline bool Core::serve_ring(Session& session) {
 // mostly no session is high.
 [[gnu::noinline]] bool Core::serve_and_look(Session& session) {
     const bool progress = serve(session);
-    if (session.unmarked_steps >= marked_every && sessions_.size() > 1) flush_marks(session, now_, true);
+    if (session.unmarked_steps >= records_per_turn && sessions_.size() > 1) flush_marks(session, now_, true);
     return (session.in_flight > 0 && collect(session, clock_.now())) || progress;
 }
 

@@ -321,7 +321,7 @@ void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseco
     if (outlasted)
         outlasted_.measured(session, running(0).plan.key, running(0).plan.sms, high.spent, high.bound);
     else if (high.spent > statistics.bound)
-        put_down(session, high);
+        blame_outlasting(session, high);
     high.step_issued = runs_ == 1 ? issued_ : 0;
     high.fills = high.lasting > length / 2;
     high.kept_free = high.fills && high.unmeasured > high.lasting / unmeasured_part &&

@@ -39,8 +39,8 @@
 //               (outlasted.hpp): it goes where steps were late by less than the bound, less what the session
 //               has to catch up with. To be measured, it goes where no more than one and a half times the
 //               bound is foreseen (what is spared counts once), whatever the trust; and again, now and then,
-//               where they were late by little more. Such steps lower no trust. Where it is never alone for a
-//               step, those beside it tell that are over their bound.
+//               where they were late by little more. Such steps lower no trust. Of steps beside it and
+//               others those tell that were over their bound.
 //   filled      A high session that leaves less than half of its steps idle has no pauses at which what is
 //               foreseen begins anew, and an error of each launch is one of the step. So its launches are
 //               measured place by place, and while more than a 64th of a step was not, one step in eight,
@@ -274,7 +274,7 @@ class Fikit final : public Levels {
                          Nanoseconds others);
     void surprised(unsigned session, const Work& work, const Running& running, Nanoseconds lasted);
     void settle(unsigned session, High& high, uint32_t position, Nanoseconds now);
-    void put_down(unsigned session, const High& high);
+    void blame_outlasting(unsigned session, const High& high);
     void close_step(unsigned session, High& high, uint32_t position, Nanoseconds now);
     void set_bound(High& high) const {
         const auto share = bounds_.delay_share * static_cast<double>(high.step_time + high.spared);

@@ -105,7 +105,7 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
 
 // A step beside more than one kernel was over its bound. If some that are in flight outlast steps, it was the
 // one of them with the longest blocks: the others are foreseen.
-[[gnu::noinline]] inline void Fikit::put_down(unsigned session, const High& high) {
+[[gnu::noinline]] inline void Fikit::blame_outlasting(unsigned session, const High& high) {
     const Plan* longest = nullptr;
     for (unsigned at = 0; at < runs_; ++at) {
         const Running& run = running(at);

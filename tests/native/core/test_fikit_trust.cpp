@@ -204,9 +204,9 @@ void what_outlasts_steps_is_judged_by_itself() {
     };
     const auto goes = [&] {
         policy->arrived(1, low, now);
-        const bool now_or_never = policy->decide(now).verdict == Verdict::whole;
-        if (!now_or_never) policy->withdrawn(1, now);
-        return now_or_never;
+        const bool fits = policy->decide(now).verdict == Verdict::whole;
+        if (!fits) policy->withdrawn(1, now);
+        return fits;
     };
     const auto runs = [&](auto&& what) {
         low.gated = true;

@@ -94,7 +94,7 @@ void a_turn_full_of_launches_has_marks() {
     Tenant high = rig.ready("high", 0);
     std::vector<Tenant> others;
     for (const char* name : {"a", "b", "c", "d", "e", "f", "g"}) others.push_back(rig.ready(name, 9));
-    for (int i = 0; i < 40; ++i) {  // until it is known, so that no timer's event is counted
+    for (int i = 0; i < 40; ++i) {  // until it is known: then one launch in 65 has a timer's events
         launch(high);
         rig.settle();
     }
