@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 import trio
+from fikit.protocol import UNDECODABLE
 
 from fikitd.events import Events
 from fikitd.launch import Launch, launch
@@ -103,7 +104,7 @@ class Mps:
         """What an earlier daemon started, if it lives and answers."""
         try:
             note = msgspec.json.decode(await in_thread(self._note.read_bytes), type=Note)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, *UNDECODABLE):
             return None
         process = Process.by_pid(note.pid)
         if process is None:

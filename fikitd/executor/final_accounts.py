@@ -13,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+from fikit.protocol import UNDECODABLE
 
 from fikitd.executor.messages import SessionEnded
 
@@ -33,7 +34,7 @@ def find(directory: Path, session: str) -> SessionEnded | None:
     """What the session's executor left; None where it left nothing that can be read."""
     try:
         return msgspec.msgpack.decode(place(directory, session).read_bytes(), type=SessionEnded)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, *UNDECODABLE):
         return None
 
 

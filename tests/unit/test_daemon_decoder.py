@@ -62,6 +62,13 @@ def test_what_is_no_frame_is_refused_with_a_reason(bad: bytes) -> None:
         decoder.frames()
 
 
+def test_a_key_that_is_no_text_is_refused() -> None:
+    decoder = p.Decoder(p.AnyRequest)
+    decoder.feed(b"\x81\xa1\x80\x00")
+    with pytest.raises(p.ProtocolError, match="not a MessagePack frame: 'utf-8' codec can't decode"):
+        decoder.frames()
+
+
 def test_nothing_is_made_of_what_is_no_request() -> None:
     """Millions of lists in one frame would be a gigabyte, and take the daemon seconds to make."""
     lists = msgpack.packb([[]] * (1 << 20)) * 15

@@ -70,6 +70,19 @@ async def test_it_is_started_again_when_it_dies_and_stopped_at_the_end(tmp_path:
 
 
 @pytest.mark.usefixtures("program")
+@pytest.mark.parametrize("note", ["", '{"x":' + "[" * 100_000])
+async def test_a_damaged_note_of_the_last_one_is_none(tmp_path: Path, note: str) -> None:
+    (tmp_path / "mps.json").write_text(note)
+    events = Events()
+    mps = made(tmp_path, events)
+    with events.subscribed(lambda uid: True) as subscription, trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(mps.run)
+            assert (await subscription.receive.receive()).kind == "mps_started"
+            await mps.stop()
+
+
+@pytest.mark.usefixtures("program")
 async def test_the_next_daemon_takes_it_over(tmp_path: Path) -> None:
     events = Events()
     with events.subscribed(lambda uid: True) as subscription, trio.fail_after(30):

@@ -24,6 +24,7 @@ from fikitd.device import VISIBLE, DeviceSpec, Reading, choose, library_finding,
 from fikitd.directories import Directories, lock
 from fikitd.errors import ConfigurationError, DeviceUnavailableError, NotFound, QuotaReached, Unavailable
 from fikitd.events import QUEUE_EVENTS, Events
+from fikitd.executor import final_accounts
 from fikitd.jobs import files
 from fikitd.jobs.jobs import Jobs, Placing
 from fikitd.jobs.model import Job
@@ -296,6 +297,12 @@ def test_a_lock_is_no_way_to_another_file(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"sock\.lock"):
         lock(Directories(tmp_path / "sock", tmp_path, tmp_path), with_socket=True)
     assert other.read_text() == "of somebody else"
+
+
+@pytest.mark.parametrize("left", [b"", b"\x81\xa1\x80\x00", b"\x91" * 5000])
+def test_what_an_executor_left_damaged_is_nothing(tmp_path: Path, left: bytes) -> None:
+    final_accounts.place(tmp_path, "s-1").write_bytes(left)
+    assert final_accounts.find(tmp_path, "s-1") is None
 
 
 def test_a_lock_that_a_full_disk_refuses_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

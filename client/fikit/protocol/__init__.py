@@ -28,6 +28,7 @@ from fikit.protocol.connection import (
 from fikit.protocol.frames import (
     MAX_FRAME_BYTES,
     PORTION_BYTES,
+    UNDECODABLE,
     Decoder,
     InvalidBody,
     ProtocolError,
@@ -130,6 +131,7 @@ __all__ = [
     "RECORDS",
     "REPLIES",
     "REQUESTS",
+    "UNDECODABLE",
     "AnyReply",
     "AnyRequest",
     "Bytes",

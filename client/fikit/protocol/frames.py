@@ -12,6 +12,8 @@ from msgspec import Meta, Struct
 MAX_FRAME_BYTES: Final = 16 * 1024 * 1024
 PORTION_BYTES: Final = MAX_FRAME_BYTES // 4
 Record = TypeVar("Record", bound=Struct)
+UNDECODABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are no such record: text may be no UTF-8, values nested too deeply."""
 
 
 class ProtocolError(Exception):
@@ -122,13 +124,13 @@ class Decoder:
             envelope = self._envelope.decode(frame)
         except msgspec.ValidationError as error:
             raise ProtocolError(f"a frame is a map of 'id', below 2^63, and 'body': {error}") from None
-        except (msgspec.DecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise not_a_frame(str(error)) from None
         try:
             return envelope.id, self._body.decode(envelope.body)
         except msgspec.ValidationError as error:
             return envelope.id, InvalidBody(str(error))
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except UNDECODABLE as error:
             raise not_a_frame(str(error)) from None
 
     def _check_size(self, size: int) -> None:

@@ -8,6 +8,7 @@ from typing import IO, Final
 import click
 import msgspec
 from fikit.protocol import (
+    UNDECODABLE,
     ClearProfiles,
     ImportProfiles,
     ListProfiles,
@@ -116,7 +117,7 @@ def import_profiles(invocation: Invocation, file: IO[bytes]) -> None:
     """Take over profiles that 'export' wrote (default: standard input)."""
     try:
         profiles: list[ProfileRecord] = msgspec.json.decode(file.read(), type=Profiles).profiles
-    except (msgspec.DecodeError, RecursionError) as error:  # the latter: it is nested too deeply
+    except UNDECODABLE as error:
         raise refused(
             f"{file.name}: no profiles: {error}", "it must be what 'profile export' wrote"
         ) from None

@@ -54,5 +54,5 @@ def line(message: Struct) -> bytes:
 
 
 def answer(text: bytes) -> Any:
-    """An answer as it arrived. Raises msgspec.DecodeError."""
+    """An answer as it arrived. Raises one of fikit.protocol.UNDECODABLE."""
     return msgspec.json.decode(text, type=Answer)

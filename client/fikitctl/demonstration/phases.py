@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
 import msgspec
+from fikit.protocol import UNDECODABLE
 
 from fikitctl.demonstration.messages import MEASURE, Failed, Measured, Ready, Task, answer
 from fikitctl.failures import CommandError, ExitCode, of_reply, refused
@@ -98,7 +99,7 @@ class Tenant:
             text += more
         try:
             return answer(text)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             raise refused(f"{self._who()} said what nobody understands: {error}") from error
 
     def _ended(self) -> CommandError:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
+from fikit.protocol import UNDECODABLE
 from msgspec import Meta, Struct
 
 Kind = Literal["kernel", "gpu_memcpy", "gpu_memset"]
@@ -172,7 +173,7 @@ def _read(path: Path) -> _File:
         return msgspec.json.decode(gzip.decompress(content) if packed else content, type=_File)
     except (OSError, EOFError, zlib.error) as error:  # gzip.BadGzipFile is an OSError
         raise WorkloadError(f"cannot read the traces {path}: {error}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNDECODABLE as error:
         raise WorkloadError(f"{path} is no trace file: {error}") from error
 
 

@@ -376,8 +376,8 @@ def test_profiles_travel(daemon: Daemon, fikitctl: Fikitctl, tmp_path: Path) -> 
     assert fikitctl("profile", "export", str(file)).code == 0
     assert fikitctl("profile", "import", str(file)).code == 0
     assert daemon.of(protocol.ImportProfiles)[0].profiles == [record]
-    for text in ("{}", '{"x":' + "[" * 100_000):
-        file.write_text(text)
+    for text in (b"{}", b'{"x":' + b"[" * 100_000, b'{"profiles":[{"name":"\x80"}]}'):
+        file.write_bytes(text)
         refused = fikitctl("profile", "import", str(file))
         assert (refused.code, f"{file}: no profiles" in refused.err) == (1, True)
 
