@@ -38,6 +38,8 @@ class Varied:
 
     name: str
     iterations: tuple[Workload, ...]
+    graphs: bool = False
+    """Each iteration is one graph, and one launch."""
 
     @property
     def iter_ms(self) -> float:
@@ -247,13 +249,15 @@ def _program(name: str, workload: Workload | Varied) -> str:
     streams: dict[int, int] = {}
     parts = (f" {len(each.operations)} {round(each.pause_us * 1e3)}" for each in iterations)
     lines = [f"program {name}{''.join(parts)}\n"]
+    graphs = isinstance(workload, Varied) and workload.graphs
+    ends = {id(iteration.operations[-1]) for iteration in iterations}
     for each in (operation for iteration in iterations for operation in iteration.operations):
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = streams.setdefault(each.stream, len(streams))
         lines.append(f"{_unit(each)} {key} {stream} {round(each.at_us * 1e3)} {round(each.dur_us * 1e3)} ")
         lines.append(f"{prod(each.grid)} {prod(each.block)} {each.regs} {each.shared_bytes} 0 ")
         pressure, sensitivity = INTERFERENCE.get(each.name, (0.0, 0.0))
-        lines.append(f"{pressure} {sensitivity}\n")
+        lines.append(f"{pressure} {sensitivity} {int(graphs and id(each) not in ends)}\n")
     return "".join(lines)
 
 

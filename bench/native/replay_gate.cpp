@@ -30,6 +30,12 @@ std::vector<uint16_t> sizes(const scheduling::Bounds& bounds) {
     return all;
 }
 
+// The last operation of the graph that such a one is the first of; itself, if it is of none.
+size_t last_of(const Program& program, size_t first) {
+    while (program.operations[first].joined) ++first;
+    return first;
+}
+
 scheduling::Engine engine_of(Shape::Unit unit) {
     switch (unit) {
         case Shape::Unit::multiprocessors:
@@ -65,9 +71,16 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
                 session.streams.emplace_back().on_gpu = gpu_.add_stream(priority, session.high);
                 owner_.emplace_back(session.index, stream);
             }
-            for (const Operation& operation : program.operations) {
+            for (size_t at = 0; at < program.operations.size(); ++at) {
+                const Operation& operation = program.operations[at];
                 KernelEntry* entry = nullptr;
-                if (operation.shape.unit == Shape::Unit::multiprocessors) {
+                if (operation.joined && (at == 0 || !program.operations[at - 1].joined)) {
+                    const uint64_t key = mix(mix(1, session.index + 1), at);
+                    entry = &kernels_[key];
+                    entry->key = entry->work.key = key;
+                    entry->work.engine = scheduling::Engine::graph;
+                    entry->work.blocks = entry->work.per_sm = 1;
+                } else if (operation.shape.unit == Shape::Unit::multiprocessors) {
                     const uint64_t key = mix(mix(0, session.index + 1), operation.key);
                     const bool full = kernels_.size() == Profile::capacity / 2;
                     if (!full || kernels_.contains(key)) {
@@ -112,7 +125,10 @@ inline void Gate::describe(const Session& session, Work& work) const {
     const Operation& operation = session.program->operations[session.next];
     const KernelEntry* kernel = session.kernels[session.next];
     work = kernel != nullptr ? kernel->work : Work{};
-    if (operation.shape.unit == Shape::Unit::multiprocessors) {
+    if (operation.joined) {
+        work.whole = true;
+        work.expected = work.expected > 0 ? work.expected : settings_.bounds.in_flight;
+    } else if (operation.shape.unit == Shape::Unit::multiprocessors) {
         work.blocks = operation.shape.blocks;
         work.per_sm = operation.shape.per_sm;
         work.whole = operation.whole;
@@ -129,7 +145,6 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     const Operation& operation = session.program->operations[session.next];
     Stream& stream = session.streams[operation.stream];
     Step& step = stream.steps.add();
-    step.operation = &operation;
     step.kernel = session.kernels[session.next];
     describe(session, step.work);
     step.work.partition = static_cast<uint8_t>(partition);
@@ -142,8 +157,12 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
         host::delay(random_);
     stream.multiprocessors = multiprocessors;
     if (step.sampled) cost += timing_events;
-    gpu_.submit(stream.on_gpu, {&operation.shape, static_cast<uint32_t>(session.next), multiprocessors,
-                                now + model::submission + (step.sampled ? timing_events / 2 : 0)});
+    step.started = Gpu::never;
+    const size_t last = last_of(*session.program, session.next);
+    for (size_t each = session.next; each <= last; ++each)
+        gpu_.submit(stream.on_gpu,
+                    {&session.program->operations[each].shape, static_cast<uint32_t>(each), multiprocessors,
+                     now + model::submission + (step.sampled ? timing_events / 2 : 0)});
     step.beside = beside_.enter(step.work);
     ++stream.unmarked;
     session.enqueued_at = std::max(session.enqueued_at + enqueue, session.begun + operation.at);
@@ -153,7 +172,7 @@ inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned parti
     session.waits = session.refused = false;
     ++(partition == 0 ? session.result.decisions.whole : session.result.decisions.confined);
     if (++session.in_flight == steps_limit) session.held_from = now;
-    ++session.next;
+    session.next = last + 1;
     ++session.unmarked;
     look_ahead(session);
     policy_->issued(session.index, step.work, now + cost);
@@ -323,11 +342,13 @@ inline void Gate::complete(const Completion& completion) {
         sooner(session.head_at);
         return;
     }
-    Step& step = stream.steps[stream.over++];
-    step.started = completion.started;
-    step.at = completion.at;
+    const Operation& operation = session.program->operations[completion.tag];
     if (completion.at >= settings_.warmup && completion.at < end_)
-        session.work += static_cast<double>(step.operation->duration);
+        session.work += static_cast<double>(operation.duration);
+    Step& step = stream.steps[stream.over];
+    step.started = std::min(step.started, completion.started);
+    step.at = completion.at;
+    stream.over += !operation.joined;
 }
 
 void Gate::run(Result& result) {

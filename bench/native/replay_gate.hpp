@@ -25,7 +25,6 @@ class Gate {
     struct Step {  // issued, not yet known to have completed
         scheduling::Work work;
         KernelEntry* kernel = nullptr;
-        const Operation* operation = nullptr;
         uint16_t multiprocessors = 0;  // of the partition; 0: the whole GPU
         bool sampled = false;
         Beside::Entry beside;

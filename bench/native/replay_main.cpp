@@ -2,7 +2,7 @@
 //
 // Standard input, one item a line, times in nanoseconds:
 //   program NAME OPERATIONS PAUSE [OPERATIONS PAUSE ...]   its iterations, then so many lines
-//   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE PRESSURE SENSITIVITY
+//   UNIT KEY STREAM AT DURATION BLOCKS THREADS REGISTERS SHARED WHOLE PRESSURE SENSITIVITY JOINED
 //   run HIGH LOW POLICY SECONDS WARMUP SEED IN_FLIGHT LONG_BLOCK LONG_PARTITION ALL_PARTITION SHARE LEAST
 //   SIZES PACE
 // HIGH, LOW and SIZES (of partitions) are lists parted by commas, or "-". Each run answers with one line of
@@ -61,7 +61,7 @@ Operation read_operation(std::istream& line) {
     unsigned threads = 0, registers = 0, shared = 0;
     double pressure = 0, sensitivity = 0;
     if (!(line >> unit >> operation.key >> operation.stream >> operation.at >> operation.duration >> blocks >>
-          threads >> registers >> shared >> operation.whole >> pressure >> sensitivity) ||
+          threads >> registers >> shared >> operation.whole >> pressure >> sensitivity >> operation.joined) ||
         units.count(unit) == 0)
         throw std::invalid_argument("an operation cannot be read");
     operation.shape.unit = units.at(unit);

@@ -74,9 +74,10 @@ void Threads::launch(unsigned number, Nanoseconds now) {
                 entry.multiprocessors = settings_.long_partition;
         }
         entry.arrival = due + model::submission;
-        thread.free_at = due +
-                         (entry.multiprocessors == model::sm_count ? host::launch : host::green_launch) +
-                         host::delay(random_);
+        thread.free_at = due;
+        if (thread.next == 0 || !operations[thread.next - 1].joined)
+            thread.free_at += (entry.multiprocessors == model::sm_count ? host::launch : host::green_launch) +
+                              host::delay(random_);
         Decisions& decisions = thread.result.decisions;
         ++(entry.multiprocessors == model::sm_count ? decisions.whole : decisions.confined);
         thread.issued += operation.duration;

@@ -52,7 +52,7 @@ class Beside {
     // What leaves multiprocessors free keeps others from a part of the GPU: as if from all of it for that
     // part of its time. Copies hold none.
     Nanoseconds holds(const scheduling::Work& work) const {
-        if (work.engine != scheduling::Engine::kernel) return 0;
+        if (!scheduling::computes(work.engine)) return 0;
         if (work.blocks >= multiprocessors_ || work.whole) return work.expected;
         return work.expected * work.blocks / multiprocessors_ + 1;
     }

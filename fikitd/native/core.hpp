@@ -202,6 +202,10 @@ class Core {
     bool may_bring_more(Session& session);
     bool may_allocate(Session& session);
     void publish_tails();
+    void tell_apart();
+    void begin_pauses();
+    void end_pauses(int64_t host_time);
+    int64_t high_expected(int64_t host_time) const;
     void park(int64_t host_timeout);
     void listen(Session& session);
     ssize_t receive(Session& session);

@@ -9,6 +9,7 @@
 #include <descriptors.hpp>
 #include <optional>
 #include <stdexcept>
+#include <utility>
 
 #include "core.hpp"
 
@@ -227,14 +228,26 @@ void Core::run() {
     prctl(PR_SET_TIMERSLACK, 1);
     driver_.cuCtxSetCurrent_(context_);
     int64_t last_progress = host_now();
+    bool quiet = false;
+    uint32_t turns = 0;
     while (!stopping_.load(std::memory_order_acquire) && failure_.load() == 0) {
+        if (++turns % 64 == 0) tell_apart();
         if (turn()) {
             last_progress = host_now();
+            if (std::exchange(quiet, false)) end_pauses(last_progress);
             continue;
         }
         bool busy = in_flight_ > 0 || blocked_ > 0;
         for (const auto& session : sessions_) busy |= session->unmarked_steps > 0;
-        if (host_now() - last_progress < settings_.spin_host_ns && (busy || settings_.time_scale == 1.0)) {
+        const bool real = settings_.time_scale == 1.0;
+        const int64_t now = host_now();
+        if (now - last_progress < settings_.spin_host_ns && (busy || real)) {
+            relax();
+            continue;
+        }
+        if (!std::exchange(quiet, true)) begin_pauses();
+        const int64_t high_at = real ? high_expected(now) : Pauses::never;
+        if (high_at <= now) {
             relax();
             continue;
         }
@@ -242,6 +255,7 @@ void Core::run() {
         if (kept_bytes_.load() > 0) timeout = std::min(timeout, clock_.to_host(settings_.keep_ns));
         // What other executors say is not an event here; it is looked at while it matters.
         if (high_elsewhere_) timeout = std::min(timeout, settings_.poll_host_ns);
+        timeout = std::min(timeout, high_at - now);
         if (ask_again_at_ != 0) {
             const int64_t until = clock_.to_host(ask_again_at_ - clock_.now());
             timeout = std::clamp<int64_t>(until, 0, timeout);
@@ -250,6 +264,37 @@ void Core::run() {
         beats_.fetch_add(1, std::memory_order_relaxed);
     }
     run_posted();
+}
+
+// Beside high work the gate should decide on the kernels of a graph, not on the whole.
+void Core::tell_apart() {
+    const bool beside = policy_->in_flight(clock_.now()) <= settings_.bounds.in_flight;
+    for (const auto& session : sessions_) {
+        const bool gated = session->level != scheduling::highest_level;
+        const uint32_t graphs = !gated   ? FIKIT_GRAPHS_WHOLE
+                                : beside ? FIKIT_GRAPHS_APART
+                                         : FIKIT_GRAPHS_GATED;
+        uint32_t* const told = &session->inbox_header()->graphs;
+        if (*told != graphs) __atomic_store_n(told, graphs, __ATOMIC_RELAXED);
+    }
+}
+
+void Core::begin_pauses() {
+    for (const auto& session : sessions_)
+        session->pauses.begin(session->steps_issued, clock_.to_host(session->last_issue));
+}
+
+void Core::end_pauses(int64_t host_time) {
+    for (const auto& session : sessions_) session->pauses.end(session->steps_issued, host_time);
+}
+
+// From when on high-priority work may come any moment, going by how long its programs have paused so far.
+int64_t Core::high_expected(int64_t host_time) const {
+    int64_t at = Pauses::never;
+    for (const auto& session : sessions_)
+        if (session->level == scheduling::highest_level && session->state == Session::State::running)
+            at = std::min(at, session->pauses.look_at(host_time));
+    return at;
 }
 
 // Sleeps until a doorbell, a lifeline's or a process's end, a kick, or the timeout.

@@ -315,6 +315,7 @@ bool Core::prepare_graph(Session& session) {
     if (fresh || entry.waves == 0) {
         entry.shape = shape;
         entry.work.key = entry.key;
+        entry.work.engine = scheduling::Engine::graph;
         entry.work.blocks = entry.work.per_sm = 1;
         entry.waves = 1;
         entry.name = graph.name;

@@ -20,6 +20,7 @@
 #include "beside.hpp"
 #include "lanes.hpp"
 #include "modules.hpp"
+#include "pauses.hpp"
 #include "profile.hpp"
 #include "put_off.hpp"
 #include "records.hpp"
@@ -323,6 +324,7 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
+    Pauses pauses;  // of a high session's program
     Nanoseconds usual = 0;       // what its measured kernels take in the mean, the latest ones above all
     Nanoseconds full_since = 0;  // records wait since then for less to be in flight; 0: none do
     bool held = false;           // there may still be some that waited for that

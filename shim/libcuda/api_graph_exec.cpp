@@ -190,11 +190,15 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     if (!executable->whole && executable->graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
+    uint32_t wanted = FIKIT_GRAPHS_APART;
+    if (executable->whole) wanted = executable->device->producer->channel().graphs();
+    bool apart = wanted == FIKIT_GRAPHS_APART && executable->graph->conditions == nullptr;
+    CUresult result = executable->order_launch(stream, apart);
     Relay relay(stream);
-    CUresult result = executable->whole ? issue_whole(*executable, relay) : issue(*executable, relay);
+    if (result == CUDA_SUCCESS) result = apart ? issue(*executable, relay) : issue_whole(*executable, relay);
     const CUresult ended = relay.end();
     if (result == CUDA_SUCCESS) result = ended;
-    const CUresult noted = executable->note_launch(stream);
+    const CUresult noted = executable->note_launch(stream, apart, wanted != FIKIT_GRAPHS_WHOLE);
     return result != CUDA_SUCCESS ? result : noted;
 }
 

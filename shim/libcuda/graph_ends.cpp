@@ -1,4 +1,4 @@
-// The end of an instantiated graph: what it keeps alive outlives its launches.
+// Launches of an instantiated graph one behind another, and its end: what it keeps alive outlives them.
 #include "entry.hpp"
 #include "graph.hpp"
 
@@ -10,8 +10,19 @@ Executable::~Executable() {
     if (launched_ != 0) launched_on_->producer->event_destroy(launched_);
 }
 
-CUresult Executable::note_launch(uint32_t stream) {
-    if (!keeps) return CUDA_SUCCESS;
+// CUDA driver API, cuGraphLaunch: ordered behind all earlier launches of the graph, in whatever stream.
+CUresult Executable::order_launch(uint32_t stream, bool& apart) const {
+    if (launched_in_ == no_stream || launched_in_ == stream) return CUDA_SUCCESS;
+    if (!recorded_) apart = apart && !whole;  // it was one operation: so the driver sees to it if this is, too
+    if ((!apart && !launched_apart_) || !recorded_ || launched_on_ != &device_of(stream)) return CUDA_SUCCESS;
+    return result_of(launched_on_->producer->event_wait(launched_, stream_number(stream)));
+}
+
+CUresult Executable::note_launch(uint32_t stream, bool apart, bool gated) {
+    launched_in_ = stream;
+    launched_apart_ = apart;
+    recorded_ = false;
+    if (!keeps && !apart && !gated) return CUDA_SUCCESS;
     Device& here = device_of(stream);
     if (launched_on_ != &here) {
         uint32_t event = 0;
@@ -20,6 +31,7 @@ CUresult Executable::note_launch(uint32_t stream) {
         launched_on_ = &here;
         launched_ = event;
     }
+    recorded_ = true;
     return result_of(here.producer->event_record(launched_, stream_number(stream), false));
 }
 

@@ -1,10 +1,13 @@
 """Real models with random weights: WORKLOADS[name]() builds one and returns what makes a step.
 
 Nothing is downloaded; weights are made on the GPU, where that takes no time. A step ends when the GPU is
-done. Inference is eager and of batch 1, training autocast to bfloat16.
+done. Inference is of batch 1, training autocast to bfloat16. Eager, but for those that are named so: a step
+of these is a CUDA graph, as inference servers and torch.compile's mode reduce-overhead have it, and those
+that are served are asked after every two milliseconds of work for the host.
 """
 
 import functools
+import time
 
 import torch
 
@@ -74,40 +77,75 @@ def llama_decoding(batch, context):
         cache = model(prompt, use_cache=True).past_key_values
     token = torch.randint(0, 32000, (batch, 1))
 
-    def step():
+    def work():
         with torch.no_grad():
             model(token, past_key_values=cache, use_cache=True)
         cache.crop(-1)
-        torch.cuda.synchronize()
 
-    return step
+    return work
 
 
 def inference(model, data):
-    def step():
+    def work():
         with torch.no_grad():
             model(data)
-        torch.cuda.synchronize()
 
-    return step
+    return work
 
 
 def training(optimizer, loss):
-    def step():
+    def work():
         with torch.autocast("cuda", dtype=torch.bfloat16):
             result = loss()
         result.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        torch.cuda.synchronize()
 
-    return step
+    return work
 
 
 def built(make, *arguments):
     """Only while it is built, as a default device costs every call of PyTorch's some time."""
     with torch.device("cuda"):
-        return make(*arguments)
+        work = make(*arguments)
+
+    def step():
+        work()
+        torch.cuda.synchronize()
+
+    return step
+
+
+def graphed(make, *arguments):
+    """Likewise, and what makes a step is one graph."""
+    with torch.device("cuda"):
+        work = make(*arguments)
+    graph, side = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    with torch.cuda.graph(graph):
+        work()
+
+    def step():
+        graph.replay()
+        torch.cuda.synchronize()
+
+    return step
+
+
+def served(make, *arguments):
+    step = graphed(make, *arguments)
+
+    def answer():
+        until = time.perf_counter() + 2e-3
+        while time.perf_counter() < until:
+            pass
+        step()
+
+    return answer
 
 
 WORKLOADS = {
@@ -117,4 +155,8 @@ WORKLOADS = {
     "resnet50_train": functools.partial(built, vision_training, "resnet50", 64),
     "gpt2_train": functools.partial(built, gpt2_training, 8, 512),
     "bert_train": functools.partial(built, bert_training, 16, 256),
+    "resnet50_served": functools.partial(served, vision, "resnet50", 1),
+    "vit_served": functools.partial(served, vision, "vit_b_16", 1),
+    "vit_graphed": functools.partial(graphed, vision, "vit_b_16", 1),
+    "resnet50_train_graphed": functools.partial(graphed, vision_training, "resnet50", 64),
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "lateness.hpp"
+#include "learning.hpp"
 
 namespace fikit::scheduling {
 
@@ -42,6 +43,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (high->outstanding++ == 0) statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
     high->awaits = false;
     if (high->sequence->size() == high->step_from) begin_step(*high, now);
+    if (work.engine == Engine::graph) [[unlikely]] {
+        high->graph_wait = any_time;
+        graphs_ = true;
+    }
     high->sequence->launched(work, now, static_cast<uint32_t>(issued_ - runs_));
     const Sequence::Launch& launch = high->sequence->last();
     high->lasting += launch.duration;
@@ -94,7 +99,7 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
         made.plan.end -= made.longest - made.plan.length;
     }
     if (!work.known || made.plan.block == 0) made.plan.block = made.plan.length;
-    if (!work.known && work.engine == Engine::kernel) ++unknowns_;
+    if (!work.known && computes(work.engine)) ++unknowns_;
     queued_ += made.plan.adds;
     charged_ += made.charge;
     Own& own = own_[session];
@@ -146,7 +151,7 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds now,
     while (at < runs_ && (running(at).session != session || running(at).stream != work.stream)) ++at;
     if (at == runs_) return;
     const Running& over = running(at);
-    if (!over.known && over.plan.engine == Engine::kernel) --unknowns_;
+    if (!over.known && computes(over.plan.engine)) --unknowns_;
     const Nanoseconds start = std::max(over.plan.start, last_over_);
     last_over_ = ended(start + over.plan.length, unfinished, now);
     // What high sessions had in flight may have taken some of that; what else is, too: one mark tells of
@@ -155,6 +160,8 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds now,
     const Nanoseconds usual = 4 * over.longest + 2 * queued_;
     if (lasted > usual && work.known && work.key != 0 && lasted > usual + in_flight(now))
         surprised(session, work, over, lasted);
+    if (graphs_) [[unlikely]]
+        hindered(over.plan);
     queued_ -= over.plan.adds;
     charged_ -= over.charge;
     Own& own = own_[session];
@@ -165,54 +172,6 @@ void Fikit::completed_gated(unsigned session, const Work& work, Nanoseconds now,
     for (; at > 0; --at) running(at) = running(at - 1);
     ++first_run_;
     if (--runs_ > 0 && first) running(0).plan.end = last_over_ + running(0).plan.adds;
-}
-
-// Launches that one look saw completed: what they took beyond what was foreseen is their interference with
-// what ran beside them.
-inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
-                           Nanoseconds latest) {
-    if (latest != high.looked) {
-        high.looked = latest;
-        if (high.beside_run != nobody) {
-            const Running& run = running_[high.beside_run];
-            const Nanoseconds longer =
-                std::max<Nanoseconds>(0, high.seen - high.foreseen - high.batch * high.others);
-            statistics_[session].beside_time += high.own;
-            statistics_[run.session].beside_time += high.own;
-            if (longer != 0 || run.plan.guest.most != 0) [[unlikely]]  // mostly not
-                learn(session, high, run, longer);
-        }
-        high.foreseen = high.seen;
-        high.own = high.others = 0;
-        high.batch = 0;
-        high.beside_run = runs_ > 0 ? first_run_ % operations : nobody;
-    }
-    high.seen = at;
-    ++high.batch;
-    high.own += launch.duration;
-    high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
-    if (high.foreseen < latest && high.beside_run != nobody) [[unlikely]]  // else the rest does not matter
-        wait_foreseen(high, launch);
-}
-
-// What of the time that the launch took it waited for others' blocks.
-[[gnu::noinline]] void Fikit::wait_foreseen(High& high, const Sequence::Launch& launch) {
-    const Running& guest = running_[high.beside_run];
-    high.foreseen += stall(guest.plan, launch, guest.plan.block);
-    for (unsigned run = 0; run < runs_; ++run)
-        if (running(run).session != guest.session)
-            high.others = std::max(high.others, running(run).plan.block);
-}
-
-[[gnu::noinline]] void Fikit::learn(unsigned session, const High& high, const Running& run,
-                                    Nanoseconds longer) {
-    statistics_[session].slowed_time += longer;
-    statistics_[run.session].slowed_time += longer;
-    const float share = static_cast<float>(longer) / static_cast<float>(high.own);
-    const Sequence& sequence = *high.sequence;
-    const uint32_t end = sequence.size() - high.outstanding;
-    for (uint32_t launch = end - high.batch; launch != end; ++launch)
-        interference_.learn(sequence.at(launch).key, run.plan.guest, share);
 }
 
 // An operation lasted far longer than its profile has seen: for the next launches of its key that is what
@@ -250,6 +209,8 @@ void Fikit::arrived(unsigned session, const Work& work, Nanoseconds now) {
 void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds now) {
     const Nanoseconds late = high.found ? 0 : high.end - high.alone;
     constexpr Nanoseconds noise = 1000;
+    if (high.graph_wait != 0) [[unlikely]]
+        learn_hindrance(high, position, high.end - high.alone);
     if (high.beside && late > noise) {
         high.spent += late;
         Delays& delays = statistics_[session].delays;

@@ -77,7 +77,10 @@
 //               many each time, up to 4096.
 //   copies      hold an engine, not SMs: they delay copies of the same engine.
 //   graphs      are one operation, whose block is its whole duration; they and cooperative launches go
-//               to the whole GPU or wait.
+//               to the whole GPU or wait. A high session's are kernels one behind another, and whenever one
+//               ends others' blocks take its place: beside gated work a graph loses the part of the GPU
+//               that this has, for as long as both are there, times a share that is learnt from how late
+//               its graphs were.
 //   starvation  levels.hpp; what is entitled takes the smallest partition, if it can be confined.
 //   unforeseen  high work, in another executor or of more sessions than are predicted: kernels with
 //               blocks longer than `delay_least` are confined.
@@ -158,6 +161,8 @@ class Fikit final : public Levels {
     static constexpr Nanoseconds unmeasured_part = 64;  // of a step: more than that is worth a step kept free
     static constexpr uint32_t least_others_steps = 8;   // between two such
     static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
+    static constexpr Nanoseconds any_time = 1'000'000'000;
+    static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
     // A gated operation somewhere: on `sms` SMs, from `start` to `end`.
@@ -195,6 +200,13 @@ class Fikit final : public Levels {
         uint32_t batch = 0;
         unsigned beside_run = nobody;  // a place in running_: beside which they ran; it stays there for long
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
+        // What one of its graphs may be delayed by: any time, or 0: it launches none.
+        Nanoseconds graph_wait = 0;
+        // By how much gated work that is over delayed the graph in hand, as foreseen; what comes of the
+        // foreseen.
+        uint32_t hindered = Sequence::nowhere;
+        Nanoseconds hindrance = 0;
+        double hindered_share = most_hindered_share / 2;
         bool awaits = false, tells = false;    // tells: it has ever said that it waits
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
         bool found = false;                    // nobody waited for them in the end
@@ -304,6 +316,10 @@ class Fikit final : public Levels {
     static uint32_t waves(uint32_t blocks, uint32_t slots) { return (blocks + slots - 1) / slots; }
     Nanoseconds stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
     Nanoseconds delay(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const;
+    Nanoseconds hinders(const Plan& plan, const Sequence::Launch& graph, Nanoseconds left) const;
+    void hindered(const Plan& plan);
+    void learn_hindrance(High& high, uint32_t end, Nanoseconds late) const;
+    template <bool graphs>
     Nanoseconds excess(const High& high, const Plan& plan, Nanoseconds now) const;
     bool outlasts(const High& high, const Plan& plan) const;
     bool plainly_fits(const High& high, const Plan& plan, Nanoseconds now) const;
@@ -337,7 +353,7 @@ class Fikit final : public Levels {
             may = may && highs_[std::countr_zero(left)].rests == 0;
         return may;
     }
-    static bool unknown(const Work& work) { return work.engine == Engine::kernel && !work.known; }
+    static bool unknown(const Work& work) { return computes(work.engine) && !work.known; }
     bool has_room(unsigned session, const Moment& moment, bool refused, bool& full) const;
     Decision place(unsigned session, const Moment& moment, bool refused, bool& full, Refusal& refusal);
     Decision search(unsigned session, const Moment& moment, Refusal& refusal);
@@ -347,6 +363,7 @@ class Fikit final : public Levels {
     std::array<High, predictors> highs_{};
     std::array<High*, max_sessions> places_{};  // in highs_; nullptr: it is not predicted
     unsigned used_ = 0;                         // bits of highs_
+    bool graphs_ = false;                       // one of them has launched a graph
     std::array<SessionStatistics, max_sessions> statistics_{};
     std::array<Guest, max_sessions> guests_{};
     std::array<Nanoseconds, max_sessions> spared_{};  // the program, by each launch

@@ -44,8 +44,10 @@ inline void Fikit::plan(Plan& plan, unsigned session, const Work& work, uint32_t
 
 // How much later a launch of a high session ends that starts when a gated operation still has `left` to go.
 inline Nanoseconds Fikit::stall(const Plan& plan, const Sequence::Launch& launch, Nanoseconds left) const {
-    if (plan.engine != Engine::kernel || launch.engine != Engine::kernel)
-        return plan.engine == launch.engine ? left : 0;
+    if (plan.engine != Engine::kernel || launch.engine != Engine::kernel) {
+        const bool both_compute = computes(plan.engine) && computes(launch.engine);
+        return plan.engine == launch.engine || both_compute ? left : 0;
+    }
     const uint32_t all = bounds_.multiprocessors;
     uint32_t room = (all - plan.sms) * launch.per_sm;
     if (launch.blocks <= room) return 0;
@@ -66,19 +68,32 @@ inline Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch
     return stalled + static_cast<Nanoseconds>(interference_.share(launch.key, plan.guest) * beside);
 }
 
+// How much later a graph ends beside a gated operation that has `left` to go: its kernels come one behind
+// another, and each time one ends others' blocks take its place. So it loses the operation's part of the GPU,
+// as long as both are there.
+inline Nanoseconds Fikit::hinders(const Plan& plan, const Sequence::Launch& graph, Nanoseconds left) const {
+    if (!computes(plan.engine) || left <= 0) return 0;
+    const Nanoseconds all = bounds_.multiprocessors;
+    const Nanoseconds taken = std::min<Nanoseconds>(plan.sms, all * plan.area / plan.length + 1);
+    const Nanoseconds lost = left * taken / all;
+    return taken == all ? lost : std::min(lost, graph.duration * taken / (all - taken));
+}
+
 // A high session's launches beside what is in flight and the candidate behind it: follows its two ends.
 struct Fikit::Course {
     const Fikit& policy;
+    const High& high;
     const Plan& candidate;
     Nanoseconds alone, end, held;
     unsigned run = 0;  // what is on the GPU at `end`
     Nanoseconds until = 0;
 
-    Course(const Fikit& all, const High& high, const Plan& plan, Nanoseconds now)
-        : policy(all), candidate(plan), alone(high.alone), end(high.end), held(high.sequence->held()) {
+    Course(const Fikit& all, const High& of, const Plan& plan, Nanoseconds now)
+        : policy(all), high(of), candidate(plan), alone(of.alone), end(of.end), held(of.sequence->held()) {
         if (policy.runs_ > 0) until = std::max(now, policy.running(0).plan.end);
     }
 
+    template <bool graphs>
     [[gnu::always_inline]] void launch(const Sequence::Launch& next, Nanoseconds at) {
         alone = std::max(at - held, alone) + next.duration;
         const Nanoseconds start = std::max(at, end);
@@ -86,12 +101,33 @@ struct Fikit::Course {
         while (run < policy.runs_ && start >= until)
             if (++run < policy.runs_) until += policy.running(run).plan.adds;
         Nanoseconds longer = 0;
+        if (graphs && next.is_graph()) {
+            end += graph(next, start);
+            return;
+        }
         const bool before = run < policy.runs_;
         if (before) longer = policy.delay(policy.running(run).plan, next, until - start);
         if ((!before || start >= candidate.from) && start < candidate.end)
             longer = std::max(
                 longer, policy.delay(candidate, next, candidate.end - std::max(start, candidate.start)));
         end += longer;
+    }
+
+    // What all that is in flight, and the candidate, add to a graph.
+    [[gnu::noinline]] Nanoseconds graph(const Sequence::Launch& next, Nanoseconds start) const {
+        const bool hindered =
+            high.hindered != Sequence::nowhere && &next == &high.sequence->at(high.hindered);
+        Nanoseconds longer = hindered ? high.hindrance : 0, from = start;
+        for (unsigned each = run; each < policy.runs_; ++each) {
+            const Plan& plan = policy.running(each).plan;
+            const Nanoseconds over = each == run ? until : from + plan.adds;
+            const Nanoseconds until_over = std::min(over, start + next.duration + longer);
+            longer += policy.hinders(plan, next, until_over - std::max(from, plan.start));
+            from = std::max(from, over);
+        }
+        if (candidate.from < start + next.duration + longer)
+            longer += policy.hinders(candidate, next, candidate.end - std::max(start, candidate.start));
+        return static_cast<Nanoseconds>(static_cast<double>(longer) * high.hindered_share);
     }
 };
 
@@ -118,6 +154,7 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
 
 // Walks through the launches of a high session up to the end of the candidate. By how much would it be
 // delayed more than is allowed, at the worst of its waits?
+template <bool graphs>
 [[gnu::noinline]] inline Nanoseconds Fikit::excess(const High& high, const Plan& plan,
                                                    Nanoseconds now) const {
     Sequence& sequence = *high.sequence;
@@ -139,7 +176,7 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
     uint32_t position = sequence.size() - high.outstanding;
     for (; position < sequence.size(); ++position) {
         const Sequence::Launch& launch = sequence.at(position);
-        course.launch(launch, launch.at + Sequence::latency);
+        course.launch<graphs>(launch, launch.at + Sequence::latency);
         course.alone = std::min(course.alone, launch.alone);
     }
     const Sequence::Launch* typical = known ? nullptr : &sequence.typical();
@@ -169,7 +206,7 @@ inline bool Fikit::outlasts(const High& high, const Plan& plan) const {
             if (known && seen == sequence.period()) break;  // from here on it repeats
             return course.end > course.alone ? high.bound : worst;
         }
-        course.launch(launch, at);
+        course.launch<graphs>(launch, at);
     }
     const Nanoseconds late = course.end - course.alone;
     if (late <= 0) return worst;
@@ -194,7 +231,7 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
         longer = std::max(longer, running(at).plan.guest.most);
     }
     const uint32_t foreseen = sequence.within(plan.end - sequence.last().at - Sequence::latency);
-    Nanoseconds most = late + (high.outstanding + foreseen) * block;
+    Nanoseconds most = late + (high.outstanding + foreseen) * std::max(block, high.graph_wait);
     if (longer > 0) most += static_cast<Nanoseconds>(longer * static_cast<float>(left));
     if (most <= high.allowed - high.spent) return true;
     // A wait before then would leave it less.
@@ -208,7 +245,9 @@ inline bool Fikit::fits(const Plan& plan, Nanoseconds now) const {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         const High& high = highs_[std::countr_zero(left)];
         if (high.kept_free && high.outstanding > 0) return false;
-        if (!plainly_fits(high, plan, now) && excess(high, plan, now) > 0) return false;
+        if (plainly_fits(high, plan, now)) continue;
+        const bool graphs = high.graph_wait != 0;
+        if ((graphs ? excess<true>(high, plan, now) : excess<false>(high, plan, now)) > 0) return false;
     }
     return true;
 }

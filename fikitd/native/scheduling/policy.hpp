@@ -18,8 +18,11 @@ constexpr int highest_level = 0, lowest_level = 9;
 constexpr unsigned max_partitions = 6;
 constexpr unsigned streams_told_apart = 16;  // of one session: others count as one of these
 
-// What an operation occupies: the SMs, or one of the engines that copy.
-enum class Engine : uint8_t { none, kernel, to_device, to_host, on_device };
+// What an operation occupies: one of the engines that copy, or the SMs. A graph does so with kernels one
+// behind another.
+enum class Engine : uint8_t { none, to_device, to_host, on_device, kernel, graph };
+
+constexpr bool computes(Engine engine) { return engine >= Engine::kernel; }
 
 // What one operation is expected to do. The first block is the operation's own, the rest is the profile's.
 struct Work {

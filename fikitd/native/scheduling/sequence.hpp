@@ -44,6 +44,7 @@ class Sequence {
         Engine engine = Engine::kernel;
         uint8_t looks = 0;  // launches here that were to be measured
 
+        bool is_graph() const { return engine == Engine::graph; }
         // By how much it may come earlier. A pause is as long as others make it.
         Nanoseconds doubt() const { return ordinal == 0 ? std::min(gap, 2 * deviation) : 0; }
     };
@@ -83,7 +84,7 @@ class Sequence {
         entry.alone = std::max(ready, before.alone) + entry.duration;
         entry.pause = std::max<Nanoseconds>(0, ready - before.alone);
         entry.blocks = work.blocks;
-        entry.per_sm = std::max<uint16_t>(1, work.per_sm);
+        entry.per_sm = work.per_sm;
         entry.engine = work.engine;
         entry.step = step_;
         if (known()) {

@@ -1,0 +1,96 @@
+// What policy fikit learns from launches of high sessions that are over: how much others slow them down
+// (fikit.hpp). For fikit.cpp alone.
+#pragma once
+
+#include "fikit.hpp"
+
+namespace fikit::scheduling {
+
+// Launches that one look saw completed: what they took beyond what was foreseen is their interference with
+// what ran beside them.
+inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch& launch, Nanoseconds at,
+                           Nanoseconds latest) {
+    if (latest != high.looked) {
+        high.looked = latest;
+        if (high.beside_run != nobody) {
+            const Running& run = running_[high.beside_run];
+            const Nanoseconds longer =
+                std::max<Nanoseconds>(0, high.seen - high.foreseen - high.batch * high.others);
+            statistics_[session].beside_time += high.own;
+            statistics_[run.session].beside_time += high.own;
+            if (longer != 0 || run.plan.guest.most != 0) [[unlikely]]  // mostly not
+                learn(session, high, run, longer);
+        }
+        high.foreseen = high.seen;
+        high.own = high.others = 0;
+        high.batch = 0;
+        high.beside_run = runs_ > 0 ? first_run_ % operations : nobody;
+    }
+    high.seen = at;
+    ++high.batch;
+    high.own += launch.duration;
+    high.foreseen = std::max(high.foreseen, launch.at + Sequence::latency) + launch.duration;
+    if (high.foreseen < latest && high.beside_run != nobody) [[unlikely]]  // else the rest does not matter
+        wait_foreseen(high, launch);
+}
+
+// What of the time that the launch took it waited for others' blocks.
+[[gnu::noinline]] inline void Fikit::wait_foreseen(High& high, const Sequence::Launch& launch) {
+    if (launch.is_graph()) {  // learn_hindrance() tells
+        high.foreseen = INT64_MAX / 2;
+        return;
+    }
+    const Running& guest = running_[high.beside_run];
+    high.foreseen += stall(guest.plan, launch, guest.plan.block);
+    for (unsigned run = 0; run < runs_; ++run)
+        if (running(run).session != guest.session)
+            high.others = std::max(high.others, running(run).plan.block);
+}
+
+[[gnu::noinline]] inline void Fikit::learn(unsigned session, const High& high, const Running& run,
+                                           Nanoseconds longer) {
+    statistics_[session].slowed_time += longer;
+    statistics_[run.session].slowed_time += longer;
+    const float share = static_cast<float>(longer) / static_cast<float>(high.own);
+    const Sequence& sequence = *high.sequence;
+    const uint32_t end = sequence.size() - high.outstanding;
+    for (uint32_t launch = end - high.batch; launch != end; ++launch)
+        interference_.learn(sequence.at(launch).key, run.plan.guest, share);
+}
+
+// The operation is over: perhaps it ran beside graphs that are not.
+[[gnu::noinline]] inline void Fikit::hindered(const Plan& plan) {
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        High& high = highs_[std::countr_zero(left)];
+        const uint32_t position = high.sequence->size() - high.outstanding;
+        const Sequence::Launch& graph = high.sequence->at(position);
+        if (high.outstanding == 0 || !graph.is_graph()) continue;
+        const Nanoseconds began = std::max(graph.at + Sequence::latency, high.end);
+        high.hindrance = (high.hindered == position ? high.hindrance : 0) +
+                         hinders(plan, graph, std::min(plan.length, last_over_ - began));
+        high.hindered = position;
+    }
+}
+
+// The high session has waited for its launches up to there, and was late: if there was a graph among them, by
+// how much of what was foreseen?
+[[gnu::noinline]] inline void Fikit::learn_hindrance(High& high, uint32_t end, Nanoseconds late) const {
+    const Sequence::Launch& last = high.sequence->at(end - 1);
+    const bool is_last = last.is_graph();
+    if (!is_last &&
+        (high.hindered == Sequence::nowhere || high.sequence->at(high.hindered).step != last.step))
+        return;
+    Nanoseconds foreseen = !is_last || high.hindered == end - 1 ? high.hindrance : 0;
+    for (unsigned at = 0; at < runs_ && is_last; ++at) {
+        const Plan& plan = running(at).plan;
+        const Nanoseconds began = std::max(high.end - late - last.duration, plan.start);
+        foreseen += hinders(plan, last, std::min(high.end, plan.end) - began);
+    }
+    constexpr Nanoseconds noise = 5000;
+    if (foreseen < noise) return;
+    const double told = static_cast<double>(late) / static_cast<double>(foreseen);
+    const double change = std::clamp(told, least_hindered_share, most_hindered_share) - high.hindered_share;
+    high.hindered_share += change > 0 ? change / 2 : change / 32;
+}
+
+}  // namespace fikit::scheduling
