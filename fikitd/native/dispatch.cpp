@@ -245,7 +245,10 @@ void Core::run() {
             relax();
             continue;
         }
-        if (!std::exchange(quiet, true)) begin_pauses();
+        if (!std::exchange(quiet, true)) {
+            begin_pauses();
+            tell_apart();
+        }
         const int64_t high_at = real ? high_expected(now) : Pauses::never;
         if (high_at <= now) {
             relax();

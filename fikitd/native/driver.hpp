@@ -80,6 +80,7 @@ namespace fikit {
     X(cuEventElapsedTime)                                   \
     X(cuGraphConditionalHandleCreate)                       \
     X(cuGraphAddNode)                                       \
+    X(cuGraphAddDependencies)                               \
     X(cuGraphGetNodes)                                      \
     X(cuGraphDestroyNode)                                   \
     X(cuLinkCreate)                                         \

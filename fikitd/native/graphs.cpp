@@ -76,11 +76,13 @@ class GraphBuilder {
         const size_t listed = (size_t{head.dependencies} * sizeof(uint32_t) + 7) & ~size_t{7};
         if (head.dependencies > nodes_.size() || listed > image.size() - at) return CUDA_ERROR_INVALID_VALUE;
         before_.clear();
+        behind_kernel_ = head.dependencies == 1;
         for (uint32_t i = 0; i < head.dependencies; ++i) {
             uint32_t index;
             std::memcpy(&index, image.data() + at + i * sizeof index, sizeof index);
             if (index >= nodes_.size()) return CUDA_ERROR_INVALID_VALUE;
             before_.push_back(nodes_[index]);
+            behind_kernel_ = behind_kernel_ && is_kernel_[index];
         }
         at += listed;
         if (head.record_bytes < FIKIT_RECORD_ALIGN || head.record_bytes > FIKIT_MAX_RECORD ||
@@ -97,6 +99,7 @@ class GraphBuilder {
         CUgraphNode node = nullptr;
         const CUresult result = add_record(record.op, node);
         nodes_.push_back(node);
+        is_kernel_.push_back(record.op == FIKIT_OP_LAUNCH);
         return result;
     }
 
@@ -136,19 +139,32 @@ class GraphBuilder {
         parameters.blockDimZ = launch.block[2];
         parameters.sharedMemBytes = launch.shared_bytes;
         parameters.extra = bytes > 0 ? extra : nullptr;
-        CUresult result =
-            driver_.cuGraphAddKernelNode_(&node, graph_, before_.data(), before_.size(), &parameters);
-        for (uint32_t i = 0; i < launch.attributes && result == CUDA_SUCCESS; ++i) {
+        bool early = false;  // it may begin before the kernel that it is behind has ended
+        attributes_.clear();
+        for (uint32_t i = 0; i < launch.attributes; ++i) {
             fikit_attribute given;
             std::memcpy(&given, operation_->attributes() + i, sizeof given);
             const AttributeUse use = attribute_use(given.id);
             if (use == AttributeUse::refuse) return CUDA_ERROR_NOT_SUPPORTED;
             if (use == AttributeUse::drop) continue;
-            CUlaunchAttributeValue value;
-            std::memcpy(&value, given.value, sizeof value);
-            result = driver_.cuGraphKernelNodeSetAttribute_(node, static_cast<CUlaunchAttributeID>(given.id),
-                                                            &value);
+            CUlaunchAttribute& attribute = attributes_.emplace_back();
+            attribute.id = static_cast<CUlaunchAttributeID>(given.id);
+            std::memcpy(&attribute.value, given.value, sizeof attribute.value);
+            if (attribute.id != CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) continue;
+            // No attribute of nodes: a capture makes it one of the edge.
+            early = behind_kernel_ && attribute.value.programmaticStreamSerializationAllowed != 0;
+            attributes_.pop_back();
         }
+        CUresult result = driver_.cuGraphAddKernelNode_(&node, graph_, before_.data(),
+                                                        early ? 0 : before_.size(), &parameters);
+        if (early && result == CUDA_SUCCESS) {
+            CUgraphEdgeData edge{};
+            edge.from_port = CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC;
+            edge.type = CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC;
+            result = driver_.cuGraphAddDependencies_(graph_, before_.data(), &node, &edge, 1);
+        }
+        for (size_t i = 0; i < attributes_.size() && result == CUDA_SUCCESS; ++i)
+            result = driver_.cuGraphKernelNodeSetAttribute_(node, attributes_[i].id, &attributes_[i].value);
         KernelShape shape;
         std::memcpy(&shape, launch.grid, sizeof shape);
         made.hash = mix(made.hash, Profile::key_of(function.hash, shape));
@@ -215,6 +231,9 @@ class GraphBuilder {
     std::vector<CUgraph> graphs_;  // the graph itself, then bodies
     size_t size_ = 0;
     std::vector<CUgraphNode> nodes_, before_;
+    std::vector<bool> is_kernel_;
+    bool behind_kernel_ = false;  // the node that is being added, and behind nothing else
+    std::vector<CUlaunchAttribute> attributes_;
     std::unique_ptr<Operation> operation_ = std::make_unique<Operation>();
 };
 

@@ -1,11 +1,11 @@
-// When a high session's next work is to be looked for without sleep. Who sleeps is woken late, by 30 us and more
-// on a virtual machine. A program that pauses in every step pauses about as long each time, so its executor does
-// as the program does when it waits (waiting.hpp): it sleeps for most of the time and spins around its end.
+// When a high session's next work is to be looked for without sleep. Who sleeps is woken late, by 30 us and
+// more on a virtual machine. A program that pauses in every step pauses about as long each time, so its
+// executor does as the program does when it waits (waiting.hpp): it sleeps for most of the time and spins
+// around its end.
 #pragma once
 
-#include <waiting.hpp>
-
 #include <cstdint>
+#include <waiting.hpp>
 
 namespace fikit {
 

@@ -324,7 +324,7 @@ struct Session {
     uint32_t unmarked_steps = 0;
     SessionUsage usage;
     Nanoseconds last_issue = 0;
-    Pauses pauses;  // of a high session's program
+    Pauses pauses;               // of a high session's program
     Nanoseconds usual = 0;       // what its measured kernels take in the mean, the latest ones above all
     Nanoseconds full_since = 0;  // records wait since then for less to be in flight; 0: none do
     bool held = false;           // there may still be some that waited for that

@@ -27,19 +27,33 @@ class Image {
     }
     Image& launch(uint32_t function, const std::vector<uint32_t>& before = {}, uint32_t threads = 128) {
         fikit_launch record{};
-        record.function = function;
-        record.grid[0] = 132;
-        record.grid[1] = record.grid[2] = 1;
-        record.block[0] = threads;
-        record.block[1] = record.block[2] = 1;
-        record.parameter_bytes = null_driver::parameter_bytes;
+        shape(record, function, threads);
         return add(FIKIT_OP_LAUNCH, record, before, null_driver::parameter_bytes);
+    }
+    // It may begin before the one that it is behind has ended.
+    Image& launch_early(uint32_t function, const std::vector<uint32_t>& before) {
+        struct Early : fikit_launch {
+            fikit_attribute attribute;
+        } early{};
+        shape(early, function, 128);
+        early.attributes = 1;
+        early.attribute.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
+        early.attribute.value[0] = 1;
+        return add(FIKIT_OP_LAUNCH, early, before, null_driver::parameter_bytes);
     }
     std::vector<uint8_t>& bytes() { return bytes_; }
 
     uint16_t flags = 0;  // of records
 
   private:
+    static void shape(fikit_launch& record, uint32_t function, uint32_t threads) {
+        record.function = function;
+        record.grid[0] = 132;
+        record.grid[1] = record.grid[2] = 1;
+        record.block[0] = threads;
+        record.block[1] = record.block[2] = 1;
+        record.parameter_bytes = null_driver::parameter_bytes;
+    }
     void append(const void* data, size_t size) {
         const size_t at = bytes_.size();
         bytes_.resize(at + size);
@@ -73,6 +87,22 @@ void a_graph_is_one_operation() {
     });
     CHECK(found);
     rig.while_turning([&] { CHECK_EQUAL(tenant->graph_destroy(graph), 0); });
+}
+
+// Of nodes the driver takes other attributes than of launches: this one it knows of edges, behind one kernel.
+void a_node_that_begins_early_has_an_edge_that_says_so() {
+    Rig rig;
+    Tenant tenant = rig.ready("a");
+    const uint64_t edges = null_driver::count(Function::cuGraphAddDependencies_);
+    const uint64_t attributes = null_driver::count(Function::cuGraphKernelNodeSetAttribute_);
+    Image behind_one, behind_two;
+    behind_one.launch(tenant.function).launch_early(tenant.function, {0});
+    create(rig, tenant, behind_one);
+    CHECK_EQUAL(null_driver::count(Function::cuGraphAddDependencies_), edges + 1);
+    behind_two.launch(tenant.function).launch(tenant.function).launch_early(tenant.function, {0, 1});
+    create(rig, tenant, behind_two);
+    CHECK_EQUAL(null_driver::count(Function::cuGraphAddDependencies_), edges + 1);
+    CHECK_EQUAL(null_driver::count(Function::cuGraphKernelNodeSetAttribute_), attributes);
 }
 
 // Of each graph launched since record(true).
@@ -212,6 +242,7 @@ void a_graph_decides_by_its_own_conditions() {
 int main(int count, char** arguments) {
     static constexpr Case cases[] = {
         CASE(a_graph_is_one_operation),
+        CASE(a_node_that_begins_early_has_an_edge_that_says_so),
         CASE(what_replaces_a_graph_is_launched),
         CASE(a_launch_that_is_put_off_keeps_its_graph),
         CASE(a_graph_ends_with_its_module),

@@ -44,6 +44,11 @@ CUresult cuGraphKernelNodeSetAttribute(CUgraphNode, CUlaunchAttributeID, const C
     ENTER(cuGraphKernelNodeSetAttribute);
     return CUDA_SUCCESS;
 }
+CUresult cuGraphAddDependencies(CUgraph, const CUgraphNode*, const CUgraphNode*, const CUgraphEdgeData*,
+                                size_t) {
+    ENTER(cuGraphAddDependencies);
+    return CUDA_SUCCESS;
+}
 CUresult cuGraphConditionalHandleCreate(CUgraphConditionalHandle* handle, CUgraph, CUcontext, unsigned,
                                         unsigned) {
     ENTER(cuGraphConditionalHandleCreate);

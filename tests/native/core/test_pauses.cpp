@@ -1,0 +1,44 @@
+// When the dispatch thread looks for high work without sleep.
+#include "check.hpp"
+#include "pauses.hpp"
+
+using namespace fikit;
+using namespace fikit::test;
+
+namespace {
+
+constexpr int64_t us = 1000, ms = 1'000'000;
+
+void who_pauses_as_long_each_time_is_awaited() {
+    Pauses pauses;
+    int64_t now = 10 * ms;
+    pauses.begin(1, now);
+    CHECK_EQUAL(pauses.look_at(now + 200 * us), Pauses::never);  // nothing is known yet
+    for (uint64_t step = 1; step < 10; ++step) {
+        pauses.begin(step, now);
+        pauses.end(step, now + ms);  // another session's work
+        now += 4 * ms;
+        pauses.end(step + 1, now);
+    }
+    pauses.begin(10, now);
+    const int64_t from = pauses.look_at(now + 200 * us);
+    CHECK(from > now + 3 * ms && from < now + 4 * ms);
+    CHECK_EQUAL(pauses.look_at(now + 4 * ms), now + 4 * ms);
+    CHECK_EQUAL(pauses.look_at(now + 5 * ms), Pauses::never);  // it does not come: asleep until it does
+}
+
+void who_pauses_for_seconds_is_not() {
+    Pauses pauses;
+    pauses.begin(1, 0);
+    pauses.end(2, 5000 * ms);
+    pauses.begin(2, 5000 * ms);
+    for (int64_t later : {200 * us, 4999 * ms, 5000 * ms, 5001 * ms})
+        CHECK_EQUAL(pauses.look_at(5000 * ms + later), Pauses::never);
+}
+
+}  // namespace
+
+int main() {
+    who_pauses_as_long_each_time_is_awaited();
+    who_pauses_for_seconds_is_not();
+}
