@@ -2,7 +2,7 @@
 
     python -m bench.replay_results table             measured and replayed, for the fixed rules
     python -m bench.replay_results pairs [--tenants 4] [--highs 2]
-                                         [--of recorded|quick|requests|sizes|made|real|varied]
+                                         [--of recorded|quick|requests|graphs|sizes|made|real|varied]
                                          [--policies P,P] [--seconds S] [--seeds N] [--json FILE]
     python -m bench.replay_results all               both, as bench/results has them
 
@@ -29,10 +29,8 @@ from bench.build import ROOT
 from bench.made import made
 from bench.real import real
 from bench.replayed import POLICIES, Replayer, Rule, Setup, Varied, percentile
-from bench.varied import quick, requests, sizes, varied
+from bench.varied import HIGH, LOW, graphs, quick, requests, sizes, varied
 
-HIGH: Final = ("resnet50_inf", "bert_inf", "llama1b_decode")
-LOW: Final = ("resnet50_train", "gpt2_train", "bert_train")
 MEASURED_PAIRS: Final = (
     ("resnet50_inf", "gpt2_train"),
     ("bert_inf", "resnet50_train"),
@@ -145,6 +143,7 @@ WORKLOADS: Final[dict[str, Kinds]] = {
     "recorded": recorded,
     "quick": quick,
     "requests": requests,
+    "graphs": graphs,
     "sizes": sizes,
     "made": made,
     "real": real,
@@ -226,6 +225,7 @@ PARTS: Final = (
         setup=Setup(spared_us=2.4),
     ),
     Part("-requests", "recorded pairs, asked now and then", "requests"),
+    Part("-graphs", "recorded pairs, each answer one graph", "graphs", ("fikit", "streams", "strict")),
     Part("-made", "made-up pairs (bench/made.py)", "made"),
     Part("-varied", "programs that do not repeat (bench/varied.py)", "varied"),
     Part("-real", "real kernels (bench/real.py)", "real"),

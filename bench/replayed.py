@@ -253,7 +253,7 @@ def _program(name: str, workload: Workload | Varied) -> str:
     ends = {id(iteration.operations[-1]) for iteration in iterations}
     for each in (operation for iteration in iterations for operation in iteration.operations):
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
-        stream = streams.setdefault(each.stream, len(streams))
+        stream = 0 if graphs else streams.setdefault(each.stream, len(streams))
         lines.append(f"{_unit(each)} {key} {stream} {round(each.at_us * 1e3)} {round(each.dur_us * 1e3)} ")
         lines.append(f"{prod(each.grid)} {prod(each.block)} {each.regs} {each.shared_bytes} 0 ")
         pressure, sensitivity = INTERFERENCE.get(each.name, (0.0, 0.0))

@@ -8,11 +8,15 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Final
 
 from fikitctl.demonstration.workloads import Operation, Workload, load_workload
 
 from bench.made import Recipe, make
 from bench.replayed import Varied
+
+HIGH: Final = ("resnet50_inf", "bert_inf", "llama1b_decode")
+LOW: Final = ("resnet50_train", "gpt2_train", "bert_train")
 
 
 def _paced(workload: Workload, rng: random.Random, least: float, most: float) -> Workload:
@@ -86,23 +90,34 @@ def quick() -> tuple[list[Workload], list[Workload]]:
             pause_us=share * workload.pause_us,
         )
 
-    names = ("resnet50_inf", "bert_inf", "llama1b_decode")
-    high = [quicker(name, share) for share in (0.75, 0.55) for name in names]
-    return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]
+    high = [quicker(name, share) for share in (0.75, 0.55) for name in HIGH]
+    return high, [load_workload(name) for name in LOW]
 
 
 def requests() -> tuple[list[Varied], list[Workload]]:
     """Recorded inference that is asked every 5 ms, and at random about every 60 ms, and recorded training."""
     rng = random.Random(37)
-    names = ("resnet50_inf", "bert_inf", "llama1b_decode")
 
     def asked(name: str, when: str, pauses_ms: list[float]) -> Varied:
         each = (replace(load_workload(name), pause_us=1e3 * pause) for pause in pauses_ms)
         return Varied(f"{name} {when}", tuple(each))
 
-    high = [asked(name, "every 5 ms", [5.0]) for name in names]
-    high += [asked(name, "at random", [rng.expovariate(1 / 60) for _ in range(50)]) for name in names]
-    return high, [load_workload(name) for name in ("resnet50_train", "gpt2_train", "bert_train")]
+    high = [asked(name, "every 5 ms", [5.0]) for name in HIGH]
+    high += [asked(name, "at random", [rng.expovariate(1 / 60) for _ in range(50)]) for name in HIGH]
+    return high, [load_workload(name) for name in LOW]
+
+
+def graphs() -> tuple[list[Varied], list[Workload]]:
+    """Recorded inference with one graph for each answer, asked 2 or 10 ms after the last; recorded training."""
+
+    def graphed(name: str, pause_ms: int) -> Varied:
+        workload = load_workload(name)
+        at_once = tuple(replace(each, at_us=0.0) for each in workload.operations)
+        answer = replace(workload, operations=at_once, pause_us=1e3 * pause_ms)
+        return Varied(f"{name} as a graph, {pause_ms} ms", (answer,), graphs=True)
+
+    high = [graphed(name, pause_ms) for pause_ms in (2, 10) for name in HIGH]
+    return high, [load_workload(name) for name in LOW]
 
 
 def sizes() -> tuple[list[Workload], list[Workload]]:
@@ -112,10 +127,5 @@ def sizes() -> tuple[list[Workload], list[Workload]]:
         workload = load_workload(name)
         return replace(_reshaped(workload, scale), name=f"{name} x {scale:g}")
 
-    high = [
-        sized(name, scale) for scale in (0.5, 2, 4) for name in ("resnet50_inf", "bert_inf", "llama1b_decode")
-    ]
-    low = [
-        sized(name, scale) for scale in (0.5, 2) for name in ("resnet50_train", "gpt2_train", "bert_train")
-    ]
-    return high, low
+    high = [sized(name, scale) for scale in (0.5, 2, 4) for name in HIGH]
+    return high, [sized(name, scale) for scale in (0.5, 2) for name in LOW]

@@ -74,6 +74,19 @@ Operation read_operation(std::istream& line) {
     return operation;
 }
 
+// A graph ends with its iteration, and is on one stream.
+void check_graphs(const Program& program) {
+    size_t begin = 0;
+    for (const Iteration& iteration : program.iterations) {
+        for (size_t at = begin; at < std::min(iteration.end, program.operations.size()); ++at)
+            if (program.operations[at].joined &&
+                (at + 1 >= iteration.end || at + 1 >= program.operations.size() ||
+                 program.operations[at].stream != program.operations[at + 1].stream))
+                throw std::invalid_argument(program.name + ": a graph has no end");
+        begin = iteration.end;
+    }
+}
+
 std::vector<std::string> parts(const std::string& list) {
     std::vector<std::string> all;
     std::istringstream stream(list);
@@ -174,6 +187,7 @@ std::vector<Run> read(std::istream& input) {
                 program.operations.push_back(read_operation(operation));
                 program.streams = std::max(program.streams, program.operations.back().stream + 1);
             }
+            check_graphs(program);
             programs[program.name] = std::move(program);
             continue;
         }

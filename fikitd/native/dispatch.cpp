@@ -245,10 +245,7 @@ void Core::run() {
             relax();
             continue;
         }
-        if (!std::exchange(quiet, true)) {
-            begin_pauses();
-            tell_apart();
-        }
+        if (!std::exchange(quiet, true)) begin_pauses();
         const int64_t high_at = real ? high_expected(now) : Pauses::never;
         if (high_at <= now) {
             relax();
@@ -263,6 +260,7 @@ void Core::run() {
             const int64_t until = clock_.to_host(ask_again_at_ - clock_.now());
             timeout = std::clamp<int64_t>(until, 0, timeout);
         }
+        tell_apart();
         park(timeout);
         beats_.fetch_add(1, std::memory_order_relaxed);
     }
