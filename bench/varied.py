@@ -108,7 +108,7 @@ def requests() -> tuple[list[Varied], list[Workload]]:
 
 
 def graphs() -> tuple[list[Varied], list[Workload]]:
-    """Recorded inference whose answers are a graph each, asked 2 or 10 ms after the last; recorded training."""
+    """Recorded inference, a graph for each answer, asked 2 or 10 ms after the last; recorded training."""
 
     def graphed(name: str, pause_ms: int) -> Varied:
         workload = load_workload(name)

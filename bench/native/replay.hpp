@@ -3,8 +3,8 @@
 // A program is one iteration of a recorded workload, or several different ones in turn: their operations with
 // the host time of each launch. A tenant repeats it: it launches each operation of an iteration at its time,
 // or as soon as it can, waits for all of them, pauses as the recorded program did, and goes on with the next.
-// A step lasts to the end of that wait (native/play.cpp does the same on a device). Operations that are joined
-// are one graph, and one launch.
+// A step lasts to the end of that wait (native/play.cpp does the same on a device). Operations that are
+// joined are one graph, and one launch.
 #pragma once
 
 #include <string>

@@ -4,6 +4,8 @@
 // around its end.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <waiting.hpp>
 
@@ -20,7 +22,11 @@ class Pauses {
     }
     // Something has come; of this session, if it has more steps now.
     void end(uint64_t steps, int64_t now) {
-        if (steps != steps_) usual_ = usual_after(usual_, now - since_);
+        if (steps == steps_) return;
+        latest_[count_++ % latest_.size()] = now - since_;
+        std::array<int64_t, 5> sorted = latest_;
+        std::sort(sorted.begin(), sorted.end());
+        if (count_ >= sorted.size()) usual_ = sorted[sorted.size() / 2];
     }
     // From when on to look for more: `now`, a time to come, or never.
     int64_t look_at(int64_t now) const {
@@ -33,7 +39,10 @@ class Pauses {
 
   private:
     uint64_t steps_ = 0;
-    int64_t since_ = 0, usual_ = 0;
+    int64_t since_ = 0,
+            usual_ = 0;  // the median of the latest: a program that stood still once will not again
+    std::array<int64_t, 5> latest_{};
+    size_t count_ = 0;
 };
 
 }  // namespace fikit

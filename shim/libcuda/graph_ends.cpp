@@ -13,7 +13,8 @@ Executable::~Executable() {
 // CUDA driver API, cuGraphLaunch: ordered behind all earlier launches of the graph, in whatever stream.
 CUresult Executable::order_launch(uint32_t stream, bool& apart) const {
     if (launched_in_ == no_stream || launched_in_ == stream) return CUDA_SUCCESS;
-    if (!recorded_) apart = apart && !whole;  // it was one operation: so the driver sees to it if this is, too
+    if (!recorded_)
+        apart = apart && !whole;  // it was one operation: so the driver sees to it if this is, too
     if ((!apart && !launched_apart_) || !recorded_ || launched_on_ != &device_of(stream)) return CUDA_SUCCESS;
     return result_of(launched_on_->producer->event_wait(launched_, stream_number(stream)));
 }

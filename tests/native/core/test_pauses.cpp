@@ -25,15 +25,21 @@ void who_pauses_as_long_each_time_is_awaited() {
     CHECK(from > now + 3 * ms && from < now + 4 * ms);
     CHECK_EQUAL(pauses.look_at(now + 4 * ms), now + 4 * ms);
     CHECK_EQUAL(pauses.look_at(now + 5 * ms), Pauses::never);  // it does not come: asleep until it does
+    pauses.end(11, now + 9000 * ms);                           // that is nothing to go by
+    pauses.begin(11, now + 9000 * ms);
+    CHECK_EQUAL(pauses.look_at(now + 9004 * ms), now + 9004 * ms);
 }
 
 void who_pauses_for_seconds_is_not() {
     Pauses pauses;
-    pauses.begin(1, 0);
-    pauses.end(2, 5000 * ms);
-    pauses.begin(2, 5000 * ms);
-    for (int64_t later : {200 * us, 4999 * ms, 5000 * ms, 5001 * ms})
-        CHECK_EQUAL(pauses.look_at(5000 * ms + later), Pauses::never);
+    int64_t now = 0;
+    for (uint64_t step = 1; step < 10; ++step) {
+        pauses.begin(step, now);
+        pauses.end(step + 1, now += 5000 * ms);
+    }
+    pauses.begin(10, now);
+    for (const int64_t later : {200 * us, 4999 * ms, 5000 * ms, 5001 * ms})
+        CHECK_EQUAL(pauses.look_at(now + later), Pauses::never);
 }
 
 }  // namespace

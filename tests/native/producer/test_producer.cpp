@@ -382,8 +382,9 @@ void test_gates() {
 void test_a_wait_is_spent_like_those_before_it() {
     CHECK(patience_for(0).spin_ns == first_spin_ns && patience_for(0).spin_again_ns == 0);
     // A short one is spun through, with room behind it; of a long one only the end is.
-    CHECK(patience_for(200'000).spin_ns == 300'000 && patience_for(200'000).spin_again_ns == 0);
-    for (const int64_t usual : {1'000'000, 4'000'000, 40'000'000}) {
+    CHECK(patience_for(200'000).spin_ns == 500'000 && patience_for(200'000).spin_again_ns == 0);
+    CHECK(patience_for(1'000'000).spin_ns == 1'300'000 && patience_for(1'000'000).spin_again_ns == 0);
+    for (const int64_t usual : {2'500'000, 4'000'000, 40'000'000}) {
         const Patience patience = patience_for(usual);
         const int64_t wakes_up = patience.spin_ns + patience.sleep_ns;
         CHECK(patience.spin_ns == first_spin_ns && wakes_up < usual);
