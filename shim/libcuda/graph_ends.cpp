@@ -23,7 +23,8 @@ CUresult Executable::note_launch(uint32_t stream, bool apart, bool gated) {
     launched_in_ = stream;
     launched_apart_ = apart;
     recorded_ = false;
-    if (!keeps && !apart && !gated) return CUDA_SUCCESS;
+    // An event on the default stream would order others even if the graph does not.
+    if (!keeps && (!works || (!apart && !gated))) return CUDA_SUCCESS;
     Device& here = device_of(stream);
     if (launched_on_ != &here) {
         uint32_t event = 0;
