@@ -192,12 +192,12 @@ Status Producer::wait_for(uint32_t stream, uint64_t step, int64_t deadline) {
         return channel_.usable();
     }
     if (host_functions_.within()) return status::not_permitted;
-    int64_t& usual = streams_[stream].usual_wait_ns;
-    const int64_t before = load_relaxed(usual), begin = now_ns();
+    Usual& usual = streams_[stream].wait;
+    const int64_t begin = now_ns();
     const Status status =
-        channel_.wait_until([&] { return reached(stream, step); }, deadline, patience_for(before));
+        channel_.wait_until([&] { return reached(stream, step); }, deadline, patience_for(usual.ns()));
     if (status != status::success) return status;
-    store_relaxed(usual, usual_after(before, now_ns() - begin));
+    usual.note(now_ns() - begin);
     if (all) waited(FIKIT_WAITED);
     return status::success;
 }

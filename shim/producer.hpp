@@ -177,7 +177,7 @@ class Producer {
         uint64_t host;    // the last one that is a host function
         // Which of all streams' steps its last work is; 0: none, or something unordered came behind it.
         uint64_t last;
-        int64_t usual_wait_ns;
+        Usual wait;
         bool blocking;  // it is ordered with stream 0
         bool alive;     // made and not destroyed; of stream 0 it says nothing
     };

@@ -30,8 +30,34 @@ constexpr Patience patience_for(int64_t usual_ns) {
     return {first_spin_ns, usual_ns - margin - first_spin_ns, 2 * margin};
 }
 
-constexpr int64_t usual_after(int64_t usual_ns, int64_t waited_ns) {
-    return usual_ns == 0 ? waited_ns : usual_ns + (waited_ns - usual_ns) / 4;
-}
+// What the latest few such times have in common: their median, so that one that was far longer changes
+// nothing. Threads may use one together; of what they note at a time one may be lost. Zeros are a new one.
+class Usual {
+  public:
+    void note(int64_t ns) {
+        const uint32_t count = __atomic_load_n(&count_, __ATOMIC_RELAXED);
+        __atomic_store_n(&latest_[count % kept], ns < most ? static_cast<uint32_t>(ns) : most,
+                         __ATOMIC_RELAXED);
+        __atomic_store_n(&count_, count + 1 < 2 * kept ? count + 1 : kept, __ATOMIC_RELAXED);
+    }
+    // 0: nothing was noted.
+    int64_t ns() const {
+        uint32_t sorted[kept];
+        const uint32_t count = __atomic_load_n(&count_, __ATOMIC_RELAXED),
+                       known = count < kept ? count : kept;
+        for (uint32_t number = 0; number < known; ++number) {
+            const uint32_t time = __atomic_load_n(&latest_[number], __ATOMIC_RELAXED);
+            uint32_t place = number;
+            for (; place > 0 && sorted[place - 1] > time; --place) sorted[place] = sorted[place - 1];
+            sorted[place] = time;
+        }
+        return known == 0 ? 0 : sorted[known / 2];
+    }
+
+  private:
+    static constexpr uint32_t kept = 5, most = UINT32_MAX;
+    uint32_t latest_[kept]{};
+    uint32_t count_ = 0;  // up to `kept`, then round and round
+};
 
 }  // namespace fikit

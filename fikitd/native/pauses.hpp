@@ -4,8 +4,6 @@
 // around its end.
 #pragma once
 
-#include <algorithm>
-#include <array>
 #include <cstdint>
 #include <waiting.hpp>
 
@@ -22,15 +20,11 @@ class Pauses {
     }
     // Something has come; of this session, if it has more steps now.
     void end(uint64_t steps, int64_t now) {
-        if (steps == steps_) return;
-        latest_[count_++ % latest_.size()] = now - since_;
-        std::array<int64_t, 5> sorted = latest_;
-        std::sort(sorted.begin(), sorted.end());
-        if (count_ >= sorted.size()) usual_ = sorted[sorted.size() / 2];
+        if (steps != steps_) usual_.note(now - since_);
     }
     // From when on to look for more: `now`, a time to come, or never.
     int64_t look_at(int64_t now) const {
-        const Patience patience = patience_for(usual_);
+        const Patience patience = patience_for(usual_.ns());
         const bool sleeps = patience.spin_again_ns != 0;
         const int64_t from = sleeps ? since_ + patience.spin_ns + patience.sleep_ns : since_;
         const int64_t until = from + (sleeps ? patience.spin_again_ns : patience.spin_ns);
@@ -39,10 +33,8 @@ class Pauses {
 
   private:
     uint64_t steps_ = 0;
-    int64_t since_ = 0,
-            usual_ = 0;  // the median of the latest: a program that stood still once will not again
-    std::array<int64_t, 5> latest_{};
-    size_t count_ = 0;
+    int64_t since_ = 0;
+    Usual usual_;
 };
 
 }  // namespace fikit

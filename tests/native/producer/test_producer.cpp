@@ -392,10 +392,14 @@ void test_a_wait_is_spent_like_those_before_it() {
         CHECK(patience.spin_again_ns <= 2 * most_margin_ns && patience.spin_again_ns * 4 <= usual);
     }
     CHECK(patience_for(2'000'000'000).spin_again_ns == 0);
-    int64_t usual = usual_after(0, 8'000'000);
-    CHECK(usual == 8'000'000);
-    for (int i = 0; i < 20; ++i) usual = usual_after(usual, 4'000'000);
-    CHECK(usual >= 4'000'000 && usual < 4'100'000);
+    Usual usual;
+    CHECK(usual.ns() == 0);
+    usual.note(8'000'000);
+    CHECK(usual.ns() == 8'000'000);
+    for (int i = 0; i < 20; ++i) usual.note(i % 3 == 0 ? 9'000'000'000 : 4'000'000 + i);
+    CHECK(usual.ns() >= 4'000'000 && usual.ns() < 4'100'000);
+    for (int i = 0; i < 3; ++i) usual.note(2'000'000);
+    CHECK(usual.ns() == 2'000'000);
 
     Double executor;
     executor.start();
