@@ -250,7 +250,7 @@ def _program(name: str, workload: Workload | Varied) -> str:
     parts = (f" {len(each.operations)} {round(each.pause_us * 1e3)}" for each in iterations)
     lines = [f"program {name}{''.join(parts)}\n"]
     graphs = isinstance(workload, Varied) and workload.graphs
-    ends = {id(iteration.operations[-1]) for iteration in iterations}
+    ends = {id(each.operations[-1]) for each in iterations} if graphs else set()
     for each in (operation for iteration in iterations for operation in iteration.operations):
         key = keys.setdefault((each.name, each.grid, each.block, each.shared_bytes), len(keys) + 1)
         stream = 0 if graphs else streams.setdefault(each.stream, len(streams))
