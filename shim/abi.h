@@ -97,7 +97,8 @@ typedef struct {
     uint32_t parked; /* atomic; odd: the executor sleeps and wants one doorbell byte for this value */
     uint32_t wakes;  /* atomic futex word, moved when something a waiter may wait for happened: a step that
                         was to be marked completed, `room` was reached, a call was answered, the end */
-    uint32_t graphs; /* atomic; a fikit_graphs: how the executor wants graphs to be launched */
+    uint32_t graphs_apart; /* atomic; 1: graphs should come node by node, so that the gate can let kernels by
+                              where the whole would have to wait */
     uint8_t reserved0[FIKIT_RECORD_ALIGN - 36];
     /* The reply of the one outstanding call. */
     uint64_t call_done; /* atomic, release: number of calls answered */
@@ -112,12 +113,6 @@ typedef struct {
     char deferred_text[FIKIT_ERROR_TEXT];
     char error_text[FIKIT_ERROR_TEXT];
 } fikit_inbox;
-
-typedef enum {
-    FIKIT_GRAPHS_WHOLE = 0, /* as one operation */
-    FIKIT_GRAPHS_GATED = 1, /* likewise, for now */
-    FIKIT_GRAPHS_APART = 2, /* node by node: the gate lets kernels by where a graph would have to wait */
-} fikit_graphs;
 
 #define FIKIT_MARKS_OFFSET FIKIT_PAGE /* one mark per stream, a cache line each */
 #define FIKIT_MARK_STRIDE 64

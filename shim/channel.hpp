@@ -99,7 +99,7 @@ class Channel {
     void set_interrupted(bool (*asked)()) { interrupted_ = asked; }
     bool interrupted() const { return interrupted_ != nullptr && interrupted_(); }
 
-    uint32_t graphs() const { return load_relaxed(inbox_->graphs); }
+    bool graphs_apart() const { return load_relaxed(inbox_->graphs_apart) != 0; }
     uint64_t mark(uint32_t stream) const {
         const uint8_t* line = inbox_bytes_ + FIKIT_MARKS_OFFSET + size_t{stream} * FIKIT_MARK_STRIDE;
         return load_acquire(*reinterpret_cast<const uint64_t*>(line));

@@ -271,12 +271,9 @@ void Core::run() {
 void Core::tell_apart() {
     const bool beside = policy_->in_flight(clock_.now()) <= settings_.bounds.in_flight;
     for (const auto& session : sessions_) {
-        const bool gated = session->level != scheduling::highest_level;
-        const uint32_t graphs = !gated   ? FIKIT_GRAPHS_WHOLE
-                                : beside ? FIKIT_GRAPHS_APART
-                                         : FIKIT_GRAPHS_GATED;
-        uint32_t* const told = &session->inbox_header()->graphs;
-        if (*told != graphs) __atomic_store_n(told, graphs, __ATOMIC_RELAXED);
+        const uint32_t apart = beside && session->level != scheduling::highest_level;
+        uint32_t* const told = &session->inbox_header()->graphs_apart;
+        if (*told != apart) __atomic_store_n(told, apart, __ATOMIC_RELAXED);
     }
 }
 

@@ -190,15 +190,14 @@ CUresult cuGraphLaunch(CUgraphExec handle, CUstream stream_handle) {
         if (const CUresult result = executable->send(); result != CUDA_SUCCESS) return result;
     if (!executable->whole && executable->graph->conditions != nullptr) return CUDA_ERROR_NOT_SUPPORTED;
     if (!executable->may_use_memory()) return CUDA_ERROR_INVALID_VALUE;
-    uint32_t wanted = FIKIT_GRAPHS_APART;
-    if (executable->whole) wanted = executable->device->producer->channel().graphs();
-    bool apart = wanted == FIKIT_GRAPHS_APART && executable->graph->conditions == nullptr;
-    CUresult result = executable->order_launch(stream, apart);
+    const bool apart = !executable->whole || (executable->graph->conditions == nullptr &&
+                                              executable->device->producer->channel().graphs_apart());
+    CUresult result = executable->order_launch(stream);
     Relay relay(stream);
     if (result == CUDA_SUCCESS) result = apart ? issue(*executable, relay) : issue_whole(*executable, relay);
     const CUresult ended = relay.end();
     if (result == CUDA_SUCCESS) result = ended;
-    const CUresult noted = executable->note_launch(stream, apart, wanted != FIKIT_GRAPHS_WHOLE);
+    const CUresult noted = executable->note_launch(stream);
     return result != CUDA_SUCCESS ? result : noted;
 }
 

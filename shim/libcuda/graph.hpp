@@ -215,11 +215,10 @@ struct Executable {
     CUresult take(Node& node, const Graph& child);
     // Hands it to the executor where it can be one operation.
     CUresult send();
-    // Before a launch into the stream: it comes behind the latest one, also where the driver does not see to
-    // that. `apart`: its nodes come one by one, if possible.
-    CUresult order_launch(uint32_t stream, bool& apart) const;
+    // Before a launch into the stream: it comes behind the latest one.
+    CUresult order_launch(uint32_t stream) const;
     // Behind a launch: until here what the graph keeps alive is needed, and the next launch has to wait.
-    CUresult note_launch(uint32_t stream, bool apart, bool gated);
+    CUresult note_launch(uint32_t stream);
     // Before a launch. False: what it allocates is still in use.
     bool may_use_memory() const;
 
@@ -229,12 +228,10 @@ struct Executable {
     // Ends a graph that launches may still use: what it keeps alive outlives these.
     void retire(Graph* graph);
 
-    // The latest launch's stream, which may be gone, and an event, which may have been recorded behind it.
-    bool launched_apart_ = false, recorded_ = false;
-    uint32_t launched_in_ = no_stream;
+    // The latest launch's stream, which may be gone, and the event that was recorded behind it.
+    uint32_t launched_in_ = 0;
     Device* launched_on_ = nullptr;
     uint32_t launched_ = 0;
-    static constexpr uint32_t no_stream = UINT32_MAX;
 };
 
 // Adds the nodes in the order in which an H200 issues them: as they were added, but behind each at once what

@@ -10,21 +10,17 @@ Executable::~Executable() {
     if (launched_ != 0) launched_on_->producer->event_destroy(launched_);
 }
 
-// CUDA driver API, cuGraphLaunch: ordered behind all earlier launches of the graph, in whatever stream.
-CUresult Executable::order_launch(uint32_t stream, bool& apart) const {
-    if (launched_in_ == no_stream || launched_in_ == stream) return CUDA_SUCCESS;
-    if (!recorded_)
-        apart = apart && !whole;  // it was one operation: so the driver sees to it if this is, too
-    if ((!apart && !launched_apart_) || !recorded_ || launched_on_ != &device_of(stream)) return CUDA_SUCCESS;
+// CUDA driver API, cuGraphLaunch: ordered behind all earlier launches of the graph, in whatever stream. The
+// driver sees to that for what it has got; what waits in another stream may not have come to it yet.
+CUresult Executable::order_launch(uint32_t stream) const {
+    if (launched_ == 0 || launched_in_ == stream || launched_on_ != &device_of(stream)) return CUDA_SUCCESS;
     return result_of(launched_on_->producer->event_wait(launched_, stream_number(stream)));
 }
 
-CUresult Executable::note_launch(uint32_t stream, bool apart, bool gated) {
-    launched_in_ = stream;
-    launched_apart_ = apart;
-    recorded_ = false;
+CUresult Executable::note_launch(uint32_t stream) {
     // An event on the default stream would order others even if the graph does not.
-    if (!keeps && (!works || (!apart && !gated))) return CUDA_SUCCESS;
+    if (!works && !keeps) return CUDA_SUCCESS;
+    launched_in_ = stream;
     Device& here = device_of(stream);
     if (launched_on_ != &here) {
         uint32_t event = 0;
@@ -33,7 +29,6 @@ CUresult Executable::note_launch(uint32_t stream, bool apart, bool gated) {
         launched_on_ = &here;
         launched_ = event;
     }
-    recorded_ = true;
     return result_of(here.producer->event_record(launched_, stream_number(stream), false));
 }
 
