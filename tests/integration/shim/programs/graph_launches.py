@@ -1,5 +1,5 @@
-"""For each line of input: a graph of 20 kernels, five times, in two streams by turns; whether the second stream
-waits while the first one is held up, and what they counted."""
+"""For each line of input: a graph of 20 kernels, five times, in two streams by turns; whether the second
+waits while the first is held up, and what they counted."""
 
 import ctypes
 import sys
