@@ -74,7 +74,8 @@ inline Nanoseconds Fikit::delay(const Plan& plan, const Sequence::Launch& launch
 inline Nanoseconds Fikit::hinders(const Plan& plan, const Sequence::Launch& graph, Nanoseconds left) const {
     if (!computes(plan.engine) || left <= 0) return 0;
     const Nanoseconds all = bounds_.multiprocessors;
-    const Nanoseconds taken = std::min<Nanoseconds>(plan.sms, all * plan.area / plan.length + 1);
+    const Nanoseconds taken =
+        std::min<Nanoseconds>(plan.sms, all * plan.area / std::max<Nanoseconds>(plan.length, 1) + 1);
     const Nanoseconds lost = left * taken / all;
     return taken == all ? lost : std::min(lost, graph.duration * taken / (all - taken));
 }
