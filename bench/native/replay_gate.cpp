@@ -104,6 +104,15 @@ void Gate::begin(Session& session, Nanoseconds at) {
     look_ahead(session);
 }
 
+// A copy has a mark of its own and a graph an event behind it: who waits for it issues nothing. Of such a
+// wait the policy hears with the next launch.
+inline bool Gate::has_mark(const Session& session) {
+    const auto& operations = session.program->operations;
+    const size_t last = session.next - 1;
+    return operations[last].shape.unit != Shape::Unit::multiprocessors ||
+           (last > 0 && operations[last - 1].joined);
+}
+
 // Sets when the tenant's next record is in its ring; whatever that depends on has changed.
 inline void Gate::look_ahead(Session& session) const {
     const auto& operations = session.program->operations;
@@ -142,6 +151,7 @@ inline void Gate::describe(const Session& session, Work& work) const {
 }
 
 inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
+    if (session.high && session.enqueued_at == session.begun) policy_->awaited(session.index, false, now);
     const Operation& operation = session.program->operations[session.next];
     Stream& stream = session.streams[operation.stream];
     Step& step = stream.steps.add();
@@ -244,7 +254,7 @@ inline Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (!session.high || session.head_at > now) continue;
         if (!all_launched(session)) return issue(session, now, 0);
-        policy_->awaited(session.index, false, now);
+        if (!has_mark(session)) policy_->awaited(session.index, false, now);
         return synchronise(session);
     }
     if (!notices_.empty() && notices_.top().at <= now) {

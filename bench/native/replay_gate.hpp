@@ -68,6 +68,7 @@ class Gate {
     static bool all_launched(const Session& session) {
         return session.next == session.program->iterations[session.iteration].end;
     }
+    static bool has_mark(const Session& session);
     Nanoseconds mark_due(const Session& session) const;
     void look_ahead(Session& session) const;
     Nanoseconds due() const;

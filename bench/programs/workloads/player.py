@@ -2,7 +2,8 @@
 
 Builds the workload, makes some steps, says `ready` with when it got how far; then steps from each `start` to
 the `stop` that follows, and tells when each step began and ended, in nanoseconds of the monotonic clock, like
-bench/native/sharing.cpp. In between it sleeps in a read. Ends with its input.
+bench/native/sharing.cpp. A step's `pause_s`, if it has one, is slept through before each. In between it
+sleeps in a read. Ends with its input.
 """
 
 import json
@@ -23,6 +24,7 @@ def main():
     workloads = runpy.run_path(sys.argv[1])["WORKLOADS"]
     reached["imported"] = time.monotonic_ns()
     step = workloads[sys.argv[2]]()
+    pause_s = getattr(step, "pause_s", 0)
     reached["built"] = time.monotonic_ns()
     step()
     reached["stepped"] = time.monotonic_ns()
@@ -31,7 +33,7 @@ def main():
     print("ready", json.dumps(reached), file=answers, flush=True)
     while commands.readline():  # start
         bounds = []
-        while not select.select([commands], [], [], 0)[0]:
+        while not select.select([commands], [], [], pause_s)[0]:
             bounds.append(time.monotonic_ns())
             step()
             bounds.append(time.monotonic_ns())

@@ -237,7 +237,7 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     // Several waits make a step where iterations have several, as long as it is too short for a bound of its
     // own.
     const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
-    const auto length = static_cast<double>(now - high.step_at);
+    const auto length = static_cast<double>(high.end - high.step_at);
     if (position - high.step_from >= period ||
         length * bounds_.delay_share >= static_cast<double>(bounds_.delay_least))
         close_step(session, high, position, now);
@@ -254,7 +254,8 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
 
 void Fikit::close_step(unsigned session, High& high, uint32_t position, Nanoseconds now) {
     SessionStatistics& statistics = statistics_[session];
-    const Nanoseconds length = now - high.step_at;
+    // Often it is told with the program's next launch, which may come much later.
+    const Nanoseconds length = std::max<Nanoseconds>(0, high.end - high.step_at);
     high.step_time = high.step_time == 0 ? length : high.step_time + (length - high.step_time) / 8;
     high.spared += (high.sparing - high.spared) / 8;
     high.sparing = 0;

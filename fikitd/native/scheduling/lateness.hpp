@@ -189,14 +189,17 @@ template <bool graphs>
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap - launch.doubt(), now);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
-            // What it waits for can't be caught up with any more: the candidate may come before that.
-            const Sequence::Launch& last = sequence.at(position - 1);
-            const Nanoseconds start = course.end - last.duration;
-            if (plan.from - plan.sooner < start && start < plan.from) late += stall(plan, last, plan.length);
-            worst = std::max(worst, late - allowed);
-            if (worst > 0) return worst;
-            issued += late;
+            if (seen > 0 || high.outstanding > 0) {
+                Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
+                // What it waits for can't be caught up with any more: the candidate may come before that.
+                const Sequence::Launch& last = sequence.at(position - 1);
+                const Nanoseconds start = course.end - last.duration;
+                if (plan.from - plan.sooner < start && start < plan.from)
+                    late += stall(plan, last, plan.length);
+                worst = std::max(worst, late - allowed);
+                if (worst > 0) return worst;
+                issued += late;
+            }
             step = launch.step;
             allowed = most;
             course.alone = course.end;

@@ -46,53 +46,6 @@ void time_that_is_spared_may_be_spent() {
     CHECK_EQUAL(bound_of(30 * us, 3 * us), bound_of(30 * us, 0));
 }
 
-// A program goes on as soon as it sees that its work is over, which may be before the policy is told. Each of
-// its waits is one all the same, and what a step was late by does not pass to the next.
-void a_wait_is_over_though_the_next_launch_came_first() {
-    const auto policy = make_policy("fikit", with_partitions());
-    policy->opened(0, 0, 1, 0);
-    policy->opened(1, 5, 1, 0);
-    Work high = small(5 * us), low = large();
-    low.gated = true;
-    Nanoseconds now = 100 * ms;
-    constexpr int steps = 50, launches = 20;
-    for (int step = 0; step < steps; ++step) {
-        for (unsigned number = 0; number < launches; ++number, now += 20 * us) {
-            high.key = 1 + number;
-            policy->issued(0, high, now);
-            if (number > 0) continue;
-            policy->issued(1, low, now);
-            high.key = launches;
-            if (step > 0) policy->completed(0, high, 0, now + us);
-            policy->completed(1, low, 0, now + 2 * us);
-        }
-        policy->awaited(0, false, now);
-        for (high.key = 1; high.key < launches; ++high.key) policy->completed(0, high, 0, now + 10 * us);
-        now += 100 * us;  // the last one is late, and seen after the next step has begun
-    }
-    const SessionStatistics told = policy->statistics(0);
-    CHECK(told.steps >= steps - 2);
-    CHECK(told.delays.count >= steps - 2);
-    CHECK(told.delays.worst > 80 * us && told.delays.worst < 120 * us);
-    high.key = launches;
-    policy->completed(0, high, 0, now);
-    // The policy hears of it when everything is over: it was late all the same, unless the program found it
-    // so.
-    for (const bool found : {false, true}) {
-        const SessionStatistics before = policy->statistics(0);
-        high.key = 1;
-        now += ms;
-        policy->issued(0, high, now);
-        policy->issued(1, low, now);
-        policy->completed(1, low, 0, now + 50 * us);
-        policy->completed(0, high, 0, now + 70 * us);
-        for (int again = 0; again < 2; ++again) policy->awaited(0, found, now + 900 * us);
-        const SessionStatistics after = policy->statistics(0);
-        CHECK_EQUAL(after.delays.count, before.delays.count + (found ? 0 : 1));
-        CHECK_EQUAL(after.steps, before.steps + 1);
-    }
-}
-
 // What is confined lasts longer, and that is the time that counts: 20 ms of a GPU are 100 ms of a fifth of
 // it.
 void the_share_against_starvation_is_of_the_time() {
@@ -463,7 +416,6 @@ int main() {
     who_is_held_up_beside_others_is_late();
     what_is_doubtful_goes_while_nothing_is_in_flight();
     time_that_is_spared_may_be_spent();
-    a_wait_is_over_though_the_next_launch_came_first();
     the_share_against_starvation_is_of_the_time();
     what_a_step_was_late_by_counts_more_than_what_was_foreseen();
     what_outlasts_steps_is_tried_where_the_bound_allows_it();

@@ -1,0 +1,128 @@
+// The policy `fikit`: where a high session's step ends, whenever it is told of its wait.
+#include <algorithm>
+
+#include "policy_tests.hpp"
+#include "scheduling/sequence.hpp"
+
+using namespace fikit;
+using namespace fikit::scheduling;
+using namespace fikit::test;
+
+namespace {
+
+// A program goes on as soon as it sees that its work is over, which may be before the policy is told. Each of
+// its waits is one all the same, and what a step was late by does not pass to the next.
+void a_wait_is_over_though_the_next_launch_came_first() {
+    const auto policy = make_policy("fikit", with_partitions());
+    policy->opened(0, 0, 1, 0);
+    policy->opened(1, 5, 1, 0);
+    Work high = small(5 * us), low = large();
+    low.gated = true;
+    Nanoseconds now = 100 * ms;
+    constexpr int steps = 50, launches = 20;
+    for (int step = 0; step < steps; ++step) {
+        for (unsigned number = 0; number < launches; ++number, now += 20 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            if (number > 0) continue;
+            policy->issued(1, low, now);
+            high.key = launches;
+            if (step > 0) policy->completed(0, high, 0, now + us);
+            policy->completed(1, low, 0, now + 2 * us);
+        }
+        policy->awaited(0, false, now);
+        for (high.key = 1; high.key < launches; ++high.key) policy->completed(0, high, 0, now + 10 * us);
+        now += 100 * us;  // the last one is late, and seen after the next step has begun
+    }
+    const SessionStatistics told = policy->statistics(0);
+    CHECK(told.steps >= steps - 2);
+    CHECK(told.delays.count >= steps - 2);
+    CHECK(told.delays.worst > 80 * us && told.delays.worst < 120 * us);
+    high.key = launches;
+    policy->completed(0, high, 0, now);
+    // The policy hears of it when everything is over: it was late all the same, unless the program found it
+    // so.
+    for (const bool found : {false, true}) {
+        const SessionStatistics before = policy->statistics(0);
+        high.key = 1;
+        now += ms;
+        policy->issued(0, high, now);
+        policy->issued(1, low, now);
+        policy->completed(1, low, 0, now + 650 * us);
+        policy->completed(0, high, 0, now + 670 * us);
+        for (int again = 0; again < 2; ++again) policy->awaited(0, found, now + 900 * us);
+        const SessionStatistics after = policy->statistics(0);
+        CHECK_EQUAL(after.delays.count, before.delays.count + (found ? 0 : 1));
+        CHECK_EQUAL(after.steps, before.steps + 1);
+    }
+}
+
+// A service that is asked every 500 ms and takes 0.2 ms to answer: who waits for a copy, or for an event,
+// tells of it with the next launch.
+struct Service {
+    static constexpr unsigned launches = 20;
+    std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
+    bool tells_at_once;
+    Nanoseconds now = 100 * ms;
+
+    explicit Service(bool at_once) : tells_at_once(at_once) {
+        policy->opened(0, 0, 1, 0);
+        policy->opened(1, 5, 1, 0);
+    }
+    // Answers, later by so much than alone, beside one gated operation if that is not 0.
+    void answer(Nanoseconds late = 0) {
+        Work high = small(5 * us), low = large();
+        low.gated = true;
+        if (!tells_at_once) policy->awaited(0, false, now);
+        for (unsigned number = 0; number < launches; ++number, now += 10 * us) {
+            high.key = 1 + number;
+            policy->issued(0, high, now);
+            const bool beside = late > 0 && number + 1 == launches;
+            if (beside) policy->issued(1, low, now);
+            if (number + 1 == launches && tells_at_once) policy->awaited(0, false, now);
+            policy->completed(0, high, 0, now + 10 * us + late * beside);
+            if (beside) policy->completed(1, low, 0, now + 10 * us + late);
+        }
+        now += late;
+    }
+};
+
+// The pause is none of the step, so that it allows no delay.
+void a_pause_until_the_wait_is_told_is_none_of_the_step() {
+    Service told{true}, later{false};
+    for (Service* service : {&told, &later})
+        for (int step = 0; step < 50; ++step, service->now += 500 * ms) service->answer();
+    const SessionStatistics once = told.policy->statistics(0), after = later.policy->statistics(0);
+    CHECK(once.steps >= 49 && after.steps >= 49);
+    CHECK(once.step_time > 150 * us && once.step_time < 250 * us);
+    CHECK(after.step_time > 150 * us && after.step_time < 250 * us);
+    CHECK_EQUAL(after.bound, once.bound);
+}
+
+// What a step was late by that is over, as far as can be foreseen, is not held against what fits into the
+// pause behind it.
+void a_late_step_leaves_the_pause_behind_it() {
+    for (const bool at_once : {true, false}) {
+        Service service(at_once);
+        for (int step = 0; step < 50; ++step, service.now += 20 * ms) service.answer();
+        const Work low = large();
+        service.policy->arrived(1, low, service.now - 10 * ms);
+        CHECK(service.policy->decide(service.now - 10 * ms).verdict == Verdict::whole);
+        service.policy->withdrawn(1, service.now - 10 * ms);
+        service.answer(100 * us);
+        service.now += 10 * ms;
+        service.policy->arrived(1, low, service.now);
+        CHECK(service.policy->decide(service.now).verdict == Verdict::whole);
+        if (!at_once) service.policy->awaited(0, false, service.now);
+        CHECK(service.policy->statistics(0).delays.worst > 90 * us);
+    }
+}
+
+}  // namespace
+
+int main() {
+    a_wait_is_over_though_the_next_launch_came_first();
+    a_pause_until_the_wait_is_told_is_none_of_the_step();
+    a_late_step_leaves_the_pause_behind_it();
+    return 0;
+}
