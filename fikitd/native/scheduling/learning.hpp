@@ -58,16 +58,19 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         interference_.learn(sequence.at(launch).key, run.plan.guest, share);
 }
 
-// The operation is over: perhaps it ran beside graphs that are not.
+// The operation is over: perhaps it ran beside graphs that are not, or were not when it began.
 [[gnu::noinline]] inline void Fikit::hindered(const Plan& plan) {
     for (unsigned left = used_; left != 0; left &= left - 1) {
         High& high = highs_[std::countr_zero(left)];
-        const uint32_t position = high.sequence->size() - high.outstanding;
+        const bool over = high.outstanding == 0;
+        const uint32_t position = high.sequence->size() - (over ? 1 : high.outstanding);
         const Sequence::Launch& graph = high.sequence->at(position);
-        if (high.outstanding == 0 || !graph.is_graph()) continue;
-        const Nanoseconds began = std::max(graph.at + Sequence::latency, high.end);
+        if (!graph.is_graph()) continue;
+        const Nanoseconds began =
+            over ? high.alone - graph.duration : std::max(graph.at + Sequence::latency, high.end);
+        const Nanoseconds end = over ? std::min(high.end, last_over_) : last_over_;
         high.hindrance = (high.hindered == position ? high.hindrance : 0) +
-                         hinders(plan, graph, std::min(plan.length, last_over_ - began));
+                         hinders(plan, graph, end - std::max(began, last_over_ - plan.length));
         high.hindered = position;
     }
 }
@@ -90,7 +93,10 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
     if (foreseen < noise) return;
     const double told = static_cast<double>(late) / static_cast<double>(foreseen);
     const double change = std::clamp(told, least_hindered_share, most_hindered_share) - high.hindered_share;
-    high.hindered_share += change > 0 ? change / 2 : change / 32;
+    if (change > 0)
+        high.hindered_share += change / 2;
+    else if (late <= high.bound)  // a step that was over its bound makes nobody bolder
+        high.hindered_share += change / 32;
 }
 
 }  // namespace fikit::scheduling
