@@ -123,6 +123,20 @@ def test_idle_time_is_filled_and_told(daemon: Daemon, connect: Connect) -> None:
     assert explain(daemon, low).gated.gate.filled >= other.gate.filled
 
 
+def test_a_pause_behind_an_answer_is_none_of_the_step(daemon: Daemon, connect: Connect) -> None:
+    """Who waits for a copy has a mark already: the executor hears of the wait with the next launch."""
+    high = connect(name="service", priority="high")
+    spin = high.load(PTX).kernel("spin")
+    with high.allocate(64) as memory:
+        for _ in range(8):
+            spin.launch(200_000, grid=132, block=128)
+            memory.read()
+            time.sleep(0.25 * SCALE)
+    gate = explain(daemon, high).gated.gate
+    assert gate.steps >= 6
+    assert gate.step_ns < 25_000_000
+
+
 def test_a_kernel_that_nobody_knows_does_not_hold_up_high_work(daemon: Daemon, connect: Connect) -> None:
     high, low = connect(name="service", priority="high"), connect(name="strange", priority="low")
     service = Service(high)
