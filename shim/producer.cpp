@@ -232,20 +232,37 @@ bool Producer::nothing_before(uint32_t stream) const {
     return all_passed(stream);
 }
 
+// Somebody asked whether the step is over.
+[[gnu::noinline]] Status Producer::asked(uint32_t stream, uint64_t step, Status answer) {
+    const uint64_t place = uint64_t{stream} << step_bits | step;
+    if (answer == status::not_ready) {
+        store_relaxed(asked_, place);
+    } else if (load_relaxed(asked_) == place) {
+        store_relaxed(asked_, uint64_t{0});
+        if (step == load_relaxed(streams_[stream].steps)) waited(FIKIT_WAITED);
+    }
+    return answer;
+}
+
 Status Producer::stream_query(uint32_t stream) {
     if (stream >= FIKIT_MAX_STREAMS) return status::invalid_handle;
     if (const Status status = channel_.usable()) return status;
-    if (nothing_before(stream)) return channel_.take_deferred();
+    if (nothing_before(stream)) {
+        if (load_relaxed(asked_) != 0) [[unlikely]]
+            asked(stream, load_relaxed(streams_[stream].steps), status::success);
+        return channel_.take_deferred();
+    }
     const uint64_t before = load_relaxed(steps_);
     uint64_t step;
     if (const Status status = ask_for_mark(stream, step, 0)) return status;  // so that asking again finds it
     if (!reached(stream, step) && (load_relaxed(steps_) == before || host_functions_.within()))
-        return status::not_ready;
+        return asked(stream, step, status::not_ready);
     // What was over before it was asked for, as another stream's end may have told, is known when its mark
     // is.
     for (const int64_t until = now_ns() + query_patience_ns; !reached(stream, step); relax())
-        if (now_ns() >= until) return status::not_ready;
+        if (now_ns() >= until) return asked(stream, step, status::not_ready);
     if (const Status status = channel_.usable()) return status;
+    asked(stream, step, status::success);
     return channel_.take_deferred();
 }
 
@@ -407,7 +424,7 @@ Status Producer::enqueue_event(uint32_t op, uint32_t session, uint32_t event, ui
 }
 
 Status Producer::event_wait(uint32_t event, uint32_t stream) {
-    const Status status = event_query(event);
+    const Status status = event_status(event);
     // That an event which never was is no action, and one that is over is, is what an H100 does.
     if (status == status::success && stream == 0 && load_relaxed(events_[event]) != 0)
         return stream_act(stream);
@@ -423,12 +440,25 @@ Status Producer::event_wait_other(uint32_t session, uint32_t event, uint32_t str
     return enqueue_event<Ordered::wait>(FIKIT_OP_EVENT_WAIT, session, event, stream, mark);
 }
 
-Status Producer::event_query(uint32_t event) {
+inline Status Producer::event_status(uint32_t event, uint64_t& recorded) const {
     if (event == 0 || event >= FIKIT_MAX_EVENTS) return status::invalid_handle;
     if (const Status status = channel_.usable()) return status;
-    const uint64_t recorded = load_acquire(events_[event]);
+    recorded = load_acquire(events_[event]);
     const bool done = reached(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask);
     return done ? status::success : status::not_ready;
+}
+
+Status Producer::event_query(uint32_t event) {
+    uint64_t recorded = 0;
+    const Status answer = event_status(event, recorded);
+    if (answer != status::not_ready && load_relaxed(asked_) == 0) [[likely]]
+        return answer;
+    return asked(static_cast<uint32_t>(recorded >> step_bits), recorded & step_mask, answer);
+}
+
+Status Producer::event_status(uint32_t event) const {
+    uint64_t recorded = 0;
+    return event_status(event, recorded);
 }
 
 void Producer::event_step(uint32_t event, uint32_t& stream, uint64_t& step) const {

@@ -96,7 +96,7 @@ class Producer {
 
     Status stream_create(uint32_t flags, int32_t priority, uint32_t& stream);
     Status stream_destroy(uint32_t stream);
-    // not_ready while work is left; never waits.
+    // not_ready while work is left; never waits. Who asks again until it is over has waited for it.
     Status stream_query(uint32_t stream);
     Status stream_synchronize(uint32_t stream, int64_t deadline = forever);
     // Until all is over that work of the stream would wait for: what the host does next is in its order.
@@ -114,7 +114,8 @@ class Producer {
     // For an event of another session of the executor's.
     Status event_record_other(uint32_t session, uint32_t event, uint32_t stream);
     Status event_wait_other(uint32_t session, uint32_t event, uint32_t stream, bool mark = false);
-    Status event_query(uint32_t event);
+    Status event_query(uint32_t event);         // likewise
+    Status event_status(uint32_t event) const;  // the same, for who does not wait
     // The step of its latest record.
     void event_step(uint32_t event, uint32_t& stream, uint64_t& step) const;
     Status event_synchronize(uint32_t event, int64_t deadline = forever);
@@ -209,6 +210,8 @@ class Producer {
     void waited(uint16_t flags) {
         if (load_relaxed(waited_) != FIKIT_WAITED) store_relaxed(waited_, flags);
     }
+    Status asked(uint32_t stream, uint64_t step, Status answer);
+    Status event_status(uint32_t event, uint64_t& recorded) const;
     Status enqueue_copy(uint32_t kind, uint32_t stream, uint32_t buffer, uint64_t device, uint64_t other,
                         uint64_t bytes, bool mark, uint64_t& step);
     Status enqueue_rows(uint32_t stream, const fikit_copy_rows& what, bool mark, uint64_t& step);
@@ -234,6 +237,7 @@ class Producer {
     uint32_t blocking_used_ = 0;              // there is or was one that is ordered with stream 0
     uint64_t steps_ = 0;                      // of all streams
     uint16_t waited_ = 0;                     // flags of the next step: since the last one
+    uint64_t asked_ = 0;                      // the stream and step that were last found not to be over
     uint64_t legacy_covers_ = 0;              // so many of them had been issued when stream 0 was last marked
 
     // By event: stream in the upper 12 bits, step below; 0: never recorded. Anonymous memory, so only what

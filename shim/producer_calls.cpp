@@ -60,7 +60,7 @@ Status Producer::event_elapsed(uint32_t start, uint32_t end, double& millisecond
         if (event == 0 || event >= FIKIT_MAX_EVENTS || load_acquire(events_[event]) == 0)
             return status::invalid_handle;
     for (const uint32_t event : both)
-        if (const Status status = event_query(event)) return status;
+        if (const Status status = event_status(event)) return status;
     const fikit_request_event_elapsed request = {start, end};
     fikit_reply_event_elapsed answer{};
     Reply reply = reply_into(answer);

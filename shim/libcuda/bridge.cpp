@@ -254,7 +254,7 @@ CUresult enqueue(uint32_t stream, const Place& to, const Place& from, uint64_t b
 }  // namespace
 
 CUresult wait_across(uint32_t stream, const Event& event) {
-    const Status status = event.device->producer->event_query(event.number);
+    const Status status = event.device->producer->event_status(event.number);
     if (status != status::not_ready) return result_of(status);  // nothing to wait for, or an error
     Step step;
     event.device->producer->event_step(event.number, step.stream, step.number);

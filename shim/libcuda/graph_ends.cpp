@@ -38,7 +38,7 @@ void Executable::retire(Graph* old) {
     const auto end = [](void* given) { delete static_cast<Graph*>(given); };
     uint32_t behind = 0;
     if (launched_ != 0 && old->keeps_objects() &&
-        launched_on_->producer->event_query(launched_) == status::not_ready &&
+        launched_on_->producer->event_status(launched_) == status::not_ready &&
         launched_on_->producer->stream_create(FIKIT_STREAM_NON_BLOCKING, 0, behind) == status::success) {
         Producer& producer = *launched_on_->producer;
         Status status = producer.event_wait(launched_, behind);

@@ -40,7 +40,13 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     Levels::issued(session, work, now);
     High* high = high_of(session);
     if (high == nullptr) return;
-    if (high->outstanding++ == 0) statistics_[session].idle_time += std::max<Nanoseconds>(0, now - high->end);
+    if (high->outstanding == 0) {
+        const Nanoseconds idle = now - high->end;
+        statistics_[session].idle_time += std::max<Nanoseconds>(0, idle);
+        if (idle > long_pause && high->tells) [[unlikely]]
+            paused(session, *high, now);
+    }
+    ++high->outstanding;
     high->awaits = false;
     if (high->sequence->size() == high->step_from) begin_step(*high, now);
     if (work.engine == Engine::graph) [[unlikely]] {
@@ -53,7 +59,14 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (launch.own == 0) high->unmeasured += launch.duration;
 }
 
-// What its program goes on with may be issued before all that it waited for is seen to be over.
+// A session that has told of waits, but of none for as many launches as its iterations have, waited for what
+// the executor does not see, as for memory that a kernel writes.
+[[gnu::noinline]] void Fikit::paused(unsigned session, High& high, Nanoseconds now) {
+    const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
+    if (high.sequence->size() - high.told >= period && !high.sequence->waited())
+        waited(session, high, false, now);
+}
+
 void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
@@ -61,12 +74,17 @@ void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
         high->tells = high->unplanned = true;
         high->trust = first_trust;
     }
-    if (high->sequence->waited()) return;
-    high->sparing += high->sequence->awaited(spared_[session]);
-    high->settles = high->sequence->size();
-    high->found = found;
-    high->awaits = high->outstanding > 0;
-    if (!high->awaits) settle(session, *high, high->settles, now);
+    high->told = high->sequence->size();
+    if (!high->sequence->waited()) waited(session, *high, found, now);
+}
+
+// What its program goes on with may be issued before all that it waited for is seen to be over.
+inline void Fikit::waited(unsigned session, High& high, bool found, Nanoseconds now) {
+    high.sparing += high.sequence->awaited(spared_[session]);
+    high.settles = high.sequence->size();
+    high.found = found;
+    high.awaits = high.outstanding > 0;
+    if (!high.awaits) settle(session, high, high.settles, now);
 }
 
 void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {

@@ -162,6 +162,7 @@ class Fikit final : public Levels {
     static constexpr uint32_t least_others_steps = 8;   // between two such
     static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
     static constexpr Nanoseconds any_time = 1'000'000'000;
+    static constexpr Nanoseconds long_pause = 1'000'000;  // of a session, nothing of which is on the GPU
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
@@ -208,6 +209,7 @@ class Fikit final : public Levels {
         Nanoseconds hindrance = 0;
         double hindered_share = most_hindered_share / 2;
         bool awaits = false, tells = false;    // tells: it has ever said that it waits
+        uint32_t told = 0;                     // so many launches came before it last told
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
         bool found = false;                    // nobody waited for them in the end
         bool beside = false;                   // gated work was in flight since it last waited
@@ -280,6 +282,8 @@ class Fikit final : public Levels {
         high.unplanned |= running.tried || (!running.planned && running.plan.block > high.bound);
         suspect(high, running);
     }
+    void paused(unsigned session, High& high, Nanoseconds now);
+    void waited(unsigned session, High& high, bool found, Nanoseconds now);
     void begin_step(High& high, Nanoseconds now);
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);
     void completed_gated(unsigned session, const Work& work, Nanoseconds now, Nanoseconds unfinished,

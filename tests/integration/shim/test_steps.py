@@ -57,7 +57,10 @@ def beyond_share_ns(daemon: Served) -> float:
     return gate.bound_ns - max(LEAST_NS, 0.02 * gate.step_ns)
 
 
-@pytest.mark.parametrize("way", ["stream", "context", "event", "copy", "late", "default"])
+WAYS = ("stream", "context", "event", "copy", "late", "default", "polled event", "polled stream")
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_a_step_ends_with_each_wait(daemon: Served, way: str) -> None:
     first, later = stepped(daemon, way)
     assert abs(later.steps - first.steps - STEPS) <= 1  # of a wait it may be told with the next launch only
