@@ -67,6 +67,14 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
         waited(session, high, false, now);
 }
 
+// Where nobody knows when a session waits, its idle time absorbs nothing.
+[[gnu::noinline]] void Fikit::look_for_waits() {
+    for (unsigned left = used_; left != 0; left &= left - 1) {
+        High& high = highs_[std::countr_zero(left)];
+        if (high.sequence->goes_on()) high.absorbs = 0;
+    }
+}
+
 void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
@@ -126,6 +134,8 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     own.streams[work.stream].length += made.plan.length;
     ++own.streams[work.stream].operations;
     if (!expects_high(now)) return;
+    if (issued_ % 16 == 0) [[unlikely]]
+        look_for_waits();
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
     (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;

@@ -203,6 +203,7 @@ class Fikit final : public Levels {
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
         // What one of its graphs may be delayed by: any time, or 0: it launches none.
         Nanoseconds graph_wait = 0;
+        float absorbs = first_trust;  // share that is used of the slack; 0: nobody knows when it waits
         // By how much gated work that is over delayed the graph in hand, as foreseen; what comes of the
         // foreseen.
         uint32_t hindered = Sequence::nowhere;
@@ -283,6 +284,7 @@ class Fikit final : public Levels {
         suspect(high, running);
     }
     void paused(unsigned session, High& high, Nanoseconds now);
+    void look_for_waits();
     void waited(unsigned session, High& high, bool found, Nanoseconds now);
     void begin_step(High& high, Nanoseconds now);
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);
@@ -297,6 +299,7 @@ class Fikit final : public Levels {
         high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share) + high.spared);
         // Half of the bound in any case: kernels that take several steps would otherwise never go.
         high.allowed = static_cast<Nanoseconds>((1 + high.trust) / 2 * static_cast<double>(high.bound));
+        high.absorbs = static_cast<float>(high.trust);
     }
     Nanoseconds longest_bound() const {
         Nanoseconds longest = 0;

@@ -214,7 +214,7 @@ template <bool graphs>
     }
     const Nanoseconds late = course.end - course.alone;
     if (late <= 0) return worst;
-    const double slack = known ? high.trust * static_cast<double>(sequence.slack(position)) : 0;
+    const double slack = known ? high.absorbs * static_cast<double>(sequence.slack(position)) : 0;
     return std::max(worst, late - static_cast<Nanoseconds>(slack) - allowed);
 }
 
@@ -226,7 +226,7 @@ inline bool Fikit::plainly_fits(const High& high, const Plan& plan, Nanoseconds 
     if (!sequence.known() || high.awaits) return false;
     const Nanoseconds left = plan.end - now, late = std::max<Nanoseconds>(0, high.end - high.alone);
     const uint32_t next = sequence.next();
-    const auto absorbed = static_cast<Nanoseconds>(static_cast<double>(sequence.slack(next)) * high.trust);
+    const auto absorbed = static_cast<Nanoseconds>(static_cast<double>(sequence.slack(next)) * high.absorbs);
     if (late + left <= absorbed) return true;
     Nanoseconds block = plan.block > 0 ? plan.block : left;
     float longer = plan.guest.most;

@@ -158,6 +158,8 @@ class Sequence {
 
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }
+    // For several iterations it has not waited: it never does, or for what nobody sees.
+    bool goes_on() const { return head_ - step_begin_ > 2 * period_; }
 
     uint32_t size() const { return head_; }
     const Launch& at(uint32_t position) const { return entries_[position % capacity]; }

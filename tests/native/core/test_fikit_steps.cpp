@@ -65,7 +65,7 @@ struct Service {
     std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
     Tells tells;
     int answers = 0;
-    Nanoseconds now = 100 * ms;
+    Nanoseconds now = 100 * ms, apart = 10 * us;  // apart: its launches
 
     explicit Service(Tells how) : tells(how) {
         policy->opened(0, 0, 1, 0);
@@ -77,7 +77,7 @@ struct Service {
         low.gated = true;
         const bool at_once = tells == Tells::at_once || (tells == Tells::once && answers++ == 0);
         if (tells == Tells::later) policy->awaited(0, false, now);
-        for (unsigned number = 0; number < launches; ++number, now += 10 * us) {
+        for (unsigned number = 0; number < launches; ++number, now += apart) {
             high.key = 1 + number;
             policy->issued(0, high, now);
             const bool beside = late > 0 && number + 1 == launches;
@@ -122,11 +122,39 @@ void a_late_step_leaves_the_pause_behind_it() {
     }
 }
 
+// Nobody knows when a session waits that tells of no wait and never pauses for long: what comes before its
+// next launches may not count on the idle time between them.
+void idle_time_of_who_never_waits_absorbs_nothing() {
+    for (const Tells how : {Tells::at_once, Tells::once}) {
+        Service service(how);
+        service.apart = 60 * us;
+        Work low = large();
+        for (int step = 0; step < 50; ++step, service.now += 500 * us) {
+            service.answer();
+            low.gated = true;
+            service.policy->issued(1, low, service.now);
+            service.policy->completed(1, low, 0, service.now + 10 * us);
+        }
+        low = small(100 * us);
+        low.blocks = 132 * 8;
+        low.key = 2000;
+        const auto goes = [&](Nanoseconds at) {
+            service.policy->arrived(1, low, at);
+            const Decision decision = service.policy->decide(at);
+            service.policy->withdrawn(1, at);
+            return decision.verdict == Verdict::whole;
+        };
+        CHECK(goes(service.now - 400 * us));
+        CHECK_EQUAL(goes(service.now - 20 * us), how == Tells::at_once);
+    }
+}
+
 }  // namespace
 
 int main() {
     a_wait_is_over_though_the_next_launch_came_first();
     a_pause_is_none_of_the_step();
     a_late_step_leaves_the_pause_behind_it();
+    idle_time_of_who_never_waits_absorbs_nothing();
     return 0;
 }
