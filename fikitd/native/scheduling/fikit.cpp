@@ -59,11 +59,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (launch.own == 0) high->unmeasured += launch.duration;
 }
 
-// A session that has told of waits, but of none for as many launches as its iterations have, waited for what
+// A session that has told of waits, but of none for as many launches as its steps have, has waited for what
 // the executor does not see, as for memory that a kernel writes.
 [[gnu::noinline]] void Fikit::paused(unsigned session, High& high, Nanoseconds now) {
-    const uint32_t period = high.sequence->known() ? high.sequence->period() : 0;
-    if (high.sequence->size() - high.told >= period && !high.sequence->waited())
+    if (high.sequence->size() - high.told >= high.sequence->usual() && !high.sequence->waited())
         waited(session, high, false, now);
 }
 

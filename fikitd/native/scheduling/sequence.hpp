@@ -62,7 +62,7 @@ class Sequence {
         held_ = 0;
         ordinal_ = 0;
         predicted = met = 0;
-        period_ = 0;
+        period_ = length_ = 0;
     }
 
     // `gated`: so many gated operations are over.
@@ -150,6 +150,7 @@ class Sequence {
         const Nanoseconds spared = (head_ - step_begin_) * launch - behind;
         ends_[step_ % ends_.size()] = {step_, last().idle};
         ++step_;
+        length_ = head_ - step_begin_;
         step_begin_ = head_;
         ordinal_ = 0;
         held_ = 0;
@@ -158,8 +159,10 @@ class Sequence {
 
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }
-    // For several iterations it has not waited: it never does, or for what nobody sees.
-    bool goes_on() const { return head_ - step_begin_ > 2 * period_; }
+    // So many launches it makes before it waits, as far as is known.
+    uint32_t usual() const { return std::max(period_, length_); }
+    // For several times as long it has not waited: it never does, or for what nobody sees.
+    bool goes_on() const { return head_ - step_begin_ > 2 * usual(); }
 
     uint32_t size() const { return head_; }
     const Launch& at(uint32_t position) const { return entries_[position % capacity]; }
@@ -262,6 +265,7 @@ class Sequence {
     std::array<uint32_t, capacity * 4> index_{};  // by the hash of the last keys: where they were last seen
     std::array<End, 1024> ends_{};
     uint32_t head_ = 0, cursor_ = nowhere, horizon_ = 0, step_ = 0, step_begin_ = 0, period_ = 0;
+    uint32_t length_ = 0;              // launches of its latest step that is over
     uint32_t looked_ = 0, looks_ = 0;  // the latest launch that was to be measured; how many were
     uint16_t ordinal_ = 0;
     Nanoseconds held_ = 0;
