@@ -189,7 +189,7 @@ template <bool graphs>
         const Sequence::Launch& launch = known ? sequence.at(position) : *typical;
         issued = std::max(issued + launch.gap - launch.doubt(), now);
         if (launch.step != step) {  // it waits in between: what it is late by then is a delay, and over
-            if (seen > 0 || high.outstanding > 0) {
+            if (seen > 0 || high.outstanding > 0) {  // else it is over by now
                 Nanoseconds late = std::max<Nanoseconds>(0, course.end - course.alone);
                 // What it waits for can't be caught up with any more: the candidate may come before that.
                 const Sequence::Launch& last = sequence.at(position - 1);

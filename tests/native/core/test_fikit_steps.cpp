@@ -1,8 +1,7 @@
 // The policy `fikit`: where a high session's step ends, whenever it is told of its wait.
-#include <algorithm>
+#include <memory>
 
 #include "policy_tests.hpp"
-#include "scheduling/sequence.hpp"
 
 using namespace fikit;
 using namespace fikit::scheduling;
