@@ -64,6 +64,8 @@
 //               anew: until then each pause of the GPU was taken for a wait.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
 //               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
+//               They last until its last launch is over. Where it tells of no wait for as many launches as
+//               its steps have, a pause of `long_pause` is one, and idle time soon absorbs nothing.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
 //               middle partition, and what cannot be confined to the whole GPU.
