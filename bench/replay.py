@@ -46,6 +46,13 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--seconds", type=float, default=10.0, help="simulated time that is counted")
     options.add_argument("--warmup", type=float, default=1.0, help="simulated time before that")
     options.add_argument("--seed", type=int, default=1, help="of the small variations of launches and blocks")
+    options.add_argument(
+        "--told-every",
+        type=int,
+        default=1,
+        metavar="N",
+        help="of the high side's waits the policy is told of one in N; 0: of none, as of who looks at memory",
+    )
     options.add_argument("--json", action="store_true", help="one line of JSON")
     options.add_argument("--list", action="store_true", help="the workloads of the file")
     gate = options.add_argument_group("what the operator sets")
@@ -81,6 +88,7 @@ def main(arguments: list[str] | None = None) -> int:
             partitions=options.partitions,
             delay_share=options.delay_share,
             delay_least_us=options.delay_least_us,
+            told_every=options.told_every,
         )
         result = replayer.compare(options.hp, options.lp, setup)
     except (WorkloadError, ReplayError) as error:

@@ -73,6 +73,8 @@ class Setup:
     """The low side's blocks last so many times as long as recorded."""
     spared_us: float = 0.0
     """What a launch would take the high side's program natively (see native/scheduling/fikit.hpp)."""
+    told_every: int = 1
+    """Of the high side's waits the policy is told of one in so many; 0: of none."""
 
     def sizes(self) -> tuple[int, ...]:
         """The partitions there are."""
@@ -93,6 +95,7 @@ class Setup:
             ("--delay-least-us", self.delay_least_us, _LONGEST_SECONDS * 1e6),
             ("--delay-share", self.delay_share, 1e3),
             ("--seed", self.seed, 2**64 - 1),
+            ("--told-every", self.told_every, 2**64 - 1),
         ):
             if not 0 <= value <= most:
                 raise ReplayError(f"{option} is from 0 to {most:.0f}, not {value}")
@@ -132,7 +135,7 @@ class Replayer:
                 round(rule.in_flight_us * 1e3), round(rule.long_block_us * 1e3),
                 rule.confine_long, rule.confine, setup.delay_share, round(setup.delay_least_us * 1e3),
                 ",".join(map(str, setup.sizes())) or "-", setup.pace,
-                round(setup.spared_us * 1e3),
+                round(setup.spared_us * 1e3), setup.told_every,
             ]  # fmt: skip
             lines.append("run " + " ".join(map(str, words)) + "\n")
         done = subprocess.run(

@@ -46,6 +46,7 @@ struct Settings {
     Nanoseconds in_flight = 0;   // of a low tenant, by recorded durations; 0: no bound
     Nanoseconds long_block = 0;  // kernels with longer blocks go to `long_partition`
     Nanoseconds spared = 0;      // of a high program, by each launch (policy.hpp)
+    uint64_t told_every = 1;     // of a high program's waits the policy is told of one in so many; 0: of none
     uint16_t all_partition = 0, long_partition = 0;
 };
 

@@ -99,6 +99,7 @@ Gate::Gate(const std::vector<Program>& high, const std::vector<Program>& low, co
 
 void Gate::begin(Session& session, Nanoseconds at) {
     session.begun = session.enqueued_at = at;
+    ++session.steps;
     if (session.next == session.program->operations.size()) session.next = session.iteration = 0;
     session.awaited = false;
     look_ahead(session);
@@ -111,6 +112,13 @@ inline bool Gate::has_mark(const Session& session) {
     const size_t last = session.next - 1;
     return operations[last].shape.unit != Shape::Unit::multiprocessors ||
            (last > 0 && operations[last - 1].joined);
+}
+
+// Of a wait that nobody is told of its program says nothing in what it launches next, either.
+inline void Gate::tell_waited(const Session& session, Nanoseconds now) {
+    const uint64_t wait = session.steps - (session.enqueued_at == session.begun ? 1 : 0);
+    if (settings_.told_every != 0 && wait % settings_.told_every == 0)
+        policy_->awaited(session.index, false, now);
 }
 
 // Sets when the tenant's next record is in its ring; whatever that depends on has changed.
@@ -151,7 +159,7 @@ inline void Gate::describe(const Session& session, Work& work) const {
 }
 
 inline Nanoseconds Gate::issue(Session& session, Nanoseconds now, unsigned partition) {
-    if (session.high && session.enqueued_at == session.begun) policy_->awaited(session.index, false, now);
+    if (session.high && session.enqueued_at == session.begun) tell_waited(session, now);
     const Operation& operation = session.program->operations[session.next];
     Stream& stream = session.streams[operation.stream];
     Step& step = stream.steps.add();
@@ -254,7 +262,7 @@ inline Nanoseconds Gate::serve(Nanoseconds now) {
     for (Session& session : sessions_) {
         if (!session.high || session.head_at > now) continue;
         if (!all_launched(session)) return issue(session, now, 0);
-        if (!has_mark(session)) policy_->awaited(session.index, false, now);
+        if (!has_mark(session)) tell_waited(session, now);
         return synchronise(session);
     }
     if (!notices_.empty() && notices_.top().at <= now) {

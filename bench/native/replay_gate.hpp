@@ -53,6 +53,7 @@ class Gate {
         bool held_up = false;                // what had to wait for that may still be there
         size_t next = 0, in_flight = 0;
         size_t iteration = 0;              // of the program's
+        uint64_t steps = 0;                // begun
         uint32_t unmarked = 0, marks = 0;  // marks: on their way
         Nanoseconds unmarked_work = 0;
         TenantResult result;
@@ -69,6 +70,7 @@ class Gate {
         return session.next == session.program->iterations[session.iteration].end;
     }
     static bool has_mark(const Session& session);
+    void tell_waited(const Session& session, Nanoseconds now);
     Nanoseconds mark_due(const Session& session) const;
     void look_ahead(Session& session) const;
     Nanoseconds due() const;

@@ -19,6 +19,7 @@ void Fikit::enlist(unsigned session, Nanoseconds now) {
         highs_[number].session = static_cast<uint8_t>(session);
         outlasted_.forget(session);
         highs_[number].sequence->forget(now);
+        highs_[number].idle_time = statistics_[session].idle_time;
         highs_[number].step_at = highs_[number].end = highs_[number].alone = now;
         set_bound(highs_[number]);
         return;
@@ -31,6 +32,7 @@ void Fikit::discharge(unsigned session) {
         --unforeseeable_;
         return;
     }
+    statistics_[session].idle_time = places_[session]->idle_time;
     used_ &= ~(1u << (places_[session] - highs_.data()));
     places_[session] = nullptr;
 }
@@ -42,9 +44,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (high == nullptr) return;
     if (high->outstanding == 0) {
         const Nanoseconds idle = now - high->end;
-        statistics_[session].idle_time += std::max<Nanoseconds>(0, idle);
-        if (idle > long_pause && high->tells) [[unlikely]]
-            paused(session, *high, now);
+        high->idle_time += idle;
+        if (idle > high->patience || high->end - high->alone > notable || high->sequence->may_wait())
+            [[unlikely]]
+            look_for_wait(session, *high, work, now);
     }
     ++high->outstanding;
     high->awaits = false;
@@ -59,28 +62,10 @@ void Fikit::issued(unsigned session, const Work& work, Nanoseconds now) {
     if (launch.own == 0) high->unmeasured += launch.duration;
 }
 
-// A session that has told of waits, but of none for as many launches as its steps have, has waited for what
-// the executor does not see, as for memory that a kernel writes.
-[[gnu::noinline]] void Fikit::paused(unsigned session, High& high, Nanoseconds now) {
-    if (high.sequence->size() - high.told >= high.sequence->usual() && !high.sequence->waited())
-        waited(session, high, false, now);
-}
-
-// Where nobody knows when a session waits, its idle time absorbs nothing.
-[[gnu::noinline]] void Fikit::look_for_waits() {
-    for (unsigned left = used_; left != 0; left &= left - 1) {
-        High& high = highs_[std::countr_zero(left)];
-        if (high.sequence->goes_on()) high.absorbs = 0;
-    }
-}
-
 void Fikit::awaited(unsigned session, bool found, Nanoseconds now) {
     High* high = high_of(session);
     if (high == nullptr) return;
-    if (!high->tells) {  // what its steps were late by was a guess
-        high->tells = high->unplanned = true;
-        high->trust = first_trust;
-    }
+    seen_to_wait(*high);
     high->told = high->sequence->size();
     if (!high->sequence->waited()) waited(session, *high, found, now);
 }
@@ -133,8 +118,6 @@ void Fikit::issued_gated(unsigned session, const Work& work, Nanoseconds now) {
     own.streams[work.stream].length += made.plan.length;
     ++own.streams[work.stream].operations;
     if (!expects_high(now)) return;
-    if (issued_ % 16 == 0) [[unlikely]]
-        look_for_waits();
     SessionStatistics& statistics = statistics_[session];
     ++(work.partition == 0 ? statistics.filled : statistics.confined);
     (work.partition == 0 ? statistics.filled_time : statistics.confined_time) += work.expected;
@@ -168,7 +151,7 @@ void Fikit::completed(unsigned session, const Work& work, Nanoseconds measured, 
     --high->outstanding;
     high->end = at;
     high->alone = std::min(launch.alone, at);
-    if (position + 1 == high->settles || (high->outstanding == 0 && !high->tells)) [[unlikely]]
+    if (position + 1 == high->settles || (high->outstanding == 0 && !high->waits)) [[unlikely]]
         settle(session, *high, position + 1, now);
 }
 
@@ -253,6 +236,8 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
         delays.worst = std::max(delays.worst, late);
     }
     high.alone = high.end;  // it is over
+    high.guessed = late;
+    if (high.waits && position == high.sequence->size()) high.sequence->delayed(late);
     if (high.fills && high.outstanding == 0) high.sequence->over(high.end);
     high.beside = runs_ > 0;
     high.suspect = max_sessions;

@@ -64,8 +64,11 @@
 //               anew: until then each pause of the GPU was taken for a wait.
 //   steps       end when the session waits for its work and has come once through what it repeats, or has
 //               worked so long that `delay_share` of it is `delay_least`: what it repeats may be long.
-//               They last until its last launch is over. Where it tells of no wait for as many launches as
-//               its steps have, a pause of `long_pause` is one, and idle time soon absorbs nothing.
+//               They last until its last launch is over. Of a wait that the program says nothing of (it looks
+//               at memory that a kernel writes, a host function tells it) its next launch tells: it comes
+//               later by what the GPU was late by, and others don't. Where it was seen to wait it is presumed
+//               to again, until a launch comes in time. Of who tells of no wait for as many launches as its
+//               steps have, a pause of `long_pause` is one.
 //   silence     A high session that has not worked within `high_memory` but is there comes any moment, or not
 //               for long. Until it has been silent for `remembered` times that, what does not fit goes to the
 //               middle partition, and what cannot be confined to the whole GPU.
@@ -142,7 +145,12 @@ class Fikit final : public Levels {
     }
     Decision decide(Nanoseconds now) override;
     Nanoseconds in_flight(Nanoseconds now) const override { return Levels::in_flight(expects_high(now)); }
-    SessionStatistics statistics(unsigned session) const override { return statistics_[session]; }
+    SessionStatistics statistics(unsigned session) const override {
+        SessionStatistics told = statistics_[session];
+        if (const High* const high = places_[session])
+            told.idle_time = std::max(told.idle_time, high->idle_time);
+        return told;
+    }
 
   private:
     static constexpr unsigned predictors =
@@ -164,7 +172,8 @@ class Fikit final : public Levels {
     static constexpr uint32_t least_others_steps = 8;   // between two such
     static constexpr uint32_t least_rest = 64, most_rest = 4096;  // steps, after one that was delayed
     static constexpr Nanoseconds any_time = 1'000'000'000;
-    static constexpr Nanoseconds long_pause = 1'000'000;  // of a session, nothing of which is on the GPU
+    // Of a session, nothing of which is on the GPU: what it was late by, how long that lasts.
+    static constexpr Nanoseconds notable = 10'000, long_pause = 1'000'000;
     static constexpr double least_hindered_share = 0.25, most_hindered_share = 4;
     static constexpr unsigned foresight = 1024;  // launches of a high session that are looked ahead
 
@@ -191,7 +200,8 @@ class Fikit final : public Levels {
         Nanoseconds charge = 0, longest = 0;
         Plan plan;
     };
-    struct High {
+    // As large as a power of two: what is found by its number is found by a shift.
+    struct alignas(512) High {
         Sequence* sequence = nullptr;
         uint8_t session = 0;
         uint32_t outstanding = 0;        // launches issued and not completed
@@ -205,14 +215,17 @@ class Fikit final : public Levels {
         Nanoseconds others = 0;        // the longest block of what other sessions had in flight then
         // What one of its graphs may be delayed by: any time, or 0: it launches none.
         Nanoseconds graph_wait = 0;
-        float absorbs = first_trust;  // share that is used of the slack; 0: nobody knows when it waits
+        float absorbs = 0;  // share that is used of the slack; 0: nobody knows when it waits
         // By how much gated work that is over delayed the graph in hand, as foreseen; what comes of the
         // foreseen.
         uint32_t hindered = Sequence::nowhere;
         Nanoseconds hindrance = 0;
         double hindered_share = most_hindered_share / 2;
-        bool awaits = false, tells = false;    // tells: it has ever said that it waits
-        uint32_t told = 0;                     // so many launches came before it last told
+        bool awaits = false, waits = false;    // waits: it has been seen to
+        Nanoseconds patience = 0;              // longer pauses may be waits of which it says nothing
+        Nanoseconds guessed = 0;               // what it was late by when the GPU last had nothing of it
+        Nanoseconds idle_time = 0;             // as in its statistics
+        uint32_t told = 0;                     // so many launches came before it last told of a wait
         uint32_t settles = Sequence::nowhere;  // once its launches up to here have completed
         bool found = false;                    // nobody waited for them in the end
         bool beside = false;                   // gated work was in flight since it last waited
@@ -285,8 +298,14 @@ class Fikit final : public Levels {
         high.unplanned |= running.tried || (!running.planned && running.plan.block > high.bound);
         suspect(high, running);
     }
-    void paused(unsigned session, High& high, Nanoseconds now);
-    void look_for_waits();
+    void look_for_wait(unsigned session, High& high, const Work& work, Nanoseconds now);
+    // Until then each pause of the GPU was taken for a wait, and what its steps were late by was a guess.
+    static void seen_to_wait(High& high) {
+        if (high.waits) return;
+        high.waits = high.unplanned = true;
+        high.trust = first_trust;
+        high.patience = long_pause;
+    }
     void waited(unsigned session, High& high, bool found, Nanoseconds now);
     void begin_step(High& high, Nanoseconds now);
     void issued_gated(unsigned session, const Work& work, Nanoseconds now);
@@ -301,7 +320,7 @@ class Fikit final : public Levels {
         high.bound = std::max(bounds_.delay_least, static_cast<Nanoseconds>(share) + high.spared);
         // Half of the bound in any case: kernels that take several steps would otherwise never go.
         high.allowed = static_cast<Nanoseconds>((1 + high.trust) / 2 * static_cast<double>(high.bound));
-        high.absorbs = static_cast<float>(high.trust);
+        high.absorbs = high.waits ? static_cast<float>(high.trust) : 0;
     }
     Nanoseconds longest_bound() const {
         Nanoseconds longest = 0;

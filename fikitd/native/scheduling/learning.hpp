@@ -1,5 +1,5 @@
-// What policy fikit learns from launches of high sessions that are over: how much others slow them down
-// (fikit.hpp). For fikit.cpp alone.
+// What policy fikit learns from launches of high sessions: how much others slow them down, and where a
+// program waits that does not say so (fikit.hpp). For fikit.cpp alone.
 #pragma once
 
 #include "fikit.hpp"
@@ -97,6 +97,34 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         high.hindered_share += change / 2;
     else if (late <= high.bound)  // a step that was over its bound makes nobody bolder
         high.hindered_share += change / 32;
+}
+
+// A launch that comes later by what the GPU was late by shows that the program waited for it, whether it told
+// of that or not; and it does so whenever it comes to that, until it is seen not to. Who tells of its waits
+// is believed, unless that can be no chance. Of one who has told of none for as many launches as its steps
+// have, a long pause is one in any case.
+[[gnu::noinline]] inline void Fikit::look_for_wait(unsigned session, High& high, const Work& work,
+                                                   Nanoseconds now) {
+    const Sequence& sequence = *high.sequence;
+    if (sequence.waited()) return;
+    const bool silent = sequence.size() - high.told >= sequence.usual();
+    bool waits = silent && (high.waits || sequence.known()) && now - high.end > long_pause;
+    if (!waits && sequence.known()) {
+        const Sequence::Launch& usual = sequence.at(sequence.next());
+        if (usual.key != work.key) return;
+        const bool presumed = sequence.may_wait() && (silent || sequence.is_aligned());
+        waits = presumed;
+        const Nanoseconds late = high.waits ? high.end - high.alone : high.guessed;
+        const Nanoseconds later = now - sequence.last().at - usual.gap - sequence.held();
+        const bool shows = silent ? late > 2 * usual.deviation || late > usual.gap
+                                  : late > 4 * usual.deviation && late > usual.gap;
+        if (late > notable && shows)
+            waits = presumed ? later > late / 4 : later > late * 3 / 4 && later < late * 5 / 4;
+        if (waits && !presumed) high.sequence->surprised();
+    }
+    if (!waits) return;
+    seen_to_wait(high);
+    waited(session, high, false, now);
 }
 
 }  // namespace fikit::scheduling

@@ -61,6 +61,7 @@ class Sequence {
         step_ = step_begin_ = 0;
         held_ = 0;
         ordinal_ = 0;
+        fresh_ = 0;
         predicted = met = 0;
         period_ = length_ = 0;
     }
@@ -73,33 +74,38 @@ class Sequence {
         Launch& entry = slot(head_);
         entry.key = key;
         follow(gap);
-        entry.own = known() ? at(cursor_).own : 0;
-        entry.looks = known() ? at(cursor_).looks : 0;
-        entry.gated = gated;
         const Nanoseconds usual = work.shortest > 0 ? work.shortest : work.expected;
-        entry.duration = std::max<Nanoseconds>(entry.own > 0 ? entry.own : usual, 1);
-        entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
-        entry.at = now;
-        const Nanoseconds ready = now + latency - held_;
-        entry.alone = std::max(ready, before.alone) + entry.duration;
-        entry.pause = std::max<Nanoseconds>(0, ready - before.alone);
-        entry.blocks = work.blocks;
-        entry.per_sm = work.per_sm;
-        entry.engine = work.engine;
-        entry.step = step_;
+        Nanoseconds pause = INT64_MAX;  // at most
         if (known()) {
             const Launch& old = at(cursor_);
             const Nanoseconds later = gap - old.gap;
+            entry.own = old.own;
+            entry.looks = old.looks;
+            entry.duration = old.own > 0 ? old.own : usual;
             entry.gap = old.gap + std::min(later >> 2, (old.gap >> 3) + 1000);
-            entry.pause = std::min(entry.pause, old.pause + (old.pause >> 3) + 1000);
             entry.deviation = old.deviation + ((std::abs(later) - old.deviation) >> 2);
-            period_ = head_ - cursor_;
             entry.hash = old.hash;  // the keys up to here are those up to the cursor
+            pause = old.pause + (old.pause >> 3) + 1000;
+            period_ = head_ - cursor_;
         } else {
+            entry.own = 0;
+            entry.looks = 0;
+            entry.duration = usual;
             entry.gap = gap;
             entry.deviation = gap / 2;
             entry.hash = recent_hash();
         }
+        entry.gated = gated;
+        entry.duration = std::max<Nanoseconds>(entry.duration, 1);
+        entry.block = work.waves > 1 ? entry.duration / work.waves : entry.duration;
+        entry.at = now;
+        const Nanoseconds ready = now + latency - held_;
+        entry.alone = std::max(ready, before.alone) + entry.duration;
+        entry.pause = std::min(std::max<Nanoseconds>(0, ready - before.alone), pause);
+        entry.blocks = work.blocks;
+        entry.per_sm = work.per_sm;
+        entry.engine = work.engine;
+        entry.step = step_;
         entry.idle = before.idle + entry.pause;
         entry.offset = before.offset + entry.gap;
         entry.ordinal = ordinal_;
@@ -142,6 +148,12 @@ class Sequence {
         launch.alone = std::min(launch.alone, at);
     }
 
+    // It waits here, which nobody knew: as far behind a wait as now nothing came before.
+    void surprised() { fresh_ = head_; }
+    // It has waited for the latest launch, which was late, so what comes next is later by that. What its gaps
+    // are like is what they would be alone.
+    void delayed(Nanoseconds late) { slot(head_ - 1).at += late; }
+
     // The session waits for all of it: by how much sooner it comes to that than a program would whose
     // launches took it so long each. Not by what the GPU, left to itself, was behind with at the last of
     // them.
@@ -159,10 +171,12 @@ class Sequence {
 
     // Nothing was launched since.
     bool waited() const { return head_ == step_begin_; }
+    // It waited before what is expected next when that came the last time; if that is known.
+    bool may_wait() const { return at(next()).ordinal == 0; }
+    // It has made as many launches since a wait as where it is taken to be.
+    bool is_aligned() const { return at(cursor_).ordinal == last().ordinal; }
     // So many launches it makes before it waits, as far as is known.
     uint32_t usual() const { return std::max(period_, length_); }
-    // For several times as long it has not waited: it never does, or for what nobody sees.
-    bool goes_on() const { return head_ - step_begin_ > 2 * usual(); }
 
     uint32_t size() const { return head_; }
     const Launch& at(uint32_t position) const { return entries_[position % capacity]; }
@@ -236,7 +250,7 @@ class Sequence {
                 met += std::abs(gap - expected.gap) <= tolerated;
                 if (expected.ordinal == ordinal_) return;
                 const uint32_t better = find(ordinal_hash(expected.hash));
-                if (better != nowhere && at(better).ordinal == ordinal_) cursor_ = better;
+                if (better != nowhere && better >= fresh_ && at(better).ordinal == ordinal_) cursor_ = better;
                 return;
             }
         }
@@ -268,6 +282,7 @@ class Sequence {
     uint32_t length_ = 0;              // launches of its latest step that is over
     uint32_t looked_ = 0, looks_ = 0;  // the latest launch that was to be measured; how many were
     uint16_t ordinal_ = 0;
+    uint32_t fresh_ = 0;  // places before it are not found by that
     Nanoseconds held_ = 0;
 };
 
