@@ -237,7 +237,9 @@ void Fikit::settle(unsigned session, High& high, uint32_t position, Nanoseconds 
     }
     high.alone = high.end;  // it is over
     high.guessed = late;
-    if (high.waits && position == high.sequence->size()) high.sequence->delayed(late);
+    // Of who tells of it, the gap behind has varied by that, and so may the next one.
+    const bool untold = high.waits && position != high.told;
+    if (untold && position == high.sequence->size()) high.sequence->delayed(late);
     if (high.fills && high.outstanding == 0) high.sequence->over(high.end);
     high.beside = runs_ > 0;
     high.suspect = max_sessions;
