@@ -18,6 +18,7 @@ struct Accidents {
     Nanoseconds now = 100 * ms;
     unsigned confined = 0;   // of them
     Nanoseconds unseen = 0;  // before the end of a step nobody had looked for so long
+    Nanoseconds pause = 2 * ms;  // behind a step
     bool awaits = true;
 
     Accidents() {
@@ -50,7 +51,7 @@ struct Accidents {
                 policy->completed(1, low, 0, now + 45 * us);
                 low.gated = false;
             }
-            now += 2 * ms;
+            now += pause;
         }
         return passed;
     }
@@ -84,13 +85,14 @@ void accidents_do_not_shut_the_low_side_out() {
 void what_was_late_before_the_first_wait_is_forgotten() {
     Accidents accidents;
     accidents.awaits = false;
-    accidents.steps(100, ms);
-    CHECK(accidents.policy->statistics(0).over_bound > 50);
-    CHECK(accidents.policy->statistics(0).trust < 0.03);
+    accidents.pause = 500 * us;  // a longer one is taken for a wait
+    accidents.steps(100, 300 * us);
+    CHECK(accidents.policy->statistics(0).over_bound > 1);
+    CHECK(accidents.policy->statistics(0).trust < 0.05);
     accidents.awaits = true;
-    accidents.steps(1, ms);
+    accidents.steps(1, 300 * us);
     CHECK(accidents.policy->statistics(0).trust > 0.45);
-    accidents.steps(10, ms);
+    accidents.steps(10, 300 * us);
     CHECK(accidents.policy->statistics(0).trust < 0.03);
 }
 
