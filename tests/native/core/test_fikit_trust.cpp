@@ -90,7 +90,7 @@ void what_was_late_before_the_first_wait_is_forgotten() {
     CHECK(accidents.policy->statistics(0).over_bound > 1);
     CHECK(accidents.policy->statistics(0).trust < 0.05);
     accidents.awaits = true;
-    accidents.steps(1, 300 * us);
+    accidents.steps(2, 300 * us);
     CHECK(accidents.policy->statistics(0).trust > 0.45);
     accidents.steps(10, 300 * us);
     CHECK(accidents.policy->statistics(0).trust < 0.03);
