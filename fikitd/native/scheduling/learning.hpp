@@ -116,10 +116,12 @@ inline void Fikit::compare(unsigned session, High& high, const Sequence::Launch&
         waits = presumed;
         const Nanoseconds late = high.waits ? high.end - high.alone : high.guessed;
         const Nanoseconds later = now - sequence.last().at - usual.gap - sequence.held();
-        const bool shows = silent ? late > 2 * usual.deviation || late > usual.gap
-                                  : late > 4 * usual.deviation && late > usual.gap;
-        if (late > notable && shows)
-            waits = presumed ? later > late / 4 : later > late * 3 / 4 && later < late * 5 / 4;
+        // By chance the gap may be longer or shorter by about twice what it varies by.
+        const bool sure = late > 4 * usual.deviation, likely = late > 2 * usual.deviation;
+        if (late > notable && presumed)
+            waits = !sure || later > late / 4;
+        else if (late > notable && (silent ? likely || late > usual.gap : sure && late > usual.gap))
+            waits = later > late * 3 / 4 && later < late * 5 / 4;
         if (waits && !presumed) high.sequence->surprised();
     }
     if (!waits) return;

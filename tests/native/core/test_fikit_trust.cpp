@@ -16,8 +16,8 @@ namespace {
 struct Accidents {
     std::unique_ptr<Policy> policy = make_policy("fikit", with_partitions());
     Nanoseconds now = 100 * ms;
-    unsigned confined = 0;   // of them
-    Nanoseconds unseen = 0;  // before the end of a step nobody had looked for so long
+    unsigned confined = 0;       // of them
+    Nanoseconds unseen = 0;      // before the end of a step nobody had looked for so long
     Nanoseconds pause = 2 * ms;  // behind a step
     bool awaits = true;
 
