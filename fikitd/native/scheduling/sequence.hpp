@@ -250,7 +250,8 @@ class Sequence {
                 met += std::abs(gap - expected.gap) <= tolerated;
                 if (expected.ordinal == ordinal_) return;
                 const uint32_t better = find(ordinal_hash(expected.hash));
-                if (better != nowhere && better >= fresh_ && at(better).ordinal == ordinal_) cursor_ = better;
+                if (better != nowhere && head_ - better <= head_ - fresh_ && at(better).ordinal == ordinal_)
+                    cursor_ = better;
                 return;
             }
         }
