@@ -60,6 +60,16 @@ def test_prediction_fills_where_a_fixed_rule_cannot(capsys: pytest.CaptureFixtur
     assert fikit["prediction_hit_rate"] > 0.95
 
 
+@pytest.mark.parametrize("every", ["0", "100"])
+def test_waits_of_which_nothing_is_told_are_seen(every: str, capsys: pytest.CaptureFixture[str]) -> None:
+    pair = ("--hp", "resnet50_inf", "--lp", "gpt2_train")
+    told = replayed(capsys, *pair, seconds=1.0, warmup=1.0)
+    untold = replayed(capsys, *pair, "--told-every", every, seconds=1.0, warmup=1.0)
+    assert untold["hp_p99_ratio"] < 1.05
+    assert untold["lp_of_bound"] > 0.95 * told["lp_of_bound"]
+    assert untold["delays"]["steps"] != told["delays"]["steps"]
+
+
 def test_training_leaves_what_it_may_be_delayed_by(capsys: pytest.CaptureFixture[str]) -> None:
     # It never leaves the GPU: an error of each of its thousand launches would be one of its step.
     pair = ("--hp", "resnet50_train", "--lp", "llama1b_decode")
@@ -118,6 +128,7 @@ def test_figures_agree_with_those_measured() -> None:
             for value in ("nan", "inf", "-1", "1e300")
         ),
         (["--hp", "bert_inf", "--lp", "bert_train", "--seed", str(2**64)], "--seed is from 0 to "),
+        (["--hp", "bert_inf", "--lp", "bert_train", "--told-every", "-1"], "--told-every is from 0 to "),
         (
             ["--hp", "bert_inf", "--lp", "bert_train", "--seconds", "0.001", "--warmup", "0"],
             "use more --seconds",
